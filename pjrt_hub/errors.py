@@ -1,0 +1,319 @@
+"""The exception tree of pjrt-hub (layer 0; imports nothing of ours).
+
+    PjrtHubError
+      PluginError                 which plugin to use, or whether it can be used
+        PluginNotFoundError       no candidate was chosen; `.rejections` says why (LookupError)
+        AmbiguousPluginError      several candidates claim the same place
+        ManifestError             a plugin's data is malformed (ValueError)
+        PluginLoadError           the library cannot be loaded; `.path` (ImportError)
+        IncompatiblePluginError   its PJRT API version does not fit; `.need`, `.have`
+        PluginCrashedError        the first probe died; `.signal`, `.returncode`, `.stderr`
+        PluginTimeoutError        the first probe passed its deadline; `.seconds`
+      StoreError                  getting and keeping binaries
+        DownloadError             no source gave the file; `.url` (OSError)
+        DigestMismatchError       bytes are not the pinned bytes; `.expected`, `.actual`
+        ArchiveError              an archive is malformed or not what the pin says
+        CacheError                the cache directory cannot be used
+        OfflineError              the network is needed and was forbidden
+      ClosedError                 used after close, delete, donation or fork (ValueError)
+      UnsupportedByPluginError    the plugin lacks a function; `.function`, `.since`, `.have` (NotImplementedError)
+      PjrtError                   the plugin answered with an error; `.code`, `.function`, `.payloads` (RuntimeError)
+        one class per status code: InvalidArgumentError, NotFoundError, ...
+      InternalError               a broken invariant of pjrt-hub itself: please report it
+
+Every message says what failed and what was found; a `hint`, where there is one, is printed
+after a blank line as `hint: ...` and holds the next command or step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+
+
+class PjrtHubError(Exception):
+    """Root of everything that pjrt-hub raises on purpose.
+
+    Attributes:
+        message: what failed and what was found, without the hint.
+        hint: the next step for the user, or an empty string.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
+
+
+class PluginError(PjrtHubError):
+    """A plugin cannot be chosen or used."""
+
+
+class PluginNotFoundError(PluginError, LookupError):
+    """No plugin was chosen.
+
+    Attributes:
+        rejections: every candidate that lost, each with its reason (`discovery.Rejection`).
+    """
+
+    def __init__(self, message: str, *, rejections: Sequence[object] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.rejections = tuple(rejections)
+
+
+class AmbiguousPluginError(PluginError):
+    """Several candidates claim the same name or the same first place; the message names each."""
+
+
+class ManifestError(PluginError, ValueError):
+    """A `pjrt_plugin.toml` or a registry row is malformed."""
+
+
+class PluginLoadError(PluginError, ImportError):
+    """The shared library cannot be loaded.
+
+    Attributes:
+        path: the library's absolute path.
+    """
+
+    def __init__(self, message: str, *, path: str | PathLike[str], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.path = str(path)
+
+
+class IncompatiblePluginError(PluginError):
+    """The plugin's PJRT API version cannot be driven by this build.
+
+    Attributes:
+        need: what is needed, as text ("0.57 or newer").
+        have: what the plugin has, as text ("0.55").
+    """
+
+    def __init__(self, message: str, *, need: str, have: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.need = need
+        self.have = have
+
+
+class PluginCrashedError(PluginError):
+    """The child process that first touched the plugin died.
+
+    Attributes:
+        signal: the signal's name ("SIGABRT"), or None where the child exited by itself.
+        returncode: the child's exit status, negative for a signal.
+        stderr: the last lines that the plugin wrote.
+    """
+
+    def __init__(
+        self, message: str, *, signal: str | None, returncode: int, stderr: str, hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.signal = signal
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+class PluginTimeoutError(PluginError):
+    """The child process that first touched the plugin passed its deadline and was ended.
+
+    Attributes:
+        seconds: the deadline.
+    """
+
+    def __init__(self, message: str, *, seconds: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.seconds = seconds
+
+
+class StoreError(PjrtHubError):
+    """A binary cannot be fetched, unpacked or kept."""
+
+
+class DownloadError(StoreError, OSError):
+    """No source gave the file.
+
+    Attributes:
+        url: the last URL tried, with credentials removed.
+    """
+
+    def __init__(self, message: str, *, url: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.url = url
+
+
+class DigestMismatchError(StoreError):
+    """Bytes are not the bytes that the registry pins; nothing of them was kept.
+
+    Attributes:
+        expected: the pinned digest, "sha256:<hex>".
+        actual: the digest of what came.
+    """
+
+    def __init__(self, message: str, *, expected: str, actual: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.expected = expected
+        self.actual = actual
+
+
+class ArchiveError(StoreError):
+    """An archive is malformed, hostile, or lacks a pinned member."""
+
+
+class CacheError(StoreError):
+    """The cache directory cannot be used: permissions, space, or a foreign owner."""
+
+
+class OfflineError(StoreError):
+    """The file is not in the cache and the network was forbidden."""
+
+
+class ClosedError(PjrtHubError, ValueError):
+    """An object was used after it was closed, deleted or donated, or after a fork."""
+
+
+class UnsupportedByPluginError(PjrtHubError, NotImplementedError):
+    """The plugin lacks a function of the PJRT C API.
+
+    Attributes:
+        function: the C function.
+        since: the PJRT API version that introduced it, as text.
+        have: the plugin's version, as text.
+    """
+
+    def __init__(
+        self, message: str, *, function: str, since: str, have: str, hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.function = function
+        self.since = since
+        self.have = have
+
+
+class InternalError(PjrtHubError):
+    """A broken invariant of pjrt-hub itself."""
+
+
+class PjrtError(PjrtHubError, RuntimeError):
+    """The plugin answered a call with an error (`PJRT_Error`).
+
+    Attributes:
+        code: the `PJRT_Error_Code`, 1 to 16 (the absl status codes).
+        function: the C function that failed, or an empty string for an asynchronous failure.
+        payloads: the error's payloads, empty where the plugin is older than 0.99.
+    """
+
+    code = 2
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        function: str = "",
+        payloads: Mapping[str, bytes] | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        if code is not None:
+            self.code = code
+        self.function = function
+        self.payloads = dict(payloads or {})
+
+
+class CancelledError(PjrtError):
+    """CANCELLED."""
+
+    code = 1
+
+
+class UnknownError(PjrtError):
+    """UNKNOWN; MLIR parse and verification errors arrive as this."""
+
+    code = 2
+
+
+class InvalidArgumentError(PjrtError, ValueError):
+    """INVALID_ARGUMENT."""
+
+    code = 3
+
+
+class DeadlineExceededError(PjrtError, TimeoutError):
+    """DEADLINE_EXCEEDED."""
+
+    code = 4
+
+
+class NotFoundError(PjrtError, LookupError):
+    """NOT_FOUND."""
+
+    code = 5
+
+
+class AlreadyExistsError(PjrtError):
+    """ALREADY_EXISTS."""
+
+    code = 6
+
+
+class PermissionDeniedError(PjrtError):
+    """PERMISSION_DENIED."""
+
+    code = 7
+
+
+class ResourceExhaustedError(PjrtError, MemoryError):
+    """RESOURCE_EXHAUSTED: the device is out of memory."""
+
+    code = 8
+
+
+class FailedPreconditionError(PjrtError):
+    """FAILED_PRECONDITION."""
+
+    code = 9
+
+
+class AbortedError(PjrtError):
+    """ABORTED."""
+
+    code = 10
+
+
+class OutOfRangeError(PjrtError, IndexError):
+    """OUT_OF_RANGE."""
+
+    code = 11
+
+
+class UnimplementedError(PjrtError, NotImplementedError):
+    """UNIMPLEMENTED: the function is there and the plugin does not offer it."""
+
+    code = 12
+
+
+class PluginInternalError(PjrtError):
+    """INTERNAL: a broken invariant inside the plugin."""
+
+    code = 13
+
+
+class UnavailableError(PjrtError):
+    """UNAVAILABLE."""
+
+    code = 14
+
+
+class DataLossError(PjrtError):
+    """DATA_LOSS."""
+
+    code = 15
+
+
+class UnauthenticatedError(PjrtError):
+    """UNAUTHENTICATED."""
+
+    code = 16
