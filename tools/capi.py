@@ -1,0 +1,518 @@
+"""The PJRT C API as data: reads `pjrt_hub/_capi/declarations/*.pjrt`, writes everything made from it.
+
+Owns the declaration language (`declarations/README.md`), the layout rule and the three products:
+`table.py` (committed), `pjrt_api.h` and the cffi declarations (made at build time, never committed).
+Run it to rewrite `table.py`; standard library only, because the build imports it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DECLARATIONS = ROOT / "pjrt_hub" / "_capi" / "declarations"
+TABLE = ROOT / "pjrt_hub" / "_capi" / "table.py"
+
+#: Size and alignment in bytes on LP64; a pointer and every `size_t`-wide type is the default.
+NARROW = {"bool": 1, "char": 1, "uint8_t": 1, "int": 4, "int32_t": 4, "uint32_t": 4, "float": 4}
+WORD = 8
+
+HEADS = {"": ("struct_size", "extension_start"), "sized": ("struct_size",), "bare": ()}
+
+BLOCKS = ("defaults", "constant", "opaque", "enum", "callback", "struct", "extension")
+
+COMMENT = re.compile(r"(^|\s)#.*$")
+SINCE = re.compile(r"\s+@(\d+)$")
+MEMBER = re.compile(
+    r"(?P<direction>in|out|inout)\s+(?P<ctype>.+?)\s*\b(?P<name>\w+)"
+    r"(?:\[(?P<count>.+)\]|\((?P<params>.*)\))?$"
+)
+CALLBACK = re.compile(r"(?P<returns>.+?)\s*\b(?P<name>\w+)\((?P<params>.*)\)$")
+FUNCTION = re.compile(r"(?P<name>\w+)(?:\s+(?P<head>sized|bare))?(?:\s*->\s*(?P<returns>.+))?$")
+
+
+class DeclarationError(ValueError):
+    """A line of a declaration file cannot be read; the message holds file, line and text."""
+
+
+@dataclass
+class Member:
+    """One field of a struct; `function` names the callee where the field is a slot."""
+
+    name: str
+    ctype: str
+    direction: str = "in"
+    count: str = ""
+    since: int = 0
+    params: str | None = None
+    function: str = ""
+    in_union: bool = False
+    implied: bool = False
+
+    @property
+    def length(self) -> int:
+        """How many elements are stored in the struct itself: more than one for a C array."""
+        return int(self.count) if self.count.isdigit() else 1
+
+    @property
+    def shown_ctype(self) -> str:
+        """The type as the table shows it."""
+        if self.function:
+            return f"{self.function}*"
+        return self.ctype if self.params is None else f"{self.ctype} (*)({self.params})"
+
+
+@dataclass
+class Struct:
+    """A struct; `extension` is its (key, type number) where it is a node of the extension chain."""
+
+    name: str
+    members: list[Member] = field(default_factory=list)
+    since: int = 0
+    extension: tuple[str, int] | None = None
+
+    @property
+    def own_members(self) -> list[Member]:
+        return [member for member in self.members if not member.implied]
+
+
+@dataclass
+class Function:
+    """A C function: it takes one pointer, to its args struct."""
+
+    name: str
+    returns: str
+
+    @property
+    def args(self) -> str:
+        return f"{self.name}_Args"
+
+
+@dataclass
+class Callback:
+    """A pointer-to-function type."""
+
+    name: str
+    returns: str
+    params: str
+
+
+@dataclass
+class Api:
+    """Everything that the declaration files say."""
+
+    constants: dict[str, int] = field(default_factory=dict)
+    opaque: list[str] = field(default_factory=list)
+    enums: dict[str, dict[str, int]] = field(default_factory=dict)
+    enum_since: dict[str, dict[str, int]] = field(default_factory=dict)
+    callbacks: dict[str, Callback] = field(default_factory=dict)
+    structs: dict[str, Struct] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> list[Member]:
+        """The function table in order."""
+        return [member for member in self.structs["PJRT_Api"].members if member.function]
+
+    # Layout: the C rule for LP64, so that the table needs no compiler. The tests hold it against
+    # what the C compiler says.
+
+    def size(self, name: str) -> int:
+        """`sizeof` of a struct: with tail padding."""
+        end, align = self.extent(name)
+        return -(-end // align) * align
+
+    def struct_size(self, name: str) -> int:
+        """What is sent as `struct_size`: the end of the last field, without tail padding."""
+        return self.extent(name)[0]
+
+    def extent(self, name: str) -> tuple[int, int]:
+        """The end of the last field and the alignment."""
+        placed = list(self.offsets(name))
+        widths = [self.width(member) for member, _ in placed]
+        end = max(offset + size for (_, offset), (size, _) in zip(placed, widths, strict=True))
+        return end, max(align for _, align in widths)
+
+    def offsets(self, name: str) -> Iterator[tuple[Member, int]]:
+        """Each member with its offset; the members of a union share theirs."""
+        end = 0
+        union: list[Member] = []
+        for member in [*self.structs[name].members, None]:
+            if member is not None and member.in_union:
+                union.append(member)
+                continue
+            for group in ([*union] if union else [], [member] if member else []):
+                if group:
+                    widths = [self.width(each) for each in group]
+                    align = max(align for _, align in widths)
+                    start = -(-end // align) * align
+                    yield from ((each, start) for each in group)
+                    size = max(size for size, _ in widths)
+                    # A union ends on its own alignment; a lone field ends where it ends.
+                    end = start + (-(-size // align) * align if len(group) > 1 else size)
+            union.clear()
+
+    def width(self, member: Member) -> tuple[int, int]:
+        """Size and alignment of one member."""
+        if member.function or member.params is not None or member.ctype.endswith("*"):
+            return WORD, WORD
+        if member.ctype in self.structs:
+            return self.size(member.ctype) * member.length, self.extent(member.ctype)[1]
+        size = 4 if member.ctype in self.enums else NARROW.get(member.ctype, WORD)
+        return size * member.length, size
+
+
+# Reading
+
+
+def read(directory: Path = DECLARATIONS) -> Api:
+    """Reads every declaration file.
+
+    Raises:
+        DeclarationError: a line does not follow the language, or a name is declared twice or never.
+    """
+    api = Api()
+    for path in sorted(directory.glob("*.pjrt")):
+        _File(api, path).read()
+    _resolve(api)
+    return api
+
+
+class _File:
+    """One declaration file while it is read: the block that indented lines belong to."""
+
+    def __init__(self, api: Api, path: Path) -> None:
+        self.api = api
+        self.path = path
+        self.error, self.chain = "PJRT_Error*", "PJRT_Extension_Base*"
+        self.enum = ""
+        self.struct: Struct | None = None
+        self.union = False
+
+    def read(self) -> None:
+        for number, raw in enumerate(self.path.read_text().splitlines(), 1):
+            line = COMMENT.sub("", raw).rstrip()
+            if not line:
+                continue
+            try:
+                self.line(line)
+            except (ValueError, KeyError) as exc:
+                raise DeclarationError(f"{self.path.name}:{number}: {exc}: {raw!r}") from exc
+
+    def line(self, line: str) -> None:
+        since = int(found[1]) if (found := SINCE.search(line)) else 0
+        text = SINCE.sub("", line)
+        words = text.split()
+        if text[0] != " ":
+            self.enum, self.struct, self.union = "", None, False
+            if words[0] in BLOCKS:
+                block = getattr(self, f"_{words[0]}")
+                block(words[1:], since)
+            else:
+                self._function(text, since)
+        elif self.enum:
+            name, value = words
+            self.api.enums[self.enum][name] = int(value)
+            if since:
+                self.api.enum_since[self.enum][name] = since
+        elif self.struct:
+            self._member(text, since)
+        else:
+            raise ValueError("an indented line needs a block")
+
+    def _defaults(self, words: list[str], _since: int) -> None:
+        self.error, self.chain = (f"{word}*" for word in words)
+
+    def _constant(self, words: list[str], _since: int) -> None:
+        self.api.constants[words[0]] = int(words[1])
+
+    def _opaque(self, words: list[str], _since: int) -> None:
+        self.api.opaque += words
+
+    def _enum(self, words: list[str], _since: int) -> None:
+        (self.enum,) = words
+        self.api.enums[self.enum] = {}
+        self.api.enum_since[self.enum] = {}
+
+    def _callback(self, words: list[str], _since: int) -> None:
+        found = CALLBACK.match(" ".join(words))
+        if not found:
+            raise ValueError("a callback is RETURN NAME(PARAMETERS)")
+        self.api.callbacks[found["name"]] = Callback(**found.groupdict())
+
+    def _struct(self, words: list[str], since: int) -> None:
+        name, head = (*words, "")[:2]
+        self._open(name, head, since)
+
+    def _extension(self, words: list[str], since: int) -> None:
+        key, number, name = words
+        struct = self._open(name, "bare", since)
+        struct.extension = (key, int(number))
+        struct.members.append(Member("base", "PJRT_Extension_Base", implied=True))
+
+    def _function(self, text: str, since: int) -> None:
+        found = FUNCTION.match(text)
+        if not found:
+            raise ValueError("neither a keyword nor a function")
+        function = Function(found["name"], found["returns"] or self.error)
+        if function.name in self.api.functions:
+            raise ValueError("declared twice")
+        self.api.functions[function.name] = function
+        self._open(function.args, found["head"] or "", since)
+
+    def _open(self, name: str, head: str, since: int) -> Struct:
+        if name in self.api.structs:
+            raise ValueError("declared twice")
+        types = {"struct_size": "size_t", "extension_start": self.chain}
+        implied = [Member(word, types[word], implied=True) for word in HEADS[head]]
+        self.struct = self.api.structs[name] = Struct(name, implied, since)
+        return self.struct
+
+    def _member(self, text: str, since: int) -> None:
+        assert self.struct is not None
+        words = text.split()
+        if words == ["union"]:
+            self.union = True
+            return
+        if not text.startswith("    "):
+            self.union = False
+        if words[0] in ("in", "out", "inout"):
+            found = MEMBER.match(text.strip())
+            if not found:
+                raise ValueError("a field is DIRECTION TYPE NAME")
+            said = {key: value or "" for key, value in found.groupdict().items()}
+            said["count"] = said["count"].replace("][", ",")
+            member = Member(**{**said, "params": found["params"]}, since=since)
+        else:
+            name, function = (words[0], words[-1])
+            member = Member(name, "", function=function, since=since)
+        member.in_union = self.union
+        self.struct.members.append(member)
+
+
+def _resolve(api: Api) -> None:
+    """Gives args structs and fields the since of what they belong to, and checks every name."""
+    for slot in api.slots:
+        api.structs[api.functions[slot.function].args].since = slot.since
+    for struct in api.structs.values():
+        for member in struct.members:
+            member.since = member.since or struct.since
+            if member.function and member.function not in api.functions:
+                raise DeclarationError(f"{struct.name}: no function {member.function}")
+    known = {*api.structs, *api.enums, *api.callbacks, *api.opaque, *NARROW}
+    known |= {"void", "size_t", "int64_t", "uint64_t", "intptr_t", "uintptr_t", "const", "struct"}
+    for struct in api.structs.values():
+        for member in struct.members:
+            for word in re.findall(r"\w+", member.ctype):
+                if word not in known:
+                    raise DeclarationError(f"{struct.name}.{member.name}: no type {word}")
+
+
+# Writing
+
+
+def c_types(api: Api) -> str:
+    """Every type in C, in an order that compiles; also what cffi parses."""
+    lines = [f"#define {name} {value}" for name, value in api.constants.items()]
+    lines += [f"typedef struct {name} {name};" for name in [*api.opaque, *api.structs]]
+    for name, entries in api.enums.items():
+        body = ", ".join(f"{entry} = {value}" for entry, value in entries.items())
+        lines.append(f"typedef enum {{ {body} }} {name};")
+    lines += [f"typedef {c.returns} (*{c.name})({c.params});" for c in _callbacks(api)]
+    for struct in _by_value_first(api):
+        lines += [f"struct {struct.name} {{", *_c_members(api, struct), "};"]
+    return "\n".join(lines) + "\n"
+
+
+def header(api: Api) -> str:
+    """The text of `pjrt_api.h`."""
+    sizes = [f"#define {name}_STRUCT_SIZE {api.struct_size(name)}" for name in api.structs]
+    return "\n".join(
+        [
+            "/* Made by tools/capi.py from pjrt_hub/_capi/declarations. */",
+            "#ifndef PJRT_HUB_PJRT_API_H",
+            "#define PJRT_HUB_PJRT_API_H",
+            "#include <stdbool.h>",
+            "#include <stddef.h>",
+            "#include <stdint.h>",
+            c_types(api),
+            *sizes,
+            "#endif",
+            "",
+        ]
+    )
+
+
+def _callbacks(api: Api) -> Iterator[Callback]:
+    """Callbacks, those that another one takes as a parameter first."""
+    waiting = dict(api.callbacks)
+    while waiting:
+        for name, callback in list(waiting.items()):
+            if not (set(re.findall(r"\w+", callback.params)) & waiting.keys() - {name}):
+                yield waiting.pop(name)
+
+
+def _by_value_first(api: Api) -> Iterator[Struct]:
+    """Structs, those that another one holds by value first."""
+    done: set[str] = set()
+
+    def visit(name: str) -> Iterator[Struct]:
+        if name not in done:
+            done.add(name)
+            for member in api.structs[name].members:
+                if member.ctype in api.structs:
+                    yield from visit(member.ctype)
+            yield api.structs[name]
+
+    for name in api.structs:
+        yield from visit(name)
+
+
+def _c_members(api: Api, struct: Struct) -> Iterator[str]:
+    open_union = False
+    for member in struct.members:
+        if member.in_union != open_union:
+            yield "  union {" if member.in_union else "  };"
+            open_union = member.in_union
+        yield f"  {_c_member(api, member)};"
+    if open_union:
+        yield "  };"
+
+
+def _c_member(api: Api, member: Member) -> str:
+    if member.function:
+        function = api.functions[member.function]
+        return f"{function.returns} (*{member.name})({function.args}*)"
+    if member.params is not None:
+        return f"{member.ctype} (*{member.name})({member.params or 'void'})"
+    array = f"[{member.length}]" if member.length > 1 else ""
+    return f"{member.ctype} {member.name}{array}"
+
+
+TABLE_HEAD = '''\
+"""The PJRT C API as tables. Generated by tools/capi.py from declarations/: do not edit.
+
+Layer 1, pure literals: slots, struct sizes and the minor versions that introduced each thing.
+"""
+
+from typing import NamedTuple
+
+
+class Function(NamedTuple):
+    """A function of the table; `since` is the minor that added it, 0 for the first stable table."""
+
+    slot: int
+    since: int
+    args: str
+    returns: str
+
+
+class Field(NamedTuple):
+    """A struct's field; `count` names what holds its number of elements, "" where it is not counted."""
+
+    direction: str
+    ctype: str
+    name: str
+    count: str
+    since: int
+
+
+class ExtensionFunction(NamedTuple):
+    """A function of an extension's node: present where the node's struct_size is past `offset`."""
+
+    offset: int
+    args: str
+    returns: str
+
+
+class Extension(NamedTuple):
+    """A node of the extension chain, known by its type number."""
+
+    type: int
+    struct: str
+    functions: dict[str, ExtensionFunction]
+
+'''
+
+
+def table(api: Api) -> str:
+    """The text of `table.py`."""
+    return TABLE_HEAD + "\n".join(_table_lines(api)) + "\n"
+
+
+def _table_lines(api: Api) -> Iterator[str]:
+    version = (api.constants["PJRT_API_MAJOR"], api.constants["PJRT_API_MINOR"])
+    yield f"\nAPI_VERSION: tuple[int, int] = {version}"
+    yield "\nFUNCTIONS: dict[str, Function] = {"
+    for number, slot in enumerate(api.slots):
+        function = api.functions[slot.function]
+        row = (number, slot.since, function.args, function.returns)
+        yield f"    {_quoted(slot.name)}: Function{_row(row)},"
+    yield "}"
+    yield "\n# Every struct, without its struct_size, extension_start or base."
+    yield "FIELDS: dict[str, tuple[Field, ...]] = {"
+    for struct in api.structs.values():
+        yield f"    {_quoted(struct.name)}: ("
+        for m in struct.own_members:
+            row = (m.direction, m.shown_ctype, m.name, m.count, m.since)
+            yield f"        Field{_row(row)},"
+        yield "    ),"
+    yield "}"
+    yield "\n# The end of the last field: what is sent as struct_size. Allocate sizeof, which may be more."
+    yield "STRUCT_SIZE: dict[str, int] = {"
+    for name in api.structs:
+        yield f"    {_quoted(name)}: {api.struct_size(name)},"
+    yield "}"
+    yield "\n# Structs that do not begin with struct_size."
+    yield "UNSIZED: frozenset[str] = frozenset("
+    yield "    ("
+    for name, struct in api.structs.items():
+        if not any(member.name == "struct_size" for member in struct.members):
+            yield f"        {_quoted(name)},"
+    yield "    )"
+    yield ")"
+    yield from _nested("ENUMS", api.enums)
+    yield "\n# Only the entries whose first minor is known."
+    yield from _nested("ENUM_SINCE", {k: v for k, v in api.enum_since.items() if v})
+    yield "\nEXTENSIONS: dict[str, Extension] = {"
+    for struct in api.structs.values():
+        if struct.extension:
+            key, number = struct.extension
+            yield f"    {_quoted(key)}: Extension("
+            yield f"        {number},"
+            yield f"        {_quoted(struct.name)},"
+            yield "        {"
+            for member, offset in api.offsets(struct.name):
+                if member.function:
+                    function = api.functions[member.function]
+                    row = (offset, function.args, function.returns)
+                    yield f"            {_quoted(member.name)}: ExtensionFunction{_row(row)},"
+            yield "        },"
+            yield "    ),"
+    yield "}"
+
+
+def _nested(name: str, rows: dict[str, dict[str, int]]) -> Iterator[str]:
+    yield f"{name}: dict[str, dict[str, int]] = {{"
+    for key, entries in rows.items():
+        yield f"    {_quoted(key)}: {{"
+        yield from (f"        {_quoted(entry)}: {value}," for entry, value in entries.items())
+        yield "    },"
+    yield "}"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+def _row(values: tuple[str | int, ...]) -> str:
+    return f"({', '.join(_quoted(v) if isinstance(v, str) else str(v) for v in values)})"
+
+
+if __name__ == "__main__":
+    TABLE.write_text(table(read()))
+    sys.stdout.write(f"{TABLE.relative_to(ROOT)} written\n")
