@@ -120,9 +120,9 @@ def resolve(target: str, known: dict[str, Module]) -> str | None:
     """Turns "pjrt_hub.abi.ApiVersion" into "pjrt_hub.abi"; None for what is not ours."""
     if target.split(".")[0] != "pjrt_hub":
         return None
-    while target not in known and "." in target:
+    while target not in known and target.count(".") > 1:
         target = target.rpartition(".")[0]
-    return target
+    return target if target in known or part_of(target) in MAY_IMPORT else "pjrt_hub"
 
 
 def wrong_layers(known: dict[str, Module]) -> Iterator[str]:
