@@ -15,6 +15,7 @@
         ArchiveError              an archive is malformed or not what the pin says
         CacheError                the cache directory cannot be used
         OfflineError              the network is needed and was forbidden
+      FileFormatError             a data file is malformed; `.path` (ValueError)
       ClosedError                 used after close, delete, donation or fork (ValueError)
       UnsupportedByPluginError    the plugin lacks a function; `.function`, `.since`, `.have` (NotImplementedError)
       PjrtError                   the plugin answered with an error; `.code`, `.function`, `.payloads` (RuntimeError)
@@ -168,6 +169,18 @@ class CacheError(StoreError):
 
 class OfflineError(StoreError):
     """The file is not in the cache and the network was forbidden."""
+
+
+class FileFormatError(PjrtHubError, ValueError):
+    """A file of arguments or weights is not what it has to be.
+
+    Attributes:
+        path: the file.
+    """
+
+    def __init__(self, message: str, *, path: str | PathLike[str], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.path = str(path)
 
 
 class ClosedError(PjrtHubError, ValueError):

@@ -1,0 +1,224 @@
+"""pjrt_hub.bridges.safetensors: what a valid file gives, and what each kind of junk is told."""
+
+import json
+import pickle
+import struct
+from itertools import pairwise
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pjrt_hub.bridges import safetensors
+from pjrt_hub.errors import FileFormatError, PjrtHubError
+
+DTYPES = {
+    "BOOL": np.bool_,
+    "I8": np.int8,
+    "I16": np.int16,
+    "I32": np.int32,
+    "I64": np.int64,
+    "U8": np.uint8,
+    "U16": np.uint16,
+    "U32": np.uint32,
+    "U64": np.uint64,
+    "F16": np.float16,
+    "F32": np.float32,
+    "F64": np.float64,
+    "C64": np.complex64,
+    "BF16": ml_dtypes.bfloat16,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+}
+
+
+def encoded(header, data=b""):
+    """A file's bytes: `header` is text, or an object to write as JSON."""
+    text = header if isinstance(header, str) else json.dumps(header)
+    return struct.pack("<Q", len(text.encode())) + text.encode() + data
+
+
+def entry(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "weights.safetensors"
+
+
+@pytest.mark.parametrize(("code", "dtype"), DTYPES.items())
+def test_values_and_dtype(path, code, dtype):
+    values = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+    path.write_bytes(encoded({"t": entry(code, [2, 3], 0, values.nbytes)}, values.tobytes()))
+    array = safetensors.open_file(path)["t"]
+    assert array.dtype == dtype
+    assert array.tobytes() == values.tobytes()
+    assert array.shape == (2, 3)
+
+
+def test_the_values_of_short_floats_are_the_formats(path):
+    data = b"\x80\x3f\x40\xc0" + b"\x38\x7e" + b"\x3c\x7b"
+    header = {
+        "bf16": entry("BF16", [2], 0, 4),
+        "e4m3": entry("F8_E4M3", [2], 4, 6),
+        "e5m2": entry("F8_E5M2", [2], 6, 8),
+    }
+    path.write_bytes(encoded(header, data))
+    arrays = safetensors.open_file(path)
+    assert arrays["bf16"].astype(float).tolist() == [1.0, -3.0]
+    assert arrays["e4m3"].astype(float).tolist() == [1.0, 448.0]
+    assert arrays["e5m2"].astype(float).tolist() == [1.0, 57344.0]
+
+
+def test_arrays_are_read_only_views_of_the_file(path):
+    path.write_bytes(encoded({"t": entry("F32", [1024], 0, 4096)}, bytes(4096)))
+    array = safetensors.open_file(path)["t"]
+    assert not array.flags.owndata
+    assert not array.flags.writeable
+    with path.open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(struct.pack("<f", 2.5))
+    assert array[-1] == 2.5
+
+
+def test_scalars_empty_tensors_metadata_and_unaligned_data(path):
+    header = {
+        "__metadata__": {"format": "np"},
+        "empty": entry("F32", [0, 3], 9, 9),
+        "byte": entry("U8", [1], 0, 1),
+        "scalar": entry("F64", [], 1, 9),
+    }
+    path.write_bytes(encoded(header, b"\x07" + struct.pack("<d", -1.5)))
+    arrays = safetensors.open_file(path)
+    assert list(arrays) == ["empty", "byte", "scalar"]
+    assert arrays["empty"].shape == (0, 3)
+    assert arrays["scalar"].shape == ()
+    assert arrays["scalar"] == -1.5
+
+
+def test_a_file_without_tensors(path):
+    path.write_bytes(encoded("{}   "))
+    assert safetensors.open_file(path) == {}
+
+
+def test_a_missing_file_is_an_oserror(path):
+    with pytest.raises(FileNotFoundError):
+        safetensors.open_file(path)
+
+
+F32X2 = entry("F32", [2], 0, 8)
+
+JUNK = {
+    "empty file": (b"", "empty file"),
+    "shorter than a length": (b"\x02\0\0", "does not fit its 3 bytes"),
+    "header past the end": (struct.pack("<Q", 100) + b"{}", "a header of 100 bytes"),
+    "huge header": (struct.pack("<Q", 2**63) + b"{}", f"a header of {2**63} bytes"),
+    "not JSON": (encoded("{'a'"), "Expecting property name"),
+    "not UTF-8": (struct.pack("<Q", 2) + b"\xff\xfe", "codec can't decode"),
+    "a pickle": (pickle.dumps({"a": [1.5] * 64}), "does not fit"),
+    "deep nesting": (encoded("[" * 200_000), "recursion"),
+    "a JSON list": (encoded("[]"), "not a JSON object"),
+    "a name twice": (encoded('{"t": {}, "t": {}}'), "names 't' twice"),
+    "not an entry": (encoded({"t": 5}), "'t' needs a dtype"),
+    "no shape": (encoded({"t": {"dtype": "F32", "data_offsets": [0, 8]}}), "'t' needs a dtype"),
+    "one offset": (encoded({"t": F32X2 | {"data_offsets": [0]}}), "two data_offsets"),
+    "a fraction": (encoded({"t": F32X2 | {"shape": [2.0]}}, bytes(8)), "'t' has a size"),
+    "a truth value": (encoded({"t": F32X2 | {"shape": [True]}}, bytes(4)), "'t' has a size"),
+    "a negative size": (encoded({"t": entry("F32", [-1, -2], 0, 8)}, bytes(8)), "'t' has a size"),
+    "an overflow": (encoded({"t": entry("F32", [0, 2**70], 0, 0)}), "dimension"),
+    "unknown dtype": (encoded({"t": entry("F31", [2], 0, 8)}, bytes(8)), "'t' has the dtype 'F31'"),
+    "packed dtype": (encoded({"t": entry("F4", [2], 0, 1)}, bytes(1)), "'t' has the dtype 'F4'"),
+    "wrong length": (encoded({"t": entry("F32", [3], 0, 8)}, bytes(8)), r"'t' is F32\[3\] in 8"),
+    "backwards": (encoded({"t": entry("F32", [2], 8, 0)}, bytes(8)), "'t' is F32"),
+    "truncated data": (encoded({"t": F32X2}, bytes(5)), "'t' ends 3 bytes past the end"),
+    "data left over": (encoded({"t": F32X2}, bytes(9)), "1 bytes follow the last tensor"),
+    "a hole": (
+        encoded({"t": F32X2, "u": entry("F32", [1], 12, 16)}, bytes(16)),
+        "'u' begins at byte 12 of the data, not 8",
+    ),
+    "an overlap": (
+        encoded({"t": F32X2, "u": entry("F32", [2], 4, 12)}, bytes(12)),
+        "'u' begins at byte 4 of the data, not 8",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), JUNK.values(), ids=JUNK)
+def test_junk_is_told_what_it_is(path, content, reason):
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match=reason) as caught:
+        safetensors.open_file(path)
+    assert str(path) in caught.value.message
+    assert caught.value.path == str(path)
+    assert caught.value.hint
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
+    length=st.integers(0, 400),
+)
+def test_damaged_files_are_refused_or_stay_inside_the_file(path, edits, length):
+    header = {"a": entry("F32", [4, 4], 0, 64), "b": entry("I8", [3], 64, 67)}
+    content = bytearray(encoded(header, bytes(67))[:length])
+    for position, value in edits:
+        if content:
+            content[position % len(content)] = value
+    path.write_bytes(content)
+    try:
+        arrays = safetensors.open_file(path)
+    except PjrtHubError:
+        return
+    spans = sorted((a.ctypes.data, a.nbytes) for a in arrays.values())
+    assert sum(a.nbytes for a in arrays.values()) <= len(content)
+    assert all(first + nbytes <= second for (first, nbytes), (second, _) in pairwise(spans))
+
+
+class Client:
+    """Records what it is asked to move."""
+
+    def __init__(self):
+        self.calls = []
+
+    def buffer_from_host(self, array, *, device, semantics):
+        self.calls.append((array, device, semantics.name))
+        return f"buffer {len(self.calls)}"
+
+
+@pytest.fixture
+def three(path):
+    values = np.arange(6, dtype=np.float32)
+    header = {n: entry("F32", [2], 8 * i, 8 * i + 8) for i, n in enumerate(["q", "k", "v"])}
+    path.write_bytes(encoded(header, values.tobytes()))
+    return path
+
+
+def test_load_moves_the_mapped_bytes_without_a_copy(three):
+    client = Client()
+    assert safetensors.load(client, three) == {"q": "buffer 1", "k": "buffer 2", "v": "buffer 3"}
+    assert [array.tolist() for array, _, _ in client.calls] == [[0, 1], [2, 3], [4, 5]]
+    assert all(not array.flags.owndata for array, _, _ in client.calls)
+    assert {semantics for _, _, semantics in client.calls} == {"IMMUTABLE_ZERO_COPY"}
+
+
+def test_load_follows_the_names_and_the_device(three):
+    client = Client()
+    assert list(safetensors.load(client, three, ("v", "q"), device="cpu:1")) == ["v", "q"]
+    assert [(array.tolist(), device) for array, device, _ in client.calls] == [
+        ([4, 5], "cpu:1"),
+        ([0, 1], "cpu:1"),
+    ]
+
+
+def test_load_moves_nothing_when_a_name_is_missing(three):
+    client = Client()
+    with pytest.raises(FileFormatError, match="3 tensors, none of them named 'vv'") as caught:
+        safetensors.load(client, three, ["q", "vv"])
+    assert "'v'" in caught.value.hint
+    assert client.calls == []
