@@ -67,7 +67,14 @@ if hotpath := sorted(str(path) for path in NATIVE.glob("native/*.c")):
         Extension(
             "pjrt_hub._capi.hotpath",
             hotpath,
-            extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
+            extra_compile_args=[
+                "-O2",
+                "-std=c11",
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-parameter",
+                "-fvisibility=hidden",
+            ],
             depends=[str(path) for path in sorted(NATIVE.glob("native/*.h"))],
             **STABLE_ABI,
         )

@@ -1,8 +1,8 @@
-"""The PJRT C API as data: reads `pjrt_hub/_capi/declarations/*.pjrt`, writes everything made from it.
+"""Reads the declarations of the PJRT C API and writes everything that is made from them.
 
-Owns the declaration language (`declarations/README.md`), the layout rule and the three products:
-`table.py` (committed), `pjrt_api.h` and the cffi declarations (made at build time, never committed).
-Run it to rewrite `table.py`; standard library only, because the build imports it.
+Owns the language (`pjrt_hub/_capi/declarations/README.md`), the layout rule and three products:
+`table.py` (committed; run this file to rewrite it), the C header and the cffi declarations (made
+by the build). Standard library only, because the build imports it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,8 +124,7 @@ class Api:
 
     def size(self, name: str) -> int:
         """`sizeof` of a struct: with tail padding."""
-        end, align = self.extent(name)
-        return -(-end // align) * align
+        return _round_up(*self.extent(name))
 
     def struct_size(self, name: str) -> int:
         """What is sent as `struct_size`: the end of the last field, without tail padding."""
@@ -140,21 +140,14 @@ class Api:
     def offsets(self, name: str) -> Iterator[tuple[Member, int]]:
         """Each member with its offset; the members of a union share theirs."""
         end = 0
-        union: list[Member] = []
-        for member in [*self.structs[name].members, None]:
-            if member is not None and member.in_union:
-                union.append(member)
-                continue
-            for group in ([*union] if union else [], [member] if member else []):
-                if group:
-                    widths = [self.width(each) for each in group]
-                    align = max(align for _, align in widths)
-                    start = -(-end // align) * align
-                    yield from ((each, start) for each in group)
-                    size = max(size for size, _ in widths)
-                    # A union ends on its own alignment; a lone field ends where it ends.
-                    end = start + (-(-size // align) * align if len(group) > 1 else size)
-            union.clear()
+        for _, together in groupby(enumerate(self.structs[name].members), _place):
+            group = [member for _, member in together]
+            widths = [self.width(member) for member in group]
+            size, align = max(size for size, _ in widths), max(align for _, align in widths)
+            start = _round_up(end, align)
+            yield from ((member, start) for member in group)
+            # A union is padded to its alignment; a lone field ends where it ends.
+            end = start + (_round_up(size, align) if group[0].in_union else size)
 
     def width(self, member: Member) -> tuple[int, int]:
         """Size and alignment of one member."""
@@ -164,6 +157,16 @@ class Api:
             return self.size(member.ctype) * member.length, self.extent(member.ctype)[1]
         size = 4 if member.ctype in self.enums else NARROW.get(member.ctype, WORD)
         return size * member.length, size
+
+
+def _place(numbered: tuple[int, Member]) -> int:
+    """Groups the members of a union (a struct has one at most) and leaves the others alone."""
+    number, member = numbered
+    return -1 if member.in_union else number
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
 
 
 # Reading
@@ -194,14 +197,17 @@ class _File:
         self.union = False
 
     def read(self) -> None:
+        line = ""
         for number, raw in enumerate(self.path.read_text().splitlines(), 1):
-            line = COMMENT.sub("", raw).rstrip()
-            if not line:
+            line = f"{line} {raw}" if line else raw
+            line = COMMENT.sub("", line).rstrip()
+            if not line or line.count("(") > line.count(")"):
                 continue
             try:
                 self.line(line)
-            except (ValueError, KeyError) as exc:
-                raise DeclarationError(f"{self.path.name}:{number}: {exc}: {raw!r}") from exc
+            except ValueError as exc:
+                raise DeclarationError(f"{self.path.name}:{number}: {exc}: {line!r}") from exc
+            line = ""
 
     def line(self, line: str) -> None:
         since = int(found[1]) if (found := SINCE.search(line)) else 0
@@ -284,9 +290,10 @@ class _File:
             found = MEMBER.match(text.strip())
             if not found:
                 raise ValueError("a field is DIRECTION TYPE NAME")
-            said = {key: value or "" for key, value in found.groupdict().items()}
-            said["count"] = said["count"].replace("][", ",")
-            member = Member(**{**said, "params": found["params"]}, since=since)
+            count = (found["count"] or "").replace("][", ",")
+            member = Member(
+                found["name"], found["ctype"], found["direction"], count, since, found["params"]
+            )
         else:
             name, function = (words[0], words[-1])
             member = Member(name, "", function=function, since=since)
@@ -412,7 +419,7 @@ class Function(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A struct's field; `count` names what holds its number of elements, "" where it is not counted."""
+    """A field of a struct; `count` names what counts its elements, "" where nothing does."""
 
     direction: str
     ctype: str
@@ -450,19 +457,18 @@ def _table_lines(api: Api) -> Iterator[str]:
     yield "\nFUNCTIONS: dict[str, Function] = {"
     for number, slot in enumerate(api.slots):
         function = api.functions[slot.function]
-        row = (number, slot.since, function.args, function.returns)
-        yield f"    {_quoted(slot.name)}: Function{_row(row)},"
+        row = _row(number, slot.since, function.args, function.returns)
+        yield f"    {_quoted(slot.name)}: Function{row},"
     yield "}"
     yield "\n# Every struct, without its struct_size, extension_start or base."
     yield "FIELDS: dict[str, tuple[Field, ...]] = {"
     for struct in api.structs.values():
         yield f"    {_quoted(struct.name)}: ("
         for m in struct.own_members:
-            row = (m.direction, m.shown_ctype, m.name, m.count, m.since)
-            yield f"        Field{_row(row)},"
+            yield f"        Field{_row(m.direction, m.shown_ctype, m.name, m.count, m.since)},"
         yield "    ),"
     yield "}"
-    yield "\n# The end of the last field: what is sent as struct_size. Allocate sizeof, which may be more."
+    yield "\n# The end of the last field, which is what struct_size says; sizeof may be more."
     yield "STRUCT_SIZE: dict[str, int] = {"
     for name in api.structs:
         yield f"    {_quoted(name)}: {api.struct_size(name)},"
@@ -489,8 +495,8 @@ def _table_lines(api: Api) -> Iterator[str]:
             for member, offset in api.offsets(struct.name):
                 if member.function:
                     function = api.functions[member.function]
-                    row = (offset, function.args, function.returns)
-                    yield f"            {_quoted(member.name)}: ExtensionFunction{_row(row)},"
+                    row = _row(offset, function.args, function.returns)
+                    yield f"            {_quoted(member.name)}: ExtensionFunction{row},"
             yield "        },"
             yield "    ),"
     yield "}"
@@ -509,7 +515,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
-def _row(values: tuple[str | int, ...]) -> str:
+def _row(*values: str | int) -> str:
     return f"({', '.join(_quoted(v) if isinstance(v, str) else str(v) for v in values)})"
 
 

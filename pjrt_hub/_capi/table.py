@@ -16,7 +16,7 @@ class Function(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A struct's field; `count` names what holds its number of elements, "" where it is not counted."""
+    """A field of a struct; `count` names what counts its elements, "" where nothing does."""
 
     direction: str
     ctype: str
@@ -189,8 +189,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_Buffer_MemoryLayout_Tiled": (
         Field("in", "const int64_t*", "minor_to_major", "minor_to_major_size", 0),
         Field("in", "size_t", "minor_to_major_size", "", 0),
-        Field("in", "const int64_t*", "tile_dims", "", 0),
-        Field("in", "const size_t*", "tile_dim_sizes", "", 0),
+        Field("in", "const int64_t*", "tile_dims", "sum tile_dim_sizes", 0),
+        Field("in", "const size_t*", "tile_dim_sizes", "num_tiles", 0),
         Field("in", "size_t", "num_tiles", "", 0),
     ),
     "PJRT_Buffer_MemoryLayout_Strides": (
@@ -236,7 +236,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_Buffer_DynamicDimensionIndices_Args": (
         Field("in", "PJRT_Buffer*", "buffer", "", 0),
-        Field("out", "const size_t*", "dynamic_dim_indices", "", 0),
+        Field("out", "const size_t*", "dynamic_dim_indices", "num_dynamic_dims", 0),
         Field("out", "size_t", "num_dynamic_dims", "", 0),
     ),
     "PJRT_Buffer_GetMemoryLayout_Args": (
@@ -317,7 +317,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_Buffer_CopyRawToHost_Args": (
         Field("in", "PJRT_Buffer*", "buffer", "", 56),
-        Field("in", "void*", "dst", "", 56),
+        Field("inout", "void*", "dst", "transfer_size", 56),
         Field("in", "int64_t", "offset", "", 56),
         Field("in", "int64_t", "transfer_size", "", 56),
         Field("out", "PJRT_Event*", "event", "", 56),
@@ -485,7 +485,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "int", "num_replicas", "", 0),
         Field("in", "int", "num_partitions", "", 0),
         Field("in", "size_t", "default_assignment_size", "", 0),
-        Field("out", "int*", "default_assignment", "default_assignment_size", 0),
+        Field("inout", "int*", "default_assignment", "default_assignment_size", 0),
     ),
     "PJRT_Client_TopologyDescription_Args": (
         Field("in", "PJRT_Client*", "client", "", 36),
@@ -606,7 +606,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "PJRT_Device*", "device", "", 92),
         Field("out", "const PJRT_NamedValue*", "attributes", "num_attributes", 92),
         Field("out", "size_t", "num_attributes", "", 92),
-        Field("out", "PJRT_Device_Attributes*", "device_attributes", "num_attributes", 92),
+        Field("out", "PJRT_Device_Attributes*", "device_attributes", "", 92),
         Field("out", "void (*)(PJRT_Device_Attributes*)", "attributes_deleter", "", 92),
     ),
     "PJRT_Device_ClearMemoryStats_Args": (
@@ -639,7 +639,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "const PJRT_DeviceEventPromise_FunctionTable*", "vtable", "", 0),
     ),
     "PJRT_DeviceEventVector": (
-        Field("in", "PJRT_DeviceEvent*", "data", "", 0),
+        Field("in", "PJRT_DeviceEvent*", "data", "size", 0),
         Field("in", "size_t", "size", "", 0),
         Field("in", "size_t", "capacity", "", 0),
         Field("in", "void (*)(PJRT_DeviceEvent*)", "destroy", "", 0),
@@ -744,12 +744,12 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_Executable_OutputMemoryKinds_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 0),
         Field("out", "size_t", "num_outputs", "", 0),
-        Field("out", "const char* const*", "memory_kinds", "", 0),
-        Field("out", "const size_t*", "memory_kind_sizes", "", 0),
+        Field("out", "const char* const*", "memory_kinds", "num_outputs,memory_kind_sizes", 0),
+        Field("out", "const size_t*", "memory_kind_sizes", "num_outputs", 0),
     ),
     "PJRT_Executable_OptimizedProgram_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 0),
-        Field("out", "PJRT_Program*", "program", "", 0),
+        Field("inout", "PJRT_Program*", "program", "", 0),
     ),
     "PJRT_Executable_Serialize_Args": (
         Field("in", "const PJRT_Executable*", "executable", "", 0),
@@ -812,8 +812,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_Executable_OutputDimensions_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 29),
         Field("out", "size_t", "num_outputs", "", 29),
-        Field("out", "const int64_t*", "dims", "", 29),
-        Field("out", "const size_t*", "dim_sizes", "", 29),
+        Field("out", "const int64_t*", "dims", "sum dim_sizes", 29),
+        Field("out", "const size_t*", "dim_sizes", "num_outputs", 29),
     ),
     "PJRT_Executable_Fingerprint_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 35),
@@ -867,8 +867,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_Executable_ParameterMemoryKinds_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 102),
         Field("out", "size_t", "num_parameters", "", 102),
-        Field("out", "const char* const*", "memory_kinds", "", 102),
-        Field("out", "const size_t*", "memory_kind_sizes", "", 102),
+        Field("out", "const char* const*", "memory_kinds", "num_parameters,memory_kind_sizes", 102),
+        Field("out", "const size_t*", "memory_kind_sizes", "num_parameters", 102),
     ),
     "PJRT_SendCallbackInfo": (
         Field("in", "int64_t", "channel_id", "", 0),
@@ -887,8 +887,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "size_t", "num_operands", "", 112),
     ),
     "PJRT_ExecuteOptions": (
-        Field("in", "PJRT_SendCallbackInfo**", "send_callbacks", "", 0),
-        Field("in", "PJRT_RecvCallbackInfo**", "recv_callbacks", "", 0),
+        Field("in", "PJRT_SendCallbackInfo**", "send_callbacks", "num_devices,num_send_ops", 0),
+        Field("in", "PJRT_RecvCallbackInfo**", "recv_callbacks", "num_devices,num_recv_ops", 0),
         Field("in", "size_t", "num_send_ops", "", 0),
         Field("in", "size_t", "num_recv_ops", "", 0),
         Field("in", "int", "launch_id", "", 0),
@@ -897,8 +897,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "PJRT_ExecuteContext*", "context", "", 64),
         Field("in", "const char*", "call_location", "", 76),
         Field("in", "size_t", "num_tasks", "", 78),
-        Field("in", "int*", "task_ids", "", 78),
-        Field("in", "int64_t*", "incarnation_ids", "", 78),
+        Field("in", "int*", "task_ids", "num_tasks", 78),
+        Field("in", "int64_t*", "incarnation_ids", "num_tasks", 78),
         Field("in", "PJRT_MultiSlice_Config*", "multi_slice_config", "", 97),
         Field("in", "bool", "use_major_to_minor_data_layout_for_callbacks", "", 108),
         Field("in", "PJRT_HloOutputCallbackInfo*", "hlo_output_callbacks", "num_hlo_output_callbacks", 112),
@@ -909,11 +909,11 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_LoadedExecutable_Execute_Args": (
         Field("in", "PJRT_LoadedExecutable*", "executable", "", 0),
         Field("in", "PJRT_ExecuteOptions*", "options", "", 0),
-        Field("in", "PJRT_Buffer* const* const*", "argument_lists", "", 0),
+        Field("in", "PJRT_Buffer* const* const*", "argument_lists", "num_devices,num_args", 0),
         Field("in", "size_t", "num_devices", "", 0),
         Field("in", "size_t", "num_args", "", 0),
-        Field("inout", "PJRT_Buffer** const*", "output_lists", "", 0),
-        Field("inout", "PJRT_Event**", "device_complete_events", "", 0),
+        Field("inout", "PJRT_Buffer** const*", "output_lists", "num_devices,num_outputs", 0),
+        Field("inout", "PJRT_Event**", "device_complete_events", "num_devices", 0),
         Field("in", "PJRT_Device*", "execute_device", "", 0),
     ),
     "PJRT_ExecuteContext_Create_Args": (
@@ -1020,10 +1020,10 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "PJRT_Collectives*", "collectives", "", 0),
         Field("in", "const int64_t*", "device_ids", "num_device_ids", 0),
         Field("in", "size_t", "num_device_ids", "", 0),
-        Field("in", "const char**", "clique_ids", "num_clique_ids", 0),
-        Field("in", "const size_t*", "clique_id_sizes", "", 0),
+        Field("in", "const char**", "clique_ids", "num_clique_ids,clique_id_sizes", 0),
+        Field("in", "const size_t*", "clique_id_sizes", "num_clique_ids", 0),
         Field("in", "size_t", "num_clique_ids", "", 0),
-        Field("in", "int64_t*", "rank_ids", "", 0),
+        Field("in", "int64_t*", "rank_ids", "num_device_ranks", 0),
         Field("in", "size_t", "num_device_ranks", "", 0),
         Field("out", "PJRT_Collectives_Communicator**", "communicators", "num_communicators", 0),
         Field("out", "size_t", "num_communicators", "", 0),
@@ -1044,9 +1044,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_Collectives_Communicator_AllReduce_Args": (
         Field("in", "PJRT_Collectives_Communicator*", "communicator", "", 0),
-        Field("in", "void*", "send_buffer_ptr", "", 0),
+        Field("in", "void*", "send_buffer_ptr", "send_buffer_size", 0),
         Field("in", "size_t", "send_buffer_size", "", 0),
-        Field("in", "void*", "recv_buffer_ptr", "", 0),
+        Field("inout", "void*", "recv_buffer_ptr", "recv_buffer_size", 0),
         Field("in", "size_t", "recv_buffer_size", "", 0),
         Field("in", "PJRT_Buffer_Type", "primitive_type", "", 0),
         Field("in", "size_t", "count", "", 0),
@@ -1056,9 +1056,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_Collectives_Communicator_ReduceScatter_Args": (
         Field("in", "PJRT_Collectives_Communicator*", "communicator", "", 0),
-        Field("in", "void*", "send_buffer_ptr", "", 0),
+        Field("in", "void*", "send_buffer_ptr", "send_buffer_size", 0),
         Field("in", "size_t", "send_buffer_size", "", 0),
-        Field("in", "void*", "recv_buffer_ptr", "", 0),
+        Field("inout", "void*", "recv_buffer_ptr", "recv_buffer_size", 0),
         Field("in", "size_t", "recv_buffer_size", "", 0),
         Field("in", "PJRT_Buffer_Type", "primitive_type", "", 0),
         Field("in", "size_t", "count", "", 0),
@@ -1068,9 +1068,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_Collectives_Communicator_AllGather_Args": (
         Field("in", "PJRT_Collectives_Communicator*", "communicator", "", 0),
-        Field("in", "void*", "send_buffer_ptr", "", 0),
+        Field("in", "void*", "send_buffer_ptr", "send_buffer_size", 0),
         Field("in", "size_t", "send_buffer_size", "", 0),
-        Field("in", "void*", "recv_buffer_ptr", "", 0),
+        Field("inout", "void*", "recv_buffer_ptr", "recv_buffer_size", 0),
         Field("in", "size_t", "recv_buffer_size", "", 0),
         Field("in", "PJRT_Buffer_Type", "primitive_type", "", 0),
         Field("in", "size_t", "count", "", 0),
@@ -1079,9 +1079,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_Collectives_Communicator_CollectivePermute_Args": (
         Field("in", "PJRT_Collectives_Communicator*", "communicator", "", 0),
-        Field("in", "void*", "send_buffer_ptr", "", 0),
+        Field("in", "void*", "send_buffer_ptr", "send_buffer_size", 0),
         Field("in", "size_t", "send_buffer_size", "", 0),
-        Field("in", "void*", "recv_buffer_ptr", "", 0),
+        Field("inout", "void*", "recv_buffer_ptr", "recv_buffer_size", 0),
         Field("in", "size_t", "recv_buffer_size", "", 0),
         Field("in", "PJRT_Buffer_Type", "primitive_type", "", 0),
         Field("in", "size_t", "count", "", 0),
@@ -1094,11 +1094,11 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_Collectives_Communicator_AllToAll_Args": (
         Field("in", "PJRT_Collectives_Communicator*", "communicator", "", 0),
-        Field("in", "void**", "send_buffers_ptrs", "", 0),
-        Field("in", "const size_t*", "send_buffers_sizes", "", 0),
+        Field("in", "void**", "send_buffers_ptrs", "num_send_buffers,send_buffers_sizes", 0),
+        Field("in", "const size_t*", "send_buffers_sizes", "num_send_buffers", 0),
         Field("in", "size_t", "num_send_buffers", "", 0),
-        Field("in", "void**", "recv_buffers_ptrs", "", 0),
-        Field("in", "const size_t*", "recv_buffers_sizes", "", 0),
+        Field("inout", "void**", "recv_buffers_ptrs", "num_recv_buffers,recv_buffers_sizes", 0),
+        Field("in", "const size_t*", "recv_buffers_sizes", "num_recv_buffers", 0),
         Field("in", "size_t", "num_recv_buffers", "", 0),
         Field("in", "PJRT_Buffer_Type", "primitive_type", "", 0),
         Field("in", "size_t", "count", "", 0),
@@ -1130,13 +1130,13 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_Transfers_PJRT_Client_MakeCrossHostReceiveBuffers_Args": (
         Field("in", "PJRT_Client*", "client", "", 0),
         Field("in", "size_t", "num_shapes", "", 0),
-        Field("in", "size_t*", "shape_num_dims", "", 0),
-        Field("in", "const int64_t**", "num_dims", "", 0),
-        Field("in", "PJRT_Buffer_Type*", "element_types", "", 0),
-        Field("in", "PJRT_Buffer_MemoryLayout**", "layouts", "", 0),
+        Field("in", "size_t*", "shape_num_dims", "num_shapes", 0),
+        Field("in", "const int64_t**", "num_dims", "num_shapes,shape_num_dims", 0),
+        Field("in", "PJRT_Buffer_Type*", "element_types", "num_shapes", 0),
+        Field("in", "PJRT_Buffer_MemoryLayout**", "layouts", "num_shapes", 0),
         Field("in", "PJRT_Device*", "device", "", 0),
         Field("in", "PJRT_Transfers_CrossHostRecvNotifierInfo", "notifier", "", 0),
-        Field("out", "PJRT_Buffer**", "buffers", "num_buffers", 0),
+        Field("inout", "PJRT_Buffer**", "buffers", "num_buffers", 0),
         Field("out", "size_t", "num_buffers", "", 0),
         Field("in", "bool", "allow_cancel_notifier", "", 0),
     ),
@@ -1155,28 +1155,28 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_Transfers_PJRT_Client_CrossHostReceiveBuffers_Args": (
         Field("in", "PJRT_Client*", "client", "", 0),
         Field("in", "size_t", "num_shapes", "", 0),
-        Field("in", "size_t*", "shape_num_dims", "", 0),
-        Field("in", "const int64_t**", "num_dims", "", 0),
-        Field("in", "PJRT_Buffer_Type*", "element_types", "", 0),
-        Field("in", "PJRT_Buffer_MemoryLayout**", "layouts", "", 0),
+        Field("in", "size_t*", "shape_num_dims", "num_shapes", 0),
+        Field("in", "const int64_t**", "num_dims", "num_shapes,shape_num_dims", 0),
+        Field("in", "PJRT_Buffer_Type*", "element_types", "num_shapes", 0),
+        Field("in", "PJRT_Buffer_MemoryLayout**", "layouts", "num_shapes", 0),
         Field("in", "PJRT_Device*", "device", "", 0),
-        Field("in", "const int64_t*", "src_global_device_ids", "", 0),
-        Field("in", "const int64_t*", "transfer_keys", "", 0),
-        Field("out", "PJRT_Buffer**", "buffers", "", 0),
+        Field("in", "const int64_t*", "src_global_device_ids", "num_shapes", 0),
+        Field("in", "const int64_t*", "transfer_keys", "num_shapes", 0),
+        Field("inout", "PJRT_Buffer**", "buffers", "num_shapes", 0),
         Field("in", "size_t", "num_tasks", "", 0),
-        Field("in", "const int*", "task_ids", "", 0),
-        Field("in", "const int64_t*", "incarnation_ids", "", 0),
+        Field("in", "const int*", "task_ids", "num_tasks", 0),
+        Field("in", "const int64_t*", "incarnation_ids", "num_tasks", 0),
     ),
     "PJRT_Transfers_PJRT_Client_CrossHostSendBuffers_Args": (
         Field("in", "PJRT_Client*", "client", "", 0),
         Field("in", "size_t", "num_buffers", "", 0),
         Field("in", "PJRT_Buffer**", "buffers", "num_buffers", 0),
-        Field("in", "const int64_t*", "dst_global_device_ids", "", 0),
-        Field("in", "const int64_t*", "transfer_keys", "", 0),
-        Field("out", "PJRT_Event**", "send_events", "", 0),
+        Field("in", "const int64_t*", "dst_global_device_ids", "num_buffers", 0),
+        Field("in", "const int64_t*", "transfer_keys", "num_buffers", 0),
+        Field("inout", "PJRT_Event**", "send_events", "num_buffers", 0),
         Field("in", "size_t", "num_tasks", "", 0),
-        Field("in", "const int*", "task_ids", "", 0),
-        Field("in", "const int64_t*", "incarnation_ids", "", 0),
+        Field("in", "const int*", "task_ids", "num_tasks", 0),
+        Field("in", "const int64_t*", "incarnation_ids", "num_tasks", 0),
     ),
     "PJRT_CrossHostTransfers_Extension": (
         Field("in", "PJRT_Transfers_PJRT_Client_MakeCrossHostReceiveBuffers*", "PJRT_Transfers_PJRT_Client_MakeCrossHostReceiveBuffers", "", 0),
@@ -1185,7 +1185,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "PJRT_Transfers_PJRT_Client_CrossHostSendBuffers*", "PJRT_Transfers_PJRT_Client_CrossHostSendBuffers", "", 0),
     ),
     "JAX_CustomCallPartitioner_string": (
-        Field("in", "const char*", "data", "", 0),
+        Field("in", "const char*", "data", "size", 0),
         Field("in", "size_t", "size", "", 0),
     ),
     "JAX_CustomCallPartitioner_version_and_error": (
@@ -1208,7 +1208,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "JAX_CustomCallPartitioner_aval", "op_result", "", 0),
         Field("in", "JAX_CustomCallPartitioner_string", "backend_config", "", 0),
         Field("in", "JAX_CustomCallPartitioner_string", "mlir_module", "", 0),
-        Field("in", "JAX_CustomCallPartitioner_string*", "args_sharding", "", 0),
+        Field("in", "JAX_CustomCallPartitioner_string*", "args_sharding", "num_args", 0),
         Field("in", "JAX_CustomCallPartitioner_string", "result_sharding", "", 0),
     ),
     "JAX_CustomCallPartitioner_InferShardingFromOperands_Args": (
@@ -1311,7 +1311,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "PJRT_Client*", "client", "", 0),
         Field("in", "size_t", "size", "", 0),
         Field("in", "int", "numa_node", "", 0),
-        Field("out", "uint8_t*", "ptr", "", 0),
+        Field("out", "uint8_t*", "ptr", "size", 0),
         Field("out", "void (*)(void*, void*)", "deleter", "", 0),
         Field("out", "void*", "deleter_arg", "", 0),
     ),
@@ -1349,12 +1349,12 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 0),
         Field("out", "size_t", "num_outputs", "", 0),
-        Field("out", "PJRT_Layouts_MemoryLayout**", "layouts", "", 0),
+        Field("out", "PJRT_Layouts_MemoryLayout**", "layouts", "num_outputs", 0),
     ),
     "PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 0),
         Field("out", "size_t", "num_parameters", "", 0),
-        Field("out", "PJRT_Layouts_MemoryLayout**", "layouts", "", 0),
+        Field("out", "PJRT_Layouts_MemoryLayout**", "layouts", "num_parameters", 0),
     ),
     "PJRT_Layouts_Extension": (
         Field("in", "PJRT_Layouts_MemoryLayout_Destroy*", "PJRT_Layouts_MemoryLayout_Destroy", "", 0),
@@ -1405,8 +1405,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("out", "int32_t", "port", "", 0),
     ),
     "PJRT_Megascale_ProcessesInfo": (
-        Field("in", "const char**", "addresses", "num_addresses", 0),
-        Field("in", "size_t*", "address_sizes", "", 0),
+        Field("in", "const char**", "addresses", "num_addresses,address_sizes", 0),
+        Field("in", "size_t*", "address_sizes", "num_addresses", 0),
         Field("in", "size_t", "num_addresses", "", 0),
         Field("in", "int32_t*", "slice_indexes", "num_slice_indexes", 0),
         Field("in", "size_t", "num_slice_indexes", "", 0),
@@ -1479,15 +1479,15 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "const char*", "megascale_port_name", "megascale_port_name_size", 0),
         Field("in", "size_t", "megascale_port_name_size", "", 0),
         Field("in", "int32_t", "megascale_port", "", 0),
-        Field("in", "const char**", "interface_prefixes", "num_interface_prefixes", 0),
-        Field("in", "const size_t*", "interface_prefixes_sizes", "", 0),
+        Field("in", "const char**", "interface_prefixes", "num_interface_prefixes,interface_prefixes_sizes", 0),
+        Field("in", "const size_t*", "interface_prefixes_sizes", "num_interface_prefixes", 0),
         Field("in", "size_t", "num_interface_prefixes", "", 0),
         Field("in", "bool", "use_all_interfaces", "", 0),
         Field("in", "bool", "limit_to_process_numa_local_interfaces", "", 0),
-        Field("out", "const char**", "serialized_addresses", "num_addresses", 0),
-        Field("out", "size_t*", "serialized_addresses_sizes", "", 0),
+        Field("out", "const char**", "serialized_addresses", "num_addresses,serialized_addresses_sizes", 0),
+        Field("out", "size_t*", "serialized_addresses_sizes", "num_addresses", 0),
         Field("out", "size_t", "num_addresses", "", 0),
-        Field("out", "PJRT_Megascale_SerializedAddresses*", "addresses", "num_addresses", 0),
+        Field("out", "PJRT_Megascale_SerializedAddresses*", "addresses", "", 0),
         Field("out", "void (*)(PJRT_Megascale_SerializedAddresses*)", "addresses_deleter", "", 0),
     ),
     "PJRT_Megascale_GetOrCreateRuntimeError_Args": (
@@ -1565,14 +1565,14 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_MultiSlice_Config_NumDevicesPerSlice_Args": (
         Field("in", "PJRT_MultiSlice_Config*", "config", "", 0),
         Field("out", "size_t", "num_devices_per_slice_map", "", 0),
-        Field("out", "const int32_t*", "slice_ids", "", 0),
-        Field("out", "const int32_t*", "num_devices", "", 0),
-        Field("out", "PJRT_MultiSlice_NumDevicesPerSlice*", "devices_per_slice_map", "num_devices_per_slice_map", 0),
+        Field("out", "const int32_t*", "slice_ids", "num_devices_per_slice_map", 0),
+        Field("out", "const int32_t*", "num_devices", "num_devices_per_slice_map", 0),
+        Field("out", "PJRT_MultiSlice_NumDevicesPerSlice*", "devices_per_slice_map", "", 0),
         Field("out", "void (*)(PJRT_MultiSlice_NumDevicesPerSlice*)", "devices_per_slice_map_deleter", "", 0),
     ),
     "PJRT_MultiSlice_Config_Serialize_Args": (
         Field("in", "PJRT_MultiSlice_Config*", "config", "", 0),
-        Field("out", "const char*", "serialized", "", 0),
+        Field("out", "const char*", "serialized", "size", 0),
         Field("out", "size_t", "size", "", 0),
         Field("out", "PJRT_MultiSlice_SerializedConfig*", "serialized_config", "", 0),
         Field("out", "void (*)(PJRT_MultiSlice_SerializedConfig*)", "serialized_config_deleter", "", 0),
@@ -1592,28 +1592,28 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_PhaseCompile_Run_Phase_Args": (
         Field("in", "const PJRT_PhaseCompiler*", "phase_compiler", "", 0),
-        Field("in", "const char**", "input_programs", "num_input_programs", 0),
-        Field("in", "const size_t*", "input_programs_sizes", "", 0),
+        Field("in", "const char**", "input_programs", "num_input_programs,input_programs_sizes", 0),
+        Field("in", "const size_t*", "input_programs_sizes", "num_input_programs", 0),
         Field("in", "size_t", "num_input_programs", "", 0),
-        Field("in", "const char**", "phases_to_run", "num_phases_to_run", 0),
-        Field("in", "const size_t*", "phases_to_run_sizes", "", 0),
+        Field("in", "const char**", "phases_to_run", "num_phases_to_run,phases_to_run_sizes", 0),
+        Field("in", "const size_t*", "phases_to_run_sizes", "num_phases_to_run", 0),
         Field("in", "size_t", "num_phases_to_run", "", 0),
         Field("in", "const char*", "compile_options", "compile_options_size", 0),
         Field("in", "size_t", "compile_options_size", "", 0),
         Field("in", "PJRT_TopologyDescription*", "topology", "", 0),
-        Field("out", "const char**", "output_programs", "num_output_programs", 0),
-        Field("out", "const size_t*", "output_programs_sizes", "", 0),
+        Field("out", "const char**", "output_programs", "num_output_programs,output_programs_sizes", 0),
+        Field("out", "const size_t*", "output_programs_sizes", "num_output_programs", 0),
         Field("out", "size_t", "num_output_programs", "", 0),
     ),
     "PJRT_PhaseCompile_Get_PhaseNames_Args": (
         Field("in", "const PJRT_PhaseCompiler*", "phase_compiler", "", 0),
-        Field("out", "const char**", "phase_names", "num_phase_names", 0),
-        Field("out", "const size_t*", "phase_names_sizes", "", 0),
+        Field("out", "const char**", "phase_names", "num_phase_names,phase_names_sizes", 0),
+        Field("out", "const size_t*", "phase_names_sizes", "num_phase_names", 0),
         Field("out", "size_t", "num_phase_names", "", 0),
     ),
     "PJRT_PhaseCompile_C_Buffers_Destroy_Args": (
-        Field("in", "const char**", "char_buffers", "num_char_buffers", 0),
-        Field("in", "const size_t*", "char_buffer_sizes", "", 0),
+        Field("in", "const char**", "char_buffers", "num_char_buffers,char_buffer_sizes", 0),
+        Field("in", "const size_t*", "char_buffer_sizes", "num_char_buffers", 0),
         Field("in", "size_t", "num_char_buffers", "", 0),
     ),
     "PJRT_PhaseCompile_Extension": (
@@ -1664,14 +1664,14 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_RawBuffer_CopyRawHostToDevice_Args": (
         Field("in", "PJRT_RawBuffer*", "buffer", "", 0),
-        Field("in", "const void*", "src", "", 0),
+        Field("in", "const void*", "src", "transfer_size", 0),
         Field("in", "int64_t", "offset", "", 0),
         Field("in", "int64_t", "transfer_size", "", 0),
         Field("out", "PJRT_Event*", "event", "", 0),
     ),
     "PJRT_RawBuffer_CopyRawDeviceToHost_Args": (
         Field("in", "PJRT_RawBuffer*", "buffer", "", 0),
-        Field("in", "void*", "dst", "", 0),
+        Field("inout", "void*", "dst", "transfer_size", 0),
         Field("in", "int64_t", "offset", "", 0),
         Field("in", "int64_t", "transfer_size", "", 0),
         Field("out", "PJRT_Event*", "event", "", 0),
@@ -1692,14 +1692,14 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_Shardings_PJRT_Executable_ParameterShardings_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 0),
         Field("out", "size_t", "num_parameters", "", 0),
-        Field("out", "const char* const*", "shardings", "", 0),
-        Field("out", "const size_t*", "sharding_sizes", "", 0),
+        Field("out", "const char* const*", "shardings", "num_parameters,sharding_sizes", 0),
+        Field("out", "const size_t*", "sharding_sizes", "num_parameters", 0),
     ),
     "PJRT_Shardings_PJRT_Executable_OutputShardings_Args": (
         Field("in", "PJRT_Executable*", "executable", "", 0),
         Field("out", "size_t", "num_outputs", "", 0),
-        Field("out", "const char* const*", "shardings", "", 0),
-        Field("out", "const size_t*", "sharding_sizes", "", 0),
+        Field("out", "const char* const*", "shardings", "num_outputs,sharding_sizes", 0),
+        Field("out", "const size_t*", "sharding_sizes", "num_outputs", 0),
     ),
     "PJRT_Shardings_Extension": (
         Field("in", "PJRT_Shardings_PJRT_Executable_ParameterShardings*", "PJRT_Shardings_PJRT_Executable_ParameterShardings", "", 0),
@@ -1744,8 +1744,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_TpuExecutable_RunHloCostAnalysis_Args": (
         Field("in", "const char*", "target_arguments", "target_arguments_size", 0),
         Field("in", "size_t", "target_arguments_size", "", 0),
-        Field("in", "const char**", "hlo_module", "", 0),
-        Field("in", "size_t*", "hlo_module_size", "", 0),
+        Field("in", "const char**", "hlo_module", "num_hlo_modules,hlo_module_size", 0),
+        Field("in", "size_t*", "hlo_module_size", "num_hlo_modules", 0),
         Field("in", "size_t", "num_hlo_modules", "", 0),
         Field("out", "const PJRT_NamedValue*", "analysis_results", "num_analysis_results", 0),
         Field("out", "size_t", "num_analysis_results", "", 0),
@@ -1864,14 +1864,14 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_TpuTopology_ProcessIds_Args": (
         Field("in", "const PJRT_TopologyDescription*", "topology", "", 0),
         Field("in", "int32_t", "max_process_ids", "", 0),
-        Field("in", "int32_t*", "process_ids", "num_process_ids", 0),
+        Field("inout", "int32_t*", "process_ids", "num_process_ids", 0),
         Field("out", "size_t", "num_process_ids", "", 0),
     ),
     "PJRT_TpuTopology_LogiDeviceIdsOnProcess_Args": (
         Field("in", "const PJRT_TopologyDescription*", "topology", "", 0),
         Field("in", "int32_t", "process_id", "", 0),
         Field("in", "int32_t", "max_logical_device_ids", "", 0),
-        Field("in", "int32_t*", "logical_device_of_default_type_ids", "", 0),
+        Field("inout", "int32_t*", "logical_device_of_default_type_ids", "num_logical_device_ids", 0),
         Field("out", "size_t", "num_logical_device_ids", "", 0),
     ),
     "PJRT_TpuTopology_ProcIdAndIdxOnProcForChip_Args": (
@@ -1890,7 +1890,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "const PJRT_TopologyDescription*", "topology", "", 0),
         Field("in", "int32_t", "process_id", "", 0),
         Field("in", "size_t", "coords_max_dims", "", 0),
-        Field("in", "int32_t*", "coords", "coords_num_dims", 0),
+        Field("inout", "int32_t*", "coords", "coords_num_dims", 0),
         Field("out", "size_t", "coords_num_dims", "", 0),
     ),
     "PJRT_TpuTopology_ChipIdFromCoord_Args": (
@@ -1910,31 +1910,31 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "const PJRT_TopologyDescription*", "topology", "", 0),
         Field("in", "int32_t", "device_id", "", 0),
         Field("in", "size_t", "chip_coords_max_dims", "", 0),
-        Field("in", "int32_t*", "chip_coords", "chip_coords_num_dims", 0),
+        Field("inout", "int32_t*", "chip_coords", "chip_coords_num_dims", 0),
         Field("out", "size_t", "chip_coords_num_dims", "", 0),
         Field("out", "int32_t", "device_index_on_chip", "", 0),
     ),
     "PJRT_TpuTopology_ChipsPerProcessBounds_Args": (
         Field("in", "const PJRT_TopologyDescription*", "topology", "", 0),
         Field("in", "size_t", "chip_per_process_bounds_max_dims", "", 0),
-        Field("in", "int32_t*", "chip_per_process_bounds", "chip_per_process_bounds_num_dims", 0),
+        Field("inout", "int32_t*", "chip_per_process_bounds", "chip_per_process_bounds_num_dims", 0),
         Field("out", "size_t", "chip_per_process_bounds_num_dims", "", 0),
     ),
     "PJRT_TpuTopology_ChipBounds_Args": (
         Field("in", "const PJRT_TopologyDescription*", "topology", "", 0),
         Field("in", "size_t", "chip_bounds_max_dims", "", 0),
-        Field("in", "int32_t*", "chip_bounds", "chip_bounds_num_dims", 0),
+        Field("inout", "int32_t*", "chip_bounds", "chip_bounds_num_dims", 0),
         Field("out", "size_t", "chip_bounds_num_dims", "", 0),
     ),
     "PJRT_TpuTopology_ProcessBounds_Args": (
         Field("in", "const PJRT_TopologyDescription*", "topology", "", 0),
         Field("in", "size_t", "process_bounds_max_dims", "", 0),
-        Field("in", "int32_t*", "process_bounds", "process_bounds_num_dims", 0),
+        Field("inout", "int32_t*", "process_bounds", "process_bounds_num_dims", 0),
         Field("out", "size_t", "process_bounds_num_dims", "", 0),
     ),
     "PJRT_TpuTopology_GetRoutingStrategy_Args": (
         Field("in", "const PJRT_TopologyDescription*", "topology", "", 0),
-        Field("in", "char*", "routing_strategy", "routing_strategy_len", 0),
+        Field("inout", "char*", "routing_strategy", "routing_strategy_len", 0),
         Field("in", "size_t", "routing_strategy_len", "", 0),
     ),
     "PJRT_TpuTopology_SliceConfig": (
@@ -1948,12 +1948,12 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "size_t", "platform_type_name_len", "", 0),
         Field("in", "const char*", "slice_name", "slice_name_len", 0),
         Field("in", "size_t", "slice_name_len", "", 0),
-        Field("out", "PJRT_TpuTopology_SliceConfig*", "slice_config", "", 0),
+        Field("inout", "PJRT_TpuTopology_SliceConfig*", "slice_config", "", 0),
     ),
     "PJRT_TpuTopology_GetSliceConfigs_Args": (
         Field("in", "const char*", "platform_type_name", "platform_type_name_len", 0),
         Field("in", "size_t", "platform_type_name_len", "", 0),
-        Field("in", "PJRT_TpuTopology_SliceConfig*", "slice_configs", "num_slice_configs", 0),
+        Field("inout", "PJRT_TpuTopology_SliceConfig*", "slice_configs", "num_slice_configs", 0),
         Field("in", "size_t", "max_slice_configs", "", 0),
         Field("out", "size_t", "num_slice_configs", "", 0),
     ),
@@ -2014,7 +2014,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "PJRT_Triton_Compile*", "compile", "", 0),
     ),
     "PJRT_XlaTransform_string": (
-        Field("in", "const char*", "data", "", 0),
+        Field("in", "const char*", "data", "size", 0),
         Field("in", "size_t", "size", "", 0),
     ),
     "PJRT_XlaTransform_version_and_error": (
@@ -2071,7 +2071,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "XLA_FFI_Error*", "error", "", 0),
     ),
     "XLA_FFI_ByteSpan": (
-        Field("in", "const char*", "ptr", "", 0),
+        Field("in", "const char*", "ptr", "len", 0),
         Field("in", "size_t", "len", "", 0),
     ),
     "XLA_FFI_Handler_Bundle": (
@@ -2123,12 +2123,12 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "XLA_FFI_InvokeContext*", "ctx", "", 0),
         Field("in", "size_t", "size", "", 0),
         Field("in", "size_t", "alignment", "", 0),
-        Field("out", "void*", "data", "", 0),
+        Field("out", "void*", "data", "size", 0),
     ),
     "XLA_FFI_DeviceMemory_Free_Args": (
         Field("in", "XLA_FFI_InvokeContext*", "ctx", "", 0),
         Field("in", "size_t", "size", "", 0),
-        Field("in", "void*", "data", "", 0),
+        Field("in", "void*", "data", "size", 0),
     ),
     "XLA_FFI_ThreadPool_Schedule_Args": (
         Field("in", "XLA_FFI_InvokeContext*", "ctx", "", 0),
@@ -2137,7 +2137,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "XLA_FFI_ThreadPool_NumThreads_Args": (
         Field("in", "XLA_FFI_InvokeContext*", "ctx", "", 0),
-        Field("out", "int64_t*", "num_threads", "", 0),
+        Field("inout", "int64_t*", "num_threads", "", 0),
     ),
     "XLA_FFI_Future_Create_Args": (
         Field("out", "XLA_FFI_Future*", "future", "", 0),
@@ -2173,9 +2173,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "XLA_FFI_Attrs": (
         Field("in", "int64_t", "size", "", 0),
-        Field("in", "XLA_FFI_AttrType*", "types", "", 0),
-        Field("in", "XLA_FFI_ByteSpan**", "names", "", 0),
-        Field("in", "void**", "attrs", "", 0),
+        Field("in", "XLA_FFI_AttrType*", "types", "size", 0),
+        Field("in", "XLA_FFI_ByteSpan**", "names", "size", 0),
+        Field("in", "void**", "attrs", "size", 0),
     ),
     "XLA_FFI_CustomOptions_Get_Args": (
         Field("in", "XLA_FFI_InvokeContext*", "ctx", "", 0),
@@ -2187,19 +2187,46 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "XLA_FFI_Args": (
         Field("in", "int64_t", "size", "", 0),
-        Field("in", "XLA_FFI_ArgType*", "types", "", 0),
-        Field("in", "void**", "args", "", 0),
+        Field("in", "XLA_FFI_ArgType*", "types", "size", 0),
+        Field("in", "void**", "args", "size", 0),
     ),
     "XLA_FFI_Array": (
         Field("in", "XLA_FFI_DataType", "dtype", "", 0),
         Field("in", "size_t", "size", "", 0),
-        Field("in", "void*", "data", "", 0),
+        Field("in", "void*", "data", "size", 0),
     ),
     "XLA_FFI_Buffer": (
         Field("in", "XLA_FFI_DataType", "dtype", "", 0),
         Field("in", "void*", "data", "", 0),
         Field("in", "int64_t", "rank", "", 0),
-        Field("in", "int64_t*", "dims", "", 0),
+        Field("in", "int64_t*", "dims", "rank", 0),
+    ),
+    "XLA_FFI_Rets": (
+        Field("in", "int64_t", "size", "", 0),
+        Field("in", "XLA_FFI_RetType*", "types", "size", 0),
+        Field("in", "void**", "rets", "size", 0),
+    ),
+    "XLA_FFI_CallFrame": (
+        Field("in", "const XLA_FFI_Api*", "api", "", 0),
+        Field("in", "XLA_FFI_InvokeContext*", "ctx", "", 0),
+        Field("in", "XLA_FFI_ExecutionStage", "stage", "", 0),
+        Field("in", "XLA_FFI_Args", "args", "", 0),
+        Field("in", "XLA_FFI_Rets", "rets", "", 0),
+        Field("in", "XLA_FFI_Attrs", "attrs", "", 0),
+        Field("out", "XLA_FFI_Future*", "future", "", 0),
+    ),
+    "XLA_FFI_Metadata": (
+        Field("in", "XLA_FFI_Api_Version", "api_version", "", 0),
+        Field("in", "uint32_t", "traits", "", 0),
+        Field("in", "XLA_FFI_TypeId", "state_type_id", "", 0),
+    ),
+    "XLA_FFI_Metadata_Extension": (
+        Field("in", "XLA_FFI_InternalExtension", "extension_base", "", 0),
+        Field("in", "XLA_FFI_Metadata*", "metadata", "", 0),
+    ),
+    "XLA_FFI_Scalar": (
+        Field("in", "XLA_FFI_DataType", "dtype", "", 0),
+        Field("in", "void*", "value", "", 0),
     ),
     "XLA_FFI_Api": (
         Field("in", "XLA_FFI_Api_Version", "api_version", "", 0),
@@ -2224,33 +2251,6 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "XLA_FFI_DeviceOrdinal_Get*", "XLA_FFI_DeviceOrdinal_Get", "", 0),
         Field("in", "XLA_FFI_InvokeContext_FindExtension*", "XLA_FFI_InvokeContext_FindExtension", "", 0),
         Field("in", "XLA_FFI_CustomOptions_Get*", "XLA_FFI_CustomOptions_Get", "", 0),
-    ),
-    "XLA_FFI_Rets": (
-        Field("in", "int64_t", "size", "", 0),
-        Field("in", "XLA_FFI_RetType*", "types", "", 0),
-        Field("in", "void**", "rets", "", 0),
-    ),
-    "XLA_FFI_CallFrame": (
-        Field("in", "const XLA_FFI_Api*", "api", "", 0),
-        Field("in", "XLA_FFI_InvokeContext*", "ctx", "", 0),
-        Field("in", "XLA_FFI_ExecutionStage", "stage", "", 0),
-        Field("in", "XLA_FFI_Args", "args", "", 0),
-        Field("in", "XLA_FFI_Rets", "rets", "", 0),
-        Field("in", "XLA_FFI_Attrs", "attrs", "", 0),
-        Field("out", "XLA_FFI_Future*", "future", "", 0),
-    ),
-    "XLA_FFI_Metadata": (
-        Field("in", "XLA_FFI_Api_Version", "api_version", "", 0),
-        Field("in", "uint32_t", "traits", "", 0),
-        Field("in", "XLA_FFI_TypeId", "state_type_id", "", 0),
-    ),
-    "XLA_FFI_Metadata_Extension": (
-        Field("in", "XLA_FFI_InternalExtension", "extension_base", "", 0),
-        Field("in", "XLA_FFI_Metadata*", "metadata", "", 0),
-    ),
-    "XLA_FFI_Scalar": (
-        Field("in", "XLA_FFI_DataType", "dtype", "", 0),
-        Field("in", "void*", "value", "", 0),
     ),
     "PJRT_Memory_FunctionTable": (
         Field("in", "size_t", "instance_struct_size", "", 105),
@@ -2292,9 +2292,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "const char*", "name", "name_size", 0),
         Field("in", "size_t", "name_size", "", 0),
         Field("in", "PJRT_NamedValue_Type", "type", "", 0),
-        Field("in", "const char*", "string_value", "", 0),
+        Field("in", "const char*", "string_value", "value_size", 0),
         Field("in", "int64_t", "int64_value", "", 0),
-        Field("in", "const int64_t*", "int64_array_value", "", 0),
+        Field("in", "const int64_t*", "int64_array_value", "value_size", 0),
         Field("in", "float", "float_value", "", 0),
         Field("in", "bool", "bool_value", "", 30),
         Field("in", "size_t", "value_size", "", 0),
@@ -2349,7 +2349,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PLUGIN_Profiler_Serialize_Args": (
         Field("in", "PLUGIN_Profiler*", "profiler", "", 0),
         Field("in", "PLUGIN_Profiler_ConsumeResult*", "consume_result", "", 0),
-        Field("out", "const uint8_t*", "serialized_bytes", "", 0),
+        Field("out", "const uint8_t*", "serialized_bytes", "serialized_size", 0),
         Field("out", "size_t", "serialized_size", "", 0),
     ),
     "PLUGIN_Profiler_Api": (
@@ -2582,7 +2582,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("in", "PJRT_CopyToDeviceStream*", "stream", "", 0),
     ),
     "PJRT_Chunk": (
-        Field("in", "void*", "data", "", 0),
+        Field("in", "void*", "data", "size", 0),
         Field("in", "size_t", "size", "", 0),
         Field("in", "void (*)(void*, void*)", "deleter", "", 0),
         Field("in", "void*", "deleter_arg", "", 0),
@@ -2610,7 +2610,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "PJRT_AsyncHostToDeviceTransferManager_TransferData_Args": (
         Field("in", "PJRT_AsyncHostToDeviceTransferManager*", "transfer_manager", "", 60),
         Field("in", "int", "buffer_index", "", 60),
-        Field("in", "const void*", "data", "", 60),
+        Field("in", "const void*", "data", "transfer_size", 60),
         Field("in", "int64_t", "offset", "", 60),
         Field("in", "int64_t", "transfer_size", "", 60),
         Field("in", "bool", "is_last_transfer", "", 60),
@@ -2662,7 +2662,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "PJRT_Client_DmaMap_Args": (
         Field("in", "PJRT_Client*", "client", "", 67),
-        Field("in", "void*", "data", "", 67),
+        Field("in", "void*", "data", "size", 67),
         Field("in", "size_t", "size", "", 67),
     ),
     "PJRT_Client_DmaUnmap_Args": (
@@ -2681,7 +2681,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
 }
 
-# The end of the last field: what is sent as struct_size. Allocate sizeof, which may be more.
+# The end of the last field, which is what struct_size says; sizeof may be more.
 STRUCT_SIZE: dict[str, int] = {
     "PJRT_Buffer_MemoryLayout_Tiled": 56,
     "PJRT_Buffer_MemoryLayout_Strides": 32,
@@ -3015,12 +3015,12 @@ STRUCT_SIZE: dict[str, int] = {
     "XLA_FFI_Args": 40,
     "XLA_FFI_Array": 24,
     "XLA_FFI_Buffer": 48,
-    "XLA_FFI_Api": 208,
     "XLA_FFI_Rets": 40,
     "XLA_FFI_CallFrame": 176,
     "XLA_FFI_Metadata": 48,
     "XLA_FFI_Metadata_Extension": 32,
     "XLA_FFI_Scalar": 16,
+    "XLA_FFI_Api": 208,
     "PJRT_Memory_FunctionTable": 40,
     "PJRT_Memory": 8,
     "PJRT_Memory_Id_Args": 28,
