@@ -93,4 +93,4 @@ def test_the_signature_is_the_programs_and_the_files():
 
 def test_the_program_is_readable_by_old_plugins():
     """A portable artifact names, after its magic number, the StableHLO version it needs."""
-    assert (EXAMPLE / "encoder.mlir").read_bytes()[:21] == b"ML\xefR\rStableHLO_v1.8.0\0"
+    assert (EXAMPLE / "encoder.mlir").read_bytes()[:22] == b"ML\xefR\rStableHLO_v1.8.0\0"
