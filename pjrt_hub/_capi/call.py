@@ -1,0 +1,176 @@
+"""Calling the C API (layer 1): bind a function to a plugin, size-check it, fill its struct, call.
+
+Native pointers travel as int addresses, counted characters as bytes, counted arrays as lists.
+Must not know what any single function is for: the tables say how its arguments are made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from . import table, values
+from ._pjrt import ffi
+from .status import raise_error
+
+_SCALARS = frozenset(
+    "bool int float double int32_t int64_t uint32_t uint64_t size_t intptr_t uintptr_t".split()
+) | frozenset(table.ENUMS)
+
+Encoder = Callable[[Any, list[Any]], Any]
+
+
+class BoundFunction:
+    """One function of one plugin's table, called with the argument struct's own field names.
+
+    Counts are filled in from what they count. The result is the only output, a namespace of the
+    outputs where there are several, or None; an output newer than the plugin is None, because
+    older code never writes it.
+    """
+
+    def __init__(self, api_address: int, minor: int, name: str, pointer: Any, struct: str) -> None:
+        self.name = name
+        self._api_address = api_address
+        self._pointer = pointer
+        self._struct = ffi.typeof(f"{struct}*")
+        self._struct_size = table.STRUCT_SIZE[struct]
+        self._fields = {field.name: field for field in table.FIELDS[struct]}
+        counts = {field.count for field in self._fields.values() if field.count}
+        self._outputs = tuple(
+            (field, field.since <= minor)
+            for field in self._fields.values()
+            if field.direction != "in" and field.name not in counts
+        )
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Calls it.
+
+        Raises:
+            PjrtError: the plugin answered with an error.
+        """
+        keep: list[Any] = []
+        args = ffi.new(self._struct)  # zeroed, and of the newest size: old plugins read less of it
+        args.struct_size = self._struct_size
+        for name, value in inputs.items():
+            _assign(args, self._fields[name], value, keep)
+        error = self._pointer(args)
+        if error:
+            raise_error(self._api_address, _address(error), self.name)
+        if len(self._outputs) == 1:
+            return _output(args, *self._outputs[0])
+        if not self._outputs:
+            return None
+        return SimpleNamespace(**{f.name: _output(args, f, known) for f, known in self._outputs})
+
+
+def interruptible(function: Callable[[], Any], discard: Callable[[Any], None]) -> Any:
+    """Runs a long native call so that Ctrl-C ends the waiting, not the process.
+
+    Signals reach only the main thread, so elsewhere the call is made directly. On an interrupt the
+    call runs on to its end in its thread, and `discard` takes its result.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    done = threading.Event()
+    lock = threading.Lock()
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["value"] = function()
+        except BaseException as exc:
+            outcome["error"] = exc
+        with lock:
+            done.set()
+            abandoned = "abandoned" in outcome
+        if abandoned and "value" in outcome:
+            discard(outcome["value"])
+
+    threading.Thread(target=run, name="pjrt-hub call", daemon=True).start()
+    try:
+        done.wait()
+    except BaseException:
+        with lock:
+            outcome["abandoned"] = True
+            finished = done.is_set()
+        if finished and "value" in outcome:
+            discard(outcome["value"])
+        raise
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["value"]
+
+
+def _assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
+    encoded, count = _encode(field, value, keep)
+    setattr(args, field.name, encoded)
+    if field.count:
+        setattr(args, field.count, count)
+
+
+def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
+    ctype = field.ctype
+    if ctype in _SCALARS:
+        return value, 0
+    if isinstance(value, int):
+        return ffi.cast(ctype, value), 0
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = value if field.count else bytes(value) + b"\0"  # uncounted text is NUL-terminated
+        pointer = ffi.from_buffer(data)
+        keep.append(pointer)
+        return ffi.cast(ctype, pointer), len(value)
+    element = ctype.removeprefix("const ").removesuffix("*").strip()
+    if isinstance(value, Mapping):
+        if element == "PJRT_NamedValue":
+            array = values.encode(value, keep)
+            keep.append(array)
+            return array, len(value)
+        return _struct(element, value, keep), 1
+    if isinstance(value, Sequence):
+        element = element.removesuffix("const").strip()
+        array = ffi.new(f"{element}[]", [_element(element, each) for each in value])
+        keep.append(array)
+        return array, len(value)
+    raise TypeError(f"{field.name}: cannot make {ctype} of {value!r}")
+
+
+def _element(element: str, value: Any) -> Any:
+    return ffi.cast(element, value) if element.endswith("*") else value
+
+
+def _struct(name: str, members: Mapping[str, Any], keep: list[Any]) -> Any:
+    struct = ffi.new(f"{name}*")
+    keep.append(struct)
+    if hasattr(struct, "struct_size"):
+        struct.struct_size = table.STRUCT_SIZE[name]
+    fields = {field.name: field for field in table.FIELDS[name]}
+    for member, value in members.items():
+        _assign(struct, fields[member], value, keep)
+    return struct
+
+
+def _output(args: Any, field: table.Field, known: bool) -> Any:
+    if not known:
+        return None
+    value = getattr(args, field.name)
+    if field.ctype in _SCALARS:
+        return value
+    if not field.count:
+        return _address(value)
+    count = getattr(args, field.count)
+    if field.ctype.replace("const ", "") == "PJRT_NamedValue*":
+        return values.decode(value, count)
+    if field.ctype in ("const char*", "char*"):
+        return bytes(ffi.buffer(value, count)) if count else b""
+    if field.ctype in ("const char* const*", "const char**"):
+        return [_address(value[i]) for i in range(count)]
+    items = [value[i] for i in range(count)]
+    return [_address(item) if isinstance(item, ffi.CData) else item for item in items]
+
+
+def _address(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))

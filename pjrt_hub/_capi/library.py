@@ -1,0 +1,189 @@
+"""The only dlopen (layer 1), and `Api`: the function table of one loaded plugin.
+
+A library is loaded once for each file and never unloaded: unloading crashes at exit, because the
+plugin's threads and static destructors outlive the mapping. Must not search for libraries.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import errors
+from ..abi import DECLARED, ApiVersion, compatible
+from . import hotpath, table, values
+from ._pjrt import ffi
+from .call import BoundFunction, interruptible
+from .status import raise_error
+
+hotpath.install(raise_error, errors.ClosedError)
+
+_FIRST_SLOT = 40  # struct_size, extension_start and PJRT_Api_Version come before it
+_MAX_EXTENSIONS = 64  # a longer chain is a cycle or garbage
+_loaded: dict[tuple[int, int], Api] = {}
+_loading = threading.Lock()
+
+
+class Api:
+    """One loaded and initialized plugin.
+
+    Attributes:
+        path: the library's absolute path.
+        version: the PJRT API version that it announces (`PJRT_Api_Version`).
+        address: of its `PJRT_Api`.
+        attributes: what `PJRT_Plugin_Attributes` reports, empty where it is not implemented.
+        extensions: name (or number, where unknown) to the node's struct_size.
+    """
+
+    def __init__(self, path: Path, address: int) -> None:
+        self.path = path
+        self.address = address
+        self._generation = hotpath.generation()
+        self._table = ffi.cast("PJRT_Api*", address)
+        version = self._table.pjrt_api_version
+        self.version = ApiVersion(version.major_version, version.minor_version)
+        self._size = int(self._table.struct_size)
+        self._functions: dict[str, BoundFunction] = {}
+        self.attributes: Mapping[str, values.NamedValue] = {}
+        self._nodes = dict(_extensions(self._table.extension_start))
+        self.extensions = {name: int(node.struct_size) for name, node in self._nodes.items()}
+
+    def has(self, name: str) -> bool:
+        """Whether the plugin's table holds the function `name` and the pointer is not NULL."""
+        slot = table.FUNCTIONS[name].slot
+        if _FIRST_SLOT + 8 * (slot + 1) > self._size:
+            return False  # past the end of its table: not its memory
+        return bool(getattr(self._table, name) != ffi.NULL)
+
+    def function(self, name: str) -> BoundFunction:
+        """Binds a function of the table.
+
+        Raises:
+            UnsupportedByPluginError: the plugin lacks it.
+            ClosedError: the process forked after the plugin was loaded.
+        """
+        if hotpath.forked_since(self._generation):
+            raise errors.ClosedError(
+                f"{self.path.name} was loaded before a fork; its threads do not exist in the child",
+                hint="start workers with the 'spawn' method and load the plugin inside them",
+            )
+        bound = self._functions.get(name)
+        if bound is None:
+            function = table.FUNCTIONS[name]
+            if not self.has(name):
+                since = ApiVersion(0, function.since)
+                raise errors.UnsupportedByPluginError(
+                    f"the plugin {self.path.name} lacks {name}: it came with PJRT API {since}, "
+                    f"the plugin has {self.version}",
+                    function=name,
+                    since=str(since),
+                    have=str(self.version),
+                )
+            pointer = getattr(self._table, name)
+            bound = BoundFunction(self.address, self.version.minor, name, pointer, function.args)
+            self._functions[name] = bound
+        return bound
+
+    def call(self, name: str, **inputs: Any) -> Any:
+        """Calls a function of the table; see `call.BoundFunction`."""
+        return self.function(name)(**inputs)
+
+
+def load(path: str | os.PathLike[str]) -> Api:
+    """Loads a plugin and initializes it, once for each file in this process.
+
+    Args:
+        path: of the shared library; it is made absolute and symbolic links are followed.
+
+    Raises:
+        PluginLoadError: dlopen failed, or the library has no usable `GetPjrtApi`.
+        IncompatiblePluginError: its API version cannot be driven.
+        PjrtError: `PJRT_Plugin_Initialize` failed.
+    """
+    real = Path(path).resolve()
+    try:
+        status = real.stat()
+    except OSError as exc:
+        raise errors.PluginLoadError(f"{real} cannot be read: {exc.strerror}", path=real) from exc
+    with _loading:
+        api = _loaded.get((status.st_dev, status.st_ino))
+        if api is None:
+            api = _open(real)
+            _initialize(api)
+            api.attributes = _attributes(api)
+            _loaded[status.st_dev, status.st_ino] = api
+    return api
+
+
+def preload(path: str | os.PathLike[str]) -> None:
+    """Makes a dependency visible to plugins that look it up by its soname.
+
+    Raises:
+        PluginLoadError: dlopen failed.
+    """
+    try:
+        hotpath.preload_library(os.fspath(path))
+    except OSError as exc:
+        raise errors.PluginLoadError(f"cannot load {path}: {exc}", path=path) from exc
+
+
+def _open(path: Path) -> Api:
+    try:
+        address = hotpath.open_library(os.fspath(path))
+    except OSError as exc:
+        raise errors.PluginLoadError(
+            f"the library {path} cannot be loaded: {exc}",
+            path=path,
+            hint=f"pjrt-hub doctor {path}",
+        ) from exc
+    if not address:
+        what = "exports no GetPjrtApi" if address is None else "returns no table from GetPjrtApi"
+        raise errors.PluginLoadError(
+            f"{path} is not a PJRT plugin: it {what}",
+            path=path,
+            hint="give the path of a library that exports the C function GetPjrtApi",
+        )
+    size = int(ffi.cast("size_t*", address)[0])
+    if size < _FIRST_SLOT + 8 or (size - _FIRST_SLOT) % 8:
+        raise errors.PluginLoadError(
+            f"{path} is not a usable PJRT plugin: its function table says that it has {size} bytes",
+            path=path,
+        )
+    api = Api(path, address)
+    verdict = compatible(DECLARED, api.version)
+    if not verdict:
+        raise errors.IncompatiblePluginError(
+            f"{path} cannot be driven: {verdict.reason}",
+            need="0.57 or newer, major 0",
+            have=str(api.version),
+            hint="install a release of the plugin that fits, or of pjrt-hub",
+        )
+    return api
+
+
+def _initialize(api: Api) -> None:
+    try:
+        interruptible(lambda: api.call("PJRT_Plugin_Initialize"), lambda _: None)
+    except errors.InvalidArgumentError as exc:
+        # A framework of this process was here before: some plugins refuse a second time.
+        if "initialize" not in str(exc).lower():
+            raise
+
+
+def _attributes(api: Api) -> dict[str, values.NamedValue]:
+    try:
+        return dict(api.call("PJRT_Plugin_Attributes"))
+    except (errors.UnsupportedByPluginError, errors.UnimplementedError):
+        return {}
+
+
+def _extensions(node: Any) -> Iterator[tuple[str, Any]]:
+    names = {extension.type: name for name, extension in table.EXTENSIONS.items()}
+    for _ in range(_MAX_EXTENSIONS):
+        if node == ffi.NULL:
+            return
+        yield names.get(int(node.type), f"unknown {int(node.type)}"), node
+        node = node.next

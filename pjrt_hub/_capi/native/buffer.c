@@ -1,0 +1,300 @@
+/* Buffer: one PJRT_Buffer, and HostView: host memory lent out to numpy without a copy. */
+#include "hotpath.h"
+
+#include <string.h>
+
+static void link_to_client(BufferObject *buffer) {
+  ClientObject *client = buffer->client;
+  buffer->previous = NULL;
+  buffer->next = client->buffers;
+  if (client->buffers != NULL) client->buffers->previous = buffer;
+  client->buffers = buffer;
+}
+
+static void unlink_from_client(BufferObject *buffer) {
+  if (buffer->previous != NULL)
+    buffer->previous->next = buffer->next;
+  else
+    buffer->client->buffers = buffer->next;
+  if (buffer->next != NULL) buffer->next->previous = buffer->previous;
+  buffer->previous = buffer->next = NULL;
+}
+
+/* Off the host a destroy may wait for the device, so there the GIL is released. On the host it only
+   frees memory, and giving the GIL away beside a busy Python thread would cost 5 ms a buffer. */
+void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
+  PJRT_Buffer_Destroy_Args args = {.struct_size = PJRT_Buffer_Destroy_Args_STRUCT_SIZE};
+  args.buffer = ptr;
+  PJRT_Error *error;
+  if (client->on_host) {
+    error = client->api->PJRT_Buffer_Destroy(&args);
+  } else {
+    Py_BEGIN_ALLOW_THREADS;
+    error = client->api->PJRT_Buffer_Destroy(&args);
+    Py_END_ALLOW_THREADS;
+  }
+  if (error != NULL) {
+    PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
+    gone.error = error;
+    client->api->PJRT_Error_Destroy(&gone);
+  }
+}
+
+/* Frees the native buffer and leaves an object that refuses every use. */
+void buffer_destroy(BufferObject *buffer) {
+  PJRT_Buffer *ptr = buffer->ptr;
+  if (ptr == NULL) return;
+  buffer->ptr = NULL;
+  unlink_from_client(buffer);
+  buffer_destroy_native(buffer->client, ptr);
+}
+
+/* Makes a Buffer of `ptr`, which it owns from here on, whether it succeeds or not. */
+PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
+                      PyObject *shape, PyObject *layout, PyObject *device) {
+  BufferObject *buffer = (BufferObject *)PyType_GenericAlloc(type, 0);
+  if (buffer == NULL) {
+    buffer_destroy_native(client, ptr);
+    return NULL;
+  }
+  buffer->client = (ClientObject *)Py_NewRef((PyObject *)client);
+  buffer->ptr = ptr;
+  buffer->dtype = dtype;
+  buffer->shape = Py_NewRef(shape);
+  buffer->layout = Py_XNewRef(layout);
+  buffer->device = Py_NewRef(device);
+  link_to_client(buffer);
+  return (PyObject *)buffer;
+}
+
+bool buffer_usable(BufferObject *buffer) {
+  if (buffer->client == NULL) {
+    raise_closed("this buffer was never made by a client");
+    return false;
+  }
+  if (!client_usable(buffer->client)) return false;
+  if (buffer->ptr == NULL || buffer->deleted) {
+    raise_closed("the buffer was deleted");
+    return false;
+  }
+  return true;
+}
+
+static void buffer_dealloc(PyObject *self) {
+  BufferObject *buffer = (BufferObject *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  if (buffer->ptr != NULL && buffer->client->generation == fork_generation) buffer_destroy(buffer);
+  Py_XDECREF(buffer->shape);
+  Py_XDECREF(buffer->layout);
+  Py_XDECREF(buffer->device);
+  Py_XDECREF((PyObject *)buffer->client);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+/* The object keeps its PJRT_Buffer until it dies, because another thread may be inside a call with
+   it; only the device memory is given back here. */
+static PyObject *buffer_delete(PyObject *self, PyObject *unused) {
+  BufferObject *buffer = (BufferObject *)self;
+  if (buffer->deleted || buffer->ptr == NULL) Py_RETURN_NONE;
+  if (!client_usable(buffer->client)) return NULL;
+  buffer->deleted = true;
+  PJRT_Buffer_Delete_Args args = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE};
+  args.buffer = buffer->ptr;
+  PJRT_Error *error;
+  client_enter(buffer->client);
+  Py_BEGIN_ALLOW_THREADS;
+  error = buffer->client->api->PJRT_Buffer_Delete(&args);
+  Py_END_ALLOW_THREADS;
+  client_leave(buffer->client);
+  if (error != NULL) return raise_status(buffer->client->api, error, "PJRT_Buffer_Delete");
+  Py_RETURN_NONE;
+}
+
+static PyObject *buffer_check(PyObject *self, PyObject *unused) {
+  if (!buffer_usable((BufferObject *)self)) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* True once deleted, donated or destroyed with its client. */
+static PyObject *buffer_is_deleted(PyObject *self, void *unused) {
+  BufferObject *buffer = (BufferObject *)self;
+  if (buffer->ptr == NULL || buffer->deleted || buffer->client->closed ||
+      buffer->client->generation != fork_generation)
+    Py_RETURN_TRUE;
+  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
+  args.buffer = buffer->ptr;
+  PJRT_Error *error = buffer->client->api->PJRT_Buffer_IsDeleted(&args);
+  if (error != NULL) return raise_status(buffer->client->api, error, "PJRT_Buffer_IsDeleted");
+  return PyBool_FromLong(args.is_deleted);
+}
+
+static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
+  PyObject *client, *shape, *device, *layout;
+  unsigned long long ptr;
+  int dtype;
+  if (!PyArg_ParseTuple(args, "O!KiO!OO", ClientType, &client, &ptr, &dtype, &PyTuple_Type, &shape,
+                        &layout, &device))
+    return NULL;
+  return buffer_wrap((PyTypeObject *)type, (ClientObject *)client, (PJRT_Buffer *)(uintptr_t)ptr,
+                     dtype, shape, layout, device);
+}
+
+typedef struct {
+  PyObject_HEAD
+  BufferObject *buffer; /* held, with its client, while the memory is lent out */
+  void *data;
+  Py_ssize_t nbytes;
+} HostViewObject;
+
+/* Waits for the value and lends its host memory: an external reference keeps the memory through
+   delete and donation, and the exports keep the client through close. */
+static PyObject *buffer_view(PyObject *self, PyObject *args) {
+  BufferObject *buffer = (BufferObject *)self;
+  ClientObject *client = buffer->client;
+  Py_ssize_t nbytes;
+  if (!PyArg_ParseTuple(args, "n", &nbytes)) return NULL;
+  if (!buffer_usable(buffer)) return NULL;
+  const PJRT_Api *api = client->api;
+  PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE};
+  ready.buffer = buffer->ptr;
+  PJRT_Error *error = api->PJRT_Buffer_ReadyEvent(&ready);
+  if (error != NULL) return raise_status(api, error, "PJRT_Buffer_ReadyEvent");
+  client_enter(client);
+  PyObject *result = NULL;
+  HostViewObject *view = NULL;
+  int waited = event_await(api, ready.event, -1.0);
+  error = waited == 1 ? event_take_error(api, ready.event) : NULL;
+  PJRT_Event_Destroy_Args done = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE};
+  done.event = ready.event;
+  api->PJRT_Event_Destroy(&done);
+  if (waited != 1) goto leave; /* interrupted: the exception is set */
+  if (error != NULL) {
+    raise_status(api, error, "");
+    goto leave;
+  }
+  PJRT_Buffer_IncreaseExternalReferenceCount_Args hold = {
+      .struct_size = PJRT_Buffer_IncreaseExternalReferenceCount_Args_STRUCT_SIZE};
+  hold.buffer = buffer->ptr;
+  error = api->PJRT_Buffer_IncreaseExternalReferenceCount(&hold);
+  if (error != NULL) {
+    raise_status(api, error, "PJRT_Buffer_IncreaseExternalReferenceCount");
+    goto leave;
+  }
+  PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args where = {
+      .struct_size = PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args_STRUCT_SIZE};
+  where.buffer = buffer->ptr;
+  error = api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer(&where);
+  if (error == NULL) view = (HostViewObject *)PyType_GenericAlloc(HostViewType, 0);
+  if (view == NULL) {
+    PJRT_Buffer_DecreaseExternalReferenceCount_Args drop = {
+        .struct_size = PJRT_Buffer_DecreaseExternalReferenceCount_Args_STRUCT_SIZE};
+    drop.buffer = buffer->ptr;
+    api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop);
+    if (error != NULL) raise_status(api, error, "PJRT_Buffer_OpaqueDeviceMemoryDataPointer");
+    goto leave;
+  }
+  view->buffer = (BufferObject *)Py_NewRef(self);
+  view->data = where.device_memory_ptr;
+  view->nbytes = nbytes;
+  buffer->exports++;
+  client->exports++;
+  result = (PyObject *)view;
+leave:
+  client_leave(client);
+  return result;
+}
+
+static void view_dealloc(PyObject *self) {
+  HostViewObject *view = (HostViewObject *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  BufferObject *buffer = view->buffer;
+  if (buffer != NULL) {
+    ClientObject *client = buffer->client;
+    if (buffer->ptr != NULL && client->generation == fork_generation) {
+      PJRT_Buffer_DecreaseExternalReferenceCount_Args drop = {
+          .struct_size = PJRT_Buffer_DecreaseExternalReferenceCount_Args_STRUCT_SIZE};
+      drop.buffer = buffer->ptr;
+      PJRT_Error *error = client->api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop);
+      if (error != NULL) {
+        PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
+        gone.error = error;
+        client->api->PJRT_Error_Destroy(&gone);
+      }
+    }
+    buffer->exports--;
+    client_export_ended(client);
+    Py_DECREF((PyObject *)buffer);
+  }
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+/* Read-only: the plugin may share this memory with other buffers and with running programs. */
+static int view_getbuffer(PyObject *self, Py_buffer *out, int flags) {
+  HostViewObject *view = (HostViewObject *)self;
+  static char nothing;
+  return PyBuffer_FillInfo(out, self, view->data != NULL ? view->data : &nothing, view->nbytes, 1,
+                           flags);
+}
+
+static PyObject *buffer_address(PyObject *self, void *unused) {
+  return PyLong_FromVoidPtr(((BufferObject *)self)->ptr);
+}
+
+static PyObject *buffer_exports(PyObject *self, void *unused) {
+  return PyLong_FromSsize_t(((BufferObject *)self)->exports);
+}
+
+static PyMethodDef methods[] = {
+    {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS,
+     "_adopt(client, buffer address, dtype, shape, layout, device)"},
+    {"_check", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
+    {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
+    {"delete", buffer_delete, METH_NOARGS,
+     "Gives the device memory back without waiting; may be called again (PJRT_Buffer_Delete).\n\n"
+     "Work that uses the buffer finishes, and arrays made by to_numpy() stay valid."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"client", T_OBJECT, offsetof(BufferObject, client), READONLY, "The client that owns it."},
+    {"shape", T_OBJECT, offsetof(BufferObject, shape), READONLY, "The dimensions, a tuple of int."},
+    {"device", T_OBJECT, offsetof(BufferObject, device), READONLY, "The device it lives on."},
+    {"_layout", T_OBJECT, offsetof(BufferObject, layout), 0, "minor_to_major, or None."},
+    {"_dtype", T_INT, offsetof(BufferObject, dtype), READONLY, "The PJRT_Buffer_Type."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef properties[] = {
+    {"is_deleted", buffer_is_deleted, NULL,
+     "Whether it was deleted, donated, or closed with its client (PJRT_Buffer_IsDeleted).", NULL},
+    {"_address", buffer_address, NULL, "The PJRT_Buffer*.", NULL},
+    {"_exports", buffer_exports, NULL, "How many host views of it are alive.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Base of runtime.Buffer: owns one PJRT_Buffer."},
+    {Py_tp_dealloc, buffer_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_getset, properties},
+    {0, NULL},
+};
+
+/* Not made from Python: every Buffer comes from a client, so every Buffer has one. */
+PyType_Spec buffer_spec = {
+    "pjrt_hub._capi.hotpath.Buffer", sizeof(BufferObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+static PyType_Slot view_slots[] = {
+    {Py_tp_doc, "Host memory of a buffer, lent out read-only through the buffer protocol."},
+    {Py_tp_dealloc, view_dealloc},
+    {Py_bf_getbuffer, view_getbuffer},
+    {0, NULL},
+};
+
+PyType_Spec host_view_spec = {
+    "pjrt_hub._capi.hotpath.HostView", sizeof(HostViewObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, view_slots};

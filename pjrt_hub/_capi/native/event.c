@@ -1,0 +1,236 @@
+/* Events: waiting that Ctrl-C can end, and a queue that carries "it is ready" from a plugin's thread
+   to Python. A plugin's thread never takes the GIL here: it may run during interpreter exit, or
+   while a thread that holds the GIL waits for it. */
+#include "hotpath.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Shared by a waiter and the plugin's callback; the one that leaves last frees it. */
+typedef struct {
+  pthread_mutex_t mutex;
+  pthread_cond_t ready;
+  bool fired;
+  int holders;
+} Latch;
+
+static void latch_release(Latch *latch) {
+  pthread_mutex_lock(&latch->mutex);
+  int left = --latch->holders;
+  pthread_mutex_unlock(&latch->mutex);
+  if (left > 0) return;
+  pthread_cond_destroy(&latch->ready);
+  pthread_mutex_destroy(&latch->mutex);
+  free(latch);
+}
+
+/* The event keeps its error, where a waiter looks for it; the callback's own copy is dropped. */
+static void drop_error(const PJRT_Api *api, PJRT_Error *error) {
+  if (error == NULL) return;
+  PJRT_Error_Destroy_Args args = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
+  args.error = error;
+  api->PJRT_Error_Destroy(&args);
+}
+
+typedef struct {
+  const PJRT_Api *api;
+  Latch *latch;
+} LatchCall;
+
+static void latch_on_ready(PJRT_Error *error, void *user_arg) {
+  LatchCall *call = user_arg;
+  drop_error(call->api, error);
+  pthread_mutex_lock(&call->latch->mutex);
+  call->latch->fired = true;
+  pthread_cond_signal(&call->latch->ready);
+  pthread_mutex_unlock(&call->latch->mutex);
+  latch_release(call->latch);
+  free(call);
+}
+
+static void add_seconds(struct timespec *time, double seconds) {
+  time->tv_sec += (time_t)seconds;
+  time->tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+  if (time->tv_nsec >= 1000000000L) {
+    time->tv_nsec -= 1000000000L;
+    time->tv_sec++;
+  }
+}
+
+static bool before(const struct timespec *a, const struct timespec *b) {
+  return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
+/* Waits in slices so that a signal's handler runs soon. 1 ready, 0 timed out, -1 exception set. */
+static int latch_await(Latch *latch, double seconds) {
+  const double slice = 0.05;
+  struct timespec deadline;
+  bool bounded = seconds >= 0 && seconds < 1e9;
+  clock_gettime(CLOCK_MONOTONIC, &deadline);
+  if (bounded) add_seconds(&deadline, seconds);
+  for (;;) {
+    struct timespec until;
+    bool fired, last = false;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    add_seconds(&until, slice);
+    if (bounded && !before(&until, &deadline)) {
+      until = deadline;
+      last = true;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    pthread_mutex_lock(&latch->mutex);
+    int status = 0;
+    while (!latch->fired && status == 0)
+      status = pthread_cond_timedwait(&latch->ready, &latch->mutex, &until);
+    fired = latch->fired;
+    pthread_mutex_unlock(&latch->mutex);
+    Py_END_ALLOW_THREADS;
+    if (fired) return 1;
+    if (PyErr_CheckSignals() < 0) return -1;
+    if (last) return 0;
+  }
+}
+
+static int is_ready(const PJRT_Api *api, PJRT_Event *event) {
+  PJRT_Event_IsReady_Args args = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE};
+  args.event = event;
+  PJRT_Error *error = api->PJRT_Event_IsReady(&args);
+  if (error != NULL) {
+    raise_status(api, error, "PJRT_Event_IsReady");
+    return -1;
+  }
+  return args.is_ready ? 1 : 0;
+}
+
+static int register_callback(const PJRT_Api *api, PJRT_Event *event,
+                             PJRT_Event_OnReadyCallback callback, void *user_arg) {
+  PJRT_Event_OnReady_Args args = {.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE};
+  args.event = event;
+  args.callback = callback;
+  args.user_arg = user_arg;
+  PJRT_Error *error;
+  Py_BEGIN_ALLOW_THREADS; /* runs the callback inline where the event is already ready */
+  error = api->PJRT_Event_OnReady(&args);
+  Py_END_ALLOW_THREADS;
+  if (error == NULL) return 0;
+  raise_status(api, error, "PJRT_Event_OnReady");
+  return -1;
+}
+
+/* Waits until the event is ready; seconds < 0 waits for ever. 1 ready, 0 timed out, -1 exception. */
+int event_await(const PJRT_Api *api, PJRT_Event *event, double seconds) {
+  int ready = is_ready(api, event);
+  if (ready != 0 || seconds == 0) return ready;
+  Latch *latch = calloc(1, sizeof(Latch));
+  LatchCall *call = malloc(sizeof(LatchCall));
+  if (latch == NULL || call == NULL) {
+    free(latch);
+    free(call);
+    PyErr_NoMemory();
+    return -1;
+  }
+  pthread_condattr_t monotonic; /* a stepped wall clock must not stretch the wait */
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_mutex_init(&latch->mutex, NULL);
+  pthread_cond_init(&latch->ready, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  latch->holders = 2;
+  *call = (LatchCall){api, latch};
+  if (register_callback(api, event, latch_on_ready, call) < 0) {
+    latch_release(latch);
+    latch_release(latch);
+    free(call);
+    return -1;
+  }
+  int result = latch_await(latch, seconds);
+  latch_release(latch);
+  return result;
+}
+
+/* The error of a ready event, owned by the caller, or NULL. Asking a pending event aborts. */
+PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
+  PJRT_Event_Error_Args args = {.struct_size = PJRT_Event_Error_Args_STRUCT_SIZE};
+  args.event = event;
+  return api->PJRT_Event_Error(&args);
+}
+
+PyObject *event_wait(PyObject *module, PyObject *args) {
+  unsigned long long api, event;
+  PyObject *seconds;
+  if (!PyArg_ParseTuple(args, "KKO", &api, &event, &seconds)) return NULL;
+  double limit = -1.0;
+  if (seconds != Py_None) {
+    limit = PyFloat_AsDouble(seconds);
+    if (limit == -1.0 && PyErr_Occurred()) return NULL;
+    if (!(limit >= 0)) limit = 0;
+  }
+  int ready = event_await((const PJRT_Api *)(uintptr_t)api, (PJRT_Event *)(uintptr_t)event, limit);
+  return ready < 0 ? NULL : PyBool_FromLong(ready);
+}
+
+/* Tokens of events that became ready, appended by any thread, taken by Python's dispatcher. */
+typedef struct Notice {
+  struct Notice *next;
+  const PJRT_Api *api;
+  unsigned long long token;
+  int fd;
+} Notice;
+
+static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
+static Notice *queue_first, **queue_end = &queue_first;
+
+/* A fork may happen while another thread holds the mutex; the child starts with a new queue. */
+void event_queue_reset(void) {
+  pthread_mutex_init(&queue_mutex, NULL);
+  queue_first = NULL;
+  queue_end = &queue_first;
+}
+
+static void notice_on_ready(PJRT_Error *error, void *user_arg) {
+  Notice *notice = user_arg;
+  int fd = notice->fd;
+  drop_error(notice->api, error);
+  pthread_mutex_lock(&queue_mutex);
+  *queue_end = notice;
+  queue_end = &notice->next;
+  pthread_mutex_unlock(&queue_mutex);
+  /* A full pipe already holds a wake-up, so a failed write loses nothing. */
+  ssize_t written = write(fd, "", 1);
+  (void)written;
+}
+
+PyObject *event_notify(PyObject *module, PyObject *args) {
+  unsigned long long api, event, token;
+  int fd;
+  if (!PyArg_ParseTuple(args, "KKiK", &api, &event, &fd, &token)) return NULL;
+  Notice *notice = malloc(sizeof(Notice));
+  if (notice == NULL) return PyErr_NoMemory();
+  *notice = (Notice){NULL, (const PJRT_Api *)(uintptr_t)api, token, fd};
+  if (register_callback(notice->api, (PJRT_Event *)(uintptr_t)event, notice_on_ready, notice) < 0) {
+    free(notice);
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject *event_notified(PyObject *module, PyObject *unused) {
+  pthread_mutex_lock(&queue_mutex);
+  Notice *notice = queue_first;
+  queue_first = NULL;
+  queue_end = &queue_first;
+  pthread_mutex_unlock(&queue_mutex);
+  PyObject *tokens = PyList_New(0);
+  while (notice != NULL) {
+    Notice *next = notice->next;
+    PyObject *token = PyLong_FromUnsignedLongLong(notice->token);
+    if (tokens != NULL && token != NULL) PyList_Append(tokens, token);
+    Py_XDECREF(token);
+    free(notice);
+    notice = next;
+  }
+  return tokens;
+}

@@ -1,0 +1,466 @@
+/* LoadedExecutable: exe(a, b) from Python's call to PJRT_LoadedExecutable_Execute and back.
+
+   Every argument is compared with the signature that was prepared at compile time, because plugins
+   check only the byte size: f32[8] code run on an s32[8] buffer answers OK. */
+#include "hotpath.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ON_STACK = 64 };
+
+static void link_to_client(ExecutableObject *exe) {
+  ClientObject *client = exe->client;
+  exe->previous = NULL;
+  exe->next = client->executables;
+  if (client->executables != NULL) client->executables->previous = exe;
+  client->executables = exe;
+}
+
+/* Frees the native executable and leaves an object that refuses every call. Work in flight ends. */
+void executable_destroy(ExecutableObject *exe) {
+  PJRT_LoadedExecutable *ptr = exe->ptr;
+  if (ptr == NULL) return;
+  exe->ptr = NULL;
+  if (exe->previous != NULL)
+    exe->previous->next = exe->next;
+  else
+    exe->client->executables = exe->next;
+  if (exe->next != NULL) exe->next->previous = exe->previous;
+  exe->previous = exe->next = NULL;
+  const PJRT_Api *api = exe->client->api;
+  PJRT_LoadedExecutable_Destroy_Args args = {
+      .struct_size = PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE};
+  args.executable = ptr;
+  PJRT_Error *error;
+  Py_BEGIN_ALLOW_THREADS;
+  error = api->PJRT_LoadedExecutable_Destroy(&args);
+  if (error != NULL) {
+    PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
+    gone.error = error;
+    api->PJRT_Error_Destroy(&gone);
+  }
+  Py_END_ALLOW_THREADS;
+}
+
+static void free_slots(Slot *slots, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; slots != NULL && i < count; i++) {
+    Py_XDECREF(slots[i].shape);
+    Py_XDECREF(slots[i].layout);
+  }
+  free(slots);
+}
+
+/* Reads a tuple of (dtype, shape, layout). */
+static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
+  *count = PyTuple_Size(tuple);
+  Slot *slots = calloc((size_t)*count + 1, sizeof(Slot));
+  if (slots == NULL) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  for (Py_ssize_t i = 0; i < *count; i++) {
+    PyObject *shape, *layout;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iO!O", &slots[i].dtype, &PyTuple_Type, &shape,
+                          &layout)) {
+      free_slots(slots, i);
+      return NULL;
+    }
+    slots[i].shape = Py_NewRef(shape);
+    slots[i].layout = Py_NewRef(layout);
+  }
+  return slots;
+}
+
+/* The message is made in Python, where the names of dtypes and devices are. */
+static int reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
+  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
+  Py_XDECREF(none);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an argument was refused silently");
+  return -1;
+}
+
+static inline int take_argument(ExecutableObject *exe, Py_ssize_t index, Py_ssize_t device,
+                                PyObject *argument, PJRT_Buffer **out) {
+  if (Py_TYPE(argument) != exe->buffer_type && !PyObject_TypeCheck(argument, BufferType))
+    return reject(exe, index, argument);
+  BufferObject *buffer = (BufferObject *)argument;
+  if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client)
+    return reject(exe, index, argument);
+  Slot *slot = &exe->parameters[index];
+  if (buffer->dtype != slot->dtype) return reject(exe, index, argument);
+  if (buffer->shape != slot->shape) {
+    int same = PyObject_RichCompareBool(buffer->shape, slot->shape, Py_EQ);
+    if (same < 0) return -1;
+    if (!same) return reject(exe, index, argument);
+  }
+  if (buffer->device != PyTuple_GetItem(exe->devices, device)) return reject(exe, index, argument);
+  *out = buffer->ptr;
+  return 0;
+}
+
+static PyObject *wrap_outputs(ExecutableObject *exe, Py_ssize_t device, PJRT_Buffer **outputs,
+                              bool simplify) {
+  PyObject *where = PyTuple_GetItem(exe->devices, device);
+  if (simplify && exe->num_outputs == 1) {
+    Slot *slot = &exe->outputs[0];
+    return buffer_wrap(exe->buffer_type, exe->client, outputs[0], slot->dtype, slot->shape,
+                       slot->layout, where);
+  }
+  PyObject *result = PyTuple_New(exe->num_outputs);
+  for (Py_ssize_t i = 0; i < exe->num_outputs; i++) {
+    Slot *slot = &exe->outputs[i];
+    PyObject *buffer = NULL;
+    if (result != NULL)
+      buffer = buffer_wrap(exe->buffer_type, exe->client, outputs[i], slot->dtype, slot->shape,
+                           slot->layout, where);
+    else
+      buffer_destroy_native(exe->client, outputs[i]);
+    if (buffer != NULL)
+      PyTuple_SetItem(result, i, buffer);
+    else
+      Py_CLEAR(result);
+  }
+  return result;
+}
+
+/* What one launch needs; on the stack for one device and up to ON_STACK arguments and outputs. */
+typedef struct {
+  PJRT_Buffer *buffers[2 * ON_STACK];
+  PJRT_Buffer **lists[2];
+  PJRT_Buffer **inputs, **outputs; /* [num_devices][num_parameters], [num_devices][num_outputs] */
+  PJRT_Buffer ***rows;             /* the rows of inputs, then the rows of outputs */
+  void *heap;
+} Launch;
+
+static int launch_prepare(Launch *launch, ExecutableObject *exe) {
+  Py_ssize_t in = exe->num_parameters, out = exe->num_outputs, devices = exe->num_devices;
+  launch->heap = NULL;
+  if (devices == 1 && in <= ON_STACK && out <= ON_STACK) {
+    launch->inputs = launch->buffers;
+    launch->outputs = launch->buffers + ON_STACK;
+    launch->rows = launch->lists;
+  } else {
+    size_t pointers = (size_t)devices * (size_t)(in + out + 2);
+    launch->heap = calloc(pointers + 1, sizeof(void *));
+    if (launch->heap == NULL) {
+      PyErr_NoMemory();
+      return -1;
+    }
+    launch->inputs = launch->heap;
+    launch->outputs = launch->inputs + devices * in;
+    launch->rows = (PJRT_Buffer ***)(launch->outputs + devices * out);
+  }
+  for (Py_ssize_t d = 0; d < devices; d++) {
+    launch->rows[d] = launch->inputs + d * in;
+    launch->rows[devices + d] = launch->outputs + d * out;
+  }
+  return 0;
+}
+
+static PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options) {
+  PJRT_LoadedExecutable_Execute_Args args = {
+      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
+  args.executable = exe->ptr;
+  args.options = options;
+  args.argument_lists = (PJRT_Buffer *const *const *)launch->rows;
+  args.num_devices = (size_t)exe->num_devices;
+  args.num_args = (size_t)exe->num_parameters;
+  args.output_lists = (PJRT_Buffer **const *)(launch->rows + exe->num_devices);
+  PJRT_Error *error;
+  client_enter(exe->client);
+  Py_BEGIN_ALLOW_THREADS;
+  error = exe->client->api->PJRT_LoadedExecutable_Execute(&args);
+  Py_END_ALLOW_THREADS;
+  return error;
+}
+
+/* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */
+static PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
+  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "O", arguments);
+  if (none == NULL) {
+    PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
+    gone.error = error;
+    exe->client->api->PJRT_Error_Destroy(&gone);
+    return NULL;
+  }
+  Py_DECREF(none);
+  return raise_status(exe->client->api, error, "PJRT_LoadedExecutable_Execute");
+}
+
+static bool executable_usable(ExecutableObject *exe) {
+  if (exe->client == NULL) {
+    raise_closed("this executable was never loaded by a client");
+    return false;
+  }
+  if (!client_usable(exe->client)) return false;
+  if (exe->ptr == NULL || exe->closed) {
+    raise_closed("the executable is closed");
+    return false;
+  }
+  return true;
+}
+
+static PyObject *wrong_count(ExecutableObject *exe, Py_ssize_t given) {
+  return PyErr_Format(PyExc_TypeError, "the program takes %zd argument%s, %zd given",
+                      exe->num_parameters, exe->num_parameters == 1 ? "" : "s", given);
+}
+
+static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *arguments,
+                                 Py_ssize_t count, bool simplify) {
+  if (!executable_usable(exe)) return NULL;
+  if (exe->num_devices != 1)
+    return PyErr_Format(PyExc_TypeError,
+                        "the program runs on %zd devices: give execute() one list of arguments for "
+                        "each of them",
+                        exe->num_devices);
+  if (count != exe->num_parameters) return wrong_count(exe, count);
+  Launch launch;
+  if (launch_prepare(&launch, exe) < 0) return NULL;
+  PyObject *result = NULL;
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (take_argument(exe, i, 0, arguments[i], &launch.inputs[i]) < 0) goto done;
+  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_Error *error = launch_run(&launch, exe, &options);
+  if (error == NULL) {
+    result = wrap_outputs(exe, 0, launch.outputs, simplify);
+  } else {
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++)
+      PyTuple_SetItem(tuple, i, Py_NewRef(arguments[i]));
+    result = tuple != NULL ? launch_failed(exe, error, tuple) : NULL;
+    Py_XDECREF(tuple);
+  }
+  client_leave(exe->client);
+done:
+  free(launch.heap);
+  return result;
+}
+
+static int read_simplify(PyObject *const *values, PyObject *names, bool *simplify) {
+  Py_ssize_t count = PyTuple_Size(names);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, i), "simplify") != 0) {
+      PyErr_Format(PyExc_TypeError, "unexpected keyword argument %R: arguments are given by position",
+                   PyTuple_GetItem(names, i));
+      return -1;
+    }
+    int truth = PyObject_IsTrue(values[i]);
+    if (truth < 0) return -1;
+    *simplify = truth;
+  }
+  return 0;
+}
+
+static PyObject *executable_vectorcall(PyObject *self, PyObject *const *arguments, size_t nargsf,
+                                       PyObject *names) {
+  bool simplify = true;
+  Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if (names != NULL && read_simplify(arguments + count, names, &simplify) < 0) return NULL;
+  return call_one_device((ExecutableObject *)self, arguments, count, simplify);
+}
+
+/* How Python 3.11 calls a subclass: there the vectorcall flag is not inherited. */
+static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  PyObject *on_stack[ON_STACK], **arguments = on_stack;
+  Py_ssize_t count = PyTuple_Size(args);
+  if (count > ON_STACK) arguments = calloc((size_t)count, sizeof(PyObject *));
+  if (arguments == NULL) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < count; i++) arguments[i] = PyTuple_GetItem(args, i);
+  PyObject *simplify = kwargs != NULL ? PyDict_GetItemString(kwargs, "simplify") : NULL;
+  PyObject *result = NULL;
+  int truth = simplify != NULL ? PyObject_IsTrue(simplify) : 1;
+  if (kwargs != NULL && PyDict_Size(kwargs) != (simplify != NULL))
+    PyErr_SetString(PyExc_TypeError, "arguments are given by position");
+  else if (truth >= 0)
+    result = call_one_device((ExecutableObject *)self, arguments, count, truth);
+  if (arguments != on_stack) free(arguments);
+  return result;
+}
+
+/* _execute(rows, launch_id, non_donatable): a tuple of output tuples, one for each device. */
+static PyObject *executable_execute(PyObject *self, PyObject *args) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  PyObject *rows, *kept;
+  int launch_id;
+  if (!PyArg_ParseTuple(args, "O!iO!", &PyTuple_Type, &rows, &launch_id, &PyTuple_Type, &kept))
+    return NULL;
+  if (!executable_usable(exe)) return NULL;
+  if (PyTuple_Size(rows) != exe->num_devices)
+    return PyErr_Format(PyExc_TypeError, "the program runs on %zd devices, arguments for %zd given",
+                        exe->num_devices, PyTuple_Size(rows));
+  Py_ssize_t num_kept = PyTuple_Size(kept);
+  int64_t *indices = calloc((size_t)num_kept + 1, sizeof(int64_t));
+  if (indices == NULL) return PyErr_NoMemory();
+  Launch launch;
+  PyObject *result = NULL;
+  if (launch_prepare(&launch, exe) < 0) {
+    free(indices);
+    return NULL;
+  }
+  for (Py_ssize_t i = 0; i < num_kept; i++) {
+    indices[i] = PyLong_AsLongLong(PyTuple_GetItem(kept, i));
+    if (indices[i] == -1 && PyErr_Occurred()) goto done;
+  }
+  for (Py_ssize_t d = 0; d < exe->num_devices; d++) {
+    PyObject *row = PyTuple_GetItem(rows, d);
+    if (!PyTuple_Check(row)) {
+      PyErr_SetString(PyExc_TypeError, "the arguments of a device are not a tuple");
+      goto done;
+    }
+    if (PyTuple_Size(row) != exe->num_parameters) {
+      wrong_count(exe, PyTuple_Size(row));
+      goto done;
+    }
+    for (Py_ssize_t i = 0; i < exe->num_parameters; i++)
+      if (take_argument(exe, i, d, PyTuple_GetItem(row, i),
+                        &launch.inputs[d * exe->num_parameters + i]) < 0)
+        goto done;
+  }
+  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  options.launch_id = launch_id;
+  options.non_donatable_input_indices = indices;
+  options.num_non_donatable_input_indices = (size_t)num_kept;
+  PJRT_Error *error = launch_run(&launch, exe, &options);
+  if (error != NULL) {
+    for (Py_ssize_t d = 0; d < exe->num_devices - 1; d++) { /* the last row raises for all */
+      PyObject *none = PyObject_CallMethod(self, "_refuse_deleted", "O", PyTuple_GetItem(rows, d));
+      if (none == NULL) break;
+      Py_DECREF(none);
+    }
+    if (PyErr_Occurred()) {
+      PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
+      gone.error = error;
+      exe->client->api->PJRT_Error_Destroy(&gone);
+    } else {
+      launch_failed(exe, error, PyTuple_GetItem(rows, exe->num_devices - 1));
+    }
+  } else {
+    result = PyTuple_New(exe->num_devices);
+    for (Py_ssize_t d = 0; result != NULL && d < exe->num_devices; d++) {
+      PyObject *outputs = wrap_outputs(exe, d, launch.outputs + d * exe->num_outputs, false);
+      if (outputs != NULL)
+        PyTuple_SetItem(result, d, outputs);
+      else
+        Py_CLEAR(result); /* only out of memory leads here: the other devices' outputs are lost */
+    }
+  }
+  client_leave(exe->client);
+done:
+  free(launch.heap);
+  free(indices);
+  return result;
+}
+
+static PyObject *executable_bind(PyObject *self, PyObject *args) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  PyObject *client, *buffer_type, *parameters, *outputs, *devices;
+  unsigned long long ptr;
+  if (exe->client != NULL) return PyErr_Format(PyExc_RuntimeError, "already bound");
+  if (!PyArg_ParseTuple(args, "O!KOO!O!O!", ClientType, &client, &ptr, &buffer_type, &PyTuple_Type,
+                        &parameters, &PyTuple_Type, &outputs, &PyTuple_Type, &devices))
+    return NULL;
+  if (!PyType_Check(buffer_type) || !PyType_IsSubtype((PyTypeObject *)buffer_type, BufferType))
+    return PyErr_Format(PyExc_TypeError, "the type of the outputs is not a type of Buffer");
+  Py_ssize_t num_parameters, num_outputs;
+  Slot *in = read_slots(parameters, &num_parameters);
+  if (in == NULL) return NULL;
+  Slot *out = read_slots(outputs, &num_outputs);
+  if (out == NULL) {
+    free_slots(in, num_parameters);
+    return NULL;
+  }
+  exe->vectorcall = executable_vectorcall;
+  exe->client = (ClientObject *)Py_NewRef(client);
+  exe->ptr = (PJRT_LoadedExecutable *)(uintptr_t)ptr;
+  exe->buffer_type = (PyTypeObject *)Py_NewRef(buffer_type);
+  exe->devices = Py_NewRef(devices);
+  exe->parameters = in;
+  exe->outputs = out;
+  exe->num_parameters = num_parameters;
+  exe->num_outputs = num_outputs;
+  exe->num_devices = PyTuple_Size(devices);
+  link_to_client(exe);
+  Py_RETURN_NONE;
+}
+
+static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  ExecutableObject *exe = (ExecutableObject *)PyType_GenericAlloc(type, 0);
+  if (exe != NULL) exe->vectorcall = executable_vectorcall;
+  return (PyObject *)exe;
+}
+
+static PyObject *executable_check(PyObject *self, PyObject *unused) {
+  if (!executable_usable((ExecutableObject *)self)) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* Where another thread may be inside a call with it, the native part waits for this object's end. */
+static PyObject *executable_close(PyObject *self, PyObject *unused) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  exe->closed = true;
+  if (exe->ptr != NULL && exe->client->generation == fork_generation && exe->client->busy == 0)
+    executable_destroy(exe);
+  Py_RETURN_NONE;
+}
+
+static void executable_dealloc(PyObject *self) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  if (exe->ptr != NULL && exe->client->generation == fork_generation) executable_destroy(exe);
+  free_slots(exe->parameters, exe->num_parameters);
+  free_slots(exe->outputs, exe->num_outputs);
+  Py_XDECREF(exe->devices);
+  Py_XDECREF((PyObject *)exe->buffer_type);
+  Py_XDECREF((PyObject *)exe->client);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyObject *executable_address(PyObject *self, void *unused) {
+  return PyLong_FromVoidPtr(((ExecutableObject *)self)->ptr);
+}
+
+static PyObject *executable_closed(PyObject *self, void *unused) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  return PyBool_FromLong(exe->ptr == NULL || exe->closed || exe->client->closed);
+}
+
+static PyMethodDef methods[] = {
+    {"_bind", executable_bind, METH_VARARGS,
+     "_bind(client, address, Buffer type, parameters, outputs, devices)"},
+    {"_check", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
+    {"_execute", executable_execute, METH_VARARGS, "_execute(rows, launch_id, non_donatable)"},
+    {"close", executable_close, METH_NOARGS,
+     "Frees the executable; may be called again (PJRT_LoadedExecutable_Destroy)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(ExecutableObject, vectorcall), READONLY, NULL},
+    {"client", T_OBJECT, offsetof(ExecutableObject, client), READONLY, "The client that owns it."},
+    {"devices", T_OBJECT, offsetof(ExecutableObject, devices), READONLY,
+     "The devices it runs on, in the order of execute()'s rows."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef properties[] = {
+    {"closed", executable_closed, NULL, "Whether it was closed, itself or with its client.", NULL},
+    {"_address", executable_address, NULL, "The PJRT_LoadedExecutable*.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Base of runtime.LoadedExecutable: owns a PJRT_LoadedExecutable and calls it."},
+    {Py_tp_new, executable_new},
+    {Py_tp_dealloc, executable_dealloc},
+    {Py_tp_call, executable_call},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_getset, properties},
+    {0, NULL},
+};
+
+PyType_Spec executable_spec = {
+    "pjrt_hub._capi.hotpath.LoadedExecutable", sizeof(ExecutableObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, slots};

@@ -1,0 +1,69 @@
+"""PJRT_Error -> exception (layer 1): the one place where a plugin's error is read and freed.
+
+Owns the classes per status code; must not decide what to do about an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from .. import errors
+from . import hotpath, table
+from ._pjrt import ffi
+
+_CLASSES: dict[int, type[errors.PjrtError]] = {
+    cls.code: cls
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, errors.PjrtError) and cls is not errors.PjrtError
+}
+
+
+def raise_error(api: int, error: int, function: str) -> NoReturn:
+    """Raises the exception for a `PJRT_Error*`, which it frees on every path.
+
+    Args:
+        api: the address of the `PJRT_Api` that made the error.
+        error: the address of the error.
+        function: the C function that returned it; empty for an asynchronous failure.
+
+    Raises:
+        PjrtError: always, as the class of its status code.
+    """
+    functions = ffi.cast("PJRT_Api*", api)
+    pointer = ffi.cast("PJRT_Error*", error)
+    try:
+        code = _code(functions, pointer)
+        message = _message(functions, pointer)
+        payloads = hotpath.payloads(api, error)
+    finally:
+        args = _args("PJRT_Error_Destroy_Args", pointer)
+        functions.PJRT_Error_Destroy(args)
+    cls = _CLASSES.get(code, errors.PjrtError)
+    where = f"{function}: " if function else ""
+    raise cls(where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads)
+
+
+def _args(struct: str, error: Any) -> Any:
+    args = ffi.new(f"{struct}*")
+    args.struct_size = table.STRUCT_SIZE[struct]
+    args.error = error
+    return args
+
+
+def _code(functions: Any, error: Any) -> int:
+    args = _args("PJRT_Error_GetCode_Args", error)
+    failure = functions.PJRT_Error_GetCode(args)
+    if failure != ffi.NULL:  # an error about an error: only its memory is of interest
+        functions.PJRT_Error_Destroy(_args("PJRT_Error_Destroy_Args", failure))
+        return errors.UnknownError.code
+    return int(args.code)
+
+
+def _message(functions: Any, error: Any) -> str:
+    args = _args("PJRT_Error_Message_Args", error)
+    functions.PJRT_Error_Message(args)
+    if args.message == ffi.NULL:
+        return ""
+    # A plugin may put a dump of megabytes into an error; its beginning says what happened.
+    size = min(args.message_size, 1 << 16)
+    return bytes(ffi.buffer(args.message, size)).decode("utf-8", "replace").strip("\0\n ")
