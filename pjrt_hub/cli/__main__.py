@@ -1,0 +1,97 @@
+"""`pjrt-hub`: finds the command, and turns an error into text and an exit status (layer 5).
+
+A command's module is imported when the command runs, so that no command pays for another.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from pjrt_hub import errors
+from pjrt_hub.cli.status import FAILED, INTERRUPTED, status_of
+
+COMMANDS = ("list", "run", "get", "cache", "doctor")
+
+
+class Commands(click.Group):
+    """Imports a command's module on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names the commands in the order of a first visit."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Finds `command` in the module of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        from importlib import import_module
+
+        command: click.Command = import_module(f"pjrt_hub.cli.{cmd_name}").command
+        return command
+
+
+@click.command("pjrt-hub", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pjrt-hub", prog_name="pjrt-hub", message="%(prog)s %(version)s")
+def program() -> None:
+    """Finds, checks, fetches and runs PJRT plugins."""
+
+
+def main() -> None:
+    """Runs the command line of this process and exits with its status."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: list[str]) -> int:
+    """Runs one command line.
+
+    Returns:
+        The exit status, which docs/cli.md explains.
+    """
+    try:
+        # Without standalone mode click returns the command's value and lets errors through.
+        status = program.main(args, prog_name="pjrt-hub", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as exc:
+        exc.show()
+        return exc.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone; the interpreter's own flush at exit must not fail as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as exc:
+        return report(exc)
+    return status if isinstance(status, int) else 0
+
+
+def report(exc: Exception) -> int:
+    """Prints an error as a paragraph and a hint; with PJRT_HUB_DEBUG, its traceback too.
+
+    Returns:
+        The exit status.
+    """
+    if os.environ.get("PJRT_HUB_DEBUG"):
+        import traceback
+
+        traceback.print_exception(exc)
+    expected = isinstance(exc, errors.PjrtHubError | OSError)
+    text = str(exc) if expected else unexpected(exc)
+    print(f"error: {text}", file=sys.stderr)
+    return status_of(exc)
+
+
+def unexpected(exc: Exception) -> str:
+    """Words a defect of ours."""
+    return (
+        f"{type(exc).__name__}: {exc}\n\n"
+        "hint: this is a defect of pjrt-hub; run it again with PJRT_HUB_DEBUG=1 and report "
+        "the traceback"
+    )
+
+
+if __name__ == "__main__":
+    main()

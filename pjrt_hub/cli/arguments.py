@@ -1,0 +1,141 @@
+"""The text of `run --arg` as an array (layer 5)."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import FileFormatError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, its shape, and values.
+_TYPED = re.compile(r"(?P<type>[a-z][a-z0-9]*)\[(?P<shape>[0-9,]*)\]:(?P<values>.*)")
+
+_NUMPY_NAMES = {"pred": "bool", "i1": "bool", "bf16": "bfloat16"}
+_NUMPY_NAMES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
+_NUMPY_NAMES |= {f"c{bits}": f"complex{bits}" for bits in (64, 128)}
+_NUMPY_NAMES |= {f"{s}{bits}": f"int{bits}" for s in "si" for bits in (2, 4, 8, 16, 32, 64)}
+_NUMPY_NAMES |= {f"{u}{bits}": f"uint{bits}" for u in ("u", "ui") for bits in (2, 4, 8, 16, 32, 64)}
+_NUMPY_NAMES |= {
+    f"f8{kind}": f"float8_{kind}"
+    for kind in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+}
+
+
+def parse(text: str) -> NDArray[Any]:
+    """Reads an argument.
+
+    Args:
+        text: a `.npy` file; a `.safetensors` file, with ":" and a tensor's name where it holds
+            several; or a literal such as "3.0", "true" or "f32[2,2]:1,2,3,4". One value fills any
+            shape. A literal without a type is f32, s32 or pred.
+
+    Returns:
+        The array; a file's array is mapped, not read.
+
+    Raises:
+        ValueError: the literal is malformed.
+        FileFormatError: the file is not of its format or lacks the tensor.
+        OSError: the file cannot be opened.
+    """
+    path, is_safetensors, tensor = text.partition(".safetensors")
+    if is_safetensors and tensor[:1] in ("", ":"):
+        return _safetensors(Path(path + is_safetensors), tensor[1:])
+    if text.endswith(".npy"):
+        return _npy(Path(text))
+    return _literal(text)
+
+
+def _npy(path: Path) -> NDArray[Any]:
+    import numpy as np
+
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as exc:
+        raise FileFormatError(
+            f"{path} is not a .npy file of numbers: {exc}",
+            path=path,
+            hint="write it with numpy.save; arrays of objects cannot be passed",
+        ) from exc
+    return array
+
+
+def _safetensors(path: Path, name: str) -> NDArray[Any]:
+    from pjrt_hub.bridges.safetensors import open_file
+
+    tensors = open_file(path)
+    if not name and len(tensors) == 1:
+        return next(iter(tensors.values()))
+    if name not in tensors:
+        raise FileFormatError(
+            f"{path} holds {len(tensors)} tensors, "
+            + (f"none of them named {name!r}" if name else "and none was named"),
+            path=path,
+            hint=f"name one: {path}:{next(iter(tensors), 'NAME')}",
+        )
+    return tensors[name]
+
+
+def _literal(text: str) -> NDArray[Any]:
+    import numpy as np
+
+    if match := _TYPED.fullmatch(text):
+        name, sizes, words = match.groups()
+    else:
+        name, sizes, words = {bool: "pred", int: "s32", float: "f32"}[type(_scalar(text))], "", text
+    dtype = _dtype(name)
+    shape = tuple(int(size) for size in sizes.split(",") if size)
+    values = [_value(word.strip(), dtype) for word in words.split(",") if word.strip()]
+    count = math.prod(shape)
+    if len(values) not in (1, count):
+        raise ValueError(f"{list(shape)} holds {count} values, found {len(values)}")
+    array = np.array(values, dtype)
+    return array.reshape(shape) if len(values) == count else np.full(shape, array)
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    import ml_dtypes  # noqa: F401 - teaches NumPy the names of the short types
+    import numpy as np
+
+    try:
+        return np.dtype(_NUMPY_NAMES[name])
+    except (KeyError, TypeError):
+        raise ValueError(
+            f"{name!r} is not an element type such as f32, bf16, s32 or pred"
+        ) from None
+
+
+def _scalar(text: str) -> bool | int | float:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no file name ending in .npy or .safetensors, and no literal such as "
+            "3.0 or f32[2]:1,2"
+        ) from None
+
+
+def _value(word: str, dtype: np.dtype[Any]) -> bool | int | float | complex:
+    import ml_dtypes
+
+    if dtype.kind == "c":
+        return complex(word)
+    value = _scalar(word)
+    if dtype.kind == "b" and value not in (0, 1):
+        raise ValueError(f"{word} is not true, false, 1 or 0")
+    if "int" in dtype.name:
+        limits = ml_dtypes.iinfo(dtype)
+        if not isinstance(value, int) or not limits.min <= value <= limits.max:
+            raise ValueError(f"{word} is no {dtype.name}: {limits.min} to {limits.max}")
+    return value

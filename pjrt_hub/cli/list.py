@@ -1,0 +1,61 @@
+"""`pjrt-hub list`: every candidate, and why it was chosen or not (layer 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import pjrt_hub
+from pjrt_hub.cli import output
+
+if TYPE_CHECKING:
+    from pjrt_hub import Finding
+
+
+@click.command("list")
+@click.argument("platform", required=False)
+@output.json_option
+def command(platform: str | None, as_json: bool) -> None:
+    """List every plugin that was found, and why it was chosen or not.
+
+    With PLATFORM, as if that platform had been asked for.
+    """
+    findings = list(pjrt_hub.plugins(platform))
+    if as_json:
+        output.show_json([as_dict(finding) for finding in findings])
+        return
+    columns = ("name", "platform", "version", "api", "priority", "hardware", "from", "verdict")
+    output.show_table(columns, [as_row(finding) for finding in findings])
+
+
+def as_dict(finding: Finding) -> dict[str, Any]:
+    """The documented JSON of one candidate."""
+    return {
+        "name": finding.name,
+        "platform": finding.platform,
+        "version": finding.version,
+        "api_version": str(finding.api_version) if finding.api_version else None,
+        "priority": finding.priority,
+        "hardware": {"ok": finding.hardware.ok, "reason": finding.hardware.reason},
+        "source": finding.source,
+        "origin": finding.origin,
+        "verdict": {"ok": finding.verdict.ok, "reason": finding.verdict.reason},
+        "chosen": finding.chosen,
+    }
+
+
+def as_row(finding: Finding) -> tuple[str, ...]:
+    """One line of the table."""
+    word = "chosen" if finding.chosen else "usable" if finding.verdict.ok else "no"
+    reason = finding.verdict.reason
+    return (
+        finding.name,
+        finding.platform,
+        finding.version or "-",
+        str(finding.api_version or "-"),
+        str(finding.priority),
+        "yes" if finding.hardware.ok else "no",
+        f"{finding.source}: {finding.origin}",
+        f"{word}: {reason}" if reason else word,
+    )

@@ -1,0 +1,63 @@
+"""How every command prints: a table, or JSON (layer 5).
+
+A terminal gets rich's table, which wraps; a pipe gets aligned plain text, a line per row, and
+does not pay for importing rich.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--json` to a command, as the argument `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def show_json(value: object) -> None:
+    """Prints a value as JSON."""
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints rows under their columns' names; the last column may be long."""
+    if sys.stdout.isatty():
+        _show_rich(columns, rows)
+        return
+    table = [[column.upper() for column in columns], *rows]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    for row in table:
+        cells = [
+            f"{' '.join(cell.split()):{width}}" for cell, width in zip(row, widths, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        last = column == columns[-1]
+        table.add_column(column, overflow="fold", ratio=1 if last else None, no_wrap=not last)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def human_nbytes(nbytes: int) -> str:
+    """Words a size: "259 MB"; units are powers of 1000, as file managers and indexes use."""
+    size = float(nbytes)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

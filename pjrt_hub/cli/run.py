@@ -1,0 +1,137 @@
+"""`pjrt-hub run`: one program, once (layer 5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import pjrt_hub
+from pjrt_hub.cli import arguments, output
+from pjrt_hub.cli.progress import terminal_progress
+from pjrt_hub.errors import PjrtHubError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pjrt_hub import Buffer
+
+
+class ArrayType(click.ParamType):
+    """The type of `--arg`."""
+
+    name = "file or literal"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> NDArray[Any]:
+        """Reads one argument; a malformed literal is a usage error."""
+        try:
+            return arguments.parse(value)
+        except PjrtHubError:
+            raise
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
+
+
+@click.command("run")
+@click.argument("program", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--arg",
+    "args",
+    type=ArrayType(),
+    multiple=True,
+    help="An argument, in order: FILE.npy, FILE.safetensors:TENSOR, or a literal such as 3.0 or "
+    "f32[2,2]:1,2,3,4.",
+)
+@click.option("--platform", help="The platform, or a library's path; else the best one here.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write the result to FILE.npy, or each result to DIR/0.npy, DIR/1.npy and so on.",
+)
+@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
+@output.json_option
+def command(
+    program: Path,
+    args: tuple[NDArray[Any], ...],
+    platform: str | None,
+    out: Path | None,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Compile PROGRAM (StableHLO text or bytecode, or an HLO proto), run it, print its results."""
+    progress = terminal_progress(platform or "plugin")
+    with pjrt_hub.client(platform, offline=offline, progress=progress) as client:
+        executable = client.compile(program)
+        results = executable.execute(*args, simplify=False)
+        paths = write(results, out) if out else []
+        if as_json:
+            output.show_json(
+                {
+                    "platform": client.platform_name,
+                    "results": [as_dict(result) for result in results],
+                    "paths": [str(path) for path in paths],
+                }
+            )
+        elif paths:
+            for path in paths:
+                print(path)
+        else:
+            for result in results:
+                print(result)
+
+
+def write(results: Sequence[Buffer], out: Path) -> list[Path]:
+    """Writes results as .npy files.
+
+    Raises:
+        PjrtHubError: a result has a type that the format cannot name, or there are several
+            results for one file.
+    """
+    import numpy as np
+
+    if out.suffix == ".npy":
+        if len(results) != 1:
+            raise PjrtHubError(
+                f"{out} is one file and the program has {len(results)} results",
+                hint=f"name a directory: --out {out.with_suffix('')}",
+            )
+        paths = [out]
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        paths = [out / f"{number}.npy" for number in range(len(results))]
+    for result, path in zip(results, paths, strict=True):
+        array = result.to_numpy()
+        if array.dtype.kind == "V":  # ml_dtypes: numpy.save would keep the bytes and lose the type
+            raise PjrtHubError(
+                f"a .npy file cannot name the type {array.dtype} of {path.stem}",
+                hint="leave --out away, or convert the result in the program",
+            )
+        np.save(path, array)
+    return paths
+
+
+def as_dict(result: Buffer) -> dict[str, Any]:
+    """The documented JSON of one result: a complex number is [real, imaginary]."""
+    array = result.to_numpy()
+    if array.dtype.kind == "c":
+        array = array.view(array.real.dtype).reshape((*array.shape, 2))
+    return {
+        "dtype": str(result.dtype),
+        "shape": list(result.shape),
+        "data": finite(array.astype(float) if array.dtype.kind == "V" else array),
+    }
+
+
+def finite(array: NDArray[Any]) -> Any:
+    """The array as nested lists; JSON has no NaN or infinity, so they become strings."""
+    import numpy as np
+
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    names = np.where(np.isnan(array), "NaN", np.where(array > 0, "Infinity", "-Infinity"))
+    return np.where(np.isfinite(array), array.astype(object), names).tolist()

@@ -1,0 +1,29 @@
+"""The exit statuses, and which error gives which (layer 5; docs/cli.md documents them)."""
+
+from __future__ import annotations
+
+from pjrt_hub import errors
+
+#: The work itself failed.
+FAILED = 1
+#: No plugin was chosen: none was found, or several claim the place.
+NOT_CHOSEN = 3
+#: A download failed, or stored bytes are not the pinned ones.
+NOT_FETCHED = 4
+#: The chosen plugin is malformed, does not fit, does not load, or crashed.
+NOT_USABLE = 5
+#: Ctrl-C: 128 + SIGINT, as shells have it. Between these, 2 is click's for a wrong command line.
+INTERRUPTED = 130
+
+
+def status_of(exc: Exception) -> int:
+    """Gives the exit status of an error."""
+    match exc:
+        case errors.PluginNotFoundError() | errors.AmbiguousPluginError():
+            return NOT_CHOSEN
+        case errors.StoreError():
+            return NOT_FETCHED
+        case errors.PluginError():
+            return NOT_USABLE
+        case _:
+            return FAILED
