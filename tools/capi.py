@@ -205,7 +205,7 @@ class _File:
                 continue
             try:
                 self.line(line)
-            except ValueError as exc:
+            except (KeyError, ValueError) as exc:
                 raise DeclarationError(f"{self.path.name}:{number}: {exc}: {line!r}") from exc
             line = ""
 

@@ -1,0 +1,182 @@
+"""The declarations of the PJRT C API against the measured layout of version 0.117.
+
+`data/pjrt_api_layout.json` holds what a C compiler said about the real headers. Offsets and sizes
+are asked of the compiled module, so that our own layout rule is tested and not trusted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pjrt_hub._capi import _pjrt, table
+
+ffi, lib = _pjrt.ffi, _pjrt.lib
+ROOT = Path(__file__).resolve().parents[2]
+LAYOUT: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "pjrt_api_layout.json").read_text()
+)
+HEADS = {"struct_size", "extension_start", "base"}
+
+#: The headers name these function types; we declare the functions themselves.
+EXTENSION_CALLS = {
+    "PJRT_ExecutableMetadata_GetExecutableMetadata",
+    "PJRT_ExecutableMetadata_DestroySerializedMetadata",
+    "PJRT_HostMemoryAllocator_Allocate",
+    "PJRT_Register_Xla_Transform_Fn",
+    "PJRT_Clear_Xla_Transform_Fn",
+}
+
+
+@pytest.fixture(scope="module")
+def capi() -> Iterator[ModuleType]:
+    """The generator, which is no part of the package."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    yield importlib.import_module("capi")
+    sys.path.remove(str(ROOT / "tools"))
+
+
+def test_committed_table_is_what_the_declarations_say(capi: ModuleType) -> None:
+    assert capi.table(capi.read()) == capi.TABLE.read_text()
+
+
+def test_header_compiles_alone_and_carries_every_size(capi: ModuleType, tmp_path: Path) -> None:
+    header = capi.header(capi.read())
+    sizes = dict(re.findall(r"#define (\w+)_STRUCT_SIZE (\d+)", header))
+    assert {name: int(size) for name, size in sizes.items()} == table.STRUCT_SIZE
+
+    (tmp_path / "pjrt_api.h").write_text(header)
+    source = tmp_path / "alone.c"
+    source.write_text('#include "pjrt_api.h"\nconst int minor = PJRT_API_MINOR;\n')
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]
+    subprocess.run([*compiler, *flags, str(source)], check=True, timeout=60)
+
+
+def test_slots() -> None:
+    found = {
+        name: [row.slot, ffi.offsetof("PJRT_Api", name), row.since, row.args, row.returns]
+        for name, row in table.FUNCTIONS.items()
+    }
+    assert found == LAYOUT["functions"]
+    assert len(found) == 138
+    assert [row.slot for row in table.FUNCTIONS.values()] == list(range(138))
+    assert table.API_VERSION == (lib.PJRT_API_MAJOR, lib.PJRT_API_MINOR) == (0, 117)
+
+
+def test_structs() -> None:
+    fields = 0
+    assert table.STRUCT_SIZE.keys() == table.FIELDS.keys() == LAYOUT["structs"].keys()
+    for name, (struct_size, size, expected) in LAYOUT["structs"].items():
+        compiled = dict(compiled_fields(name))
+        assert compiled == {field: (offset, width) for field, offset, width, _ in expected}, name
+        assert table.STRUCT_SIZE[name] == struct_size == max(map(sum, compiled.values())), name
+        assert ffi.sizeof(name) == size, name
+        fields += len(compiled)
+    assert (len(LAYOUT["structs"]), fields) == (394, 2269)
+
+
+def test_fields_of_the_table() -> None:
+    for name, (_, _, expected) in LAYOUT["structs"].items():
+        own = [(field.name, field.since) for field in table.FIELDS[name]]
+        heads = [field for field, *_ in expected[: len(expected) - len(own)]]
+        assert set(heads) <= HEADS, name
+        assert own == [(field, since) for field, _, _, since in expected[len(heads) :]], name
+        assert (name in table.UNSIZED) == ("struct_size" not in [row[0] for row in expected]), name
+
+
+def test_counts_name_fields_that_hold_them() -> None:
+    # The number of devices and of outputs of an execution are known from elsewhere.
+    elsewhere = {("PJRT_ExecuteOptions", "num_devices")}
+    elsewhere |= {("PJRT_LoadedExecutable_Execute_Args", "num_outputs")}
+    counted = 0
+    for name, fields in table.FIELDS.items():
+        names = {field.name for field in fields}
+        for field in fields:
+            for count in filter(None, re.split(r",|sum ", field.count)):
+                counted += 1
+                assert count.isdigit() or count in names or (name, count) in elsewhere, field
+    assert counted > 250
+
+
+def test_enums() -> None:
+    for name, entries in LAYOUT["enums"].items():
+        assert table.ENUMS[name] == {entry: value for entry, (value, _) in entries.items()}
+        assert all(getattr(lib, entry) == value for entry, (value, _) in entries.items())
+        since = {entry: minor for entry, (_, minor) in entries.items() if minor}
+        assert table.ENUM_SINCE.get(name, {}) == since
+    assert table.ENUMS.keys() == LAYOUT["enums"].keys()
+    assert sum(map(len, table.ENUMS.values())) == 175
+
+
+def test_extensions() -> None:
+    found = {
+        key: [
+            extension.type,
+            extension.struct,
+            {name: [row.offset, row.args] for name, row in extension.functions.items()},
+        ]
+        for key, extension in table.EXTENSIONS.items()
+    }
+    assert found == LAYOUT["extensions"]
+    for extension in table.EXTENSIONS.values():
+        for name, row in extension.functions.items():
+            assert row.offset == ffi.offsetof(extension.struct, name)
+
+
+def test_callbacks() -> None:
+    for name, (returns, parameters) in LAYOUT["callbacks"].items():
+        if name in EXTENSION_CALLS:
+            continue
+        expected = ffi.typeof(f"{returns}(*)({', '.join(parameters)})")
+        assert ffi.typeof(name) is expected, name
+
+
+def compiled_fields(struct: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Each field's offset and size in the compiled module; a union's members come flat."""
+
+    def flat(ctype: Any, start: int) -> Iterator[tuple[str, tuple[int, int]]]:
+        for name, field in ctype.fields:
+            if name:
+                yield name, (start + field.offset, ffi.sizeof(field.type))
+            else:
+                yield from flat(field.type, start + field.offset)
+
+    return flat(ffi.typeof(struct), 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("  in int x\n", "needs a block"),
+        ("enum E\n  A\n", "not enough values"),
+        ("struct S\n  in x\n", "a field is DIRECTION TYPE NAME"),
+        ("struct S wide\n  in int x\n", "wide"),
+        ("PJRT_X ?\n", "neither a keyword nor a function"),
+        ("struct S\n  in int x\nstruct S\n  in int x\n", "declared twice"),
+    ],
+)
+def test_malformed_declarations_name_file_and_line(
+    capi: ModuleType, tmp_path: Path, text: str, reason: str
+) -> None:
+    (tmp_path / "wrong.pjrt").write_text(text)
+    with pytest.raises(capi.DeclarationError, match=rf"wrong\.pjrt:\d: .*{reason}"):
+        capi.read(tmp_path)
+
+
+def test_unknown_types_are_refused(capi: ModuleType, tmp_path: Path) -> None:
+    for path in capi.DECLARATIONS.glob("*.pjrt"):
+        (tmp_path / path.name).write_text(path.read_text())
+    (tmp_path / "wrong.pjrt").write_text("struct S bare\n  in PJRT_Nothing* x\n")
+    with pytest.raises(capi.DeclarationError, match=r"S\.x: no type PJRT_Nothing"):
+        capi.read(tmp_path)
