@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 #: "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, its shape, and values.
 _TYPED = re.compile(r"(?P<type>[a-z][a-z0-9]*)\[(?P<shape>[0-9,]*)\]:(?P<values>.*)")
 
+_TYPE_OF_BARE = {bool: "pred", int: "s32", float: "f32"}
 _NUMPY_NAMES = {"pred": "bool", "i1": "bool", "bf16": "bfloat16"}
 _NUMPY_NAMES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
 _NUMPY_NAMES |= {f"c{bits}": f"complex{bits}" for bits in (64, 128)}
@@ -87,7 +88,7 @@ def _literal(text: str) -> NDArray[Any]:
     if match := _TYPED.fullmatch(text):
         name, sizes, words = match.groups()
     else:
-        name, sizes, words = {bool: "pred", int: "s32", float: "f32"}[type(_scalar(text))], "", text
+        name, sizes, words = _TYPE_OF_BARE[type(_scalar(text))], "", text
     dtype = _dtype(name)
     shape = tuple(int(size) for size in sizes.split(",") if size)
     values = [_value(word.strip(), dtype) for word in words.split(",") if word.strip()]
@@ -110,32 +111,30 @@ def _dtype(name: str) -> np.dtype[Any]:
         ) from None
 
 
-def _scalar(text: str) -> bool | int | float:
-    if text in ("true", "false"):
-        return text == "true"
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is no file name ending in .npy or .safetensors, and no literal such as "
-            "3.0 or f32[2]:1,2"
-        ) from None
+def _scalar(word: str) -> bool | int | float:
+    if word in ("true", "false"):
+        return word == "true"
+    for read in (int, float):
+        try:
+            return read(word)
+        except ValueError:
+            pass
+    raise ValueError(f"{word!r} is not a number, true or false")
 
 
 def _value(word: str, dtype: np.dtype[Any]) -> bool | int | float | complex:
     import ml_dtypes
 
     if dtype.kind == "c":
-        return complex(word)
+        try:
+            return complex(word)
+        except ValueError:
+            raise ValueError(f"{word!r} is not a complex number such as 1+2j") from None
     value = _scalar(word)
     if dtype.kind == "b" and value not in (0, 1):
-        raise ValueError(f"{word} is not true, false, 1 or 0")
+        raise ValueError(f"{word!r} is not true, false, 1 or 0")
     if "int" in dtype.name:
         limits = ml_dtypes.iinfo(dtype)
         if not isinstance(value, int) or not limits.min <= value <= limits.max:
-            raise ValueError(f"{word} is no {dtype.name}: {limits.min} to {limits.max}")
+            raise ValueError(f"{word!r} is no {dtype.name}: {limits.min} to {limits.max}")
     return value

@@ -46,8 +46,7 @@ def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        last = column == columns[-1]
-        table.add_column(column, overflow="fold", ratio=1 if last else None, no_wrap=not last)
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)

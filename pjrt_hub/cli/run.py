@@ -28,13 +28,20 @@ class ArrayType(click.ParamType):
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> NDArray[Any]:
-        """Reads one argument; a malformed literal is a usage error."""
+        """Reads one argument; a malformed literal or a missing file is a usage error."""
         try:
             return arguments.parse(value)
         except PjrtHubError:
             raise
         except ValueError as exc:
-            self.fail(str(exc), param, ctx)
+            self.fail(
+                f"{exc}. An argument is FILE.npy, FILE.safetensors:TENSOR, or a literal such as "
+                "3.0 or f32[2,2]:1,2,3,4.",
+                param,
+                ctx,
+            )
+        except OSError as exc:
+            self.fail(f"{exc.filename}: {exc.strerror}.", param, ctx)
 
 
 @click.command("run")
@@ -120,11 +127,9 @@ def as_dict(result: Buffer) -> dict[str, Any]:
     array = result.to_numpy()
     if array.dtype.kind == "c":
         array = array.view(array.real.dtype).reshape((*array.shape, 2))
-    return {
-        "dtype": str(result.dtype),
-        "shape": list(result.shape),
-        "data": finite(array.astype(float) if array.dtype.kind == "V" else array),
-    }
+    if array.dtype.kind == "V":  # the short types of ml_dtypes
+        array = array.astype(int if "int" in array.dtype.name else float)
+    return {"dtype": str(result.dtype), "shape": list(result.shape), "data": finite(array)}
 
 
 def finite(array: NDArray[Any]) -> Any:
