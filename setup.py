@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import capi  # noqa: E402  (found through the path above)
 
 NATIVE = Path("pjrt_hub") / "_capi"
+DECLARATIONS = sorted(str(path) for path in NATIVE.glob("declarations/*.pjrt"))
 STABLE_ABI = {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030b0000")]}
 
 
@@ -52,32 +53,29 @@ class BuildPython(build_py):
                 self.copy_file(str(source), str(target))
 
 
-# Compiling the table of types with -O1 is faster and it holds no code that runs often.
+OPTIMISED = ["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"]
+
 modules = [
+    # A table of types: no code of it runs often, so it is compiled quickly and without symbols.
     Extension(
         "pjrt_hub._capi._pjrt",
         ["@generated/_pjrt.c"],
-        extra_compile_args=["-O1"],
-        depends=[str(path) for path in sorted(NATIVE.glob("declarations/*.pjrt"))],
+        extra_compile_args=["-O1", "-g0"],
+        depends=DECLARATIONS,
         **STABLE_ABI,
-    )
+    ),
+    Extension(
+        "pjrt_hub._capi.hotpath",
+        sorted(str(path) for path in NATIVE.glob("native/*.c")),
+        extra_compile_args=OPTIMISED,
+        depends=DECLARATIONS + sorted(str(path) for path in NATIVE.glob("native/*.h")),
+        **STABLE_ABI,
+    ),
 ]
-if hotpath := sorted(str(path) for path in NATIVE.glob("native/*.c")):
-    modules.append(
-        Extension(
-            "pjrt_hub._capi.hotpath",
-            hotpath,
-            extra_compile_args=[
-                "-O2",
-                "-std=c11",
-                "-Wall",
-                "-Wextra",
-                "-Wno-unused-parameter",
-                "-fvisibility=hidden",
-            ],
-            depends=[str(path) for path in sorted(NATIVE.glob("native/*.h"))],
-            **STABLE_ABI,
-        )
-    )
 
-setup(ext_modules=modules, cmdclass={"build_ext": BuildNative, "build_py": BuildPython})
+setup(
+    ext_modules=modules,
+    cmdclass={"build_ext": BuildNative, "build_py": BuildPython},
+    # What the build reads is in the source distribution and of no use in a wheel.
+    exclude_package_data={"": ["*.pjrt", "*.md", "*.c", "*.h"]},
+)

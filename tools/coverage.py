@@ -1,0 +1,138 @@
+"""Writes `docs/coverage.md`: which functions of the PJRT C API pjrt-hub calls, and from where.
+
+Reads source text only: a function counts as called where its name stands as a string or an
+attribute in Python, or as a word in C. `--check` says whether the page is current.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import capi
+
+ROOT = capi.ROOT
+PAGE = ROOT / "docs" / "coverage.md"
+PACKAGE = ROOT / "pjrt_hub"
+NOT_YET = "not reached yet"
+
+Callers = dict[str, list[str]]
+
+
+def callers() -> Callers:
+    """C function name -> the places that name it, as `module:qualified name`."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for folder in ("_capi", "runtime", "bridges"):
+        for path in sorted((PACKAGE / folder).glob("*.py")):
+            if path.name != "table.py":
+                for name, place in _named_in_python(ast.parse(path.read_text()), ()):
+                    found[name].add(f"{_module(path)}:{place}")
+    for path in sorted((PACKAGE / "_capi" / "native").glob("*.c")):
+        for name, place in _named_in_c(path.read_text()):
+            found[name].add(f"_capi/native/{path.name}:{place}")
+    return {name: sorted(places) for name, places in found.items()}
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def _named_in_python(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    place = ".".join(scope) or "module"
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        scope = (*scope, node.name)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value, place
+    elif isinstance(node, ast.Attribute):
+        yield node.attr, place
+    for child in ast.iter_child_nodes(node):
+        yield from _named_in_python(child, scope)
+
+
+def _named_in_c(text: str) -> Iterator[tuple[str, str]]:
+    """Words of C outside comments and strings, each with the function whose body it is in."""
+    text = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', "", text, flags=re.DOTALL)
+    place = "file"
+    for line in text.splitlines():
+        if opening := re.match(r"[A-Za-z_].*?\b(\w+)\s*\(", line):
+            place = opening[1]
+        yield from ((word, place) for word in re.findall(r"\w+", line))
+
+
+def page(api: capi.Api, places: Callers) -> str:
+    """The whole page."""
+    return "\n".join([*_head(api, places), *_functions(api, places), *_extensions(api, places), ""])
+
+
+def _head(api: capi.Api, places: Callers) -> Iterator[str]:
+    slots = [slot.function for slot in api.slots]
+    nodes = [name for _, names in _nodes(api) for name in names]
+    yield "# Coverage of the PJRT C API"
+    yield ""
+    yield (
+        f"Of the {len(slots)} functions of PJRT API 0.{api.constants['PJRT_API_MINOR']}, "
+        f"{_count(slots, places)} are called; of the {len(nodes)} functions of its extensions, "
+        f"{_count(nodes, places)}."
+    )
+    yield "Written by `python tools/coverage.py`; do not edit."
+    yield ""
+
+
+def _functions(api: capi.Api, places: Callers) -> Iterator[str]:
+    yield "| slot | since | function | called from |"
+    yield "|--:|--:|---|---|"
+    for number, slot in enumerate(api.slots):
+        since = f"0.{slot.since}" if slot.since else ""
+        yield f"| {number} | {since} | `{slot.function}` | {_from(slot.function, places)} |"
+
+
+def _extensions(api: capi.Api, places: Callers) -> Iterator[str]:
+    yield ""
+    yield "## Extensions"
+    for struct, names in _nodes(api):
+        key, number = struct.extension or ("", 0)
+        yield ""
+        yield f"### {key} (type {number})"
+        yield ""
+        called = [name for name in names if name in places]
+        yield from (f"- `{name}`: {_from(name, places)}" for name in called)
+        if len(called) < len(names):
+            missing = ", ".join(f"`{name}`" for name in names if name not in places)
+            yield f"- {NOT_YET}: {missing}"
+        elif not names:
+            yield "- it has no functions, only data"
+
+
+def _nodes(api: capi.Api) -> list[tuple[capi.Struct, list[str]]]:
+    """The extensions by type number, each with its functions."""
+    nodes = [struct for struct in api.structs.values() if struct.extension]
+    nodes.sort(key=lambda struct: struct.extension[1] if struct.extension else 0)
+    return [(node, [m.function for m in node.members if m.function]) for node in nodes]
+
+
+def _count(names: list[str], places: Callers) -> int:
+    return sum(name in places for name in names)
+
+
+def _from(name: str, places: Callers) -> str:
+    return ", ".join(f"`{place}`" for place in places.get(name, ())) or NOT_YET
+
+
+def main() -> int:
+    """Writes the page, or with `--check` compares it."""
+    text = page(capi.read(), callers())
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(text)
+        return 0
+    if PAGE.exists() and PAGE.read_text() == text:
+        return 0
+    sys.stderr.write("docs/coverage.md is not current\n\nhint: python tools/coverage.py\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
