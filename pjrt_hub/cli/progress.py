@@ -21,8 +21,8 @@ class TerminalProgress:
         self._bar: Progress | None = None
         self._task: TaskID
 
-    def start(self, total: int, already: int = 0) -> None:
-        """Shows the bar.
+    def start(self, total: int, already: int) -> None:
+        """Shows the bar, or sets it back where the transfer begins again.
 
         Args:
             total: the size of the whole transfer, in bytes.
@@ -31,7 +31,9 @@ class TerminalProgress:
         from rich import progress
         from rich.console import Console
 
-        self.finish()
+        if self._bar is not None:
+            self._bar.update(self._task, total=total, completed=already)
+            return
         self._bar = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
@@ -43,10 +45,10 @@ class TerminalProgress:
         self._task = self._bar.add_task(self._label, total=total, completed=already)
         self._bar.start()
 
-    def advance(self, nbytes: int) -> None:
-        """Adds bytes that have arrived."""
+    def advance(self, n: int) -> None:
+        """Adds `n` bytes that have arrived."""
         if self._bar is not None:
-            self._bar.advance(self._task, nbytes)
+            self._bar.advance(self._task, n)
 
     def finish(self) -> None:
         """Leaves the bar as it is and gives the cursor back; safe to call again."""

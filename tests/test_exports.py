@@ -1,0 +1,74 @@
+"""The public names: pinned, importable on first use, and cheap until then."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pjrt_hub
+from pjrt_hub import errors
+
+#: What an import of pjrt_hub must not pay for.
+HEAVY = {"click", "httpx", "importlib.metadata", "ml_dtypes", "numpy", "packaging", "rich"}
+HEAVY |= {"importlib_metadata", "platformdirs", "subprocess", "unearth", "pjrt_hub._capi"}
+
+
+def modules_after(code: str) -> set[str]:
+    """Names the modules of a fresh interpreter after it ran `code`."""
+    code = f"{code}\nimport json, sys\nprint('\\n' + json.dumps(list(sys.modules)))"
+    # Isolated from the user's site, but not from the environment that holds the package.
+    child = subprocess.run(
+        [sys.executable, "-s", "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    return set(json.loads(child.stdout.splitlines()[-1]))
+
+
+def test_the_public_names_are_these():
+    assert sorted(pjrt_hub.__all__) == []
+
+
+def test_every_public_name_is_there():
+    assert [name for name in pjrt_hub.__all__ if not hasattr(pjrt_hub, name)] == []
+    assert set(pjrt_hub.__all__) <= set(dir(pjrt_hub))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(pjrt_hub, "nonsense")
+
+
+def test_import_is_cheap():
+    assert modules_after("import pjrt_hub") & HEAVY == set()
+
+
+def test_list_reads_data_only():
+    """Into a pipe it draws no table; and it never loads a native library or opens a socket."""
+    code = "import sys; sys.argv[1:] = ['list', '--json']; import pjrt_hub.cli.__main__ as cli\n"
+    loaded = modules_after(code + "cli.run(['list'])")
+    never = {"httpx", "numpy", "rich", "unearth", "pjrt_hub._capi", "pjrt_hub.runtime"}
+    assert loaded & never == set()
+
+
+def test_every_error_stands_in_the_drawn_tree():
+    tree = ast.get_docstring(ast.parse(Path(errors.__file__).read_text())) or ""
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.PjrtHubError)
+    }
+    # The children of PjrtError, one for each status code, share a line of the drawing.
+    drawn = {name for name in classes if getattr(errors, name) in errors.PjrtError.__subclasses__()}
+    assert {name for name in classes - drawn if f" {name} " not in tree} == set()
+
+
+def test_every_error_has_one_root():
+    strays = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type)
+        and issubclass(value, Exception)
+        and not issubclass(value, errors.PjrtHubError)
+    ]
+    assert strays == []
