@@ -21,7 +21,7 @@ class Field(NamedTuple):
     direction: str
     ctype: str
     name: str
-    count: str
+    count: str  # type: ignore[assignment]  # hides tuple.count, which no row needs
     since: int
 
 
