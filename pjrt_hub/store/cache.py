@@ -1,0 +1,465 @@
+"""The layout on disk: verified entries, addressed by the sha256 of their archive (layer 2).
+
+Owns every path below the cache root. A published file is never written to again: it is made in
+a private directory, synced, and renamed into place together with its siblings.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+from pjrt_hub.abi import Verdict
+from pjrt_hub.errors import CacheError, ManifestError, PjrtHubError
+from pjrt_hub.store import digest
+from pjrt_hub.store.catalog import Artifact, Member
+
+#: The layout's version: a change of layout changes this and leaves older trees alone.
+LAYOUT = "v1"
+#: The row of an entry, beside its members.
+ROW_NAME = "pjrt_hub_entry.json"
+#: A partial download that nobody wrote to for this long has no owner any more.
+_ABANDONED_SECONDS = 24 * 3600
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A published artifact.
+
+    Attributes:
+        artifact: the row that it was published from.
+        root: the directory that holds the members in the archive's own layout.
+    """
+
+    artifact: Artifact
+    root: Path
+
+    @property
+    def library_path(self) -> Path:
+        """The absolute path of the library to load."""
+        return self.root / self.artifact.library
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What `Cache.verify` found in one entry.
+
+    Attributes:
+        root: the entry's directory.
+        entry: the entry, or None where its row cannot be read.
+        verdict: whether every byte is the pinned one; the reason names the first that is not.
+    """
+
+    root: Path
+    entry: Entry | None
+    verdict: Verdict
+
+
+class Cache:
+    """A cache directory; it is created by the first write, not by a look.
+
+    Args:
+        root: an absolute path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._tree = root / LAYOUT
+
+    @classmethod
+    def configured(cls, env: Mapping[str, str]) -> Cache:
+        """The cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
+
+        Raises:
+            CacheError: there is neither.
+        """
+        if named := env.get("PJRT_HUB_CACHE"):
+            return cls(Path(named).expanduser().absolute())
+        from platformdirs import user_cache_path
+
+        root = user_cache_path("pjrt-hub", appauthor=False)
+        if not root.is_absolute():  # without HOME the tilde is left as it is
+            raise CacheError(
+                "no cache directory: this user has no home directory",
+                hint="set PJRT_HUB_CACHE to a directory that you can write to",
+            )
+        return cls(root)
+
+    def __repr__(self) -> str:
+        return f"Cache({str(self.root)!r})"
+
+    def entry_root(self, artifact: Artifact) -> Path:
+        """Where the artifact's members lie once published."""
+        return self._tree / artifact.sha256[:2] / artifact.sha256
+
+    def lookup(self, artifact: Artifact) -> Entry | None:
+        """The published artifact, or None.
+
+        Each member's size and sha256 are compared with the pin; the sha256 of a file whose
+        identity (device, inode, size, times) was verified before is not computed again, so a
+        warm look reads a few stat records, writes nothing and uses no network. An entry that
+        fails is removed with a warning in the log, and None is answered.
+
+        Raises:
+            CacheError: a corrupted entry cannot be moved aside, or nothing can be read.
+        """
+        root = self.entry_root(artifact)
+        try:
+            if not root.is_dir():
+                return None
+        except OSError as exc:
+            raise self._failure("cannot look into", root, exc) from exc
+        memo = self._read_memo(artifact)
+        seen: dict[str, list[object]] = {}
+        for member in artifact.members:
+            try:
+                reason, seen[member.path] = _examine(root, member, memo.get(member.path))
+            except OSError as exc:
+                raise self._failure("cannot read the cache entry", root, exc) from exc
+            if reason:
+                self._set_aside(root, reason)
+                return None
+        if seen != memo:
+            self._write_memo(artifact, seen)
+        return Entry(artifact, root)
+
+    def publish(self, artifact: Artifact, archive_path: Path) -> Entry:
+        """Unpacks the pinned members of an archive and makes them an entry, all or none.
+
+        Args:
+            artifact: the pin.
+            archive_path: a file with the pinned size and sha256; the caller has checked both.
+
+        Raises:
+            ArchiveError: the archive does not hold the pinned members.
+            CacheError: the directory cannot be written, or is full.
+        """
+        from pjrt_hub.store.archive import unpack
+
+        root = self.entry_root(artifact)
+        with self._writing("cannot publish", root, artifact.nbytes):
+            self.require_space(artifact.nbytes)
+            self._make(root.parent)
+            private = Path(mkdtemp(prefix=f"{artifact.sha256}.", dir=self._make_area("unpacking")))
+            try:
+                unpack(archive_path, artifact.members, private)
+                _write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
+                private.chmod(0o755)
+                for folder, _, _ in os.walk(private):
+                    _sync_directory(Path(folder))
+                self._rename_into_place(artifact, private, root)
+            finally:
+                shutil.rmtree(private, ignore_errors=True)
+        entry = self.lookup(artifact)
+        if entry is None:
+            raise CacheError(f"the entry {root} changed while it was published")
+        return entry
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry whose row can be read, in the order of their digests; nothing is hashed."""
+        found = ((root, _read_row(root)) for root in self._roots())
+        return tuple(Entry(row, root) for root, row in found if isinstance(row, Artifact))
+
+    def verify(self) -> tuple[Audit, ...]:
+        """Hashes every member of every entry, whatever was verified before; changes nothing."""
+        audits = []
+        for root in self._roots():
+            row = _read_row(root)
+            if isinstance(row, str):
+                audits.append(Audit(root, None, Verdict(False, row)))
+                continue
+            reason = ""
+            for member in row.members:
+                try:
+                    reason = reason or _examine(root, member, None)[0]
+                except OSError as exc:
+                    reason = f"{member.path} cannot be read: {exc.strerror}"
+            audits.append(Audit(root, Entry(row, root), Verdict(not reason, reason)))
+        return tuple(audits)
+
+    def clear(self) -> int:
+        """Removes every entry and every abandoned download; says how many bytes they took.
+
+        A process that has one of the libraries loaded keeps it: its pages outlive the name.
+
+        Raises:
+            CacheError: the directory cannot be written.
+        """
+        if not self._tree.is_dir():
+            return 0
+        freed = 0
+        with self._writing("cannot clear", self._tree, 0):
+            abandoned = [path for path in self._workspaces() if _abandoned(path)]
+            for root in [*self._roots(), *abandoned]:
+                freed += _tree_nbytes(root)
+                self._discard(root)
+            for leftover in (self._tree / "trash").glob("*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            shutil.rmtree(self._tree / "memo", ignore_errors=True)
+        return freed
+
+    def nbytes(self) -> int:
+        """What the whole cache takes on disk, in bytes."""
+        return _tree_nbytes(self._tree)
+
+    def lock_path(self, artifact: Artifact) -> Path:
+        """The lock file of an artifact, in a directory that exists afterwards.
+
+        Raises:
+            CacheError: the directory cannot be made.
+        """
+        with self._writing("cannot write to", self._tree, 0):
+            return self._make_area("locks") / artifact.sha256
+
+    @contextmanager
+    def workspace(self, artifact: Artifact) -> Iterator[Path]:
+        """A private directory to download into; it may hold what an earlier attempt left.
+
+        It goes away when the block succeeds. When the block fails it is left for the next
+        attempt, and so is that of a killed process. Its name tells its owner, so two live
+        processes never share one, lock or no lock.
+
+        Raises:
+            CacheError: the directory cannot be written, or is full.
+        """
+        with self._writing("cannot download to", self._tree, artifact.size):
+            area = self._make_area("partial")
+            private = Path(mkdtemp(prefix=f"{artifact.sha256}.{_owner()}.", dir=area))
+            for path in self._workspaces():
+                if path.name.startswith(artifact.sha256) and _abandoned(path):
+                    # Renaming over an empty directory is atomic: one adopter wins.
+                    with suppress(OSError):
+                        path.rename(private)
+                        break
+            try:
+                yield private
+            except BaseException:
+                if _tree_nbytes(private):
+                    tail = private.name.rpartition(".")[2]
+                    private.rename(area / f"{artifact.sha256}.left.{tail}")
+                else:
+                    shutil.rmtree(private, ignore_errors=True)
+                raise
+            shutil.rmtree(private, ignore_errors=True)
+
+    def require_space(self, nbytes: int) -> None:
+        """Refuses early what cannot fit.
+
+        Raises:
+            CacheError: fewer than `nbytes` bytes are free where the cache lies.
+        """
+        place = next(path for path in (self._tree, *self._tree.parents) if path.exists())
+        free = shutil.disk_usage(place).free
+        if free < nbytes:
+            raise CacheError(
+                f"no space in the cache {self.root}: {nbytes:,} bytes needed, {free:,} free",
+                hint="free some space, run `pjrt-hub cache clear`, or set PJRT_HUB_CACHE to a "
+                "directory on a larger disk",
+            )
+
+    # Paths below the root.
+
+    def _roots(self) -> list[Path]:
+        return sorted(path for path in self._tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
+
+    def _workspaces(self) -> list[Path]:
+        return sorted((self._tree / "partial").glob("*"))
+
+    def _make(self, path: Path) -> Path:
+        if not self.root.is_dir():
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _make_area(self, name: str) -> Path:
+        return self._make(self._tree / name)
+
+    def _rename_into_place(self, artifact: Artifact, private: Path, root: Path) -> None:
+        try:
+            private.rename(root)
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            # Somebody else published meanwhile: theirs stays if it is sound.
+            if self.lookup(artifact) is None:
+                private.rename(root)
+        _sync_directory(root.parent)
+        _sync_directory(self._tree)
+
+    def _discard(self, root: Path) -> None:
+        """Out of sight first, so that nobody finds half of it; then gone."""
+        trash = Path(mkdtemp(dir=self._make_area("trash")))
+        root.rename(trash / root.name)
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def _set_aside(self, root: Path, reason: str) -> None:
+        import logging
+
+        try:
+            self._discard(root)
+        except FileNotFoundError:
+            return  # another process has already done so
+        except OSError as exc:
+            raise CacheError(
+                f"the cache entry {root} is corrupted ({reason}) and cannot be removed: "
+                f"{exc.strerror}",
+                hint="remove that directory, or set PJRT_HUB_CACHE to one that you can write to",
+            ) from exc
+        logging.getLogger("pjrt_hub.store").warning(
+            "removed the corrupted cache entry %s: %s", root, reason
+        )
+
+    # The memo: which files were hashed, by identity. Losing it costs a second, never correctness.
+
+    def _memo_path(self, artifact: Artifact) -> Path:
+        return self._tree / "memo" / f"{artifact.sha256}.json"
+
+    def _read_memo(self, artifact: Artifact) -> dict[str, list[object]]:
+        try:
+            memo = json.loads(self._memo_path(artifact).read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return memo if isinstance(memo, dict) else {}
+
+    def _write_memo(self, artifact: Artifact, memo: Mapping[str, list[object]]) -> None:
+        path = self._memo_path(artifact)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        with suppress(OSError):  # a read-only cache is hashed at each look
+            self._make_area("memo")
+            fresh.write_text(json.dumps(memo), "utf-8")
+            fresh.rename(path)
+
+    # Errors of the disk.
+
+    @contextmanager
+    def _writing(self, what: str, path: Path, needed: int) -> Iterator[None]:
+        try:
+            yield
+        except PjrtHubError:  # ours, some of which are OSErrors too
+            raise
+        except OSError as exc:
+            raise self._failure(what, path, exc, needed) from exc
+
+    def _failure(self, what: str, path: Path, exc: OSError, needed: int = 0) -> CacheError:
+        if exc.errno in _FULL:
+            with suppress(OSError):
+                free = shutil.disk_usage(self.root).free
+                return CacheError(
+                    f"{what} {path}: no space left, {needed:,} bytes needed, {free:,} free",
+                    hint="free some space, run `pjrt-hub cache clear`, or set PJRT_HUB_CACHE to "
+                    "a directory on a larger disk",
+                )
+        hint = "set PJRT_HUB_CACHE to a directory that you can write to"
+        return CacheError(
+            f"{what} {path}: {exc.strerror or exc}", hint=hint if exc.errno in _UNWRITABLE else ""
+        )
+
+
+def _examine(root: Path, member: Member, verified: object) -> tuple[str, list[object]]:
+    """Compares a file with its pin: the reason why it is wrong, and what to remember of it."""
+    path = root / member.path
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{member.path} is missing", []
+    if not stat.S_ISREG(found.st_mode):
+        return f"{member.path} is not a plain file", []
+    if found.st_size != member.size:
+        return f"{member.path} has {found.st_size} bytes, the pin says {member.size}", []
+    identity: list[object] = [
+        member.sha256,
+        found.st_dev,
+        found.st_ino,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+    ]
+    if identity != verified and (actual := digest.of_file(path)) != member.sha256:
+        return f"{member.path} has sha256 {actual}, the pin says {member.sha256}", []
+    return "", identity
+
+
+def _read_row(root: Path) -> Artifact | str:
+    """The row of an entry, or why it cannot be read."""
+    path = root / ROW_NAME
+    try:
+        row = json.loads(path.read_text("utf-8"))
+        return Artifact.from_row(row, str(path))
+    except ManifestError as exc:
+        return exc.message
+    except (OSError, ValueError, TypeError) as exc:
+        return f"{path} cannot be read: {exc}"
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with open(path, "x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fchmod(file.fileno(), 0o444)
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _tree_nbytes(root: Path) -> int:
+    total = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
+
+
+def _owner() -> str:
+    """This process as "machine-pid-start", so that a reused pid is told apart."""
+    return f"{_machine()}-{os.getpid()}-{_started(os.getpid())}"
+
+
+def _machine() -> str:
+    import hashlib
+
+    namespace = ""
+    with suppress(OSError):  # two containers may share a cache and a host name
+        namespace = os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(f"{os.uname().nodename} {namespace}".encode()).hexdigest()[:12]
+
+
+def _started(pid: int) -> str:
+    """When a process started, in clock ticks after boot (proc(5), stat, field 22)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "0"
+    return text.rpartition(")")[2].split()[19]
+
+
+def _abandoned(path: Path) -> bool:
+    owner = path.name.split(".")[1]
+    if owner == "left":
+        return True
+    machine, _, process = owner.partition("-")
+    pid, _, started = process.partition("-")
+    if machine == _machine() and pid.isdecimal():
+        return _started(int(pid)) != started
+    import time
+
+    with suppress(OSError):
+        newest = max(each.stat().st_mtime for each in (path, *path.iterdir()))
+        return time.time() - newest > _ABANDONED_SECONDS
+    return False

@@ -1,0 +1,173 @@
+"""A small HTTP server on the loopback interface whose every byte a test decides."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as it came: the path with its query, and lower-case headers."""
+
+    path: str
+    headers: dict[str, str]
+
+    @property
+    def start(self) -> int:
+        """Where the asked range begins; 0 without one."""
+        found = re.fullmatch(r"bytes=(\d+)-", self.headers.get("range", ""))
+        return int(found.group(1)) if found else 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to send, to the byte.
+
+    Attributes:
+        body: sent after the head, as it is.
+        status: with its reason.
+        headers: sent as they are; a Content-Length is added unless one is here or `bare` is set.
+        bare: send no Content-Length: the body ends where the connection does.
+        cut: close the connection with a reset after that many bytes of the body.
+        stall_seconds: fall silent before the end of the body.
+    """
+
+    body: bytes = b""
+    status: str = "200 OK"
+    headers: dict[str, str] = field(default_factory=dict)
+    bare: bool = False
+    cut: int | None = None
+    stall_seconds: float = 0.0
+
+
+Handler = Callable[[Request], Answer]
+
+
+class Loopback:
+    """Answers each request with its path's handler; use it in a `with` block.
+
+    Attributes:
+        requests: everything that was asked, in order.
+        sent: bytes of bodies that were sent.
+    """
+
+    def __init__(self) -> None:
+        self.routes: dict[str, Handler] = {}
+        self.requests: list[Request] = []
+        self.sent = 0
+        self._mutex = threading.Lock()
+        self._closing = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listener.settimeout(0.1)
+        self._threads = [threading.Thread(target=self._serve, daemon=True)]
+        self._threads[0].start()
+
+    def __enter__(self) -> Loopback:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.set()
+        for thread in self._threads:
+            thread.join(timeout=10)
+        self._listener.close()
+
+    def url(self, path: str = "") -> str:
+        """An address on this server."""
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}{path}"
+
+    def asked(self, path: str) -> list[Request]:
+        """The requests for one path."""
+        return [request for request in self.requests if request.path == path]
+
+    def file(self, path: str, body: bytes, *, etag: str = '"one"') -> None:
+        """Serves a file the honest way, ranges included."""
+
+        def answer(request: Request) -> Answer:
+            matches = request.headers.get("if-range", etag) == etag
+            if "range" not in request.headers or not matches:
+                return Answer(body, headers={"ETag": etag})
+            rest = body[request.start :]
+            return Answer(rest, "206 Partial Content", partial(request.start, body, etag))
+
+        self.routes[path] = answer
+
+    def script(self, path: str, *answers: Answer | Handler) -> None:
+        """Serves one answer after another; the last one for ever."""
+        left = list(answers)
+
+        def answer(request: Request) -> Answer:
+            with self._mutex:
+                step = left.pop(0) if len(left) > 1 else left[0]
+            return step if isinstance(step, Answer) else step(request)
+
+        self.routes[path] = answer
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            thread = threading.Thread(target=self._answer, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            connection.settimeout(10)
+            try:
+                request = _read_request(connection)
+                if request is None:
+                    return
+                with self._mutex:
+                    self.requests.append(request)
+                handler = self.routes.get(request.path)
+                answer = handler(request) if handler else Answer(b"", "404 Not Found")
+                self._send(connection, answer)
+            except OSError:
+                return  # the client went away, as some tests want
+
+    def _send(self, connection: socket.socket, answer: Answer) -> None:
+        headers = {"Connection": "close", **answer.headers}
+        if not answer.bare and "Content-Length" not in headers:
+            headers["Content-Length"] = str(len(answer.body))
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        connection.sendall(f"HTTP/1.1 {answer.status}\r\n{head}\r\n".encode())
+        body = answer.body if answer.cut is None else answer.body[: answer.cut]
+        for at in range(0, len(body), 1 << 16):
+            chunk = body[at : at + (1 << 16)]
+            connection.sendall(chunk)
+            with self._mutex:
+                self.sent += len(chunk)
+        if answer.stall_seconds:
+            deadline = time.monotonic() + answer.stall_seconds
+            while not self._closing.is_set() and time.monotonic() < deadline:
+                time.sleep(0.01)
+        if answer.cut is not None:
+            # A close with unsent data thrown away is a reset, not an end.
+            time.sleep(0.02)
+            linger = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+
+def partial(start: int, body: bytes, etag: str = '"one"') -> dict[str, str]:
+    """The headers of an honest 206."""
+    return {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}", "ETag": etag}
+
+
+def _read_request(connection: socket.socket) -> Request | None:
+    head = b""
+    while b"\r\n\r\n" not in head:
+        received = connection.recv(65536)
+        if not received:
+            return None
+        head += received
+    first, *lines = head.decode("latin-1").split("\r\n\r\n")[0].split("\r\n")
+    pairs = (line.partition(":") for line in lines)
+    return Request(first.split()[1], {name.lower(): value.strip() for name, _, value in pairs})

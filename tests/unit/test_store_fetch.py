@@ -1,0 +1,562 @@
+"""Downloads against a server that misbehaves: right bytes or a typed error, never anything else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+import wheels
+from loopback import Answer, Loopback, Request, partial
+
+from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.fetch import obtain
+from pjrt_hub.store.transport import Patience, forbidden, redacted
+
+MEMBERS = wheels.contents()
+WHEEL = wheels.build(MEMBERS)
+PIN = wheels.pin(WHEEL, MEMBERS)
+FILE = "/files/" + PIN.file_name
+HONEST_416 = Answer(b"", "416 Range Not Satisfiable")
+
+
+class Slept(list[float]):
+    """Records what a download would have waited."""
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+class Steps:
+    """A progress that adds up."""
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[int, int]] = []
+        self.nbytes = 0
+        self.finished = 0
+
+    def start(self, total: int, already: int) -> None:
+        self.starts.append((total, already))
+        self.nbytes = already
+
+    def advance(self, n: int) -> None:
+        self.nbytes += n
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+@pytest.fixture
+def server():
+    with Loopback() as server:
+        yield server
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def slept() -> Slept:
+    return Slept()
+
+
+def env(server: Loopback, **more: str) -> dict[str, str]:
+    """An environment whose only source is the server's mirror."""
+    base = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    return {**base, "UV_NO_CONFIG": "1", "PJRT_HUB_MIRRORS": server.url("/files"), **more}
+
+
+def get(server: Loopback, cache: Cache, slept: Slept, **more: object):
+    limits = Patience(sleep=slept, read_seconds=5)
+    return obtain(PIN, cache, **{"env": env(server), "patience": limits, **more})
+
+
+def assert_whole(cache: Cache) -> None:
+    entry = cache.lookup(PIN)
+    assert entry is not None
+    for path in (wheels.LIBRARY, wheels.SIBLING):
+        assert (entry.root / path).read_bytes() == MEMBERS[path]
+    assert entry.library_path == entry.root / wheels.LIBRARY
+    assert [audit.verdict.ok for audit in cache.verify()] == [True]
+
+
+def assert_empty(cache: Cache) -> None:
+    assert cache.entries() == ()
+    assert list(cache.root.glob("v1/*/*/**/*.so")) == []
+    assert list(cache.root.glob("v1/unpacking/*")) == []
+
+
+def test_a_miss_is_fetched_and_published(server: Loopback, cache: Cache, slept: Slept) -> None:
+    server.file(FILE, WHEEL)
+    steps = Steps()
+    entry = get(server, cache, slept, progress=steps)
+    assert entry.artifact == PIN
+    assert_whole(cache)
+    assert steps.starts == [(len(WHEEL), 0)]
+    assert (steps.nbytes, steps.finished) == (len(WHEEL), 1)
+    (request,) = server.asked(FILE)
+    assert request.headers["accept-encoding"] == "identity"
+    assert slept == []
+    assert list((cache.root / "v1/partial").iterdir()) == []
+
+
+@pytest.mark.parametrize("cut", [0, 1, len(WHEEL) // 2, len(WHEEL) - 1])
+@pytest.mark.parametrize("bare", [False, True], ids=["length", "close-delimited"])
+def test_a_dropped_connection_is_resumed(
+    server: Loopback, cache: Cache, slept: Slept, cut: int, bare: bool
+) -> None:
+    server.file(FILE, WHEEL)
+    honest = server.routes[FILE]
+    first = Answer(WHEEL[:cut] if bare else WHEEL, headers={"ETag": '"one"'}, bare=bare, cut=cut)
+    server.script(FILE, first, honest)
+    get(server, cache, slept)
+    assert_whole(cache)
+    assert len(slept) == 1
+    again = server.asked(FILE)[1]
+    if "range" in again.headers:  # a reset may take what was sent along
+        assert 0 < again.start <= cut
+        assert again.headers["if-range"] == '"one"'
+    assert server.sent <= len(WHEEL) * 1.05 + cut
+
+
+def test_a_server_that_ignores_ranges_is_read_from_the_start(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    server.script(FILE, Answer(WHEEL, stall_seconds=0.1, cut=len(WHEEL) // 2), Answer(WHEEL))
+    steps = Steps()
+    get(server, cache, slept, progress=steps)
+    assert_whole(cache)
+    assert steps.starts[-1] == (len(WHEEL), 0)
+    assert steps.nbytes == len(WHEEL)
+
+
+def wrong_offset(request: Request) -> Answer:
+    start = max(request.start - 7, 0)
+    return Answer(WHEEL[start:], "206 Partial Content", partial(start, WHEEL))
+
+
+def wrong_total(request: Request) -> Answer:
+    headers = {"Content-Range": f"bytes {request.start}-{len(WHEEL) - 1}/{len(WHEEL) + 1}"}
+    return Answer(WHEEL[request.start :], "206 Partial Content", headers)
+
+
+def no_range(request: Request) -> Answer:
+    return Answer(WHEEL[request.start :], "206 Partial Content")
+
+
+def range_as_200(request: Request) -> Answer:
+    return Answer(WHEEL[request.start :], headers=partial(request.start, WHEEL))
+
+
+def other_body_same_range(request: Request) -> Answer:
+    rest = bytes(len(WHEEL) - request.start)
+    return Answer(rest, "206 Partial Content", partial(request.start, WHEEL))
+
+
+@pytest.mark.parametrize(
+    "second", [wrong_offset, wrong_total, no_range, range_as_200, other_body_same_range, HONEST_416]
+)
+def test_a_wrong_answer_to_a_range_starts_over(
+    server: Loopback, cache: Cache, slept: Slept, second: object
+) -> None:
+    half = Answer(WHEEL[: len(WHEEL) // 2], bare=True)
+    server.script(FILE, half, second, Answer(WHEEL))
+    get(server, cache, slept)
+    assert_whole(cache)
+    third = server.asked(FILE)[2]
+    assert "range" not in third.headers
+
+
+LIES = {
+    "another file of another size": Answer(b"x" * 1000),
+    "a proxy's page": Answer(b"<html>log in</html>", headers={"Content-Type": "text/html"}),
+    "a length that is too small": Answer(WHEEL, headers={"Content-Length": "1000"}),
+    "a length that is too large": Answer(WHEEL, headers={"Content-Length": str(2 * len(WHEEL))}),
+    "more than the pin": Answer(WHEEL + b"!", bare=True),
+    "an encoding": Answer(WHEEL, headers={"Content-Encoding": "gzip"}),
+    "404": Answer(b"", "404 Not Found"),
+    "416 at once": HONEST_416,
+}
+TOLD = {
+    "another file of another size": "it offers 1000 bytes",
+    "a proxy's page": "perhaps of a proxy or a login",
+    "a length that is too small": "it offers 1000 bytes",
+    "a length that is too large": f"the pin says {len(WHEEL):,} bytes",
+    "more than the pin": f"it sends more than the pinned {len(WHEEL):,} bytes",
+    "an encoding": "the encoding 'gzip', which was not asked for",
+    "404": "the server answered 404 Not Found",
+    "416 at once": "416 to a request without a range",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_refused_at_once(server: Loopback, cache: Cache, slept: Slept, lie: str) -> None:
+    server.script(FILE, LIES[lie])
+    with pytest.raises(DownloadError) as caught:
+        get(server, cache, slept)
+    assert TOLD[lie] in str(caught.value)
+    assert f"no source gave {PIN.file_name} (Toy.Plugin 1.0" in str(caught.value)
+    assert "PJRT_HUB_MIRRORS" in caught.value.hint
+    assert caught.value.url == server.url(FILE)
+    assert slept == []
+    assert_empty(cache)
+    assert list((cache.root / "v1/partial").iterdir()) == []
+
+
+def test_wrong_bytes_of_the_right_size_are_named_and_dropped(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    wrong = bytes([WHEEL[0] ^ 1]) + WHEEL[1:]
+    server.file(FILE, wrong)
+    with pytest.raises(DigestMismatchError) as caught:
+        get(server, cache, slept)
+    assert caught.value.expected == f"sha256:{PIN.sha256}"
+    assert caught.value.actual == f"sha256:{hashlib.sha256(wrong).hexdigest()}"
+    assert "Toy.Plugin 1.0" in str(caught.value)
+    assert "nothing was kept" in str(caught.value)
+    assert len(server.asked(FILE)) == 1
+    assert_empty(cache)
+    assert list((cache.root / "v1/partial").iterdir()) == []
+
+
+def test_the_next_mirror_is_asked_after_wrong_bytes(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    server.file(FILE, bytes(len(WHEEL)))
+    server.file("/second/" + PIN.file_name, WHEEL)
+    both = f"{server.url('/files')}, {server.url('/second/')}"
+    get(server, cache, slept, env=env(server, PJRT_HUB_MIRRORS=both))
+    assert_whole(cache)
+
+
+def test_five_tries_without_progress_are_the_end_and_keep_the_partial(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    server.file(FILE, WHEEL)
+    honest = server.routes[FILE]
+    server.script(FILE, Answer(WHEEL[:4000], bare=True), Answer(b"", "503 Busy"))
+    with pytest.raises(DownloadError, match=f"5 times in a row, at 4,000 of {len(WHEEL):,}"):
+        get(server, cache, slept)
+    assert len(server.asked(FILE)) == 5
+    assert len(slept) == 4
+    assert slept == sorted(slept)
+    server.routes[FILE] = honest
+    server.requests.clear()
+    steps = Steps()
+    get(server, cache, slept, progress=steps)
+    assert [request.start for request in server.asked(FILE)] == [4000]
+    assert steps.starts == [(len(WHEEL), 4000)]
+    assert_whole(cache)
+
+
+def test_useful_progress_starts_the_count_again(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    step = len(WHEEL) // 9
+
+    def piecewise(request: Request) -> Answer:
+        body = WHEEL[request.start : request.start + step]
+        if not request.start:
+            return Answer(body, bare=True)
+        return Answer(body, "206 Partial Content", partial(request.start, WHEEL), bare=True)
+
+    server.routes[FILE] = piecewise
+    limits = Patience(sleep=slept, useful_nbytes=step)
+    get(server, cache, slept, patience=limits)
+    assert_whole(cache)
+    assert len(server.asked(FILE)) == 10
+
+
+def test_an_endless_restart_ends(server: Loopback, cache: Cache, slept: Slept) -> None:
+    server.script(FILE, Answer(WHEEL[: len(WHEEL) // 2], bare=True))
+    with pytest.raises(DownloadError, match="closed the connection early, 5 times"):
+        get(server, cache, slept)
+    assert len(server.asked(FILE)) <= 6
+
+
+RETRY_AFTER = {
+    "7": 7.0,
+    "100000": 60.0,
+    "-5": None,
+    "soon": None,
+    "": None,
+    formatdate(1_000_000_030, usegmt=True): 30.0,
+    formatdate(999_000_000, usegmt=True): 0.0,
+}
+
+
+@pytest.mark.parametrize("text", RETRY_AFTER)
+@pytest.mark.parametrize("status", ["429 Slow Down", "503 Busy"])
+def test_retry_after_is_honoured_up_to_a_minute(
+    server: Loopback, cache: Cache, slept: Slept, text: str, status: str
+) -> None:
+    server.script(FILE, Answer(b"", status, {"Retry-After": text}), Answer(WHEEL))
+    limits = Patience(sleep=slept, now=lambda: 1_000_000_000.0)
+    get(server, cache, slept, patience=limits)
+    (waited,) = slept
+    if RETRY_AFTER[text] is None:
+        assert 0.2 <= waited <= 0.3
+    else:
+        assert waited == RETRY_AFTER[text]
+
+
+def test_silence_ends_at_the_read_timeout(server: Loopback, cache: Cache, slept: Slept) -> None:
+    server.script(
+        FILE, Answer(WHEEL[:100], headers={"Content-Length": str(len(WHEEL))}, stall_seconds=30)
+    )
+    limits = Patience(sleep=slept, read_seconds=0.2, tries=2)
+    with pytest.raises(DownloadError, match="the server fell silent, 2 times in a row, at 100 of"):
+        get(server, cache, slept, patience=limits)
+
+
+def test_a_drip_is_a_drop(server: Loopback, cache: Cache, slept: Slept) -> None:
+    ticks = iter(range(0, 10_000, 10))
+    server.script(FILE, Answer(WHEEL))
+    limits = Patience(sleep=slept, clock=lambda: float(next(ticks)), floor_nbytes=1 << 40, tries=2)
+    with pytest.raises(DownloadError, match=r"fewer than .* bytes came in 30 s, 2 times"):
+        get(server, cache, slept, patience=limits)
+
+
+REDIRECTS = {
+    "http://example.invalid/x": "plain http to example.invalid is refused",
+    "file:///etc/hostname": "only https is asked",
+    "/files/": "",
+}
+
+
+@pytest.mark.parametrize("target", REDIRECTS)
+def test_redirects_keep_to_the_rules(
+    server: Loopback, cache: Cache, slept: Slept, target: str
+) -> None:
+    honest = "/real/" + PIN.file_name
+    server.file(honest, WHEEL)
+    location = honest if not REDIRECTS[target] else target
+    server.script(FILE, Answer(b"", "302 Found", {"Location": location}))
+    if not REDIRECTS[target]:
+        get(server, cache, slept)
+        assert_whole(cache)
+        return
+    with pytest.raises(DownloadError) as caught:
+        get(server, cache, slept)
+    assert REDIRECTS[target] in str(caught.value)
+    assert_empty(cache)
+
+
+def test_a_loop_of_redirects_ends(server: Loopback, cache: Cache, slept: Slept) -> None:
+    server.script(FILE, Answer(b"", "302 Found", {"Location": FILE}))
+    with pytest.raises(DownloadError, match="more than 5 redirects"):
+        get(server, cache, slept)
+    assert len(server.asked(FILE)) == 6
+
+
+def test_plain_http_elsewhere_and_secrets() -> None:
+    assert forbidden("https://host/simple/") == ""
+    assert forbidden("http://127.0.0.1:80/") == ""
+    assert forbidden("http://[::1]/") == ""
+    assert "give its https address" in forbidden("http://host.example/simple")
+    assert "ftp://host/x" in forbidden("ftp://u:p@host/x")
+    assert redacted("https://me:token@h:8/a/b?sig=token#x") == "https://h:8/a/b?***"
+
+
+def test_errors_tell_no_secrets(server: Loopback, cache: Cache, slept: Slept) -> None:
+    secret = server.url("/files").replace("http://", "http://me:hunter2@")
+    with pytest.raises(DownloadError) as caught:
+        get(server, cache, slept, env=env(server, PJRT_HUB_MIRRORS=secret))
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in caught.value.url
+    assert "authorization" in server.asked(FILE)[0].headers
+
+
+def test_a_directory_is_a_mirror(cache: Cache, tmp_path: Path, slept: Slept) -> None:
+    (tmp_path / PIN.file_name).write_bytes(WHEEL)
+    variables = {"PJRT_HUB_MIRRORS": str(tmp_path)}
+    obtain(PIN, cache, env=variables, patience=Patience(sleep=slept))
+    assert_whole(cache)
+
+
+def test_a_directory_with_other_bytes_is_refused(cache: Cache, tmp_path: Path) -> None:
+    path = tmp_path / PIN.file_name
+    path.write_bytes(bytes(len(WHEEL)))
+    with pytest.raises(DigestMismatchError):
+        obtain(PIN, cache, env={"PJRT_HUB_MIRRORS": path.parent.as_uri(), "PIP_NO_INDEX": "1"})
+    assert_empty(cache)
+
+
+def test_an_address_of_the_row_is_tried(server: Loopback, cache: Cache, slept: Slept) -> None:
+    server.file("/elsewhere.whl", WHEEL)
+    row = replace(PIN, urls=(server.url("/elsewhere.whl"),))
+    obtain(row, cache, env={}, patience=Patience(sleep=slept))
+    assert len(server.asked("/elsewhere.whl")) == 1
+
+
+def test_offline_asks_nobody(server: Loopback, cache: Cache, slept: Slept) -> None:
+    server.file(FILE, WHEEL)
+    with pytest.raises(OfflineError, match="the network is forbidden") as caught:
+        get(server, cache, slept, offline=True)
+    assert "pjrt-hub get toy" in caught.value.hint
+    assert server.requests == []
+    assert not cache.root.exists()
+    get(server, cache, slept)
+    assert get(server, cache, slept, offline=True).root == cache.entry_root(PIN)
+
+
+CHILD = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import wheels
+from pathlib import Path
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.fetch import obtain
+members = wheels.contents({nbytes})
+pin = wheels.pin(wheels.build(members), members)
+cache = Cache(Path({root!r}))
+{action}
+"""
+
+
+def child(cache: Cache, action: str, nbytes: int = 3 << 20) -> list[str]:
+    """A process that fetches for itself."""
+    tests = str(Path(__file__).parent)
+    code = CHILD.format(tests=tests, nbytes=nbytes, root=str(cache.root), action=action)
+    return [sys.executable, "-c", code]
+
+
+def repository_env(server: Loopback) -> dict[str, str]:
+    return {**env(server), "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def test_ctrl_c_keeps_the_partial_and_frees_the_lock(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    head = {"Content-Length": str(len(WHEEL)), "ETag": '"one"'}
+    server.script(FILE, Answer(WHEEL[: 1 << 20], headers=head, stall_seconds=60))
+    process = subprocess.Popen(
+        child(cache, "obtain(pin, cache, env=os.environ)"),
+        env=repository_env(server),
+        stderr=subprocess.PIPE,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not any(p.stat().st_size == 1 << 20 for p in cache.root.glob("v1/partial/*/archive")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert b"KeyboardInterrupt" in errors
+    assert_empty(cache)
+    server.file(FILE, WHEEL)
+    server.requests.clear()
+    get(server, cache, slept)
+    assert [request.start for request in server.asked(FILE)] == [1 << 20]
+    assert_whole(cache)
+
+
+def test_a_killed_download_is_adopted(server: Loopback, cache: Cache, slept: Slept) -> None:
+    head = {"Content-Length": str(len(WHEEL)), "ETag": '"one"'}
+    server.script(FILE, Answer(WHEEL[: 1 << 20], headers=head, stall_seconds=60))
+    process = subprocess.Popen(
+        child(cache, "obtain(pin, cache, env=os.environ)"), env=repository_env(server)
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not any(p.stat().st_size == 1 << 20 for p in cache.root.glob("v1/partial/*/archive")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait(20)
+    server.file(FILE, WHEEL)
+    server.requests.clear()
+    get(server, cache, slept)
+    assert [request.start for request in server.asked(FILE)] == [1 << 20]
+    assert_whole(cache)
+    assert list(cache.root.glob("v1/partial/*")) == []
+
+
+def test_eight_processes_make_one_download(server: Loopback, cache: Cache) -> None:
+    server.file(FILE, WHEEL)
+    action = "print(obtain(pin, cache, env=os.environ).library_path)"
+    processes = [
+        subprocess.Popen(
+            child(cache, action), env=repository_env(server), stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(8)
+    ]
+    try:
+        printed = {process.communicate(timeout=120)[0].strip() for process in processes}
+    finally:
+        for process in processes:
+            process.kill()
+    assert printed == {str(cache.entry_root(PIN) / wheels.LIBRARY)}
+    assert len(server.asked(FILE)) == 1
+    assert_whole(cache)
+
+
+WATCH = """
+import pjrt_hub.store.fetch
+obtain(pin, cache, env=os.environ)
+seen = []
+def watch(event, args):
+    if event.partition(".")[0] in ("socket", "subprocess", "shutil") or event in (
+        "os.mkdir", "os.rename", "os.remove", "os.chmod", "os.utime"
+    ):
+        seen.append(event)
+    if event == "open" and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        seen.append(args)
+sys.addaudithook(watch)
+for _ in range(2):
+    assert obtain(pin, cache, env=os.environ).library_path.exists()
+assert seen == [], seen
+"""
+
+
+def test_a_warm_hit_makes_no_call_and_no_write(server: Loopback, cache: Cache) -> None:
+    server.file(FILE, WHEEL)
+    done = subprocess.run(
+        child(cache, WATCH), env=repository_env(server), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(server.asked(FILE)) == 1
+
+
+MEMORY = """
+import json, os
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.fetch import obtain
+pin = Artifact.from_row(json.loads({row!r}), "test")
+before = getrusage(RUSAGE_SELF).ru_maxrss
+obtain(pin, Cache(Path({root!r})), env=os.environ)
+print(getrusage(RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_the_peak_of_memory_does_not_follow_the_file(server: Loopback, tmp_path: Path) -> None:
+    members = {wheels.LIBRARY: bytes(96 << 20), wheels.SIBLING: b"helper"}
+    body = wheels.build(members, stored=True)
+    server.file(FILE, body)
+    row = json.dumps(wheels.pin(body, members).as_row())
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY.format(row=row, root=str(tmp_path / "cache"))],
+        env=repository_env(server),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 64 << 10  # KiB

@@ -1,0 +1,58 @@
+"""Small wheels and their pins, made on the spot."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import zipfile
+from collections.abc import Mapping
+
+from pjrt_hub.abi import ApiVersion
+from pjrt_hub.host import HostTag
+from pjrt_hub.store.catalog import Artifact, Member
+
+LIBRARY = "toy_plugin/lib/toy.so"
+SIBLING = "toy_plugin/lib/helper/libtoy_helper.so"
+
+
+def contents(nbytes: int = 3 << 20, seed: int = 7) -> dict[str, bytes]:
+    """The members of a toy plugin; the library cannot be compressed."""
+    rng = random.Random(seed)
+    return {
+        LIBRARY: rng.randbytes(nbytes),
+        SIBLING: b"helper" * 1000,
+        "toy_plugin-1.0.dist-info/METADATA": b"Name: toy-plugin\n",
+    }
+
+
+def build(members: Mapping[str, bytes], *, stored: bool = False) -> bytes:
+    """A wheel that holds these members, deflated unless `stored`."""
+    out = io.BytesIO()
+    method = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for name, body in members.items():
+            archive.writestr(zipfile.ZipInfo(name, (2024, 1, 1, 0, 0, 0)), body, method)
+    return out.getvalue()
+
+
+def pin(wheel: bytes, members: Mapping[str, bytes], **changed: object) -> Artifact:
+    """The registry row of a wheel, with both of its libraries."""
+    row = {
+        "plugin": "toy",
+        "platform": "toy",
+        "package": "Toy.Plugin",
+        "version": "1.0",
+        "file_name": "toy_plugin-1.0-py3-none-manylinux_2_17_x86_64.whl",
+        "size": len(wheel),
+        "sha256": hashlib.sha256(wheel).hexdigest(),
+        "members": tuple(
+            Member(path, len(members[path]), hashlib.sha256(members[path]).hexdigest())
+            for path in (LIBRARY, SIBLING)
+        ),
+        "library": LIBRARY,
+        "host": HostTag("linux", "x86_64", "glibc", (2, 17)),
+        "license": "Apache-2.0",
+        "api_version": ApiVersion(0, 81),
+    }
+    return Artifact(**{**row, **changed})
