@@ -1,0 +1,104 @@
+"""The pages: links lead somewhere, code runs, commands and statuses are those of the program."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from markdown_it import MarkdownIt
+
+from pjrt_hub.cli import status
+from pjrt_hub.cli.__main__ import program
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    path
+    for path in sorted(ROOT.rglob("*.md"))
+    if not any(part[0] == "." or part == "build" for part in path.relative_to(ROOT).parts)
+]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+def anchor(heading: str) -> str:
+    """The fragment that names a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def links(path: Path) -> list[str]:
+    tokens = MarkdownIt().parse(path.read_text(encoding="utf-8"))
+    inline = [child for token in tokens for child in token.children or ()]
+    return [str(token.attrs["href"]) for token in inline if token.type == "link_open"]
+
+
+def marked(name: str) -> str:
+    """The code of the README between `<!-- name -->` and `<!-- end -->`."""
+    [block] = re.findall(rf"<!-- {name} -->\n```\w+\n(.*?)```\n<!-- end -->", README, re.DOTALL)
+    return block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_within_the_project_lead_somewhere(page):
+    broken = []
+    for link in links(page):
+        target, _, fragment = link.partition("#")
+        if "://" in target:
+            continue
+        file = (page.parent / target).resolve() if target else page
+        if not file.exists():
+            broken.append(link)
+        elif fragment:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            if fragment not in map(anchor, headings):
+                broken.append(link)
+    assert broken == []
+
+
+def test_the_readme_example_runs(tmp_path):
+    example = marked("example")
+    assert len(example.splitlines()) <= 8
+    # Away from the checkout, whose pjrt_hub is not compiled.
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [float(word) for word in done.stdout.strip("[] \n").split()]
+    x = np.linspace(-1, 1, 8, dtype=np.float32)
+    assert np.allclose(printed, np.tanh(x * x + 1), atol=1e-6)
+
+
+def test_the_readme_names_the_main_job_and_the_tests_in_one_line_each():
+    for name, end in (("hello", "examples/hello.py"), ("tests", "nox")):
+        [line] = marked(name).splitlines()
+        assert line.startswith("python3 -m venv .venv && ")
+        assert line.endswith(end)
+
+
+def commands(group: click.Group, *trail: str):
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *trail, name)
+        else:
+            yield " ".join([*trail, name]), command
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands(program)))
+def test_every_command_and_option_is_documented(name, command):
+    [section] = re.findall(rf"^## `{name}\b.*?(?=^## |\Z)", CLI, re.MULTILINE | re.DOTALL)
+    options = [option for param in command.params for option in param.opts if option[:2] == "--"]
+    assert "--json" in options
+    assert [option for option in options if f"`{option}" not in section + "`--json"] == []
+
+
+def test_the_exit_statuses_are_documented():
+    documented = set(map(int, re.findall(r"^\| (\d+) \|", CLI, re.MULTILINE)))
+    ours = {value for value in vars(status).values() if isinstance(value, int)}
+    assert documented == ours | {0, click.UsageError.exit_code}
