@@ -1,0 +1,55 @@
+"""Registry rows that can be fetched (layer 3).
+
+Owns which row stands for a plugin on this machine; fetches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pjrt_hub.contract.manifest import Manifest, undescribed
+from pjrt_hub.discovery.source import Candidate, Described, Found, Rejection, World
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.store.catalog import Artifact
+
+name = "catalogued"
+
+
+def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
+    """Yields, for each plugin, the newest row that runs here, or why none does."""
+    try:
+        plugins = list(by_plugin(world))
+    except ManifestError as exc:
+        yield Rejection("registry", "the registry", exc.message, exc.hint)
+        return
+    for rows in plugins:
+        chosen = next((row for row in rows if not row.runs(world.host)), None)
+        row = chosen or rows[0]
+        origin = f"the registry, {row.package} {row.version}"
+        manifest = manifest_of(row, described)
+        if chosen is None:
+            yield Rejection(manifest.name, origin, row.runs(world.host), absent=True)
+        else:
+            yield Candidate(manifest, name, (origin,), row.package, row.version, artifact=row)
+
+
+def by_plugin(world: World) -> Iterator[list[Artifact]]:
+    """Yields the rows of each plugin, sorted by plugin, the newest version first."""
+    grouped: dict[str, list[Artifact]] = {}
+    for row in world.catalog.rows() if world.catalog else ():
+        grouped.setdefault(row.plugin, []).append(row)
+    for _, rows in sorted(grouped.items()):
+        yield sorted(rows, key=lambda row: (_release(row.version), str(row.host)), reverse=True)
+
+
+def manifest_of(row: Artifact, described: Sequence[Described]) -> Manifest:
+    """Gives the first manifest that names the row's plugin in `registry`, ours before others'."""
+    for each in described:
+        if row.plugin in each.manifest.registry:
+            return each.manifest
+    return undescribed(row.plugin, row.platform)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    # Rows are final releases, so numbers are enough; importing packaging takes 13 ms.
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())

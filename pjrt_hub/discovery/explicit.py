@@ -1,0 +1,26 @@
+"""A library that the caller names by its path (layer 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pjrt_hub.discovery.source import Candidate, Described
+from pjrt_hub.discovery.undescribed import manifest_for
+from pjrt_hub.errors import PluginLoadError
+
+name = "explicit"
+
+
+def candidate(path: Path, described: Sequence[Described]) -> Candidate:
+    """Gives the candidate for a path.
+
+    Raises:
+        PluginLoadError: there is no such file.
+    """
+    path = path.absolute()
+    if not path.is_file():
+        raise PluginLoadError(f"{path} is not a file", path=path)
+    return Candidate(
+        manifest_for("", path.name, described), name, ("the path given",), library_path=path
+    )

@@ -1,0 +1,152 @@
+"""The distributions on `sys.path`, read as files (layer 3).
+
+Owns the scan for entry points, RECORDs and package folders; imports nothing of what it finds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pjrt_hub.contract.names import canonical
+
+GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Distribution:
+    """An installed distribution.
+
+    Attributes:
+        name: its canonical name.
+        version: its version.
+        folder: the folder on `sys.path` that it is installed in.
+        info: its `*.dist-info` folder.
+    """
+
+    name: str
+    version: str
+    folder: Path
+    info: Path
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def files(self) -> tuple[str, ...]:
+        """Gives the paths in its RECORD, relative to `folder`; none where there is no RECORD."""
+        import csv
+
+        try:
+            text = (self.info / "RECORD").read_text("utf-8", "surrogateescape")
+            return tuple(row[0] for row in csv.reader(text.splitlines()) if row)
+        except (OSError, csv.Error):
+            return ()
+
+
+_Shadowed = tuple[tuple[Distribution, Distribution], ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryPoint:
+    """One line of a distribution's `entry_points.txt`; `module` is the value up to a colon."""
+
+    group: str
+    name: str
+    module: str
+    distribution: Distribution
+
+    def __str__(self) -> str:
+        return f"{self.distribution}, entry point {self.group}:{self.name}"
+
+
+class Installed:
+    """What is installed in some folders.
+
+    A scan of our own: reading `entry_points.txt` of 500 distributions takes about 8 ms, while
+    importing importlib.metadata alone takes 37 ms and its entry_points() 15 ms more.
+
+    Args:
+        sys_path: the folders, in order.
+        finders: import finders of editable installs.
+    """
+
+    def __init__(self, sys_path: Sequence[str], finders: Sequence[Any] = ()) -> None:
+        # "" is the current folder, for Python as here; a zip file holds no library to load.
+        absolute = dict.fromkeys(map(os.path.abspath, sys_path))
+        self.folders = tuple(Path(item) for item in absolute if os.path.isdir(item))
+        self._finders = finders
+
+    @cached_property
+    def _scan(self) -> tuple[dict[str, Distribution], _Shadowed]:
+        first: dict[str, Distribution] = {}
+        shadowed = []
+        for folder in self.folders:
+            for found in sorted(_distributions(folder)):
+                winner = first.setdefault(found.name, found)
+                if winner is not found:
+                    shadowed.append((found, winner))
+        return first, tuple(shadowed)
+
+    def get(self, name: str) -> Distribution | None:
+        """Gives a distribution by its canonical name; of several the first on `sys.path`."""
+        return self._scan[0].get(name)
+
+    @property
+    def shadowed(self) -> _Shadowed:
+        """Distributions that Python does not see, each with the earlier one that hides it."""
+        return self._scan[1]
+
+    @cached_property
+    def entry_points(self) -> tuple[EntryPoint, ...]:
+        """The entry points of `GROUPS`, sorted."""
+        return tuple(
+            sorted(point for each in self._scan[0].values() for point in entry_points(each))
+        )
+
+    def package_folders(self, module: str) -> Iterator[Path]:
+        """Yields the folders of a package, in the order of `sys.path`; nothing is imported."""
+        top, *rest = module.split(".")
+        for folder in self.folders:
+            package = folder.joinpath(top, *rest)
+            if package.is_dir():
+                yield package
+        for finder in self._finders:
+            spec = finder.find_spec(top, None)
+            for location in (spec and spec.submodule_search_locations) or ():
+                package = Path(location).joinpath(*rest)
+                if package.is_dir():
+                    yield package
+
+
+def entry_points(distribution: Distribution) -> Iterator[EntryPoint]:
+    """Yields a distribution's entry points of `GROUPS`; a malformed line is none."""
+    try:
+        raw = (distribution.info / "entry_points.txt").read_bytes()
+    except OSError:  # most distributions have none
+        return
+    if b"plugins]" not in raw:
+        return
+    group = ""
+    for line in map(str.strip, raw.decode("utf-8", "replace").splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            group = line[1:-1].strip()
+        elif group in GROUPS and "=" in line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            module = value.partition("[")[0].partition(":")[0].strip()
+            yield EntryPoint(group, name.strip(), module, distribution)
+
+
+def _distributions(folder: Path) -> Iterator[Distribution]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        if name.endswith(".dist-info"):
+            stem, _, version = name[: -len(".dist-info")].rpartition("-")
+            if stem:
+                yield Distribution(canonical(stem), version, folder, folder / name)

@@ -1,0 +1,41 @@
+"""Plugins in the namespace package `pjrt_plugins`, our own adapters among them (layer 3).
+
+Owns the walk over its folders; nothing in them is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pjrt_hub.contract.manifest import FILE_NAME, read
+from pjrt_hub.discovery.source import Described, Rejection, Shadow, World
+from pjrt_hub.errors import ManifestError
+
+name = "namespace"
+PACKAGE = "pjrt_plugins"
+
+
+def describe(world: World) -> Iterator[Described | Rejection]:
+    """Yields the manifest of each folder, ours first, then in the order of `sys.path`."""
+    shadow = Shadow()
+    own = world.first_party / PACKAGE
+    for package in dict.fromkeys((own, *world.installed.package_folders(PACKAGE))):
+        for path in sorted(package.glob(f"*/{FILE_NAME}")):
+            origin, folder = str(path), path.parent.name
+            # As `import pjrt_plugins.x` would: of folders with one name the first is the package.
+            if winner := shadow.rejects(folder, str(path.resolve())):
+                yield Rejection(folder, origin, f"shadowed by {winner}")
+                continue
+            try:
+                manifests = read(path)
+            except ManifestError as exc:
+                yield Rejection(folder, origin, exc.message, exc.hint)
+                continue
+            for manifest in manifests:
+                ours = package == own
+                yield Described(
+                    manifest,
+                    name,
+                    (f"{PACKAGE}.{folder}" if ours else origin,),
+                    "pjrt-hub" if ours else "",
+                )

@@ -1,0 +1,282 @@
+"""Which plugin to use, and why not the others (layer 3).
+
+Owns the rules of selection and the one text that explains them; docs/discovery.md states them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pjrt_hub.contract.manifest import Manifest
+from pjrt_hub.contract.names import canonical, did_you_mean
+from pjrt_hub.discovery.source import Candidate, Rejection
+from pjrt_hub.discovery.survey import Survey
+from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
+
+OURS = "PJRT_HUB_PLATFORMS"
+JAX = "JAX_PLATFORMS"
+_FETCHED = ("cached", "catalogued")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for.
+
+    Attributes:
+        words: plugins, platforms, aliases or "distribution:plugin", the most wanted first.
+        origin: who asked: "the argument", "PJRT_HUB_PLATFORMS" or "JAX_PLATFORMS".
+    """
+
+    words: tuple[str, ...]
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{','.join(self.words)} (from {self.origin})"
+
+    @classmethod
+    def read(cls, argument: str | None, env: Mapping[str, str]) -> Request | None:
+        """Gives the first that says something: the argument, ours, JAX's; None for none."""
+        for text, origin in (
+            (argument, "the argument"),
+            (env.get(OURS), f"${OURS}"),
+            (env.get(JAX), f"${JAX}"),
+        ):
+            # JAX strips nothing: " cpu" is a platform that it does not know.
+            items = (text or "").split(",")
+            words = tuple(item if origin == f"${JAX}" else item.strip() for item in items)
+            if any(words):
+                return cls(tuple(dict.fromkeys(word for word in words if word)), origin)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The plugin to use.
+
+    Attributes:
+        candidate: the winner.
+        rejections: everything else, each with its reason.
+        reason: why the winner won.
+    """
+
+    candidate: Candidate
+    rejections: tuple[Rejection, ...]
+    reason: str
+
+
+def choose(survey: Survey, request: Request | None = None, *, offline: bool = False) -> Choice:
+    """Chooses one plugin.
+
+    Args:
+        survey: what there is.
+        request: what is wanted, in order of preference; None lets priority decide.
+        offline: leave out, where nobody asked for it by name, what would have to be fetched.
+
+    Raises:
+        PluginNotFoundError: nothing fits; `.rejections` holds every reason.
+        AmbiguousPluginError: several of equal standing fit.
+    """
+    if request is None:
+        return _by_priority(survey, offline)
+    return _by_request(survey, request)
+
+
+def explain(answer: Survey | Choice) -> str:
+    """Gives the text that errors, `pjrt-hub list` and PJRT_HUB_DEBUG print: a line for each."""
+    lines = []
+    if isinstance(answer, Choice):
+        lines.append(f"chosen: {line(answer.candidate)}")
+        lines.append(f"  because {answer.reason}")
+        lines += (f"  note: {note}" for note in answer.candidate.notes)
+    else:
+        lines += map(line, answer.candidates)
+    return "\n".join([*lines, *map(str, answer.rejections)])
+
+
+def line(candidate: Candidate) -> str:
+    """Describes a candidate in one line."""
+    shipped = f"{candidate.distribution} {candidate.version}".strip()
+    here = "present" if candidate.hardware.ok else "absent"
+    return (
+        f"{candidate.name}: platform {candidate.platform}, priority {candidate.priority}, "
+        f"{f'{shipped}, ' if shipped else ''}{candidate.library_path or 'must be fetched'}, "
+        f"hardware {here} ({candidate.hardware.reason}) [{candidate.origin}]"
+    )
+
+
+def _by_priority(survey: Survey, offline: bool) -> Choice:
+    present = [each for each in survey.candidates if each.hardware.ok]
+    # Who installed something that works here did not ask for a download.
+    installed = [each for each in present if each.source not in _FETCHED]
+    local = [each for each in present if not each.must_be_fetched]
+    eligible = local if installed or (offline and local) else present
+    if not eligible:
+        raise PluginNotFoundError(
+            "no plugin can be used on this machine\n" + explain(survey),
+            rejections=_losers(survey, None, None),
+            hint="install one, such as `pip install 'pjrt-hub[cpu]'`; "
+            "`pjrt-hub doctor` says what is missing",
+        )
+    ranked = sorted(eligible, key=_standing)
+    winner = _first(ranked, None)
+    reason = (
+        f"of the plugins whose hardware is present it has the highest priority, {winner.priority}"
+    )
+    return Choice(winner, _losers(survey, winner, eligible), reason)
+
+
+def _by_request(survey: Survey, request: Request) -> Choice:
+    reasons: list[Rejection] = []
+    for word in request.words:
+        matches = _matches(survey, word)
+        present = [each for each in matches if each.hardware.ok]
+        if present:
+            return _asked(survey, request, word, present, reasons)
+        reasons += _absent(survey, word, request.origin, matches)
+    # One plugin or platform asked for by its name may serve to compile without the hardware.
+    (word, *others) = request.words
+    named = [each for each in _matches(survey, word) if word not in each.aliases]
+    if named and not others:
+        return _asked(survey, request, word, named, [])
+    raise _not_found(survey, request, reasons)
+
+
+def _asked(
+    survey: Survey,
+    request: Request,
+    word: str,
+    matches: list[Candidate],
+    reasons: Sequence[Rejection],
+) -> Choice:
+    # Of what was asked for, what is here comes before what would have to be fetched.
+    ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_standing(each)))
+    winner = _first(ranked, word)
+    if not winner.hardware.ok:
+        note = f"its hardware is absent: {winner.hardware.reason}"
+        winner = replace(winner, notes=(*winner.notes, note))
+    losers = _losers(survey, winner, matches)
+    return Choice(winner, (*reasons, *losers), f"{word!r} was asked for by {request.origin}")
+
+
+def _standing(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
+    # Among those to be fetched nobody has chosen one by installing it: the newest API is first.
+    api = candidate.api_version if candidate.must_be_fetched else None
+    newest = (-api.major, -api.minor) if api else (0, 0)
+    return (-candidate.priority, candidate.must_be_fetched, newest)
+
+
+def _first(ranked: list[Candidate], word: str | None) -> Candidate:
+    """Gives the winner, or refuses a tie; one library under two names is no tie."""
+    winner, *others = ranked
+
+    def rank(each: Candidate) -> tuple[object, ...]:
+        return (each.must_be_fetched, *_standing(each))
+
+    equal = [
+        each
+        for each in others
+        if (rank(each) == rank(winner) or each.name == winner.name)
+        and (each.must_be_fetched or each.library_path != winner.library_path)
+    ]
+    if not equal:
+        return winner
+    tied = [winner, *equal]
+    what = f"for {word!r} there are" if word else "there are"
+    raise AmbiguousPluginError(
+        f"{what} {len(tied)} plugins of equal standing\n" + "\n".join(map(line, tied)),
+        hint="name one: " + " or ".join(f'client("{_spelling(each, tied)}")' for each in tied),
+    )
+
+
+def _spelling(candidate: Candidate, tied: Sequence[Candidate]) -> str:
+    """Gives the shortest word that selects a candidate out of those tied with it."""
+    if sum(each.name == candidate.name for each in tied) == 1:
+        return candidate.name
+    if candidate.distribution:
+        return f"{candidate.distribution}:{candidate.name}"
+    return str(candidate.library_path)
+
+
+def _matches(survey: Survey, word: str) -> list[Candidate]:
+    distribution, colon, name = word.rpartition(":")
+    if colon:
+        return [
+            each
+            for each in survey.candidates
+            if each.name == name and canonical(distribution) == each.distribution
+        ]
+    named = [each for each in survey.candidates if each.name == word]
+    return named or [
+        each for each in survey.candidates if word == each.platform or word in each.aliases
+    ]
+
+
+def _absent(
+    survey: Survey, word: str, origin: str, matches: list[Candidate]
+) -> Iterator[Rejection]:
+    for each in matches:
+        yield Rejection(each.name, each.origin, f"its hardware is absent: {each.hardware.reason}")
+    if matches:
+        return
+    meant = [each.name for each in survey.known if word in _words(each)]
+    meant += [each.name for each in survey.rejections if each.name == word]
+    reason = (
+        f"it means {' or '.join(dict.fromkeys(meant))}, which cannot be had here"
+        if meant
+        else "no plugin, platform or alias has that name"
+    )
+    yield Rejection(_printable(word), origin, reason)
+
+
+def _words(manifest: Manifest) -> tuple[str, ...]:
+    return (manifest.name, manifest.platform, *manifest.aliases)
+
+
+def _losers(
+    survey: Survey, winner: Candidate | None, eligible: Sequence[Candidate] | None
+) -> tuple[Rejection, ...]:
+    losers = []
+    for each in survey.candidates:
+        if winner is not None and each.origins == winner.origins and each.name == winner.name:
+            continue
+        if not each.hardware.ok:
+            reason = f"its hardware is absent: {each.hardware.reason}"
+        elif winner is None or eligible is None:
+            reason = "it cannot be used"
+        elif not any(each is one for one in eligible):
+            asked = each.must_be_fetched
+            reason = (
+                "it would have to be fetched, and what is here does"
+                if asked and winner.source not in _FETCHED
+                else "it was not asked for"
+            )
+        else:
+            reason = f"{winner.name} comes before it (priority {each.priority})"
+        losers.append(Rejection(each.name, each.origin, reason))
+    return (*losers, *survey.rejections)
+
+
+def _not_found(
+    survey: Survey, request: Request, reasons: Sequence[Rejection]
+) -> PluginNotFoundError:
+    manifests = (*survey.known, *(each.manifest for each in survey.candidates))
+    names = {each.name for each in manifests}
+    words = {word for each in manifests for word in _words(each)}
+    unknown = [word for word in request.words if word not in words]
+    meant = [did_you_mean(word, words) for word in unknown]
+    wanted = " or ".join(repr(_printable(word)) for word in request.words)
+    rejections = (*reasons, *survey.rejections)
+    return PluginNotFoundError(
+        f"no plugin for {wanted}, which {request.origin} asks for\n"
+        f"known: {', '.join(sorted(names)) or 'none'}; "
+        f"also by platform or alias: {', '.join(sorted(words - names)) or 'none'}\n"
+        + "\n".join(map(str, rejections)),
+        rejections=rejections,
+        hint=" ".join(filter(None, meant)) or "`pjrt-hub list` shows every plugin and its verdict",
+    )
+
+
+def _printable(word: str) -> str:
+    """Spells a look-alike out: "cud\\u0430" is not "cuda"."""
+    return word if word.isascii() and word.isprintable() else ascii(word)[1:-1]

@@ -1,0 +1,94 @@
+"""Vendors' own plugin packages, made for JAX or torch_xla (layer 3).
+
+Owns the way from their entry points and the namespace `jax_plugins` to a library, by RECORD and
+file names; vendor code is never imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pjrt_hub.contract.manifest import undescribed
+from pjrt_hub.discovery.entry_points import GROUP
+from pjrt_hub.discovery.installed import EntryPoint
+from pjrt_hub.discovery.source import Candidate, Described, Found, Rejection, World
+from pjrt_hub.discovery.undescribed import is_plugin_library, plugin_name
+
+name = "vendor_wheels"
+NAMESPACES = ("jax_plugins", "xla_plugins")
+
+
+def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
+    """Yields every vendor's library under its own name; `select` joins it with its manifest."""
+    del described
+    registered = set()
+    for point in world.installed.entry_points:
+        if point.group != GROUP:
+            found = _registered(world, point)
+            registered.add(found.library_path if isinstance(found, Candidate) else None)
+            yield found
+    for namespace in NAMESPACES:
+        for package in world.installed.package_folders(namespace):
+            for folder in sorted(path for path in package.iterdir() if path.is_dir()):
+                libraries = _in_folder(folder, world.host.os)
+                if len(libraries) == 1 and libraries[0] not in registered:
+                    yield Candidate(
+                        undescribed(plugin_name(folder.name)),
+                        name,
+                        (f"namespace {namespace}.{folder.name}",),
+                        library_path=libraries[0],
+                    )
+
+
+def _registered(world: World, point: EntryPoint) -> Found:
+    libraries = _libraries(world, point)
+    if len(libraries) == 1:
+        return Candidate(
+            undescribed(plugin_name(point.name)),
+            name,
+            (str(point),),
+            point.distribution.name,
+            point.distribution.version,
+            library_path=libraries[0],
+        )
+    called = plugin_name(point.name)
+    if not libraries:
+        # Some only add operations to a framework; macOS wheels hold no library for Linux.
+        reason = f"{point.distribution} holds no PJRT library for {world.host.os}"
+        return Rejection(called, str(point), reason)
+    names = ", ".join(path.name for path in libraries)
+    return Rejection(
+        called,
+        str(point),
+        f"{point.distribution} holds several PJRT libraries: {names}",
+        f"name one: PJRT_HUB_PLUGIN_PATH={called}={libraries[0]}",
+    )
+
+
+def _libraries(world: World, point: EntryPoint) -> list[Path]:
+    home = point.distribution.folder
+    recorded = sorted(
+        home / path
+        for path in point.distribution.files()
+        if is_plugin_library(path, world.host.os) and (home / path).is_file()
+    )
+    package = home.joinpath(*point.module.split("."))
+    inside = [path for path in recorded if package in path.parents]
+    if inside or recorded:
+        return inside or recorded
+    # An editable install records only its own link.
+    for folder in world.installed.package_folders(point.module):
+        found = _in_folder(folder, world.host.os)
+        if found:
+            return found
+    return []
+
+
+def _in_folder(folder: Path, os: str) -> list[Path]:
+    return sorted(
+        path
+        for pattern in ("*", "lib/*")
+        for path in folder.glob(pattern)
+        if is_plugin_library(path.name, os) and path.is_file()
+    )
