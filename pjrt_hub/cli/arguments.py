@@ -123,8 +123,6 @@ def _scalar(word: str) -> bool | int | float:
 
 
 def _value(word: str, dtype: np.dtype[Any]) -> bool | int | float | complex:
-    import ml_dtypes
-
     if dtype.kind == "c":
         try:
             return complex(word)
@@ -134,7 +132,9 @@ def _value(word: str, dtype: np.dtype[Any]) -> bool | int | float | complex:
     if dtype.kind == "b" and value not in (0, 1):
         raise ValueError(f"{word!r} is not true, false, 1 or 0")
     if "int" in dtype.name:
-        limits = ml_dtypes.iinfo(dtype)
-        if not isinstance(value, int) or not limits.min <= value <= limits.max:
-            raise ValueError(f"{word!r} is no {dtype.name}: {limits.min} to {limits.max}")
+        bits = int(dtype.name.lstrip("uint"))
+        low = 0 if dtype.name.startswith("u") else -(2 ** (bits - 1))
+        high = low + 2**bits - 1
+        if not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"{word!r} is no {dtype.name}: {low} to {high}")
     return value

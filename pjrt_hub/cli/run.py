@@ -20,28 +20,23 @@ if TYPE_CHECKING:
     from pjrt_hub import Buffer
 
 
-class ArrayType(click.ParamType):
-    """The type of `--arg`."""
-
-    name = "file or literal"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> NDArray[Any]:
-        """Reads one argument; a malformed literal or a missing file is a usage error."""
-        try:
-            return arguments.parse(value)
-        except PjrtHubError:
-            raise
-        except ValueError as exc:
-            self.fail(
-                f"{exc}. An argument is FILE.npy, FILE.safetensors:TENSOR, or a literal such as "
-                "3.0 or f32[2,2]:1,2,3,4.",
-                param,
-                ctx,
-            )
-        except OSError as exc:
-            self.fail(f"{exc.filename}: {exc.strerror}.", param, ctx)
+def parse_all(
+    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> list[NDArray[Any]]:
+    """Reads the arguments; a malformed literal or a missing file is a usage error."""
+    try:
+        return [arguments.parse(text) for text in texts]
+    except PjrtHubError:
+        raise
+    except ValueError as exc:
+        raise click.BadParameter(
+            f"{exc}. An argument is FILE.npy, FILE.safetensors:TENSOR, or a literal such as "
+            "3.0 or f32[2,2]:1,2,3,4.",
+            ctx,
+            param,
+        ) from exc
+    except OSError as exc:
+        raise click.BadParameter(f"{exc.filename}: {exc.strerror}.", ctx, param) from exc
 
 
 @click.command("run")
@@ -49,8 +44,9 @@ class ArrayType(click.ParamType):
 @click.option(
     "--arg",
     "args",
-    type=ArrayType(),
     multiple=True,
+    callback=parse_all,
+    metavar="VALUE",
     help="An argument, in order: FILE.npy, FILE.safetensors:TENSOR, or a literal such as 3.0 or "
     "f32[2,2]:1,2,3,4.",
 )
@@ -64,7 +60,7 @@ class ArrayType(click.ParamType):
 @output.json_option
 def command(
     program: Path,
-    args: tuple[NDArray[Any], ...],
+    args: list[NDArray[Any]],
     platform: str | None,
     out: Path | None,
     offline: bool,
