@@ -15,7 +15,7 @@
         ArchiveError              an archive is malformed or not what the pin says
         CacheError                the cache directory cannot be used
         OfflineError              the network is needed and was forbidden
-      FileFormatError             a data file is malformed; `.path` (ValueError)
+      FileFormatError             a program or data file is malformed; `.path` (ValueError)
       ClosedError                 used after close, delete, donation or fork (ValueError)
       UnsupportedByPluginError    the plugin lacks a function; `.function`, `.since`, `.have` (NotImplementedError)
       PjrtError                   the plugin answered with an error; `.code`, `.function`, `.payloads` (RuntimeError)
@@ -172,7 +172,7 @@ class OfflineError(StoreError):
 
 
 class FileFormatError(PjrtHubError, ValueError):
-    """A file of arguments or weights is not what it has to be.
+    """A program, or a file of arguments or weights, is not what it has to be.
 
     Attributes:
         path: the file.
