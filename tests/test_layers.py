@@ -49,6 +49,7 @@ HEAVY = {
     "unearth": frozenset[str](),
 }
 NATIVE = frozenset({"_cffi_backend", "cffi", "ctypes", "ffi"})
+REGISTRATIONS = ("os.register_at_fork(", "hotpath.install(")
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "putenv", "unsetenv"})
 
 
@@ -196,13 +197,13 @@ def environment_reads(known: dict[str, Module]) -> Iterator[str]:
 def work_at_import(known: dict[str, Module]) -> Iterator[str]:
     """A module's top level holds names: no loops, no `with`, no bare calls.
 
-    A fork hook is the exception: it has to be there before the first fork.
+    A registration is the exception: it has to be there before the first fork, or the first call.
     """
     for module in known.values():
         for node in module.tree.body:
             bare = isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
-            hook = bare and ast.unparse(node).startswith("os.register_at_fork(")
-            if (bare and not hook) or isinstance(node, ast.For | ast.While | ast.With):
+            registers = bare and ast.unparse(node).startswith(REGISTRATIONS)
+            if (bare and not registers) or isinstance(node, ast.For | ast.While | ast.With):
                 yield f"{module.name}:{node.lineno} works at import time"
 
 
