@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pjrt_hub import Buffer
+    from pjrt_hub import Buffer, Client, LoadedExecutable
 
 
 def parse_all(
@@ -69,8 +69,7 @@ def command(
     """Compile PROGRAM (StableHLO text or bytecode, or an HLO proto), run it, print its results."""
     progress = terminal_progress(platform or "plugin")
     with pjrt_hub.client(platform, offline=offline, progress=progress) as client:
-        executable = client.compile(program)
-        results = executable.execute(*args, simplify=False)
+        results = call(client, client.compile(program), args)
         paths = write(results, out) if out else []
         if as_json:
             output.show_json(
@@ -85,7 +84,29 @@ def command(
                 print(path)
         else:
             for result in results:
-                print(result)
+                print(repr(result))
+
+
+def call(
+    client: Client, executable: LoadedExecutable, args: Sequence[NDArray[Any]]
+) -> tuple[Buffer, ...]:
+    """Moves the arguments to the device, calls, and waits for every result.
+
+    Raises:
+        PjrtHubError: an argument is not what the program takes, or the device failed.
+    """
+    try:
+        results = executable(*map(client.buffer_from_host, args), simplify=False)
+    except (TypeError, ValueError) as exc:
+        if isinstance(exc, PjrtHubError):
+            raise
+        raise PjrtHubError(
+            str(exc).partition("\n\n")[0],
+            hint="give each --arg the type and shape that the program takes, such as f32[2]:1,2",
+        ) from exc
+    for result in results:
+        result.ready.wait()
+    return results
 
 
 def write(results: Sequence[Buffer], out: Path) -> list[Path]:

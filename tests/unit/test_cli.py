@@ -27,12 +27,14 @@ class Result(SimpleNamespace):
     """A buffer as the command line sees it."""
 
     def __init__(self, array):
-        super().__init__(dtype=array.dtype, shape=array.shape, array=array)
+        super().__init__(dtype=array.dtype, shape=array.shape, array=array, waited=False)
+        self.ready = SimpleNamespace(wait=lambda: setattr(self, "waited", True))
 
     def to_numpy(self):
         return self.array
 
-    def __str__(self):
+    def __repr__(self):
+        assert self.waited
         return f"{self.array} on a device"
 
 
@@ -47,13 +49,19 @@ class Client:
     def __exit__(self, *exc_info):
         pass
 
+    def buffer_from_host(self, array):
+        return Result(array)
+
     def compile(self, program):
         assert Path(program).read_text() == PROGRAM
         return self
 
-    def execute(self, *args, simplify):
+    def __call__(self, *args, simplify):
         assert simplify is False
-        return tuple(map(Result, args))
+        for number, arg in enumerate(args):
+            if arg.dtype == np.float64:
+                raise TypeError(f"argument {number} must be f32[], the buffer has f64\n\nhint: no")
+        return args
 
 
 @pytest.fixture
@@ -170,6 +178,14 @@ def test_run_as_json_keeps_what_json_cannot_say(program, capsys):
     ]
     assert results[1]["dtype"] == "bfloat16"
     assert results[3]["shape"] == [1]
+
+
+def test_an_argument_that_does_not_fit_is_an_error_with_a_hint(program, capsys):
+    assert run(["run", program, "--arg", "f64[]:1"]) == 1
+    assert capsys.readouterr().err == (
+        "error: argument 0 must be f32[], the buffer has f64\n\n"
+        "hint: give each --arg the type and shape that the program takes, such as f32[2]:1,2\n"
+    )
 
 
 def test_run_writes_files(program, tmp_path, capsys):
