@@ -1,0 +1,310 @@
+"""Adds rows to the registry by measuring wheels, and measures them again to check them.
+
+Never shipped. A row holds what was measured and nothing from memory; registry/README.md
+describes the columns. A plugin is loaded in a child process with a deadline, never here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from dataclasses import replace
+from email.parser import Parser
+from pathlib import Path
+
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from pjrt_hub.abi import ApiVersion
+from pjrt_hub.contract import elf
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.host import HostTag
+from pjrt_hub.store import digest
+from pjrt_hub.store.archive import unpack
+from pjrt_hub.store.catalog import Artifact, Catalog, Member, read_rows
+
+REGISTRY = Path(__file__).resolve().parent.parent / "registry"
+
+#: Package -> (plugin, platform, data files that the library opens by their place beside it).
+FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "xla-cpu-pjrt": ("cpu", "cpu", ()),
+    "jax-cuda12-pjrt": ("cuda12", "cuda", ()),
+    "jax-cuda13-pjrt": ("cuda13", "cuda", ()),
+    "jax-rocm7-pjrt": ("rocm", "rocm", ()),
+    "libtpu": ("tpu", "tpu", ()),
+    "intel-extension-for-openxla": ("xpu", "xpu", ()),
+    "jax-oneapi-pjrt": ("oneapi", "oneapi", ()),
+    "jax-metal": ("metal", "metal", ()),
+    "jax-mps": ("mps", "mps", ("mlx.metallib",)),
+}
+
+_LOAD_SECONDS = 120
+#: Lets libtpu load off a TPU machine, and beside another process that has it.
+_LOAD_VARIABLES = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+#: PJRT_Api: version words at 32 and 36, PJRT_Plugin_Attributes in slot 4 (at 40 + 8 * 4).
+_PROBE = """
+import ctypes as C, json, os, sys
+library = C.CDLL(sys.argv[1], mode=os.RTLD_LAZY | os.RTLD_LOCAL)
+library.GetPjrtApi.restype = C.c_void_p
+api = library.GetPjrtApi()
+major, minor = (C.c_int * 2).from_address(api + 32)
+print(json.dumps([major, minor]), flush=True)
+class Value(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("extension", C.c_void_p), ("name", C.c_void_p),
+                ("name_size", C.c_size_t), ("type", C.c_int), ("value", C.c_void_p),
+                ("value_size", C.c_size_t)]
+class Args(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("extension", C.c_void_p),
+                ("attributes", C.POINTER(Value)), ("count", C.c_size_t)]
+slot = C.c_void_p.from_address(api + 40 + 8 * 4).value
+args = Args(C.sizeof(Args))
+if slot and not C.CFUNCTYPE(C.c_void_p, C.POINTER(Args))(slot)(C.byref(args)):
+    for each in args.attributes[:args.count]:
+        if C.string_at(each.name, each.name_size) == b"stablehlo_current_version":
+            numbers = (C.c_int64 * each.value_size).from_address(each.value)
+            print(".".join(map(str, numbers)), flush=True)
+os._exit(0)
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; the exit status is 1 where a row is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    add = commands.add_parser("add", help="measure a wheel and write its row")
+    add.add_argument("requirement", help="PACKAGE==VERSION")
+    add.add_argument(
+        "--platform-tag", action="append", default=[], help="such as macosx_13_0_arm64"
+    )
+    add.add_argument("--python-version", help="for wheels of another Python, such as 3.13")
+    add.add_argument("--wheels", type=Path, help="a folder to keep wheels in")
+    check = commands.add_parser("check", help="validate every row")
+    check.add_argument("--wheels", type=Path, help="measure again every wheel that lies here")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "add":
+            return _add(options)
+        return _check(options.wheels)
+    except PjrtHubError as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        return 1
+
+
+def _add(options: argparse.Namespace) -> int:
+    package, _, version = options.requirement.partition("==")
+    if canonicalize_name(package) not in FAMILIES:
+        raise SystemExit(f"{package}: say in FAMILIES which plugin and platform it is")
+    with tempfile.TemporaryDirectory(prefix="registry-") as scratch:
+        folder = options.wheels or Path(scratch)
+        wheel = _download(options, folder)
+        row = measure(wheel)
+    if Version(row.version) != Version(version):
+        raise SystemExit(f"asked for {version}, measured {row.version}")
+    path = REGISTRY / f"{row.platform}.toml"
+    others = [old for old in _rows(path) if old.file_name != row.file_name]
+    path.write_text(render([*others, row]), "utf-8")
+    print(f"{path.name}: {row.file_name}: API {row.api_version or row.api_note}; {row.host}")
+    return 0
+
+
+def _check(wheels: Path | None) -> int:
+    rows = Catalog([REGISTRY]).rows()
+    wrong = 0
+    for path in sorted(REGISTRY.glob("*.toml")):
+        if path.read_text("utf-8") != render(_rows(path)):
+            print(f"{path.name}: not in the order and form that `add` writes")
+            wrong += 1
+    for row in rows:
+        if sum(other.file_name == row.file_name for other in rows) > 1:
+            print(f"{row.file_name}: pinned twice")
+            wrong += 1
+        if wheels and (wheels / row.file_name).is_file():
+            found = measure(wheels / row.file_name)
+            same = found == row
+            print(f"{row.file_name}: {'as pinned' if same else f'measured {found}, pinned {row}'}")
+            wrong += not same
+    print(f"{len(rows)} rows, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+def _download(options: argparse.Namespace, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as fresh:
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-cache-dir",
+        ]
+        command += ["--only-binary=:all:", "--dest", fresh, "--find-links", str(folder)]
+        for tag in options.platform_tag:
+            command += ["--platform", tag]
+        if options.python_version:
+            command += ["--python-version", options.python_version]
+        subprocess.run([*command, options.requirement], check=True)
+        (wheel,) = Path(fresh).glob("*.whl")
+        return wheel.replace(folder / wheel.name)
+
+
+def measure(wheel: Path) -> Artifact:
+    """Measures one wheel: its digests, its library, the machine it needs and its API version."""
+    name, version, _, tags = parse_wheel_filename(wheel.name)
+    plugin, platform, data = FAMILIES[canonicalize_name(name)]
+    with tempfile.TemporaryDirectory(prefix="registry-", dir=wheel.parent) as scratch:
+        folder = Path(scratch)
+        with zipfile.ZipFile(wheel) as archive:
+            binaries = [
+                _pin(archive, info)
+                for info in archive.infolist()
+                if info.filename.endswith((".so", ".dylib", *data))
+            ]
+            metadata = Parser().parsestr(_metadata(archive))
+        unpack(wheel, binaries, folder)
+        library = _library(folder, binaries)
+        host, members = _needs(folder, library, binaries, [tag.platform for tag in tags], data)
+        row = Artifact(
+            plugin=plugin,
+            platform=platform,
+            package=canonicalize_name(name),
+            version=str(version),
+            file_name=wheel.name,
+            size=wheel.stat().st_size,
+            sha256=digest.of_file(wheel),
+            members=tuple(members),
+            library=library.path,
+            host=host,
+            license=_license(metadata),
+        )
+        return _with_version(row, folder / library.path)
+
+
+def _pin(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
+    hashing = hashlib.sha256()
+    with archive.open(info) as file:
+        while chunk := file.read(1 << 20):
+            hashing.update(chunk)
+    return Member(info.filename, info.file_size, hashing.hexdigest())
+
+
+def _metadata(archive: zipfile.ZipFile) -> str:
+    (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+    return archive.read(name).decode()
+
+
+def _license(metadata: object) -> str:
+    stated = metadata["License-Expression"] or metadata["License"]  # type: ignore[index]
+    first = (stated or "").strip().splitlines()[:1]
+    return first[0] if first else "not stated"
+
+
+def _library(folder: Path, binaries: Iterable[Member]) -> Member:
+    exporting = [
+        member
+        for member in binaries
+        if member.path.endswith((".so", ".dylib")) and _exports(folder / member.path)
+    ]
+    if len(exporting) != 1:
+        raise SystemExit(f"{len(exporting)} members export {elf.ENTRY_POINT}: {exporting}")
+    return exporting[0]
+
+
+def _exports(path: Path) -> bool:
+    if path.suffix == ".so":
+        return elf.inspect(path).exported
+    import mmap
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        return view.find(f"_{elf.ENTRY_POINT}\0".encode()) >= 0
+
+
+def _needs(
+    folder: Path,
+    library: Member,
+    binaries: Iterable[Member],
+    tags: list[str],
+    data: tuple[str, ...],
+) -> tuple[HostTag, list[Member]]:
+    """The oldest machine it runs on, and the members that its loading or running finds."""
+    if library.path.endswith(".dylib"):
+        _, major, minor, arch = min(tags).split("_", 3)
+        host = HostTag.parse(f"macos-{arch}-{major}.{minor}")
+        return host, [m for m in binaries if m == library or m.path.endswith(data or ("\0",))]
+    members, waiting = [library], [library]
+    glibc: tuple[int, ...] = ()
+    while waiting:
+        file = elf.inspect(folder / waiting.pop().path)
+        glibc = max(glibc, file.glibc)
+        for member in binaries:
+            if Path(member.path).name in file.needed and member not in members:
+                members.append(member)
+                waiting.append(member)
+    machine = elf.inspect(folder / library.path).machine
+    return HostTag("linux", machine, "glibc", glibc), members
+
+
+def _with_version(row: Artifact, library: Path) -> Artifact:
+    here = HostTag.current()
+    if here.runs(row.host):
+        theirs, ours = (f"{host.os}-{host.arch}" for host in (row.host, here))
+        return replace(row, api_note=f"not loaded: it is for {theirs}, measured on {ours}")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE, str(library)],
+            env={**os.environ, **_LOAD_VARIABLES},
+            capture_output=True,
+            text=True,
+            timeout=_LOAD_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return replace(row, api_note=f"not loaded: it took more than {_LOAD_SECONDS} s")
+    version, *attributes = done.stdout.splitlines() or [""]
+    if not version:
+        told = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        told = told.removeprefix("OSError: ").replace(f"{library.parent}/", "")
+        return replace(row, api_note=f"not loaded: {told}")
+    major, minor = json.loads(version)
+    return replace(row, api_version=ApiVersion(major, minor), stablehlo="".join(attributes[:1]))
+
+
+def _rows(path: Path) -> list[Artifact]:
+    return list(read_rows(path)) if path.exists() else []
+
+
+def render(rows: Iterable[Artifact]) -> str:
+    """Rows as TOML: by plugin, the newest version first."""
+    ordered = sorted(rows, key=lambda row: str(row.host))
+    ordered.sort(key=lambda row: Version(row.version), reverse=True)
+    ordered.sort(key=lambda row: row.plugin)
+    head = "# Measured by tools/registry.py, which also writes this file; see registry/README.md.\n"
+    return head + "".join(f"\n[[artifact]]\n{_columns(row)}" for row in ordered)
+
+
+def _columns(row: Artifact) -> str:
+    return "".join(f"{name} = {_value(value)}\n" for name, value in row.as_row().items())
+
+
+def _value(value: object) -> str:
+    # A JSON string of plain text is a TOML string too, and so is a list of them.
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        tables = (
+            "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in item.items()) + " }"
+            for item in value
+        )
+        return "[\n" + "".join(f"  {table},\n" for table in tables) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
