@@ -11,12 +11,24 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from . import table, values
-from ._pjrt import ffi
-from .status import raise_error
+from pjrt_hub._capi import table, values
+from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub._capi.status import raise_error
 
 _SCALARS = frozenset(
-    "bool int float double int32_t int64_t uint32_t uint64_t size_t intptr_t uintptr_t".split()
+    [
+        "bool",
+        "int",
+        "float",
+        "double",
+        "int32_t",
+        "int64_t",
+        "uint32_t",
+        "uint64_t",
+        "size_t",
+        "intptr_t",
+        "uintptr_t",
+    ]
 ) | frozenset(table.ENUMS)
 
 Encoder = Callable[[Any, list[Any]], Any]
@@ -32,9 +44,10 @@ class BoundFunction:
 
     def __init__(self, api_address: int, minor: int, name: str, pointer: Any, struct: str) -> None:
         self.name = name
+        self.struct = struct
         self._api_address = api_address
         self._pointer = pointer
-        self._struct = ffi.typeof(f"{struct}*")
+        self._pointer_type = ffi.typeof(f"{struct}*")
         self._struct_size = table.STRUCT_SIZE[struct]
         self._fields = {field.name: field for field in table.FIELDS[struct]}
         counts = {field.count for field in self._fields.values() if field.count}
@@ -45,24 +58,31 @@ class BoundFunction:
         )
 
     def __call__(self, **inputs: Any) -> Any:
-        """Calls it.
+        """Calls it and reads the outputs.
 
         Raises:
             PjrtError: the plugin answered with an error.
         """
+        args = self.raw(**inputs)
+        if len(self._outputs) == 1:
+            return _output(args, *self._outputs[0])
+        if not self._outputs:
+            return None
+        return SimpleNamespace(**{f.name: _output(args, f, known) for f, known in self._outputs})
+
+    def raw(self, **inputs: Any) -> Any:
+        """Calls it and gives the argument struct itself, for outputs that need more care."""
         keep: list[Any] = []
-        args = ffi.new(self._struct)  # zeroed, and of the newest size: old plugins read less of it
+        args = ffi.new(
+            self._pointer_type
+        )  # zeroed, and of the newest size: old plugins read less of it
         args.struct_size = self._struct_size
         for name, value in inputs.items():
             _assign(args, self._fields[name], value, keep)
         error = self._pointer(args)
         if error:
             raise_error(self._api_address, _address(error), self.name)
-        if len(self._outputs) == 1:
-            return _output(args, *self._outputs[0])
-        if not self._outputs:
-            return None
-        return SimpleNamespace(**{f.name: _output(args, f, known) for f, known in self._outputs})
+        return args
 
 
 def interruptible(function: Callable[[], Any], discard: Callable[[Any], None]) -> Any:

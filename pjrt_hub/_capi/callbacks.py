@@ -1,8 +1,8 @@
 """From a plugin's thread to Python (layer 1): every C -> Python callback goes this way.
 
-The story: `when_ready` registers a C callback on an event; a plugin's thread queues a token and wakes
-a pipe, without the GIL; the dispatcher thread takes the token and runs the Python callable.
-So no callback can raise into C, run during interpreter exit, or deadlock on the GIL.
+`when_ready` registers a C callback on an event; a plugin's thread queues a token and wakes a pipe,
+without the GIL; the dispatcher thread takes the token and runs the Python callable. So no callback
+can raise into C, run during interpreter exit, or deadlock on the GIL.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
-from . import hotpath
+from pjrt_hub._capi import hotpath
 
 _waiting: dict[int, Callable[[], None]] = {}
 _tokens = itertools.count(1)
@@ -61,18 +63,16 @@ def _dispatch(read_end: int) -> None:
             try:
                 callback()
             except BaseException as exc:
-                sys.unraisablehook(_Unraisable(exc, callback))
-
-
-class _Unraisable:
-    """What `sys.unraisablehook` takes; its own type cannot be made from Python."""
-
-    def __init__(self, exc: BaseException, callback: Callable[[], None]) -> None:
-        self.exc_type = type(exc)
-        self.exc_value = exc
-        self.exc_traceback = exc.__traceback__
-        self.err_msg = "Exception ignored in a callback of a PJRT event"
-        self.object = callback
+                what = "Exception ignored in a callback of a PJRT event"
+                # The hook's own type cannot be made from Python; any object with its fields serves.
+                report: Any = SimpleNamespace(
+                    exc_type=type(exc),
+                    exc_value=exc,
+                    exc_traceback=exc.__traceback__,
+                    err_msg=what,
+                    object=callback,
+                )
+                sys.unraisablehook(report)
 
 
 def _after_fork() -> None:

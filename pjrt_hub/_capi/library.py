@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import errors
-from ..abi import DECLARED, ApiVersion, compatible
-from . import hotpath, table, values
-from ._pjrt import ffi
-from .call import BoundFunction, interruptible
-from .status import raise_error
+from pjrt_hub import errors
+from pjrt_hub._capi import hotpath, table, values
+from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub._capi.call import BoundFunction, interruptible
+from pjrt_hub._capi.status import raise_error
+from pjrt_hub.abi import DECLARED, ApiVersion, compatible
 
 hotpath.install(raise_error, errors.ClosedError)
 

@@ -6,6 +6,7 @@ end of the user's process. Must not remember anything: the caller keeps the answ
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,9 +15,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from ..abi import ApiVersion
-from ..errors import PluginCrashedError, PluginLoadError, PluginTimeoutError
+from pjrt_hub.abi import ApiVersion
+from pjrt_hub.errors import PluginCrashedError, PluginLoadError, PluginTimeoutError
 
 _STDERR_TAIL = 2000  # characters of the plugin's last words that an error carries
 
@@ -106,10 +108,8 @@ def probe(
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     for step in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, step)
-        except ProcessLookupError:
-            pass
         try:
             child.communicate(timeout=1.0)
             return
@@ -117,7 +117,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def _last_line(stdout: bytes) -> dict[str, object]:
+def _last_line(stdout: bytes) -> dict[str, Any]:
     """The child's answer; a plugin may have printed to stdout before it."""
     lines = stdout.decode("utf-8", "replace").strip().splitlines()
     try:
@@ -128,8 +128,8 @@ def _last_line(stdout: bytes) -> dict[str, object]:
 
 
 def _main(path: str, *preload: str) -> int:
-    from ..errors import PjrtHubError
-    from . import library
+    from pjrt_hub._capi import library
+    from pjrt_hub.errors import PjrtHubError
 
     try:
         for dependency in preload:

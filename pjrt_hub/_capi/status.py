@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from .. import errors
-from . import hotpath, table
-from ._pjrt import ffi
+from pjrt_hub import errors
+from pjrt_hub._capi import hotpath, table
+from pjrt_hub._capi._pjrt import ffi
 
 _CLASSES: dict[int, type[errors.PjrtError]] = {
     cls.code: cls
@@ -40,7 +40,9 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
         functions.PJRT_Error_Destroy(args)
     cls = _CLASSES.get(code, errors.PjrtError)
     where = f"{function}: " if function else ""
-    raise cls(where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads)
+    raise cls(
+        where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads
+    )
 
 
 def _args(struct: str, error: Any) -> Any:

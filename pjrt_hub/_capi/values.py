@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import table
-from ._pjrt import ffi
+from pjrt_hub._capi import table
+from pjrt_hub._capi._pjrt import ffi
 
 #: What a named value can be: `PJRT_NamedValue_Type` in its order.
 NamedValue = str | int | Sequence[int] | float | bool

@@ -261,7 +261,7 @@ static PyMemberDef members[] = {
     {"client", T_OBJECT, offsetof(BufferObject, client), READONLY, "The client that owns it."},
     {"shape", T_OBJECT, offsetof(BufferObject, shape), READONLY, "The dimensions, a tuple of int."},
     {"device", T_OBJECT, offsetof(BufferObject, device), READONLY, "The device it lives on."},
-    {"_layout", T_OBJECT, offsetof(BufferObject, layout), 0, "minor_to_major, or None."},
+    {"_layout", T_OBJECT_EX, offsetof(BufferObject, layout), 0, "minor_to_major, or None."},
     {"_dtype", T_INT, offsetof(BufferObject, dtype), READONLY, "The PJRT_Buffer_Type."},
     {NULL, 0, 0, 0, NULL},
 };

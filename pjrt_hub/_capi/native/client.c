@@ -34,11 +34,12 @@ static void destroy_client(ClientObject *client) {
   }
 }
 
-/* Destroys what may be destroyed now: executables, then buffers nobody looks into, then, once no
+/* Destroys what may be destroyed now: events, executables, buffers nobody looks into, and, once no
    view is left, the client. Called again by the last call in flight and the last view. */
 static void finish_close(ClientObject *client) {
   if (client->generation != fork_generation) return; /* in a forked child: leak */
   if (client->busy > 0 || client->ptr == NULL) return;
+  while (client->events != NULL) event_destroy(client->events);
   while (client->executables != NULL) executable_destroy(client->executables);
   for (BufferObject *buffer = client->buffers, *next; buffer != NULL; buffer = next) {
     next = buffer->next;
@@ -181,8 +182,10 @@ static PyObject *client_put(PyObject *self, PyObject *args) {
     client_leave(client);
     return raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
   }
-  PyObject *buffer = buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, NULL,
-                                 device);
+  /* On the host the default layout is row-major; elsewhere the plugin is asked when it matters. */
+  PyObject *layout = client->on_host ? Py_None : NULL;
+  PyObject *buffer =
+      buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, layout, device);
   client_leave(client);
   if (buffer == NULL) return NULL;
   return Py_BuildValue("NK", buffer, (unsigned long long)(uintptr_t)put.done_with_host_buffer);

@@ -158,19 +158,130 @@ PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
   return api->PJRT_Event_Error(&args);
 }
 
-PyObject *event_wait(PyObject *module, PyObject *args) {
-  unsigned long long api, event;
-  PyObject *seconds;
-  if (!PyArg_ParseTuple(args, "KKO", &api, &event, &seconds)) return NULL;
+static void link_to_client(EventObject *event) {
+  ClientObject *client = event->client;
+  event->previous = NULL;
+  event->next = client->events;
+  if (client->events != NULL) client->events->previous = event;
+  client->events = event;
+}
+
+static void destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
+  PJRT_Event_Destroy_Args args = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE};
+  args.event = ptr;
+  drop_error(api, api->PJRT_Event_Destroy(&args));
+}
+
+/* Frees the native event, fired or not: callbacks registered on it still run. */
+void event_destroy(EventObject *event) {
+  PJRT_Event *ptr = event->ptr;
+  if (ptr == NULL) return;
+  event->ptr = NULL;
+  if (event->previous != NULL)
+    event->previous->next = event->next;
+  else
+    event->client->events = event->next;
+  if (event->next != NULL) event->next->previous = event->previous;
+  event->previous = event->next = NULL;
+  destroy_native(event->client->api, ptr);
+}
+
+static bool event_usable(EventObject *event) {
+  if (event->client == NULL) {
+    raise_closed("this event was never made by a client");
+    return false;
+  }
+  if (!client_usable(event->client)) return false;
+  if (event->ptr == NULL) {
+    raise_closed("the event is closed");
+    return false;
+  }
+  return true;
+}
+
+static PyObject *event_bind(PyObject *self, PyObject *args) {
+  EventObject *event = (EventObject *)self;
+  PyObject *client;
+  unsigned long long ptr;
+  if (event->client != NULL) return PyErr_Format(PyExc_RuntimeError, "already bound");
+  if (!PyArg_ParseTuple(args, "O!K", ClientType, &client, &ptr)) return NULL;
+  event->client = (ClientObject *)Py_NewRef(client);
+  event->ptr = (PJRT_Event *)(uintptr_t)ptr;
+  link_to_client(event);
+  Py_RETURN_NONE;
+}
+
+static PyObject *event_is_ready(PyObject *self, PyObject *unused) {
+  EventObject *event = (EventObject *)self;
+  if (!event_usable(event)) return NULL;
+  int ready = is_ready(event->client->api, event->ptr);
+  return ready < 0 ? NULL : PyBool_FromLong(ready);
+}
+
+/* _wait(seconds or None) -> bool: whether it became ready in time; raises the event's error. */
+static PyObject *event_wait(PyObject *self, PyObject *seconds) {
+  EventObject *event = (EventObject *)self;
   double limit = -1.0;
   if (seconds != Py_None) {
     limit = PyFloat_AsDouble(seconds);
     if (limit == -1.0 && PyErr_Occurred()) return NULL;
     if (!(limit >= 0)) limit = 0;
   }
-  int ready = event_await((const PJRT_Api *)(uintptr_t)api, (PJRT_Event *)(uintptr_t)event, limit);
-  return ready < 0 ? NULL : PyBool_FromLong(ready);
+  if (!event_usable(event)) return NULL;
+  ClientObject *client = event->client;
+  client_enter(client);
+  int ready = event_await(client->api, event->ptr, limit);
+  PJRT_Error *error = ready == 1 ? event_take_error(client->api, event->ptr) : NULL;
+  client_leave(client);
+  if (ready < 0) return NULL;
+  if (error != NULL) return raise_status(client->api, error, "");
+  return PyBool_FromLong(ready);
 }
+
+static void event_dealloc(PyObject *self) {
+  EventObject *event = (EventObject *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  if (event->ptr != NULL && event->client->generation == fork_generation) event_destroy(event);
+  Py_XDECREF((PyObject *)event->client);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyObject *event_address(PyObject *self, void *unused) {
+  return PyLong_FromVoidPtr(((EventObject *)self)->ptr);
+}
+
+static PyMethodDef methods[] = {
+    {"_bind", event_bind, METH_VARARGS, "_bind(client, event address)"},
+    {"_wait", event_wait, METH_O, "_wait(seconds or None) -> whether it became ready in time."},
+    {"is_ready", event_is_ready, METH_NOARGS,
+     "Whether what it stands for is done, without waiting (PJRT_Event_IsReady)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"client", T_OBJECT, offsetof(EventObject, client), READONLY, "The client that owns it."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef properties[] = {
+    {"_address", event_address, NULL, "The PJRT_Event*.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Base of runtime.Event: owns a PJRT_Event."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_dealloc, event_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_getset, properties},
+    {0, NULL},
+};
+
+PyType_Spec event_spec = {
+    "pjrt_hub._capi.hotpath.Event", sizeof(EventObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
 
 /* Tokens of events that became ready, appended by any thread, taken by Python's dispatcher. */
 typedef struct Notice {

@@ -94,6 +94,12 @@ static inline int take_argument(ExecutableObject *exe, Py_ssize_t index, Py_ssiz
     if (same < 0) return -1;
     if (!same) return reject(exe, index, argument);
   }
+  /* A column-major result fed to a row-major parameter would be read transposed, and nobody says. */
+  if (buffer->layout != NULL && buffer->layout != slot->layout) {
+    int same = PyObject_RichCompareBool(buffer->layout, slot->layout, Py_EQ);
+    if (same < 0) return -1;
+    if (!same) return reject(exe, index, argument);
+  }
   if (buffer->device != PyTuple_GetItem(exe->devices, device)) return reject(exe, index, argument);
   *out = buffer->ptr;
   return 0;

@@ -24,15 +24,17 @@ typedef PyObject *(*vectorcallfunc)(PyObject *, PyObject *const *, size_t, PyObj
 #endif
 
 typedef struct BufferObject BufferObject;
+typedef struct EventObject EventObject;
 typedef struct ExecutableObject ExecutableObject;
 
-/* One PJRT_Client. Its buffers and executables hold it alive, and it lists them so that close()
-   can destroy them before it. */
+/* One PJRT_Client. Its children hold it alive, and it lists them so that close() can destroy them
+   before it. */
 typedef struct {
   PyObject_HEAD
   const PJRT_Api *api;
   PJRT_Client *ptr;
   BufferObject *buffers;
+  EventObject *events;
   ExecutableObject *executables;
   Py_ssize_t busy;    /* native calls in flight without the GIL: destruction waits for them */
   Py_ssize_t exports; /* host views alive: they point into memory that the client owns */
@@ -46,12 +48,19 @@ struct BufferObject {
   ClientObject *client;
   PJRT_Buffer *ptr; /* NULL once destroyed */
   PyObject *shape;  /* tuple of int */
-  PyObject *layout; /* minor_to_major as a tuple, None for row-major, NULL for not yet asked */
+  PyObject *layout; /* minor_to_major as a tuple, None for row-major, NULL for not asked yet */
   PyObject *device;
   int dtype; /* PJRT_Buffer_Type */
   bool deleted;
   Py_ssize_t exports;
   BufferObject *previous, *next;
+};
+
+struct EventObject {
+  PyObject_HEAD
+  ClientObject *client;
+  PJRT_Event *ptr; /* NULL once destroyed */
+  EventObject *previous, *next;
 };
 
 /* What one parameter must be, or what one output is. */
@@ -74,7 +83,7 @@ struct ExecutableObject {
   ExecutableObject *previous, *next;
 };
 
-extern PyTypeObject *ClientType, *BufferType, *ExecutableType, *HostViewType;
+extern PyTypeObject *ClientType, *BufferType, *EventType, *ExecutableType, *HostViewType;
 extern unsigned fork_generation;
 
 /* client.c */
@@ -96,7 +105,7 @@ void executable_destroy(ExecutableObject *executable);
 /* event.c */
 int event_await(const PJRT_Api *api, PJRT_Event *event, double seconds);
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
-PyObject *event_wait(PyObject *module, PyObject *args);
+void event_destroy(EventObject *event);
 PyObject *event_notify(PyObject *module, PyObject *args);
 PyObject *event_notified(PyObject *module, PyObject *unused);
 void event_queue_reset(void);
@@ -106,6 +115,6 @@ PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *funct
 PyObject *raise_closed(const char *message);
 int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, const char *name);
 
-extern PyType_Spec client_spec, buffer_spec, executable_spec, host_view_spec;
+extern PyType_Spec client_spec, buffer_spec, event_spec, executable_spec, host_view_spec;
 
 #endif

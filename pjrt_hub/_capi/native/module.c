@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-PyTypeObject *ClientType, *BufferType, *ExecutableType, *HostViewType;
+PyTypeObject *ClientType, *BufferType, *EventType, *ExecutableType, *HostViewType;
 
 /* Grows in every forked child. An object made before has another generation and is refused:
    the plugin's threads do not exist in the child, so a call could hang or abort. */
@@ -134,8 +134,6 @@ static PyMethodDef functions[] = {
      "dlopen(path, NOW | LOCAL | NODELETE) and GetPjrtApi(): its address, or None without it."},
     {"preload_library", preload_library, METH_VARARGS, "dlopen(path, NOW | GLOBAL | NODELETE)."},
     {"payloads", error_payloads, METH_VARARGS, "payloads(api, error) -> dict of str to bytes."},
-    {"wait", event_wait, METH_VARARGS,
-     "wait(api, event, seconds or None) -> bool: whether the event became ready in time."},
     {"notify", event_notify, METH_VARARGS,
      "notify(api, event, fd, token): queue the token and wake fd when the event is ready."},
     {"notified", event_notified, METH_NOARGS, "The queued tokens, oldest first."},
@@ -148,6 +146,10 @@ static struct PyModuleDef definition = {
     "The compiled call path: the base types of Client, Buffer and LoadedExecutable.",
     -1,
     functions,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
 };
 
 PyMODINIT_FUNC PyInit_hotpath(void) {
@@ -155,6 +157,7 @@ PyMODINIT_FUNC PyInit_hotpath(void) {
   if (module == NULL) return NULL;
   if (add_type(module, &ClientType, &client_spec, "Client") < 0 ||
       add_type(module, &BufferType, &buffer_spec, "Buffer") < 0 ||
+      add_type(module, &EventType, &event_spec, "Event") < 0 ||
       add_type(module, &HostViewType, &host_view_spec, "HostView") < 0 ||
       add_type(module, &ExecutableType, &executable_spec, "LoadedExecutable") < 0 ||
       pthread_atfork(NULL, NULL, in_forked_child) != 0) {

@@ -1,0 +1,64 @@
+"""The functions whose outputs the tables cannot express (layer 1).
+
+Owns two-call reads, results behind a deleter, and unions; everything regular goes through `call`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pjrt_hub._capi import table
+from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub._capi.library import Api
+
+_TILED = table.ENUMS["PJRT_Buffer_MemoryLayout_Type"]["PJRT_Buffer_MemoryLayout_Type_Tiled"]
+
+
+def serialized(api: Api, name: str, **inputs: Any) -> bytes:
+    """Calls a function that answers with bytes and the deleter of what holds them."""
+    function = api.function(name)
+    args = function.raw(**inputs)
+    outputs = [field for field in table.FIELDS[function.struct] if field.direction == "out"]
+    data = next(field for field in outputs if field.count)
+    deleter = next(field for field in outputs if "(*)" in field.ctype)
+    holder = next(field for field in outputs if f"(*)({field.ctype})" in deleter.ctype)
+    try:
+        return bytes(ffi.buffer(getattr(args, data.name), getattr(args, data.count)))
+    finally:
+        getattr(args, deleter.name)(getattr(args, holder.name))
+
+
+def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:
+    """`PJRT_Executable_OptimizedProgram`: the code and its format ("hlo_with_config")."""
+    function = api.function("PJRT_Executable_OptimizedProgram")
+    program = ffi.new("PJRT_Program*")
+    program.struct_size = table.STRUCT_SIZE["PJRT_Program"]
+    address = int(ffi.cast("uintptr_t", program))
+    function.raw(executable=executable, program=address)  # without code: asks for the size
+    code = ffi.new("char[]", max(program.code_size, 1))
+    program.code = code
+    function.raw(executable=executable, program=address)
+    return (
+        bytes(ffi.buffer(code, program.code_size)),
+        bytes(ffi.buffer(program.format, program.format_size)).decode(),
+    )
+
+
+def output_dimensions(api: Api, executable: int) -> list[tuple[int, ...]]:
+    """`PJRT_Executable_OutputDimensions`: one device's shape of each output."""
+    args = api.function("PJRT_Executable_OutputDimensions").raw(executable=executable)
+    shapes, start = [], 0
+    for output in range(args.num_outputs):
+        end = start + args.dim_sizes[output]
+        shapes.append(tuple(args.dims[i] for i in range(start, end)))
+        start = end
+    return shapes
+
+
+def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
+    """`PJRT_Buffer_GetMemoryLayout`: dimensions from the fastest-varying; None for strides."""
+    layout = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer).layout
+    if layout.type != _TILED:
+        return None
+    tiled = layout.tiled
+    return tuple(tiled.minor_to_major[i] for i in range(tiled.minor_to_major_size))

@@ -1,0 +1,236 @@
+"""Buffers (layer 2): arrays on a device.
+
+Owns moving data between the host and a device and printing it; the object itself, its life and
+its use as an argument are the compiled call path's. Imports numpy late.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub._capi import callbacks, hotpath, irregular, table
+from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime.device import Device, Memory
+from pjrt_hub.runtime.event import Event
+from pjrt_hub.runtime.signature import row_major_or
+
+if TYPE_CHECKING:
+    import numpy
+
+    from pjrt_hub.runtime.client import Client
+
+_SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
+
+
+class HostBufferSemantics(enum.IntEnum):
+    """How long host memory must stay unchanged after it was put (`PJRT_HostBufferSemantics`)."""
+
+    #: Copied before the call returns: the array may change at once. The default.
+    IMMUTABLE_ONLY_DURING_CALL = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableOnlyDuringCall"]
+    #: Must not change until the transfer is done; pjrt-hub keeps the array alive until then.
+    IMMUTABLE_UNTIL_TRANSFER_COMPLETES = _SEMANTICS[
+        "PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes"
+    ]
+    #: Shared where the plugin can (host memory, 64-byte aligned), copied elsewhere: must not change
+    #: while the buffer lives; pjrt-hub keeps the array alive.
+    IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
+    #: As above, and a program that the buffer is donated to writes into the array.
+    MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
+
+
+class Keep:
+    """A callback that does nothing but keep a host array alive until it ran."""
+
+    def __init__(self, array: object) -> None:
+        self._array = array
+
+    def __call__(self, *_: object) -> None:
+        """Lets the array go."""
+        del self._array
+
+
+class Buffer(hotpath.Buffer):
+    """A `PJRT_Buffer`: an array on one device.
+
+    Made by `Client.buffer_from_host` and by running programs; immutable except by donation. Its
+    value may still be on the way: `ready` is the event for it, and reading waits.
+
+    Attributes:
+        client: the client that it belongs to.
+        device: the device that it lives on.
+        shape: the dimensions, in elements.
+        is_deleted: whether it was deleted, donated, or closed with its client.
+    """
+
+    client: Client
+    device: Device
+    shape: tuple[int, ...]
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    def dtype(self) -> numpy.dtype[Any]:
+        """The element type, as numpy or ml_dtypes has it."""
+        return dtypes.numpy_dtype(self._dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the host array that `to_numpy` gives."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def on_device_nbytes(self) -> int:
+        """The bytes on the device, with padding (`PJRT_Buffer_OnDeviceSizeInBytes`)."""
+        return int(self._ask("PJRT_Buffer_OnDeviceSizeInBytes"))
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that it lives in (`PJRT_Buffer_Memory`)."""
+        return self.client._memory(self._ask("PJRT_Buffer_Memory"))
+
+    @property
+    def ready(self) -> Event:
+        """The event of its value being there (`PJRT_Buffer_ReadyEvent`)."""
+        return Event._of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """minor_to_major: its dimensions, fastest-varying first (`PJRT_Buffer_GetMemoryLayout`)."""
+        try:
+            layout = self._layout
+        except AttributeError:
+            self._check()
+            layout = self._layout = row_major_or(
+                irregular.minor_to_major(self.client.api, self._address)
+            )
+        return tuple(range(self.ndim - 1, -1, -1)) if layout is None else layout
+
+    def to_numpy(self) -> numpy.ndarray[Any, Any]:
+        """Waits for the value and gives it as a read-only array.
+
+        On the CPU the array shares the buffer's memory, without a copy, and keeps it alive past
+        `delete`, donation and `Client.close`; from other devices it is copied
+        (`PJRT_Buffer_ToHostBuffer`). Its strides follow the device's layout.
+
+        Raises:
+            PjrtError: the computation of the value failed.
+            ClosedError: the buffer was deleted, donated or closed.
+        """
+        import numpy
+
+        self._check()
+        dtype = self.dtype
+        try:
+            if self.client._on_host and dtypes.of_code(self._dtype).bits >= 8:
+                data: Any = self._view(self.nbytes)
+            else:
+                data = self._copy_to_host()
+        except PjrtError as exc:
+            if self.is_deleted:
+                raise ClosedError("the buffer was deleted or donated") from exc
+            raise
+        order = self.layout
+        if order == tuple(range(self.ndim - 1, -1, -1)):
+            return numpy.ndarray(self.shape, dtype, data)
+        # The memory holds the dimensions in the order of the layout, the slowest first.
+        slowest_first = order[::-1]
+        stored = numpy.ndarray([self.shape[d] for d in slowest_first], dtype, data)
+        return stored.transpose([slowest_first.index(d) for d in range(self.ndim)])
+
+    def _copy_to_host(self) -> Any:
+        import numpy
+
+        call = self.client._call
+        nbytes = call("PJRT_Buffer_ToHostBuffer", src=self._address).dst_size
+        host = numpy.empty(nbytes, numpy.uint8)
+        address = host.__array_interface__["data"][0]
+        answer = call("PJRT_Buffer_ToHostBuffer", src=self._address, dst=address, dst_size=nbytes)
+        event = Event._of(self.client, answer.event)
+        try:
+            event.wait()
+        except BaseException:  # interrupted: the plugin may still write into the array
+            callbacks.when_ready(self.client.api.address, event._address, Keep(host))
+            raise
+        host.flags.writeable = False
+        return host
+
+    def copy_to_device(self, device: Device) -> Buffer:
+        """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`)."""
+        if device.client is not self.client:
+            raise ValueError(f"{device} belongs to another client")
+        address = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
+        layout = row_major_or(self.layout)
+        return Buffer._adopt(self.client, address, self._dtype, self.shape, layout, device)
+
+    def item(self) -> Any:
+        """The only element, as a Python number.
+
+        Raises:
+            ValueError: there is not exactly one.
+        """
+        return self.to_numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self.to_numpy().tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
+        """Serves `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
+        import numpy
+
+        return numpy.array(self.to_numpy(), dtype=dtype, copy=copy)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a buffer without dimensions has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.to_numpy())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def _ask(self, function: str, **inputs: Any) -> Any:
+        self._check()
+        return self.client._call(function, buffer=self._address, **inputs)
+
+    def __str__(self) -> str:
+        return str(self.to_numpy())
+
+    def __repr__(self) -> str:
+        """Prints the value like an array, with a footer; never waits for it and never raises."""
+        footer = f"[{self._summary()}]"
+        if self.client.closed or self.is_deleted:
+            return f"<Buffer deleted {footer}>"
+        if not self.ready.is_ready():
+            return f"<Buffer pending {footer}>"
+        try:
+            import numpy
+
+            body = numpy.array2string(self.to_numpy(), separator=", ", threshold=100, edgeitems=3)
+        except PjrtError as exc:
+            first_line = str(exc).partition("\n")[0]
+            return f"<Buffer failed: {first_line} {footer}>"
+        return f"{body}\n{footer}"
+
+    def _summary(self) -> str:
+        element = dtypes.of_code(self._dtype)
+        where = str(self.device) if not self.client.closed else "closed client"
+        return f"{where} {element.name}[{','.join(map(str, self.shape))}]"

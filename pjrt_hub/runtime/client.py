@@ -1,0 +1,305 @@
+"""Clients (layer 2): a process's hold on a platform, and the door to everything on it.
+
+Owns devices, memories and the making of buffers and executables; must not choose a plugin.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import weakref
+from collections.abc import Callable
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub._capi import hotpath
+from pjrt_hub._capi.call import interruptible
+from pjrt_hub._capi.library import Api
+from pjrt_hub.errors import InvalidArgumentError, PjrtError, UnknownError
+from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics, Keep
+from pjrt_hub.runtime.compile_options import CompileOptions
+from pjrt_hub.runtime.device import Device, Memory
+from pjrt_hub.runtime.event import Event
+from pjrt_hub.runtime.executable import LoadedExecutable
+from pjrt_hub.runtime.program import Program
+from pjrt_hub.runtime.signature import known_shape
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from pjrt_hub.runtime.plugin import Plugin
+
+_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client(hotpath.Client):
+    """A `PJRT_Client`.
+
+    Closing it closes its buffers, events and executables first; using any of them afterwards raises
+    ClosedError. Arrays that `Buffer.to_numpy` gave stay valid. Also a context manager.
+
+    Attributes:
+        plugin: the plugin that made it.
+        api: the plugin's function table.
+        closed: whether `close` was called.
+    """
+
+    def __init__(self, plugin: Plugin, address: int) -> None:
+        self.plugin = plugin
+        self.api: Api = plugin.api
+        name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
+        self.platform_name: str = name
+        self._on_host = name == "cpu"
+        self._devices: dict[int, Device] = {}
+        self._memories: dict[int, Memory] = {}
+        self._bind(self.api.address, address, self._on_host)
+        _open_clients.add(self)
+
+    @cached_property
+    def platform_version(self) -> str:
+        """The plugin's own words (`PJRT_Client_PlatformVersion`)."""
+        return str(self._ask("PJRT_Client_PlatformVersion").decode())
+
+    @cached_property
+    def process_index(self) -> int:
+        """This process among those that share the platform (`PJRT_Client_ProcessIndex`)."""
+        return int(self._ask("PJRT_Client_ProcessIndex"))
+
+    @cached_property
+    def all_devices(self) -> tuple[Device, ...]:
+        """The devices of all processes (`PJRT_Client_Devices`)."""
+        return tuple(map(self._device, self._ask("PJRT_Client_Devices")))
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that this process can use (`PJRT_Client_AddressableDevices`)."""
+        return tuple(map(self._device, self._ask("PJRT_Client_AddressableDevices")))
+
+    @cached_property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories that this process can use (`PJRT_Client_AddressableMemories`)."""
+        return tuple(map(self._memory, self._ask("PJRT_Client_AddressableMemories")))
+
+    def buffer_from_host(
+        self,
+        array: ArrayLike,
+        *,
+        dtype: Any = None,
+        device: Device | None = None,
+        memory: Memory | None = None,
+        semantics: HostBufferSemantics = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
+        layout: tuple[int, ...] | None = None,
+    ) -> Buffer:
+        """Puts an array on a device (`PJRT_Client_BufferFromHostBuffer`).
+
+        Args:
+            array: anything that numpy can make an array of: the buffer protocol, `__array__`,
+                numbers and nested lists, with any strides. Python floats become float32 and ints
+                int32 unless `dtype` says otherwise; arrays keep their dtype.
+            dtype: of the buffer, converted on the host; numpy's, ml_dtypes' or StableHLO's names.
+            device: one of `devices`; by default the first, unless `memory` says where.
+            memory: one of a device's memories; by default the device's own.
+            semantics: how long the array must stay unchanged; by default it is copied at once.
+            layout: only row-major is accepted: the XLA CPU plugin takes another as a label without
+                moving the data.
+
+        Raises:
+            TypeError: PJRT has no such dtype.
+            ValueError: a device or memory of another client, or another layout.
+            UnsupportedByPluginError: the plugin is older than the dtype.
+            ClosedError: the client is closed.
+        """
+        import numpy
+
+        self._check()
+        semantics = HostBufferSemantics(semantics)
+        source = _host_array(array, dtype)
+        element = dtypes.of_numpy(source.dtype)
+        dtypes.require(element, self.api.version)
+        if layout is not None and tuple(layout) != tuple(range(source.ndim - 1, -1, -1)):
+            raise ValueError(f"layout {layout} is not row-major, and only row-major can be put")
+        if not source.dtype.isnative:
+            source = source.astype(source.dtype.newbyteorder("="))
+        place, memory_address = self._place(device, memory)
+        plain = source
+        if source.dtype.kind not in "biufc":  # ml_dtypes arrays do not export their memory
+            plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
+        if not plain.flags.aligned:
+            plain = plain.copy()
+        buffer, done = self._put(
+            Buffer,
+            plain,
+            element.code,
+            known_shape(source.shape),
+            int(semantics),
+            place,
+            place._address,
+            memory_address,
+        )
+        event = Event._of(self, done)
+        if semantics is not HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
+            event.add_done_callback(Keep(plain))
+        return buffer
+
+    def compile(
+        self,
+        program: Program | str | bytes | os.PathLike[str],
+        options: CompileOptions | None = None,
+    ) -> LoadedExecutable:
+        """Compiles a program and loads it (`PJRT_Client_Compile`); Ctrl-C ends the waiting.
+
+        Args:
+            program: StableHLO text or bytecode, a serialized HloModuleProto, or a file of these;
+                see `Program.of`.
+            options: see `CompileOptions`.
+
+        Raises:
+            FileFormatError: the program is none of these.
+            PjrtError: the plugin cannot compile it.
+            ValueError: it needs more devices than there are.
+            ClosedError: the client is closed.
+        """
+        source = Program.of(program)
+        chosen = options or CompileOptions()
+        needed = chosen.num_replicas * chosen.num_partitions
+        if needed > len(self.all_devices):
+            raise ValueError(
+                f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
+                f"{needed} devices, {self.platform_name} has {len(self.all_devices)}"
+            )
+        code = {"code": source.code, "format": source.format}
+        try:
+            address = self._call_long(
+                "PJRT_Client_Compile",
+                lambda late: self.api.call("PJRT_LoadedExecutable_Destroy", executable=late),
+                program=code,
+                compile_options=chosen.serialize(),
+            )
+        except (UnknownError, InvalidArgumentError) as exc:
+            exc.hint = exc.hint or (
+                f"{source.origin} was taken as {source.format!r}; the plugin's line and column "
+                "numbers refer to it"
+            )
+            raise
+        return LoadedExecutable._load(self, address)
+
+    def load(self, serialized: bytes) -> LoadedExecutable:
+        """Loads what `LoadedExecutable.serialize` gave (`PJRT_Executable_DeserializeAndLoad`).
+
+        Raises:
+            PjrtError: the bytes are damaged, or from another plugin or version.
+            ClosedError: the client is closed.
+        """
+        address = self._call_long(
+            "PJRT_Executable_DeserializeAndLoad",
+            lambda late: self.api.call("PJRT_LoadedExecutable_Destroy", executable=late),
+            serialized_executable=bytes(serialized),
+        )
+        return LoadedExecutable._load(self, address)
+
+    def close(self) -> None:
+        """Frees everything that belongs to the client, then the client; may be called again.
+
+        Waits for running programs. Where another thread is inside a call, the freeing happens when
+        that call ends; where `to_numpy` arrays are alive, when the last of them dies.
+        """
+        _open_clients.discard(self)
+        self._close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
+        for place in (device, memory):
+            if place is not None and place.client is not self:
+                raise ValueError(f"{place} belongs to another client")
+        if memory is None:
+            return device or self.devices[0], 0
+        if device is not None and device not in memory.devices:
+            raise ValueError(f"{device} does not address the memory {memory}")
+        return device or memory.devices[0], memory._address
+
+    def _device(self, address: int) -> Device:
+        device = self._devices.get(address)
+        if device is None:
+            device = self._devices[address] = Device(self, address)
+        return device
+
+    def _memory(self, address: int) -> Memory:
+        memory = self._memories.get(address)
+        if memory is None:
+            memory = self._memories[address] = Memory(self, address)
+        return memory
+
+    def _ask(self, function: str) -> Any:
+        return self._call(function, client=self._address)
+
+    def _call(self, function: str, **inputs: Any) -> Any:
+        """Calls a C function while `close` waits."""
+        self._enter()
+        try:
+            return self.api.call(function, **inputs)
+        finally:
+            self._leave()
+
+    def _call_long(self, function: str, discard: Callable[[int], Any], **inputs: Any) -> Any:
+        """As `_call`, for seconds: Ctrl-C ends the waiting and `discard` takes the result."""
+        self._enter()
+
+        def call() -> Any:
+            try:
+                return self.api.call(function, client=self._address, **inputs)
+            finally:
+                self._leave()
+
+        return interruptible(call, discard)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<Client {self.platform_name} closed>"
+        count = len(self.devices)
+        return f"<Client {self.platform_name} with {count} device{'s' if count != 1 else ''}>"
+
+
+def _host_array(array: ArrayLike, dtype: Any) -> Any:
+    import numpy
+
+    wanted = None if dtype is None else dtypes.numpy_dtype(dtypes.of_numpy(dtype).code)
+    if wanted is None and isinstance(array, bool | int | float | list | tuple):
+        guess = numpy.asarray(array)
+        narrow = {"int64": numpy.int32, "float64": numpy.float32}.get(guess.dtype.name)
+        return guess if narrow is None or _holds_wide(array) else guess.astype(narrow)
+    return numpy.asarray(array, dtype=wanted)
+
+
+def _holds_wide(array: Any) -> bool:
+    """Whether nested lists hold numpy scalars, whose dtype the user chose."""
+    if isinstance(array, list | tuple):
+        return any(map(_holds_wide, array))
+    return not isinstance(array, bool | int | float) or hasattr(array, "dtype")
+
+
+@atexit.register
+def _close_all() -> None:
+    """A plugin's threads must not outlive what they work on: close while Python still runs."""
+    for client in list(_open_clients):
+        with contextlib.suppress(PjrtError):
+            client.close()
+
+
+def _forget_in_child() -> None:
+    _open_clients.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

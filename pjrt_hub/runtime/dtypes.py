@@ -1,0 +1,158 @@
+"""Element types (layer 2): one row for each `PJRT_Buffer_Type` that holds data.
+
+Owns the mapping between the C API, XLA's protobufs and numpy with ml_dtypes; imports both of
+these late. Must not look at buffers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.abi import ApiVersion
+from pjrt_hub.errors import UnsupportedByPluginError
+
+if TYPE_CHECKING:
+    import numpy
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """One element type.
+
+    Attributes:
+        name: as StableHLO writes it, "f32".
+        code: the `PJRT_Buffer_Type`.
+        primitive: the number in XLA's protobufs, which differs from `code`; -1 where it has none.
+        bits: of one element on the device; a host array uses at least one byte.
+        numpy: the name of the scalar type in numpy, else in ml_dtypes.
+        since: the minor of the PJRT API that introduced it.
+    """
+
+    name: str
+    code: int
+    primitive: int
+    bits: int
+    numpy: str
+    since: int = 0
+
+
+ELEMENT_TYPES = (
+    ElementType("i1", 1, 1, 8, "bool"),
+    ElementType("i8", 2, 2, 8, "int8"),
+    ElementType("i16", 3, 3, 16, "int16"),
+    ElementType("i32", 4, 4, 32, "int32"),
+    ElementType("i64", 5, 5, 64, "int64"),
+    ElementType("ui8", 6, 6, 8, "uint8"),
+    ElementType("ui16", 7, 7, 16, "uint16"),
+    ElementType("ui32", 8, 8, 32, "uint32"),
+    ElementType("ui64", 9, 9, 64, "uint64"),
+    ElementType("f16", 10, 10, 16, "float16"),
+    ElementType("f32", 11, 11, 32, "float32"),
+    ElementType("f64", 12, 12, 64, "float64"),
+    ElementType("bf16", 13, 16, 16, "bfloat16"),
+    ElementType("complex<f32>", 14, 15, 64, "complex64"),
+    ElementType("complex<f64>", 15, 18, 128, "complex128"),
+    ElementType("f8E5M2", 16, 19, 8, "float8_e5m2"),
+    ElementType("f8E4M3FN", 17, 20, 8, "float8_e4m3fn"),
+    ElementType("f8E4M3B11FNUZ", 18, 23, 8, "float8_e4m3b11fnuz"),
+    ElementType("f8E5M2FNUZ", 19, 24, 8, "float8_e5m2fnuz"),
+    ElementType("f8E4M3FNUZ", 20, 25, 8, "float8_e4m3fnuz"),
+    ElementType("i4", 21, 21, 4, "int4"),
+    ElementType("ui4", 22, 22, 4, "uint4"),
+    ElementType("i2", 24, 26, 2, "int2", 54),
+    ElementType("ui2", 25, 27, 2, "uint2", 54),
+    ElementType("f8E4M3", 26, 28, 8, "float8_e4m3", 55),
+    ElementType("f8E3M4", 27, 29, 8, "float8_e3m4", 55),
+    ElementType("f8E8M0FNU", 28, 33, 8, "float8_e8m0fnu", 63),
+    ElementType("f4E2M1FN", 29, 32, 4, "float4_e2m1fn", 63),
+    ElementType("s1", 30, 30, 1, "int1", 94),
+    ElementType("u1", 31, 31, 1, "uint1", 94),
+    ElementType("f6E2M3FN", 32, -1, 6, "float6_e2m3fn", 114),
+    ElementType("f6E3M2FN", 33, -1, 6, "float6_e3m2fn", 114),
+)
+
+_BY_CODE = {element.code: element for element in ELEMENT_TYPES}
+_BY_PRIMITIVE = {element.primitive: element for element in ELEMENT_TYPES if element.primitive >= 0}
+_BY_NUMPY = {element.numpy: element for element in ELEMENT_TYPES}
+
+
+def of_code(code: int) -> ElementType:
+    """The element type of a `PJRT_Buffer_Type`.
+
+    Raises:
+        TypeError: it holds no data (token) or is newer than our declarations.
+    """
+    try:
+        return _BY_CODE[code]
+    except KeyError:
+        raise TypeError(f"buffers of PJRT_Buffer_Type {code} cannot be read or written") from None
+
+
+def of_primitive(number: int) -> ElementType:
+    """The element type of an XLA `PrimitiveType` number, as in a serialized HLO module.
+
+    Raises:
+        TypeError: it holds no data or is unknown.
+    """
+    try:
+        return _BY_PRIMITIVE[number]
+    except KeyError:
+        raise TypeError(f"values of XLA primitive type {number} cannot be passed") from None
+
+
+def of_numpy(dtype: Any) -> ElementType:
+    """The element type of what `numpy.dtype` accepts, or of one of StableHLO's names ("bf16").
+
+    Raises:
+        TypeError: PJRT has no such type (object, datetime, text, structured).
+    """
+    import numpy
+
+    if isinstance(dtype, str):
+        for element in ELEMENT_TYPES:
+            if dtype in (element.name, element.numpy):
+                return element
+    resolved = numpy.dtype(dtype)
+    element_or_none = _BY_NUMPY.get(resolved.name)
+    if element_or_none is None:
+        raise TypeError(f"PJRT has no element type for numpy's {resolved.name!r}")
+    return element_or_none
+
+
+@cache
+def numpy_dtype(code: int) -> numpy.dtype[Any]:
+    """The numpy dtype of a `PJRT_Buffer_Type`.
+
+    Raises:
+        TypeError: neither numpy nor the installed ml_dtypes has it.
+    """
+    import ml_dtypes
+    import numpy
+
+    name = of_code(code).numpy
+    scalar = getattr(numpy, name, None) or getattr(ml_dtypes, name, None)
+    if name == "bool":
+        scalar = numpy.bool_
+    if scalar is None:
+        raise TypeError(f"the installed ml_dtypes has no {name}: install a newer one")
+    dtype: numpy.dtype[Any] = numpy.dtype(scalar)
+    return dtype
+
+
+def require(element: ElementType, version: ApiVersion) -> None:
+    """Refuses a type that a plugin of this version does not know: it would crash on the number.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is older than the type.
+    """
+    if element.since > version.minor:
+        since = ApiVersion(0, element.since)
+        raise UnsupportedByPluginError(
+            f"the plugin does not know {element.name}: the type came with PJRT API {since}, "
+            f"the plugin has {version}",
+            function="PJRT_Buffer_Type",
+            since=str(since),
+            have=str(version),
+        )

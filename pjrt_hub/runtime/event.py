@@ -1,0 +1,83 @@
+"""Events (layer 2): something that becomes ready, with or without an error.
+
+Owns waiting, awaiting and callbacks; must not know what an event stands for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub._capi import callbacks, hotpath
+
+if TYPE_CHECKING:
+    from pjrt_hub.runtime.client import Client
+
+
+class Event(hotpath.Event):
+    """A `PJRT_Event`: work that was started and is done at some point.
+
+    Nothing waits for an event unless asked: `event.wait()`, `await event`, or a callback.
+    """
+
+    client: Client
+
+    __slots__ = ("__weakref__",)
+
+    @classmethod
+    def _of(cls, client: Client, address: int) -> Event:
+        event = cls()
+        event._bind(client, address)
+        return event
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Blocks until it is ready; Ctrl-C ends the wait (`PJRT_Event_OnReady`).
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            TimeoutError: it did not become ready in time; the work goes on.
+            PjrtError: the work failed.
+            ClosedError: the client was closed.
+        """
+        if not self._wait(timeout):
+            raise TimeoutError(f"not ready after {timeout:g} s; the work goes on")
+
+    def add_done_callback(self, callback: Callable[[Event], None]) -> None:
+        """Calls `callback(event)` on pjrt-hub's own thread once it is ready.
+
+        The order of several callbacks is not defined. An exception in one goes to
+        `sys.unraisablehook`.
+        """
+        self.client._check()
+        callbacks.when_ready(self.client.api.address, self._address, lambda: callback(self))
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Suspends the running asyncio task until it is ready.
+
+        Raises:
+            PjrtError: the work failed.
+        """
+        if not self.is_ready():
+            loop = asyncio.get_running_loop()
+            ready: asyncio.Future[None] = loop.create_future()
+
+            def settle() -> None:
+                if not ready.done():
+                    ready.set_result(None)
+
+            def wake(_: Event) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+                    loop.call_soon_threadsafe(settle)
+
+            self.add_done_callback(wake)
+            yield from ready
+        self.wait(0)
+
+    def __repr__(self) -> str:
+        if self.client.closed:
+            return "<Event closed>"
+        return f"<Event {'ready' if self.is_ready() else 'pending'}>"

@@ -1,0 +1,95 @@
+"""Programs (layer 2): what is compiled, with its format.
+
+Owns telling StableHLO text, StableHLO bytecode and HLO protos apart; must not compile.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pjrt_hub._capi import wire
+from pjrt_hub.errors import FileFormatError
+
+_BYTECODE = b"ML\xefR"
+_HINT = (
+    "give StableHLO as text or bytecode, or a serialized HloModuleProto; "
+    "a jax.jit function gives the text by .lower(...).as_text()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Code for `PJRT_Client_Compile`.
+
+    Attributes:
+        code: the bytes.
+        format: "mlir" (text or bytecode) or "hlo" (HloModuleProto).
+        origin: where it came from, for messages.
+    """
+
+    code: bytes
+    format: str
+    origin: str = "the program"
+
+    @classmethod
+    def of(cls, source: Program | str | bytes | os.PathLike[str]) -> Program:
+        """Takes a program from text, bytes or a file, and finds out its format.
+
+        Args:
+            source: StableHLO text, bytes of any format, or the path of a file. A `str` of one line
+                without a brace is a path.
+
+        Raises:
+            FileFormatError: the file is missing, or nothing that a plugin compiles.
+        """
+        if isinstance(source, Program):
+            return source
+        if isinstance(source, bytes | bytearray | memoryview):
+            return cls._detect(bytes(source), "the program")
+        if isinstance(source, str) and ("\n" in source or "{" in source):
+            return cls._detect(source.encode(), "the program")
+        path = Path(source)
+        try:
+            code = path.read_bytes()
+        except OSError as exc:
+            raise FileFormatError(
+                f"the program {path} cannot be read: {exc.strerror}", path=path, hint=_HINT
+            ) from exc
+        return cls._detect(code, str(path))
+
+    @classmethod
+    def _detect(cls, code: bytes, origin: str) -> Program:
+        if code.startswith(_BYTECODE):
+            return cls(code, "mlir", origin)
+        if _is_text(code):
+            text = code.lstrip()
+            if text.startswith(b"HloModule"):
+                found = "HLO text, which the PJRT C API does not take"
+            elif not text:
+                found = "empty"
+            elif b"func" not in text and b"module" not in text:
+                found = f"text, but not MLIR: it begins {text[:40].decode(errors='replace')!r}"
+            else:
+                return cls(code, "mlir", origin)
+        elif _is_hlo_module(code):
+            return cls(code, "hlo", origin)
+        else:
+            found = f"bytes of no known format: they begin {code[:8].hex(' ')}"
+        raise FileFormatError(f"{origin} is {found}", path=origin, hint=_HINT)
+
+
+def _is_text(code: bytes) -> bool:
+    try:
+        return "\0" not in code.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _is_hlo_module(code: bytes) -> bool:
+    """An HloModuleProto has a name (1) and computations (3)."""
+    try:
+        return {1, 3} <= {number for number, _ in wire.fields(memoryview(code))}
+    except ValueError:
+        return False
