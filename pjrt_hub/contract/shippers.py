@@ -36,9 +36,11 @@ _SHIPPERS: dict[str, tuple[str, str]] = {
     "librocprofiler": ("AMD ROCm", "install ROCm 7 below /opt/rocm"),
     "libOpenCL.so": ("Intel OpenCL runtime", "pip install intel-opencl-rt"),
     "libccl.so": ("Intel oneCCL", "pip install oneccl"),
+    "libhwloc.so": ("hwloc", "install the system package libhwloc15 (Debian)"),
     "libimf.so": ("Intel compiler runtime", "pip install intel-cmplr-lib-rt"),
     "libintlc.so": ("Intel compiler runtime", "pip install intel-cmplr-lib-rt"),
     "libiomp5.so": ("Intel OpenMP runtime", "pip install intel-openmp"),
+    "libirc.so": ("Intel compiler runtime", "pip install intel-cmplr-lib-rt"),
     "libirng.so": ("Intel compiler runtime", "pip install intel-cmplr-lib-rt"),
     "libmkl_": ("Intel oneMKL", "pip install 'pjrt-hub[oneapi]'"),
     "libmpi.so.12": ("Intel MPI", "pip install impi-rt"),
@@ -48,8 +50,9 @@ _SHIPPERS: dict[str, tuple[str, str]] = {
     "libtbb": ("Intel TBB", "pip install tbb"),
     "libtcm.so": ("Intel TCM", "pip install tcmlib"),
     "libumf.so": ("Intel UMF", "pip install umf"),
+    "sycl_onednn.so": ("the plugin's own wheel", "keep it in service/gpu beside the plugin"),
     "libur_": ("Intel Unified Runtime", "pip install intel-cmplr-lib-ur"),
-    "libze_loader.so": ("the Level Zero loader", "install the system package libze1 (Debian)"),
+    "libze_": ("the Level Zero loader", "install the system package libze1 (Debian)"),
 }
 
 

@@ -5,7 +5,6 @@ Owns the syntax of `PJRT_HUB_PLUGIN_PATH` and of JAX's `PJRT_NAMES_AND_LIBRARY_P
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -75,6 +74,8 @@ def _jax(described: Sequence[Described], item: str) -> Found:
         return Rejection(item, f"${JAX}", f"{called!r} cannot name a plugin: {_NAME_RULE}")
     options: dict[str, object] = {}
     if path.suffix == ".json":
+        import json
+
         try:
             data = json.loads(path.read_text("utf-8"))
             path = Path(data["library_path"])

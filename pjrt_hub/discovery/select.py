@@ -5,7 +5,7 @@ Owns the rules of selection and the one text that explains them; docs/discovery.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pjrt_hub.contract.manifest import Manifest
@@ -114,32 +114,31 @@ def _by_priority(survey: Survey, offline: bool) -> Choice:
     if not eligible:
         raise PluginNotFoundError(
             "no plugin can be used on this machine\n" + explain(survey),
-            rejections=_losers(survey, None, None),
+            rejections=_losers(survey, None, (), ""),
             hint="install one, such as `pip install 'pjrt-hub[cpu]'`; "
             "`pjrt-hub doctor` says what is missing",
         )
-    ranked = sorted(eligible, key=_standing)
-    winner = _first(ranked, None)
-    reason = (
-        f"of the plugins whose hardware is present it has the highest priority, {winner.priority}"
-    )
-    return Choice(winner, _losers(survey, winner, eligible), reason)
+    winner = _first(survey, sorted(eligible, key=_standing), None)
+    reason = f"its hardware is present and its priority, {winner.priority}, is the highest"
+    otherwise = f"it would have to be fetched, and {winner.name} is here"
+    return Choice(winner, _losers(survey, winner, eligible, otherwise), reason)
 
 
 def _by_request(survey: Survey, request: Request) -> Choice:
-    reasons: list[Rejection] = []
+    unknown: list[Rejection] = []
     for word in request.words:
         matches = _matches(survey, word)
+        if not matches:
+            unknown.append(_unknown(survey, word, request.origin))
         present = [each for each in matches if each.hardware.ok]
         if present:
-            return _asked(survey, request, word, present, reasons)
-        reasons += _absent(survey, word, request.origin, matches)
+            return _asked(survey, request, word, present, unknown)
     # One plugin or platform asked for by its name may serve to compile without the hardware.
     (word, *others) = request.words
     named = [each for each in _matches(survey, word) if word not in each.aliases]
     if named and not others:
-        return _asked(survey, request, word, named, [])
-    raise _not_found(survey, request, reasons)
+        return _asked(survey, request, word, named, unknown)
+    raise _not_found(survey, request, unknown)
 
 
 def _asked(
@@ -147,16 +146,16 @@ def _asked(
     request: Request,
     word: str,
     matches: list[Candidate],
-    reasons: Sequence[Rejection],
+    unknown: Sequence[Rejection],
 ) -> Choice:
     # Of what was asked for, what is here comes before what would have to be fetched.
     ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_standing(each)))
-    winner = _first(ranked, word)
+    winner = _first(survey, ranked, word)
+    losers = _losers(survey, winner, matches, "it was not asked for")
     if not winner.hardware.ok:
         note = f"its hardware is absent: {winner.hardware.reason}"
         winner = replace(winner, notes=(*winner.notes, note))
-    losers = _losers(survey, winner, matches)
-    return Choice(winner, (*reasons, *losers), f"{word!r} was asked for by {request.origin}")
+    return Choice(winner, (*unknown, *losers), f"{request.origin} asks for {word!r}")
 
 
 def _standing(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
@@ -166,22 +165,27 @@ def _standing(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
     return (-candidate.priority, candidate.must_be_fetched, newest)
 
 
-def _first(ranked: list[Candidate], word: str | None) -> Candidate:
-    """Gives the winner, or refuses a tie; one library under two names is no tie."""
-    winner, *others = ranked
+def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Candidate:
+    """Gives the winner, or refuses a tie and a name that two distributions claim."""
+    winner = ranked[0]
 
     def rank(each: Candidate) -> tuple[object, ...]:
         return (each.must_be_fetched, *_standing(each))
 
-    equal = [
-        each
-        for each in others
-        if (rank(each) == rank(winner) or each.name == winner.name)
-        and (each.must_be_fetched or each.library_path != winner.library_path)
-    ]
-    if not equal:
+    def same_library(each: Candidate) -> bool:
+        return winner.library_path is not None and each.library_path == winner.library_path
+
+    equal = [each for each in ranked if rank(each) == rank(winner) and not same_library(each)]
+    if word is None or ":" not in word:
+        # The hardware of a rival does not matter: the name itself is in doubt.
+        equal += (
+            each
+            for each in survey.candidates
+            if each.name == winner.name and each is not winner and each not in equal
+        )
+    tied = [winner, *(each for each in equal if each is not winner)]
+    if len(tied) == 1:
         return winner
-    tied = [winner, *equal]
     what = f"for {word!r} there are" if word else "there are"
     raise AmbiguousPluginError(
         f"{what} {len(tied)} plugins of equal standing\n" + "\n".join(map(line, tied)),
@@ -212,13 +216,7 @@ def _matches(survey: Survey, word: str) -> list[Candidate]:
     ]
 
 
-def _absent(
-    survey: Survey, word: str, origin: str, matches: list[Candidate]
-) -> Iterator[Rejection]:
-    for each in matches:
-        yield Rejection(each.name, each.origin, f"its hardware is absent: {each.hardware.reason}")
-    if matches:
-        return
+def _unknown(survey: Survey, word: str, origin: str) -> Rejection:
     meant = [each.name for each in survey.known if word in _words(each)]
     meant += [each.name for each in survey.rejections if each.name == word]
     reason = (
@@ -226,7 +224,7 @@ def _absent(
         if meant
         else "no plugin, platform or alias has that name"
     )
-    yield Rejection(_printable(word), origin, reason)
+    return Rejection(_printable(word), origin, reason)
 
 
 def _words(manifest: Manifest) -> tuple[str, ...]:
@@ -234,39 +232,35 @@ def _words(manifest: Manifest) -> tuple[str, ...]:
 
 
 def _losers(
-    survey: Survey, winner: Candidate | None, eligible: Sequence[Candidate] | None
+    survey: Survey, winner: Candidate | None, eligible: Sequence[Candidate], otherwise: str
 ) -> tuple[Rejection, ...]:
     losers = []
     for each in survey.candidates:
-        if winner is not None and each.origins == winner.origins and each.name == winner.name:
+        if each is winner:
             continue
         if not each.hardware.ok:
             reason = f"its hardware is absent: {each.hardware.reason}"
-        elif winner is None or eligible is None:
-            reason = "it cannot be used"
-        elif not any(each is one for one in eligible):
-            asked = each.must_be_fetched
-            reason = (
-                "it would have to be fetched, and what is here does"
-                if asked and winner.source not in _FETCHED
-                else "it was not asked for"
-            )
+        elif winner is None or each not in eligible:
+            reason = otherwise
+        elif each.priority != winner.priority:
+            reason = f"its priority is {each.priority}, that of {winner.name} {winner.priority}"
+        elif each.must_be_fetched and not winner.must_be_fetched:
+            reason = f"it would have to be fetched, and {winner.name} is here"
         else:
-            reason = f"{winner.name} comes before it (priority {each.priority})"
+            reason = f"{winner.name} comes before it"
         losers.append(Rejection(each.name, each.origin, reason))
     return (*losers, *survey.rejections)
 
 
 def _not_found(
-    survey: Survey, request: Request, reasons: Sequence[Rejection]
+    survey: Survey, request: Request, unknown: Sequence[Rejection]
 ) -> PluginNotFoundError:
     manifests = (*survey.known, *(each.manifest for each in survey.candidates))
     names = {each.name for each in manifests}
     words = {word for each in manifests for word in _words(each)}
-    unknown = [word for word in request.words if word not in words]
-    meant = [did_you_mean(word, words) for word in unknown]
+    meant = [did_you_mean(word, words) for word in request.words if word not in words]
     wanted = " or ".join(repr(_printable(word)) for word in request.words)
-    rejections = (*reasons, *survey.rejections)
+    rejections = (*unknown, *_losers(survey, None, (), "it was not asked for"))
     return PluginNotFoundError(
         f"no plugin for {wanted}, which {request.origin} asks for\n"
         f"known: {', '.join(sorted(names)) or 'none'}; "
@@ -278,5 +272,5 @@ def _not_found(
 
 
 def _printable(word: str) -> str:
-    """Spells a look-alike out: "cud\\u0430" is not "cuda"."""
+    """Spells out what only looks like an ASCII name."""
     return word if word.isascii() and word.isprintable() else ascii(word)[1:-1]

@@ -106,32 +106,33 @@ def _describe(world: World) -> tuple[list[Described], list[Rejection]]:
 
 
 def _join(found: Iterable[Candidate]) -> Iterator[Found]:
-    """Makes one candidate of those that are one library under one name.
-
-    A library that nobody described takes part only where no manifest names the same file.
-    """
-    named: dict[Path | None, list[Candidate]] = {}
+    """Makes one candidate of those that are one library under one name."""
+    by_library: dict[Path | None, list[Candidate]] = {}
     for candidate in found:
-        named.setdefault(_real(candidate), []).append(candidate)
-    for real, group in named.items():
+        by_library.setdefault(_real(candidate), []).append(candidate)
+    for real, group in by_library.items():
         if real is None:
             yield from group
             continue
-        described = [each for each in group if each.manifest.path is not None]
-        plain = [each for each in group if each.manifest.path is None]
-        for name in dict.fromkeys(each.name for each in described or plain):
-            same = [each for each in described or plain if each.name == name]
+        # A vendor's library that a manifest or a variable also names goes by that name.
+        named = [each for each in group if each.source != vendor_wheels.name]
+        vendors = [each for each in group if each.source == vendor_wheels.name]
+        for name in dict.fromkeys(each.name for each in named or vendors[:1]):
+            same = [each for each in named or vendors if each.name == name]
             # Who ships a library describes it best; else the word that came first stands.
             winner = next((each for each in same if _by_owner(each)), same[0])
-            also = [each for each in same if each.manifest.path == winner.manifest.path]
-            joined = (winner, *also, *(plain if described else ()))
+            equals = [each for each in same if each.manifest.path == winner.manifest.path]
+            joined = (winner, *equals, *vendors)
+            shipped = next((each for each in joined if each.distribution), winner)
             yield replace(
                 winner,
                 source=same[0].source,
                 origins=tuple(dict.fromkeys(origin for each in joined for origin in each.origins)),
+                distribution=shipped.distribution,
+                version=shipped.version,
             )
             for each in same:
-                if each.manifest.path != winner.manifest.path:
+                if each not in equals:
                     reason = f"{winner.origin} describes the same library"
                     yield Rejection(each.name, each.origin, reason)
 
