@@ -1,0 +1,197 @@
+"""The command line as a user runs it: processes, pipes, a terminal, statuses, a real plugin."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+HELLO = str(Path(__file__).parents[2] / "examples" / "hello.mlir")
+COMMAND = [sys.executable, "-m", "pjrt_hub.cli"]
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """Runs `pjrt-hub` with a cache of its own and without the user's choices."""
+    ours = ("PJRT_", "JAX_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    clean["PJRT_HUB_CACHE"] = str(tmp_path / "cache")
+
+    def call(*args, status=0, **env):
+        done = subprocess.run(
+            [*COMMAND, *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**clean, **env},
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    call.env = clean
+    return call
+
+
+def test_run_prints_an_array_and_where_it_is(hub):
+    done = hub("run", HELLO, "--platform", "cpu", "--arg", "f32[8]:0.5", "--arg", "f32[8]:2")
+    assert "0.9640276" in done.stdout
+    assert "f32[8]" in done.stdout
+
+
+def test_run_reads_and_writes_files(hub, tmp_path):
+    a, b, out = (tmp_path / f"{name}.npy" for name in ("a", "b", "out"))
+    np.save(a, np.arange(8, dtype=np.float32))
+    np.save(b, np.linspace(-1, 1, 8, dtype=np.float32)[::-1])
+    hub("run", HELLO, "--platform", "cpu", "--arg", a, "--arg", b, "--out", out)
+    expected = np.tanh(np.load(a) * np.load(b) + 1)
+    assert np.allclose(np.load(out), expected, atol=1e-6)
+
+
+def test_run_as_json(hub):
+    done = hub("run", HELLO, "--platform", "cpu", "--json", *["--arg", "f32[8]:1"] * 2)
+    [result] = json.loads(done.stdout)["results"]
+    assert (result["dtype"], result["shape"]) == ("float32", [8])
+    assert np.allclose(result["data"], np.tanh(2.0), atol=1e-6)
+
+
+def test_several_results_are_several_files(hub, tmp_path):
+    args = ["--platform", "cpu", "--arg", "f32[2,3]:-1,0,1,2,3,4", "--out", tmp_path / "out"]
+    done = hub("run", PROGRAMS / "two_outputs.mlir", *args)
+    double, positive = done.stdout.split()
+    assert [double, positive] == [str(tmp_path / "out" / f"{n}.npy") for n in (0, 1)]
+    assert np.load(double).tolist() == [[-2, 0, 2], [4, 6, 8]]
+    assert np.load(positive).tolist() == [[False, False, True], [True, True, True]]
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        (["--arg", "f64[8]:1", "--arg", "f32[8]:1"], 1, "argument 0 of 2 must be f32[8]"),
+        (["--arg", "f32[7]:1", "--arg", "f32[8]:1"], 1, "argument 0 of 2 must be f32[8]"),
+        (["--arg", "f32[8]:1"], 1, "2"),
+        (["--platform", "cppu"], 3, "cpu"),
+        (["--platform", "/absent/plugin.so"], 5, "/absent/plugin.so"),
+        (["--arg", "junk"], 2, "'junk' is not a number"),
+        (["--arg", __file__ + ".npy"], 2, "No such file or directory"),
+    ],
+)
+def test_a_failure_is_a_paragraph_a_hint_and_a_status(hub, args, status, message):
+    platform = [] if "--platform" in args else ["--platform", "cpu"]
+    done = hub("run", HELLO, *platform, *args, status=status)
+    assert done.stdout == ""
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert message in said
+    assert "Traceback" not in said
+    if status != 2:
+        assert "error: " in done.stderr
+        assert "hint: " in done.stderr
+
+
+def test_a_junk_program_is_an_error_with_a_hint(hub, tmp_path):
+    for name, content in (("a.mlir", b"junk"), ("b.mlir", b"\xff\x00junk"), ("c.mlir", b"")):
+        (tmp_path / name).write_bytes(content)
+        done = hub("run", tmp_path / name, "--platform", "cpu", status=1)
+        assert "error: " in done.stderr
+        assert "hint: " in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_debug_adds_the_traceback(hub):
+    done = hub("run", HELLO, "--platform", "cppu", status=3, PJRT_HUB_DEBUG="1")
+    assert "Traceback" in done.stderr
+    assert "error: " in done.stderr
+
+
+def test_list_explains_every_candidate(hub):
+    listed = json.loads(hub("list", "cpu", "--json").stdout)
+    chosen = [found for found in listed if found["chosen"]]
+    assert [found["platform"] for found in chosen] == ["cpu"]
+    assert {"cpu", "cuda", "tpu", "rocm"} <= {found["platform"] for found in listed}
+    assert [
+        found for found in listed if not found["verdict"]["ok"] and not found["verdict"]["reason"]
+    ] == []
+    table = hub("list", "cpu").stdout.splitlines()
+    assert len(table) == len(listed) + 1
+    assert table[0].startswith("NAME ")
+
+
+def test_doctor_fails_where_a_step_does(hub):
+    steps = json.loads(hub("doctor", "cpu", "--json").stdout)
+    assert steps
+    assert all(step["ok"] for step in steps)
+    done = hub("doctor", "cppu", status=1)
+    assert "cpu" in done.stdout
+
+
+def test_an_empty_cache(hub):
+    assert json.loads(hub("cache", "list", "--json").stdout)["entries"] == []
+    assert json.loads(hub("cache", "verify", "--json").stdout) == []
+    assert json.loads(hub("cache", "clear", "--json").stdout)["freed_nbytes"] == 0
+
+
+def test_offline_never_fetches(hub):
+    done = hub("get", "cpu", "--offline", status=4)
+    assert "hint: " in done.stderr
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_get_verify_and_clear(hub):
+    done = hub("get", "cpu")
+    assert done.stderr == ""
+    library = Path(done.stdout.strip())
+    assert library.read_bytes()[:4] == b"\x7fELF"
+    assert hub("get", "cpu", "--offline").stdout == done.stdout
+    hub("cache", "verify")
+    # One bit of the stored library, with its size and times as they were.
+    before = library.stat()
+    library.chmod(0o644)
+    with library.open("r+b") as file:
+        file.seek(1000)
+        byte = file.read(1)[0]
+        file.seek(1000)
+        file.write(bytes([byte ^ 1]))
+    os.utime(library, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert "sha256" in hub("cache", "verify", status=4).stdout
+    hub("get", "cpu", "--offline", status=4)
+    hub("cache", "clear")
+    assert not library.exists()
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_get_draws_a_bar_on_a_terminal(hub):
+    shown = bytearray()
+    ours, theirs = pty.openpty()
+
+    def read():
+        while True:
+            try:
+                chunk = os.read(ours, 4096)
+            except OSError:  # EIO: the other end is closed
+                return
+            shown.extend(chunk)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    env = {**hub.env, "TERM": "xterm", "COLUMNS": "100"}
+    try:
+        done = subprocess.run(
+            [*COMMAND, "get", "cpu"], stdout=subprocess.PIPE, stderr=theirs, timeout=300, env=env
+        )
+    finally:
+        os.close(theirs)
+        reader.join(timeout=10)
+        os.close(ours)
+    assert done.returncode == 0, shown.decode(errors="replace")
+    assert Path(done.stdout.decode().strip()).is_file()
+    assert b"MB/s" in shown
+    assert shown.rstrip().endswith(b"\x1b[?25h")
