@@ -17,7 +17,7 @@ nox.options.reuse_venv = "yes"
 ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml("pyproject.toml")
 REPORTS = ROOT / ".nox" / "reports"
-WHEELS = ROOT / ".nox" / "wheel"
+WHEELS = ROOT / ".nox" / "dist"
 built: list[Path] = []
 
 
