@@ -1,29 +1,23 @@
 """Plugins (layer 2): a loaded library and the making of clients.
 
-Owns the check of create options, because a wrong type aborts some plugins; must not find plugins.
+Must not find plugins, and does not know which create options one takes: connect brings the check.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from pjrt_hub._capi import library, values
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.runtime.client import Client
 
-#: How a manifest names a type, to the Python types that fit it.
-_FITTING: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "int64": (int,),
-    "int64_list": (list, tuple),
-    "float": (float, int),
-    "bool": (bool,),
-}
+#: Takes a user's create options and the plugin's version, gives those to send.
+CreateOptions = Callable[
+    [Mapping[str, values.NamedValue], ApiVersion], Mapping[str, values.NamedValue]
+]
 
 
 class Plugin:
@@ -32,9 +26,6 @@ class Plugin:
     Attributes:
         name: what it was chosen as.
         api: its function table.
-        option_types: the create options that it takes, name to "string", "int64", "int64_list",
-            "float" or "bool"; None where nobody described them.
-        default_options: the options of a client that the caller does not give.
     """
 
     def __init__(
@@ -42,10 +33,15 @@ class Plugin:
         path: str | os.PathLike[str],
         *,
         name: str | None = None,
-        option_types: Mapping[str, str] | None = None,
-        default_options: Mapping[str, values.NamedValue] | None = None,
+        create_options: CreateOptions | None = None,
     ) -> None:
         """Loads the library.
+
+        Args:
+            path: of the library.
+            name: what it was chosen as; by default the file's name.
+            create_options: checks a user's options and adds defaults; by default they pass as they
+                are, which is for plugins that nobody described.
 
         Raises:
             PluginLoadError: it cannot be loaded.
@@ -53,8 +49,7 @@ class Plugin:
         """
         self.api = library.load(path)
         self.name = name or self.api.path.name
-        self.option_types = option_types
-        self.default_options = dict(default_options or {})
+        self._create_options: CreateOptions = create_options or (lambda options, _: options)
 
     @property
     def path(self) -> Path:
@@ -80,46 +75,20 @@ class Plugin:
         """Makes a client (`PJRT_Client_Create`); Ctrl-C ends the waiting.
 
         Args:
-            options: create options by name; see `option_types`.
+            options: create options by name.
 
         Raises:
             TypeError: an option has another type than the plugin takes.
             ValueError: the plugin has no such option.
             PjrtError: the plugin cannot make a client, for example without its hardware.
         """
-        chosen = {**self.default_options, **self._checked(options or {})}
+        # Checked before the call, because a wrong type aborts some plugins.
+        checked = self._create_options(options or {}, self.api_version)
         address = interruptible(
-            lambda: self.api.call("PJRT_Client_Create", create_options=chosen),
+            lambda: self.api.call("PJRT_Client_Create", create_options=checked),
             lambda late: self.api.call("PJRT_Client_Destroy", client=late),
         )
         return Client(self, address)
-
-    def _checked(self, options: Mapping[str, Any]) -> dict[str, values.NamedValue]:
-        types = self.option_types
-        if types is None:
-            return dict(options)
-        checked: dict[str, values.NamedValue] = {}
-        for name, value in options.items():
-            if name not in types:
-                near = difflib.get_close_matches(name, types, 1)
-                guess = f"did you mean {near[0]!r}? " if near else ""
-                raise ValueError(
-                    f"the plugin {self.name} has no create option {name!r}\n\n"
-                    f"hint: {guess}it takes {', '.join(sorted(types)) or 'none'}"
-                )
-            kind = types[name]
-            fits = isinstance(value, _FITTING[kind])
-            if isinstance(value, bool) and kind != "bool":
-                fits = False
-            if kind == "int64_list" and fits:
-                fits = all(isinstance(each, int) and not isinstance(each, bool) for each in value)
-            if not fits:
-                raise TypeError(
-                    f"the create option {name!r} of the plugin {self.name} is {value!r}; "
-                    f"it must be of type {kind}"
-                )
-            checked[name] = float(value) if kind == "float" else value
-        return checked
 
     def __repr__(self) -> str:
         return f"<Plugin {self.name} API {self.api_version} {self.path}>"

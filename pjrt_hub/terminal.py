@@ -1,4 +1,4 @@
-"""A progress bar for a terminal (layer 5; imports nothing of ours, so that connect may use it)."""
+"""A progress bar for a terminal (layer 0; imports nothing of ours)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""pjrt-hub: finds, explains, checks, fetches and runs PJRT plugins.
+
+Importing it costs nothing: each public name is imported on first use.
+"""
+
+# The layers, from the bottom; an arrow down is an import that is allowed (docs/architecture.md).
+#
+#   cli                                   the commands
+#   connect, contact, diagnosis           client() load() plugins(): where both towers meet
+#   discovery        bridges              which plugin and why  |  numpy, safetensors, ...
+#   store            runtime              verified binaries     |  clients, buffers, executables
+#   contract         _capi                manifests, ELF        |  the C API and the call path
+#   errors, abi, host, terminal           import nothing of ours
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pjrt_hub import errors
+    from pjrt_hub.abi import ApiVersion, Verdict
+    from pjrt_hub.connect import cache, client, fetch, load, plugins
+    from pjrt_hub.diagnosis import diagnose
+    from pjrt_hub.discovery.finding import Finding
+    from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
+    from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.compile_options import CompileOptions
+    from pjrt_hub.runtime.device import Device, Memory
+    from pjrt_hub.runtime.event import Event
+    from pjrt_hub.runtime.executable import LoadedExecutable
+    from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.runtime.program import Program
+
+#: Public name -> the module that holds it.
+_HOMES = {
+    "ApiVersion": "abi",
+    "Buffer": "runtime.buffer",
+    "Client": "runtime.client",
+    "CompileOptions": "runtime.compile_options",
+    "Device": "runtime.device",
+    "Event": "runtime.event",
+    "Finding": "discovery.finding",
+    "HostBufferSemantics": "runtime.buffer",
+    "LoadedExecutable": "runtime.executable",
+    "Memory": "runtime.device",
+    "Plugin": "runtime.plugin",
+    "Program": "runtime.program",
+    "Verdict": "abi",
+    "cache": "connect",
+    "client": "connect",
+    "diagnose": "diagnosis",
+    "errors": "",
+    "fetch": "connect",
+    "load": "connect",
+    "plugins": "connect",
+}
+
+__all__ = [
+    "ApiVersion",
+    "Buffer",
+    "Client",
+    "CompileOptions",
+    "Device",
+    "Event",
+    "Finding",
+    "HostBufferSemantics",
+    "LoadedExecutable",
+    "Memory",
+    "Plugin",
+    "Program",
+    "Verdict",
+    "__version__",
+    "cache",
+    "client",
+    "diagnose",
+    "errors",
+    "fetch",
+    "load",
+    "plugins",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = import_module(f"{__name__}.{home or name}")
+    if home:
+        value = getattr(value, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

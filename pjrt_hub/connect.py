@@ -1,0 +1,191 @@
+"""From a platform's name to a client (layer 4): the one file that imports both towers.
+
+Read it as choose -> ready -> load -> client. Only here and in the CLI is the environment read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.errors import CacheError, PluginLoadError
+
+if TYPE_CHECKING:
+    from pjrt_hub._capi.values import NamedValue
+    from pjrt_hub.discovery.finding import Finding
+    from pjrt_hub.discovery.select import Choice, Request
+    from pjrt_hub.discovery.source import Candidate, World
+    from pjrt_hub.discovery.survey import Survey
+    from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.store.cache import Cache
+    from pjrt_hub.store.fetch import Progress
+
+
+def client(
+    platform: str | None = None,
+    *,
+    options: Mapping[str, NamedValue] | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Client:
+    """Chooses a plugin, fetches it where it is missing, loads it and makes a client.
+
+    Args:
+        platform: a platform, plugin or alias ("cuda"), "distribution:plugin", or several joined by
+            commas in the order of preference. None asks `PJRT_HUB_PLATFORMS`, then `JAX_PLATFORMS`,
+            then takes the plugin of the highest priority whose hardware is there.
+        options: create options of the plugin's client, checked before they reach it.
+        offline: use no network.
+        progress: is told how a download goes; by default a bar where stderr is a terminal.
+
+    Raises:
+        PluginNotFoundError: nothing fits; `.rejections` says why not.
+        AmbiguousPluginError: several of equal standing fit.
+        StoreError: the plugin cannot be fetched.
+        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
+        PjrtError: it cannot make a client, for example without its hardware.
+        TypeError: an option has another type than the plugin takes.
+        ValueError: the plugin has no such option.
+    """
+    return _load(choose(platform, offline=offline), offline, progress).client(options)
+
+
+def load(
+    path_or_name: str | os.PathLike[str],
+    *,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Plugin:
+    """Loads a plugin without making a client: a library by its path, or as `client` chooses.
+
+    Raises:
+        As `client`, but for what concerns options and hardware.
+    """
+    return _load(choose(path_or_name, offline=offline), offline, progress)
+
+
+def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
+    """Gives the path of a plugin's library, and fetches it first where it is missing.
+
+    Raises:
+        As `client`, but for what concerns loading.
+    """
+    return _library_path(choose(name, offline=offline).candidate, offline, progress)
+
+
+def plugins(platform: str | None = None, *, offline: bool = False) -> list[Finding]:
+    """Lists every plugin that was found, the chosen one first, each with the reason.
+
+    Args:
+        platform: as for `client`: list as if this was asked for.
+        offline: as for `client`.
+    """
+    from pjrt_hub.discovery.finding import findings
+
+    return findings(_survey(), _request(platform), offline=offline)
+
+
+def choose(path_or_name: str | os.PathLike[str] | None = None, *, offline: bool = False) -> Choice:
+    """Chooses a plugin as `client` does, or takes the library of a path.
+
+    With `PJRT_HUB_DEBUG` it prints every candidate and its reason.
+    """
+    from pjrt_hub.discovery import select
+
+    if path_or_name is not None and _is_path(path_or_name):
+        return select.choose(_survey(Path(path_or_name).absolute()))
+    request = _request(None if path_or_name is None else os.fspath(path_or_name))
+    choice = select.choose(_survey(), request, offline=offline)
+    if os.environ.get("PJRT_HUB_DEBUG"):
+        _say(select.explain(choice))
+    return choice
+
+
+def cache() -> Cache:
+    """The cache of this user: `PJRT_HUB_CACHE`, else the platform's cache directory.
+
+    Raises:
+        CacheError: there is no place for one.
+    """
+    from pjrt_hub.store.cache import Cache
+
+    return Cache.configured(os.environ)
+
+
+def world() -> World:
+    """What discovery looks at: this process's environment, `sys.path`, registry and cache."""
+    from pjrt_hub.discovery.source import World
+    from pjrt_hub.store.catalog import Catalog, shipped_registry
+
+    try:
+        known = cache()
+    except CacheError:
+        known = None  # what is installed can be used without one
+    return World.current(os.environ, catalog=Catalog([shipped_registry()]), cache=known)
+
+
+def _survey(explicit_path: Path | None = None) -> Survey:
+    from pjrt_hub.discovery.survey import survey
+
+    return survey(world(), explicit_path)
+
+
+def _request(platform: str | None) -> Request | None:
+    from pjrt_hub.discovery.select import Request
+
+    return Request.read(platform, os.environ)
+
+
+def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:
+    from pjrt_hub import contact
+    from pjrt_hub.runtime.plugin import Plugin
+
+    candidate = choice.candidate
+    path = _library_path(candidate, offline, progress)
+    manifest = candidate.manifest
+    for name, value in manifest.environment_for(present=candidate.hardware.ok).items():
+        os.environ.setdefault(name, value)
+    contact.prepare(path, manifest, world(), os.environ)
+    given = dict(candidate.create_options)
+    return Plugin(
+        path,
+        name=candidate.name,
+        create_options=lambda options, api: manifest.create_options({**given, **options}, api),
+    )
+
+
+def _library_path(candidate: Candidate, offline: bool, progress: Progress | None) -> Path:
+    artifact = candidate.artifact
+    if artifact is None:
+        if candidate.library_path is None:
+            raise PluginLoadError(f"{candidate} has neither a library nor a registry row", path="")
+        return candidate.library_path
+    from pjrt_hub.store.fetch import obtain
+
+    store = cache()
+    if candidate.must_be_fetched and not offline:
+        size = f"{artifact.size / 1e6:.0f} MB"
+        _say(
+            f"no plugin for {candidate.platform!r} is installed; fetching {artifact.package} "
+            f"{artifact.version} ({size}) into {store.root}"
+        )
+        if progress is None:
+            from pjrt_hub.terminal import terminal_progress
+
+            progress = terminal_progress(artifact.package)
+    entry = obtain(artifact, store, env=os.environ, offline=offline, progress=progress, notify=_say)
+    return entry.library_path
+
+
+def _is_path(path_or_name: str | os.PathLike[str]) -> bool:
+    if not isinstance(path_or_name, str):
+        return True
+    return os.sep in path_or_name or path_or_name.endswith((".so", ".dylib", ".dll"))
+
+
+def _say(text: str) -> None:
+    print(f"pjrt-hub: {text}", file=sys.stderr)

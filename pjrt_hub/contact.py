@@ -1,0 +1,103 @@
+"""First contact with a chosen library (layer 4): check its file, preload, probe it in a child.
+
+Everything here happens before the library enters this process. What is remembered of an earlier
+contact is trusted for the same bytes, so a warm start costs a few stat calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import PluginLoadError
+
+if TYPE_CHECKING:
+    from pjrt_hub.contract.linking import Problem
+    from pjrt_hub.contract.manifest import Manifest
+    from pjrt_hub.discovery.source import World
+    from pjrt_hub.store.probes import Probes
+
+#: Seconds for the first contact; `PJRT_HUB_PROBE_SECONDS` overrides it.
+DEADLINE = 30.0
+
+
+def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]) -> None:
+    """Makes sure that loading `path` into this process is safe, and loads what it needs first.
+
+    Args:
+        path: the library.
+        manifest: names the libraries to preload.
+        world: where those are looked for, and the machine.
+        env: the environment that the plugin will see.
+
+    Raises:
+        PluginLoadError: the file is damaged, not for this machine, or lacks libraries.
+        IncompatiblePluginError: its API version cannot be driven.
+        PluginCrashedError: it died at first contact.
+        PluginTimeoutError: it hung at first contact.
+    """
+    from pjrt_hub._capi import library
+    from pjrt_hub.discovery.place import preloads
+
+    dependencies = preloads(world, manifest).paths
+    memory = _memory(world)
+    answer = memory.recall(path) if memory else None
+    if answer is None:
+        _refuse(path, list(problems(path, world, dependencies, env)))
+        answer = memory.recall_content(path) if memory else None
+    if answer is None:
+        answer = first_contact(path, dependencies, env)
+        if memory:
+            memory.remember(path, answer)
+    for dependency in dependencies:
+        library.preload(dependency)
+
+
+def problems(
+    path: Path, world: World, preloaded: tuple[Path, ...], env: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Reads the library's headers and yields every reason why it will not load here.
+
+    Raises:
+        PluginLoadError: it is no library at all.
+    """
+    from pjrt_hub.contract import elf, linking
+
+    if world.host.os != "linux":
+        return  # only ELF is read
+    folders = tuple(filter(None, env.get("LD_LIBRARY_PATH", "").split(":")))
+    search = linking.Search(library_path=folders, preloaded=preloaded)
+    yield from linking.problems(elf.inspect(path), world.host, search)
+
+
+def first_contact(
+    path: Path, dependencies: tuple[Path, ...], env: Mapping[str, str]
+) -> dict[str, Any]:
+    """Loads the library in a child process and gives what it says of itself.
+
+    Raises:
+        IncompatiblePluginError: its API version cannot be driven.
+        PluginLoadError: it cannot be loaded.
+        PluginCrashedError: it died.
+        PluginTimeoutError: it hung.
+    """
+    from pjrt_hub._capi.probe import probe
+
+    seconds = float(env.get("PJRT_HUB_PROBE_SECONDS") or DEADLINE)
+    return dataclasses.asdict(probe(path, env=env, preload=dependencies, seconds=seconds))
+
+
+def _memory(world: World) -> Probes | None:
+    from pjrt_hub.store.probes import Probes
+
+    return Probes(world.cache.root) if world.cache else None
+
+
+def _refuse(path: Path, found: list[Problem]) -> None:
+    if not found:
+        return
+    hints = "; ".join(dict.fromkeys(each.hint for each in found if each.hint))
+    what = "; ".join(each.text for each in found)
+    raise PluginLoadError(f"{path} cannot be loaded here: {what}", path=path, hint=hints)

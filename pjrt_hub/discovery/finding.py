@@ -1,0 +1,111 @@
+"""One line of the answer to "which plugins are there?" (layer 3).
+
+Owns the joining of candidates, rejections and the choice into one list; must not choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pjrt_hub.abi import ApiVersion, Verdict
+from pjrt_hub.discovery import select
+from pjrt_hub.discovery.source import Candidate, Rejection
+from pjrt_hub.discovery.survey import Survey
+from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A plugin that was found, or a place where one was expected, and what becomes of it.
+
+    Attributes:
+        name: the plugin ("cuda13"), or the word that was asked for.
+        platform: what it drives ("cuda"); empty where nothing usable was found.
+        version: of the distribution that ships the library, or empty.
+        api_version: its PJRT API version as far as it is known without loading it, or None.
+        priority: the highest wins where nobody asked for a platform.
+        hardware: whether its hardware is there, and how that was told.
+        source: the source that found it, or empty.
+        origin: every place that led to it.
+        library_path: the library, or None where it must be fetched or cannot be used.
+        verdict: whether it can be used or was chosen; the reason, where not or where noteworthy.
+        chosen: whether it is the one that `client` would use.
+    """
+
+    name: str
+    platform: str
+    version: str
+    api_version: ApiVersion | None
+    priority: int
+    hardware: Verdict
+    source: str
+    origin: str
+    library_path: Path | None
+    verdict: Verdict
+    chosen: bool
+
+
+def findings(survey: Survey, request: select.Request | None, *, offline: bool) -> list[Finding]:
+    """Lists everything that was found: the choice first, then the rest as the survey orders it."""
+    chosen: Candidate | None = None
+    reasons: dict[tuple[str, str], str] = {}
+    try:
+        choice = select.choose(survey, request, offline=offline)
+    except PluginNotFoundError as exc:
+        rejections = [each for each in exc.rejections if isinstance(each, Rejection)]
+    except AmbiguousPluginError as exc:
+        rejections = list(survey.rejections)
+        reasons = {(each.name, each.origin): exc.message for each in survey.candidates}
+    else:
+        chosen, rejections = choice.candidate, list(choice.rejections)
+        reasons[chosen.name, chosen.origin] = choice.reason
+    candidates = sorted(survey.candidates, key=lambda each: each is not chosen)
+    for each in rejections:
+        reasons.setdefault((each.name, each.origin), each.reason)
+    listed = {(each.name, each.origin) for each in candidates}
+    return [
+        *(_usable(each, reasons.get((each.name, each.origin), ""), chosen) for each in candidates),
+        *(_unusable(each) for each in rejections if (each.name, each.origin) not in listed),
+    ]
+
+
+def _usable(candidate: Candidate, reason: str, chosen: Candidate | None) -> Finding:
+    is_chosen = chosen is not None and _same(candidate, chosen)
+    return Finding(
+        name=candidate.name,
+        platform=candidate.platform,
+        version=candidate.version,
+        api_version=candidate.api_version,
+        priority=candidate.priority,
+        hardware=candidate.hardware,
+        source=candidate.source,
+        origin=candidate.origin,
+        library_path=candidate.library_path,
+        verdict=Verdict(is_chosen or candidate.hardware.ok, reason),
+        chosen=is_chosen,
+    )
+
+
+def _same(one: Candidate, other: Candidate) -> bool:
+    return (one.name, one.origin, one.library_path) == (
+        other.name,
+        other.origin,
+        other.library_path,
+    )
+
+
+def _unusable(rejection: Rejection) -> Finding:
+    return Finding(
+        name=rejection.name,
+        platform="",
+        version="",
+        api_version=None,
+        priority=0,
+        hardware=Verdict(False, "nothing usable was found"),
+        source="",
+        origin=rejection.origin,
+        library_path=None,
+        verdict=Verdict(False, rejection.reason),
+        chosen=False,
+    )
