@@ -14,25 +14,28 @@ ROOT = Path(__file__).parents[1]
 
 #: What each part of the package may import of ours, itself apart. "" is `pjrt_hub` itself, whose
 #: names are public, as those of `errors` and of the bridges are.
-FOUNDATION = frozenset({"errors", "abi", "host"})
+FOUNDATION = frozenset({"errors", "abi", "host", "terminal"})
 FINDING = frozenset({"contract", "store", "discovery"})
 RUNNING = frozenset({"_capi", "runtime", "bridges"})
+BELOW = FOUNDATION | FINDING | RUNNING
 MAY_IMPORT = {
     "errors": frozenset[str](),
     "abi": frozenset[str](),
     "host": frozenset[str](),
+    "terminal": frozenset[str](),
     "contract": FOUNDATION,
     "store": FOUNDATION | {"contract"},
     "discovery": FOUNDATION | {"contract", "store"},
     "_capi": frozenset({"errors", "abi"}),
     "runtime": frozenset({"errors", "abi", "_capi"}),
     "bridges": frozenset({"errors", "runtime"}),
-    "connect": FOUNDATION | FINDING | RUNNING,
+    "contact": BELOW,
+    "connect": BELOW | {"contact"},
+    "diagnosis": BELOW | {"contact", "connect"},
     "cli": frozenset({"", "errors", "bridges"}),
-    "": FOUNDATION | FINDING | RUNNING | {"connect"},
+    "": BELOW | {"connect", "diagnosis"},
 }
-#: connect shows a terminal the command line's progress bar, which imports nothing of ours.
-EXCEPTIONS = {("pjrt_hub.connect", "pjrt_hub.cli.progress")}
+READS_ENVIRONMENT = frozenset({"connect", "diagnosis", "cli"})
 
 #: Costly to import, so imported in the function that needs it; and who may import it at the top.
 HEAVY = {
@@ -134,7 +137,7 @@ def wrong_layers(known: dict[str, Module]) -> Iterator[str]:
             continue
         for found in imports(module):
             target = resolve(found.target, known)
-            if target is None or (module.name, target) in EXCEPTIONS:
+            if target is None:
                 continue
             part = part_of(target)
             if part != module.part and part not in MAY_IMPORT[module.part]:
@@ -184,7 +187,7 @@ def native_imports(known: dict[str, Module]) -> Iterator[str]:
 
 def environment_reads(known: dict[str, Module]) -> Iterator[str]:
     for module in known.values():
-        if module.part in ("connect", "cli"):
+        if module.part in READS_ENVIRONMENT:
             continue
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Attribute) and node.attr in ENVIRONMENT:

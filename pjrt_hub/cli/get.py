@@ -1,4 +1,4 @@
-"""`pjrt-hub get`: a plugin into the cache (layer 5)."""
+"""`pjrt-hub get`: a plugin onto this machine (layer 5)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
-from pjrt_hub.cli.progress import terminal_progress
 
 
 @click.command("get")
@@ -14,8 +13,8 @@ from pjrt_hub.cli.progress import terminal_progress
 @click.option("--offline", is_flag=True, help="Use the cache only; fail where it lacks the file.")
 @output.json_option
 def command(platform: str, offline: bool, as_json: bool) -> None:
-    """Fetch the plugin of PLATFORM into the cache, verify it, and print its path."""
-    path = pjrt_hub.fetch(platform, offline=offline, progress=terminal_progress(platform))
+    """Print the path of PLATFORM's plugin; fetch it into the cache first where it is missing."""
+    path = pjrt_hub.fetch(platform, offline=offline)
     if as_json:
         output.show_json({"platform": platform, "path": str(path)})
     else:

@@ -40,6 +40,7 @@ def as_dict(finding: Finding) -> dict[str, Any]:
         "hardware": {"ok": finding.hardware.ok, "reason": finding.hardware.reason},
         "source": finding.source,
         "origin": finding.origin,
+        "library_path": str(finding.library_path) if finding.library_path else None,
         "verdict": {"ok": finding.verdict.ok, "reason": finding.verdict.reason},
         "chosen": finding.chosen,
     }
@@ -51,11 +52,11 @@ def as_row(finding: Finding) -> tuple[str, ...]:
     reason = finding.verdict.reason
     return (
         finding.name,
-        finding.platform,
+        finding.platform or "-",
         finding.version or "-",
         str(finding.api_version or "-"),
         str(finding.priority),
         "yes" if finding.hardware.ok else "no",
-        f"{finding.source}: {finding.origin}",
+        ": ".join(filter(None, (finding.source, finding.origin))),
         f"{word}: {reason}" if reason else word,
     )

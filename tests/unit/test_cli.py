@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub import errors
+from pjrt_hub import errors, terminal
 from pjrt_hub.abi import ApiVersion, Verdict
-from pjrt_hub.cli import arguments, output, progress
+from pjrt_hub.cli import arguments, output
 from pjrt_hub.cli.__main__ import run
 
 PROGRAM = "func.func @main() { return }\n"
@@ -76,7 +76,7 @@ def public(monkeypatch):
 
 @pytest.fixture
 def program(tmp_path, public):
-    public("client", lambda platform, *, offline, progress: Client())
+    public("client", lambda *, offline: Client())
     path = tmp_path / "program.mlir"
     path.write_text(PROGRAM)
     return str(path)
@@ -91,6 +91,7 @@ FOUND = SimpleNamespace(
     hardware=Verdict(True),
     source="vendor wheel",
     origin="xla-cpu-pjrt 0.0.1",
+    library_path=Path("/site/xla_cpu_pjrt.so"),
     verdict=Verdict(True, "the only one"),
     chosen=True,
 )
@@ -103,6 +104,7 @@ LOST = SimpleNamespace(
     hardware=Verdict(False, "no /dev/nvidiactl"),
     source="registry",
     origin="jax-cuda13-pjrt",
+    library_path=None,
     verdict=Verdict(False, "no NVIDIA device\nis here"),
     chosen=False,
 )
@@ -130,7 +132,8 @@ def test_list_as_json(public, capsys):
     assert asked == ["cuda"]
     assert found["api_version"] == "0.81"
     assert found["chosen"] is True
-    assert lost["api_version"] is None
+    assert found["library_path"] == "/site/xla_cpu_pjrt.so"
+    assert (lost["api_version"], lost["library_path"]) == (None, None)
     assert lost["hardware"] == {"ok": False, "reason": "no /dev/nvidiactl"}
 
 
@@ -150,8 +153,8 @@ def test_a_table_on_a_terminal_wraps_and_keeps_every_word(monkeypatch):
 
 
 def test_get_prints_the_path(public, capsys):
-    def fetch(name, *, offline, progress):
-        assert (name, offline, progress) == ("cpu", True, None)
+    def fetch(name, *, offline):
+        assert (name, offline) == ("cpu", True)
         return Path("/cache/plugin.so")
 
     public("fetch", fetch)
@@ -178,6 +181,15 @@ def test_run_as_json_keeps_what_json_cannot_say(program, capsys):
     ]
     assert results[1]["dtype"] == "bfloat16"
     assert results[3]["shape"] == [1]
+
+
+def test_run_takes_a_platform_or_a_library(program, public, capsys):
+    asked = []
+    plugin = SimpleNamespace(client=Client)
+    public("load", lambda name, *, offline: asked.append((name, offline)) or plugin)
+    assert run(["run", program, "--platform", "./x.so", "--offline", "--arg", "1"]) == 0
+    assert asked == [("./x.so", True)]
+    assert capsys.readouterr().out == "1 on a device\n"
 
 
 def test_an_argument_that_does_not_fit_is_an_error_with_a_hint(program, capsys):
@@ -444,7 +456,7 @@ def test_a_closed_pipe_is_silent():
 
 def test_no_progress_in_a_pipe(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert progress.terminal_progress("cpu") is None
+    assert terminal.terminal_progress("cpu") is None
 
 
 def test_progress_on_a_terminal(monkeypatch):
@@ -453,7 +465,7 @@ def test_progress_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    bar = progress.terminal_progress("cpu")
+    bar = terminal.terminal_progress("cpu")
     bar.start(2_000_000, 500_000)
     bar.advance(1_500_000)
     bar.finish()
