@@ -259,7 +259,7 @@ def _not_found(
     names = {each.name for each in manifests}
     words = {word for each in manifests for word in _words(each)}
     meant = [did_you_mean(word, words) for word in request.words if word not in words]
-    wanted = " or ".join(repr(_printable(word)) for word in request.words)
+    wanted = " or ".join(f"'{_printable(word)}'" for word in request.words)
     rejections = (*unknown, *_losers(survey, None, (), "it was not asked for"))
     return PluginNotFoundError(
         f"no plugin for {wanted}, which {request.origin} asks for\n"

@@ -1,0 +1,221 @@
+"""Libraries read without loading them: real ones, broken ones, hostile ones."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from trees import compile_library, plugin_bytes
+
+from pjrt_hub.contract.elf import ElfFile, inspect
+from pjrt_hub.contract.linking import Search, missing, problems, unfit
+from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.host import HostTag
+
+HOST = HostTag.current()
+EMPTY = Search(cache=Path("/nonexistent"), folders=())
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    path = tmp_path / "toy.so"
+    path.write_bytes(plugin_bytes())
+    return path
+
+
+@pytest.fixture
+def real_library() -> Path:
+    import importlib.util
+
+    spec = importlib.util.find_spec("xla_plugins")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(folder, "xla_cpu_pjrt", "xla_cpu_pjrt.so")).exists():
+            return path
+    pytest.skip("xla-cpu-pjrt is not installed")
+
+
+def test_a_tiny_plugin(toy: Path):
+    elf = inspect(toy)
+    assert (elf.bits, elf.little, elf.machine, elf.shared) == (64, True, HOST.arch, True)
+    assert elf.exported
+    assert problems(elf, HOST, Search()) == []
+
+
+def test_both_hash_tables(tmp_path: Path):
+    for style in ("gnu", "sysv"):
+        source = "int GetPjrtApi(void) { return 0; } int other(void) { return 1; }"
+        path = compile_library(source, tmp_path / f"{style}.so", f"-Wl,--hash-style={style}")
+        assert inspect(path).exported
+        assert inspect(path, "other").exported
+        assert not inspect(path, "absent").exported
+
+
+def test_the_real_cpu_plugin(real_library: Path):
+    elf = inspect(real_library)
+    assert elf.exported
+    assert elf.glibc == (2, 27)
+    assert {"libc.so.6", "libstdc++.so.6"} <= set(elf.needed)
+    assert unfit(elf, HOST) == []
+
+
+def test_a_missing_library_is_named_with_who_ships_it(tmp_path: Path):
+    for name in ("libsycl.so.8", "libdeep.so", "libbeside.so"):
+        compile_library("int x;", tmp_path / "deps" / name, f"-Wl,-soname,{name}")
+    middle = compile_library(
+        "int y;",
+        tmp_path / "deps" / "libbeside.so",
+        "-Wl,--no-as-needed",
+        str(tmp_path / "deps" / "libdeep.so"),
+        "-Wl,-soname,libbeside.so",
+    )
+    plugin = compile_library(
+        "int GetPjrtApi(void) { return 0; }",
+        tmp_path / "toy.so",
+        "-Wl,--no-as-needed",
+        str(middle),
+        str(tmp_path / "deps" / "libsycl.so.8"),
+        "-Wl,--enable-new-dtags,-rpath,$ORIGIN/deps",
+        f"-Wl,-rpath-link,{tmp_path}/deps",
+    )
+    elf = inspect(plugin)
+    assert elf.runpath == (str(tmp_path / "deps"),)
+    # RUNPATH is not inherited: libbeside finds its own need only by LD_LIBRARY_PATH.
+    needs = [(lost.name, lost.needed_by.name) for lost in missing(elf, EMPTY)]
+    assert needs == [("libdeep.so", "libbeside.so")]
+    assert missing(elf, Search((str(tmp_path / "deps"),), (), Path("/nonexistent"), ())) == []
+    (tmp_path / "deps" / "libsycl.so.8").unlink()
+    (found,) = problems(elf, HOST, Search((), (tmp_path / "libdeep.so",), EMPTY.cache, ()))
+    assert found.text == ("libsycl.so.8 is needed and not found; it is part of Intel SYCL runtime")
+    assert found.hint == "pip install intel-sycl-rt"
+
+
+def patched(path: Path, offset: int, value: bytes) -> ElfFile:
+    data = bytearray(path.read_bytes())
+    data[offset : offset + len(value)] = value
+    path.write_bytes(data)
+    return inspect(path)
+
+
+def test_another_machine(toy: Path):
+    other = (183, "aarch64") if HOST.arch == "x86_64" else (62, "x86_64")
+    (found,) = unfit(patched(toy, 18, struct.pack("<H", other[0])), HOST)
+    assert found.text == f"it is built for {other[1]}, this machine is {HOST.arch}"
+
+
+def test_another_class(toy: Path):
+    (found,) = unfit(patched(toy, 4, b"\x01"), HOST)
+    assert found.text == "it is a 32-bit little-endian library, 64-bit little is needed"
+
+
+def test_a_newer_glibc_and_no_glibc(toy: Path):
+    elf = ElfFile(
+        toy, 64, True, "x86_64", True, versions=(("libc.so.6", "GLIBC_2.27"),), exported=True
+    )
+    (old,) = unfit(elf, HostTag.parse("linux-x86_64-glibc2.17"))
+    assert old.text == "it needs glibc 2.27, this machine has 2.17"
+    (musl,) = unfit(elf, HostTag.parse("linux-x86_64-musl"))
+    assert musl.text == "it needs glibc, this machine has musl"
+
+
+def test_not_a_plugin(tmp_path: Path):
+    elf = inspect(compile_library("int other;", tmp_path / "plain.so"))
+    (found,) = unfit(elf, HOST)
+    assert "does not export GetPjrtApi" in found.text
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "an empty file"),
+        (b"<!DOCTYPE html><html>", "an HTML page"),
+        (b"PK\x03\x04rest", "a zip archive"),
+        (b"\x1f\x8brest", "a gzip archive"),
+        (b"MZ\x90", "a PE library"),
+        (b"\xcf\xfa\xed\xfe", "a Mach-O library"),
+        (b"hello", "begins with b'hello'"),
+    ],
+)
+def test_what_is_no_elf_file_is_named(tmp_path: Path, content: bytes, kind: str):
+    path = tmp_path / "toy.so"
+    path.write_bytes(content)
+    with pytest.raises(PluginLoadError, match=f"is not an ELF library: .*{kind}") as caught:
+        inspect(path)
+    assert caught.value.path == str(path)
+
+
+def test_truncated_at_every_length(toy: Path):
+    whole = toy.read_bytes()
+    last = max(
+        offset + nbytes
+        for kind, _, offset, _, _, nbytes, _, _ in struct.iter_unpack(
+            "<IIQQQQQQ", whole[64 : 64 + 56 * whole[56]]
+        )
+        if kind == 1
+    )
+    for length in (*range(0, 200), *range(200, last, 97), last - 1):
+        toy.write_bytes(whole[:length])
+        with pytest.raises(PluginLoadError):
+            inspect(toy)
+
+
+def test_not_a_regular_file(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe.so")
+    for path in (tmp_path, tmp_path / "pipe.so", Path("/dev/zero"), tmp_path / "absent.so"):
+        with pytest.raises(PluginLoadError):
+            inspect(path)
+
+
+edits = st.lists(
+    st.tuples(st.integers(0, 1 << 14), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(edits)
+@example([(32, b"\xff" * 8)])
+@example([(56, b"\xff\xff")])
+def test_hostile_bytes_give_one_error(tmp_path_factory: pytest.TempPathFactory, edits):
+    data = bytearray(plugin_bytes())
+    for offset, value in edits:
+        offset %= len(data)
+        data[offset : offset + len(value)] = value
+    path = tmp_path_factory.getbasetemp() / "hostile.so"
+    path.write_bytes(data)
+    try:
+        elf = inspect(path)
+    except PluginLoadError:
+        return
+    assert all(problem.text for problem in problems(elf, HOST, EMPTY))
+
+
+@settings(max_examples=100, deadline=None)
+@given(edits)
+def test_hostile_real_headers(tmp_path_factory: pytest.TempPathFactory, real_header, edits):
+    data = bytearray(real_header)
+    for offset, value in edits:
+        data[offset : offset + len(value)] = value
+    path = tmp_path_factory.getbasetemp() / "real.so"
+    with path.open("wb") as file:
+        file.write(data)
+        file.truncate(260_000_000)  # sparse: the segments lie inside, their bytes are zero
+    try:
+        inspect(path)
+    except PluginLoadError:
+        return
+
+
+@pytest.fixture(scope="module")
+def real_header() -> bytes:
+    import importlib.util
+
+    spec = importlib.util.find_spec("xla_plugins")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        path = Path(folder, "xla_cpu_pjrt", "xla_cpu_pjrt.so")
+        if path.exists():
+            with path.open("rb") as file:
+                return file.read(1 << 15)
+    pytest.skip("xla-cpu-pjrt is not installed")

@@ -1,0 +1,136 @@
+"""Fake site-packages folders and tiny plugin libraries, made on the spot."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pjrt_hub.discovery.source import World
+from pjrt_hub.host import HostTag
+
+#: Code that no test may run.
+SENTINEL = "raise SystemExit('a plugin was imported')\n"
+MANIFEST = """schema = 1
+name = "{name}"
+platform = "{platform}"
+priority = {priority}
+{more}
+
+[[library]]
+path = "*.so"
+"""
+
+
+def compile_library(source: str, path: Path, *flags: str) -> Path:
+    """Compiles C to a shared library."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            "-o",
+            path,
+            "-x",
+            "c",
+            "-",
+            "-x",
+            "none",
+            *flags,
+        ],
+        input=source.encode(),
+        check=True,
+        capture_output=True,
+    )
+    return path
+
+
+@functools.cache
+def plugin_bytes() -> bytes:
+    """The smallest library that looks like a plugin."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = "const void *GetPjrtApi(void) { return 0; }"
+        return compile_library(source, Path(folder, "toy.so")).read_bytes()
+
+
+class Site:
+    """A folder that stands for one entry of `sys.path`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, path: str, content: str | bytes = b"") -> Path:
+        """Writes one file below the folder."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+        return target
+
+    def install(
+        self,
+        name: str,
+        version: str = "1.0",
+        entry_points: Mapping[str, str] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
+    ) -> None:
+        """Installs a distribution; `entry_points` maps "group:name" to a value."""
+        info = f"{name.replace('-', '_')}-{version}.dist-info"
+        groups: dict[str, list[str]] = {}
+        for key, value in (entry_points or {}).items():
+            group, _, point = key.partition(":")
+            groups.setdefault(group, []).append(f"{point} = {value}")
+        text = "".join(f"[{group}]\n" + "\n".join(items) + "\n" for group, items in groups.items())
+        if text:
+            self.write(f"{info}/entry_points.txt", text)
+        for path, content in (files or {}).items():
+            self.write(path, content)
+        self.write(f"{info}/RECORD", "".join(f"{path},,\n" for path in files or {}))
+
+    def vendor(self, name: str, module: str, library: str, version: str = "1.0") -> Path:
+        """Installs what a vendor makes for JAX: an entry point, code and a library."""
+        folder = module.replace(".", "/")
+        files = {f"{folder}/__init__.py": SENTINEL, f"{folder}/{library}": plugin_bytes()}
+        point = {f"jax_plugins:{module.rpartition('.')[2]}": module}
+        self.install(name, version, point, files)
+        return self.folder / folder / library
+
+    def plugin(
+        self,
+        name: str,
+        plugin: str,
+        platform: str = "",
+        priority: int = 400,
+        version: str = "1.0",
+        more: str = "",
+    ) -> Path:
+        """Installs a distribution that registers in `pjrt_plugins` with a manifest."""
+        module = f"{name.replace('-', '_')}_code"
+        text = MANIFEST.format(
+            name=plugin, platform=platform or plugin, priority=priority, more=more
+        )
+        files = {
+            f"{module}/__init__.py": SENTINEL,
+            f"{module}/pjrt_plugin.toml": text,
+            f"{module}/toy.so": plugin_bytes(),
+        }
+        self.install(name, version, {f"pjrt_plugins:{plugin}": module}, files)
+        return self.folder / module / "toy.so"
+
+
+def world(tmp_path: Path, *sites: Site, first_party: bool = False, **changed: object) -> World:
+    """A world of some folders, without the machine's own hardware and, unless asked, plugins."""
+    values = {
+        "env": {},
+        "host": HostTag.current(),
+        "sys_path": tuple(str(site.folder) for site in sites),
+        "root": tmp_path / "root",
+        **changed,
+    }
+    if not first_party:
+        values.setdefault("first_party", tmp_path / "nobody")
+    return World(**values)  # type: ignore[arg-type]
