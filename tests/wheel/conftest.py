@@ -1,0 +1,77 @@
+"""The wheel, and clean environments that hold it and what it requires."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHONS = ("3.11", "3.12", "3.13")
+
+
+@pytest.fixture(scope="session")
+def call():
+    """Runs a command away from the checkout, without the user's choices of a plugin."""
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PJRT_", "JAX_"))
+    }
+
+    def call(*command, status=0, **env):
+        done = subprocess.run(
+            [*map(str, command)],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            cwd="/",
+            env={**clean, **{name: str(value) for name, value in env.items()}},
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def wheel(call, tmp_path_factory):
+    """The wheel that PJRT_HUB_WHEEL names, else one that is built now."""
+    if named := os.environ.get("PJRT_HUB_WHEEL"):
+        return Path(named)
+    folder = tmp_path_factory.mktemp("wheel")
+    call(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", f"--wheel-dir={folder}", ROOT)
+    [path] = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="session")
+def install(call, wheel, tmp_path_factory):
+    """Installs the wheel for an interpreter and gives the folder of the environment's programs."""
+
+    def install(interpreter):
+        root = tmp_path_factory.mktemp("environment")
+        call(interpreter, "-m", "venv", root)
+        call(root / "bin" / "pip", "install", "-q", wheel)
+        return root / "bin"
+
+    return install
+
+
+@pytest.fixture(scope="session", params=PYTHONS)
+def each_python(request, install):
+    """An environment of each Python that is here."""
+    interpreter = shutil.which(f"python{request.param}")
+    version = "import sys; print('%d.%d' % sys.version_info[:2])"
+    found = interpreter and subprocess.run([interpreter, "-c", version], capture_output=True)
+    if not found or found.stdout.decode().strip() != request.param:
+        pytest.skip(f"Python {request.param} is not here")
+    return install(interpreter)
+
+
+@pytest.fixture(scope="session")
+def environment(install):
+    """An environment of the tests' own Python, without any plugin."""
+    return install(sys.executable)
