@@ -110,7 +110,7 @@ def on_index(artifact: Artifact, base: str, transport: Transport) -> Iterator[st
     if (path := _local(base)) is not None:
         page = _local_page(_project(path, artifact) / "index.html")
     else:
-        page = transport.page(f"{base.rstrip('/')}/{_normal(artifact.package)}/")
+        page = _page(f"{base.rstrip('/')}/{_normal(artifact.package)}/", transport)
     yield from _matching(artifact, page, base)
 
 
@@ -122,7 +122,7 @@ def in_find_links(artifact: Artifact, place: str, transport: Transport) -> Itera
     """
     path = _local(place)
     if path is None:
-        yield from _matching(artifact, transport.page(place), place)
+        yield from _matching(artifact, _page(place, transport), place)
     elif path.is_dir():
         if not (path / artifact.file_name).is_file():
             raise Refused("the directory does not hold the file")
@@ -174,6 +174,14 @@ def _local(place: str) -> Path | None:
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return None if "://" in place else Path(place).expanduser()
+
+
+def _page(url: str, transport: Transport) -> Page:
+    from unearth.collector import SUPPORTED_CONTENT_TYPES
+
+    # Listed from HTML to JSON; the last one leaves nothing to guess.
+    wishes = enumerate(SUPPORTED_CONTENT_TYPES, start=1)
+    return transport.page(url, accept=", ".join(f"{kind};q=0.{wish}" for wish, kind in wishes))
 
 
 def _local_page(path: Path) -> Page:
@@ -231,7 +239,9 @@ def _default_index(pip: list[str] | None, env: Mapping[str, str]) -> str | None:
 
 
 def _address_after(option: str, text: str) -> str | None:
-    found = _ADDRESS.search(text, text.find(option)) if option in text else None
+    """The first address in the help's entry of an option."""
+    entry = re.search(rf"^\s*(?:-\w, )?{option} ", text, re.MULTILINE)
+    found = _ADDRESS.search(text, entry.end()) if entry else None
     return found.group().rstrip(".,") if found else None
 
 

@@ -25,10 +25,6 @@ _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 5
 _LARGEST_PAGE = 32 << 20
-_PAGE_TYPES = (
-    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
-    "text/html;q=0.1"
-)
 
 
 class Refused(Exception):
@@ -156,8 +152,12 @@ class Transport:
                 ) from exc
             raise Dropped(_spoken(exc)) from exc
 
-    def page(self, url: str) -> Page:
+    def page(self, url: str, *, accept: str) -> Page:
         """Reads a page of an index, with the same patience as a download.
+
+        Args:
+            url: its address.
+            accept: the media types that are understood, as the Accept header lists them.
 
         Raises:
             Refused: it cannot be had.
@@ -165,7 +165,7 @@ class Transport:
         failures = 0
         while True:
             try:
-                with self.stream(url, {"Accept": _PAGE_TYPES}) as response:
+                with self.stream(url, {"Accept": accept}) as response:
                     refuse_encoding(response)
                     content = bytearray()
                     for chunk in response.iter_raw():

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
@@ -502,6 +504,25 @@ def test_eight_processes_make_one_download(server: Loopback, cache: Cache) -> No
             process.kill()
     assert printed == {str(cache.entry_root(PIN) / wheels.LIBRARY)}
     assert len(server.asked(FILE)) == 1
+    assert_whole(cache)
+
+
+def test_without_working_locks_it_is_correct_and_only_slower(
+    server: Loopback, cache: Cache, slept: Slept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.file(FILE, WHEEL)
+    gate = threading.Barrier(6)
+
+    def answer(request: Request) -> Answer:
+        gate.wait(30)  # every downloader is in the middle of its own download
+        return Answer(WHEEL)
+
+    server.routes[FILE] = answer
+    monkeypatch.setattr("fcntl.flock", lambda *args: None)
+    with ThreadPoolExecutor(6) as pool:
+        found = [pool.submit(get, server, cache, slept) for _ in range(6)]
+    assert {each.result().root for each in found} == {cache.entry_root(PIN)}
+    assert len(server.asked(FILE)) == 6
     assert_whole(cache)
 
 

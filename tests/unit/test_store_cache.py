@@ -1,0 +1,350 @@
+"""Entries on disk: published whole or not at all, never wrong bytes, no write on a warm look."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import wheels
+
+from pjrt_hub.errors import ArchiveError, CacheError
+from pjrt_hub.store import digest, lock
+from pjrt_hub.store.cache import ROW_NAME, Cache
+
+MEMBERS = wheels.contents(200_000)
+WHEEL = wheels.build(MEMBERS)
+PIN = wheels.pin(WHEEL, MEMBERS)
+NBYTES = len(MEMBERS[wheels.LIBRARY])
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / PIN.file_name
+    path.write_bytes(WHEEL)
+    return path
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+def alter(path: Path, change: str, at: int) -> None:
+    body = path.read_bytes()
+    path.chmod(0o644)
+    if change == "flip":
+        path.write_bytes(body[:at] + bytes([body[at] ^ 0xFF]) + body[at + 1 :])
+    elif change == "zero":
+        path.write_bytes(body[:at] + bytes(len(body) - at))
+    else:
+        path.write_bytes(body[:at])
+
+
+def test_an_entry_keeps_the_layout_of_the_wheel(cache: Cache, archive: Path) -> None:
+    assert cache.lookup(PIN) is None
+    assert not cache.root.exists()
+    entry = cache.publish(PIN, archive)
+    assert entry == cache.lookup(PIN)
+    assert entry.root == cache.root / "v1" / PIN.sha256[:2] / PIN.sha256
+    assert entry.library_path == entry.root / wheels.LIBRARY
+    assert entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
+    assert (entry.root / wheels.SIBLING).read_bytes() == MEMBERS[wheels.SIBLING]
+    assert cache.entries() == (entry,)
+    assert stat.S_IMODE(cache.root.stat().st_mode) == 0o700
+    assert stat.S_IMODE(entry.root.stat().st_mode) == 0o755
+    for path in entry.root.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o444)
+    assert cache.nbytes() >= PIN.nbytes
+
+
+def test_publishing_again_is_harmless(cache: Cache, archive: Path) -> None:
+    first = cache.publish(PIN, archive)
+    inode = first.library_path.stat().st_ino
+    assert cache.publish(PIN, archive) == first
+    assert first.library_path.stat().st_ino == inode
+    alter(first.library_path, "flip", 5)
+    assert cache.publish(PIN, archive) == first
+    assert first.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
+
+
+@pytest.mark.parametrize("change", ["flip", "zero", "cut"])
+@pytest.mark.parametrize("at", [0, 1, NBYTES // 2, NBYTES - 1])
+@pytest.mark.parametrize("known", [True, False], ids=["memo", "no-memo"])
+def test_a_corrupted_entry_is_removed_and_told(
+    cache: Cache, archive: Path, caplog: pytest.LogCaptureFixture, change: str, at: int, known: bool
+) -> None:
+    entry = cache.publish(PIN, archive)
+    if not known:
+        shutil.rmtree(cache.root / "v1/memo")
+    alter(entry.library_path, change, at)
+    (audit,) = cache.verify()
+    assert not audit.verdict.ok
+    assert wheels.LIBRARY in audit.verdict.reason
+    assert "the pin says" in audit.verdict.reason
+    with caplog.at_level(logging.WARNING, "pjrt_hub.store"):
+        assert cache.lookup(PIN) is None
+    assert audit.verdict.reason in caplog.text
+    assert str(entry.root) in caplog.text
+    assert not entry.root.exists()
+    assert cache.entries() == ()
+    assert cache.publish(PIN, archive).library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
+
+
+def test_a_missing_or_replaced_member_is_found(cache: Cache, archive: Path) -> None:
+    entry = cache.publish(PIN, archive)
+    (entry.root / wheels.SIBLING).unlink()
+    assert cache.verify()[0].verdict.reason == f"{wheels.SIBLING} is missing"
+    assert cache.lookup(PIN) is None
+    entry = cache.publish(PIN, archive)
+    entry.library_path.unlink()
+    entry.library_path.symlink_to(archive)
+    assert cache.verify()[0].verdict.reason == f"{wheels.LIBRARY} is not a plain file"
+    assert cache.lookup(PIN) is None
+
+
+def test_a_memo_of_other_files_vouches_for_nothing(cache: Cache, archive: Path) -> None:
+    entry = cache.publish(PIN, archive)
+    twin = entry.library_path.with_name("twin")
+    twin.write_bytes(bytes(NBYTES))
+    before = entry.library_path.stat()
+    os.utime(twin, ns=(before.st_atime_ns, before.st_mtime_ns))
+    twin.rename(entry.library_path)
+    assert cache.lookup(PIN) is None
+
+
+def test_damaged_memo_is_only_slower(cache: Cache, archive: Path) -> None:
+    entry = cache.publish(PIN, archive)
+    (memo,) = (cache.root / "v1/memo").iterdir()
+    sound = memo.read_text()
+    for text in ("", "[]", "{", '{"x": 3}'):
+        memo.write_text(text)
+        assert cache.lookup(PIN) == entry
+        assert json.loads(memo.read_text()) == json.loads(sound)
+
+
+def test_an_unreadable_row_is_reported(cache: Cache, archive: Path) -> None:
+    entry = cache.publish(PIN, archive)
+    alter(entry.root / ROW_NAME, "cut", 20)
+    assert cache.entries() == ()
+    (audit,) = cache.verify()
+    assert audit.entry is None
+    assert "cannot be read" in audit.verdict.reason
+
+
+def test_a_bad_archive_publishes_nothing(cache: Cache, archive: Path) -> None:
+    wrong = replace(PIN, members=(*PIN.members[:1], replace(PIN.members[1], sha256="0" * 64)))
+    with pytest.raises(ArchiveError):
+        cache.publish(wrong, archive)
+    assert cache.entries() == ()
+    assert list((cache.root / "v1/unpacking").iterdir()) == []
+
+
+def test_clear_removes_all_but_live_downloads(cache: Cache, archive: Path) -> None:
+    cache.publish(PIN, archive)
+    with cache.workspace(PIN) as folder:
+        (folder / "archive").write_bytes(b"half")
+        assert cache.clear() >= PIN.nbytes
+        assert (folder / "archive").read_bytes() == b"half"
+    assert cache.entries() == ()
+    assert cache.clear() == 0
+    assert Cache(cache.root / "nowhere").clear() == 0
+
+
+def test_a_failed_workspace_is_continued_and_a_live_one_is_not(cache: Cache) -> None:
+    def interrupted() -> None:
+        with cache.workspace(PIN) as folder:
+            (folder / "archive").write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with cache.workspace(PIN) as first:
+        assert (first / "archive").read_bytes() == b"half"
+        with cache.workspace(PIN) as second:
+            assert list(second.iterdir()) == []
+    assert list((cache.root / "v1/partial").iterdir()) == []
+
+
+def test_workspaces_of_other_machines_wait_a_day(cache: Cache) -> None:
+    foreign = cache.root / "v1/partial" / f"{PIN.sha256}.0123456789ab-1-5.abcdefgh"
+    foreign.mkdir(parents=True)
+    (foreign / "archive").write_bytes(b"theirs")
+    with cache.workspace(PIN) as folder:
+        assert list(folder.iterdir()) == []
+    past = time.time() - 25 * 3600
+    for path in (foreign / "archive", foreign):
+        os.utime(path, (past, past))
+    with cache.workspace(PIN) as folder:
+        assert (folder / "archive").read_bytes() == b"theirs"
+
+
+def small_disk(tmp_path: Path, size: str) -> Path:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting needs privileges")
+    return mount
+
+
+def test_a_small_disk_is_refused_before_writing(tmp_path: Path, archive: Path) -> None:
+    mount = small_disk(tmp_path, "100k")
+    try:
+        cache = Cache(mount / "cache")
+        with pytest.raises(CacheError, match=f"{PIN.nbytes:,} bytes needed, .* free") as caught:
+            cache.publish(PIN, archive)
+        assert "PJRT_HUB_CACHE" in caught.value.hint
+        assert cache.entries() == ()
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.mark.parametrize("kib", [40, 120, 200, 204])
+def test_a_disk_that_fills_up_publishes_nothing(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, kib: int
+) -> None:
+    mount = small_disk(tmp_path, f"{kib}k")
+    try:
+        cache = Cache(mount / "cache")
+        monkeypatch.setattr(cache, "require_space", lambda nbytes: None)
+        with pytest.raises(CacheError, match="no space left") as caught:
+            cache.publish(PIN, archive)
+        assert f"{PIN.nbytes:,} bytes needed" in caught.value.message
+        assert cache.entries() == ()
+        assert list((cache.root / "v1/unpacking").glob("*")) == []
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("call", ["fsync", "rename", "fchmod", "mkdir"])
+def test_a_failing_call_is_a_cache_error_and_publishes_nothing(
+    cache: Cache, archive: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(CacheError, match="cannot publish") as caught:
+            cache.publish(PIN, archive)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert cache.entries() == ()
+    assert cache.lookup(PIN) is None
+    assert cache.publish(PIN, archive).library_path.exists()
+
+
+def test_a_read_only_cache_serves_what_it_has(tmp_path: Path, archive: Path) -> None:
+    mount = small_disk(tmp_path, "4m")
+    try:
+        cache = Cache(mount / "cache")
+        entry = cache.publish(PIN, archive)
+        shutil.rmtree(cache.root / "v1/memo")
+        subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
+        assert cache.lookup(PIN) == entry
+        with pytest.raises(CacheError) as caught:
+            cache.publish(PIN, archive)
+        assert "PJRT_HUB_CACHE" in caught.value.hint
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_corrupted_read_only_entry_is_an_error(
+    cache: Cache, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = cache.publish(PIN, archive)
+    alter(entry.library_path, "flip", 9)
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(CacheError, match=r"is corrupted .* and cannot be removed"):
+        cache.lookup(PIN)
+
+
+def test_the_root_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Cache.configured({"PJRT_HUB_CACHE": "/x/y"}).root == Path("/x/y")
+    monkeypatch.chdir(tmp_path)
+    assert Cache.configured({"PJRT_HUB_CACHE": "here"}).root == tmp_path / "here"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Cache.configured({}).root == tmp_path / "pjrt-hub"
+
+
+def test_without_a_home_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda *a, **k: Path("~/.cache/pjrt-hub"))
+    with pytest.raises(CacheError, match="no cache directory") as caught:
+        Cache.configured({})
+    assert "PJRT_HUB_CACHE" in caught.value.hint
+
+
+def test_a_lock_has_one_holder(tmp_path: Path) -> None:
+    path, told = tmp_path / "lock", []
+    now = iter(range(100))
+    with lock.held(path, patience_seconds=0) as first:
+        assert first
+        assert path.read_text() == str(os.getpid())
+        with lock.held(
+            path,
+            patience_seconds=5,
+            notify=told.append,
+            sleep=lambda _: None,
+            clock=lambda: float(next(now)),
+        ) as second:
+            assert not second
+    assert len(told) == 1
+    assert f"process {os.getpid()}" in told[0]
+    assert path.exists()
+    with lock.held(path, patience_seconds=0) as third:
+        assert third
+
+
+def test_a_dead_holder_frees_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = "import fcntl,sys,time; f=open(sys.argv[1],'w'); fcntl.flock(f,fcntl.LOCK_EX); "
+    code += "print(1,flush=True); time.sleep(60)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"1\n"
+        with lock.held(path, patience_seconds=0) as held:
+            assert not held
+        process.kill()
+        process.wait(20)
+    with lock.held(path, patience_seconds=0) as held:
+        assert held
+
+
+def test_a_lock_does_not_follow_links_and_bears_no_flock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "link").symlink_to(victim)
+    with lock.held(tmp_path / "link", patience_seconds=0) as held:
+        assert not held
+    assert victim.read_text() == "precious"
+
+    def no_flock(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", no_flock)
+    with lock.held(tmp_path / "lock", patience_seconds=60) as held:
+        assert not held
+
+
+def test_sha256_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert digest.of_file(tmp_path / "abc") == known

@@ -1,0 +1,132 @@
+"""Registry rows: what is read, what is refused, and which build is chosen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import wheels
+
+from pjrt_hub.abi import ApiVersion
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.host import HostTag
+from pjrt_hub.store.catalog import Artifact, Catalog, shipped_registry
+
+MEMBERS = wheels.contents(100)
+PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
+HERE = HostTag("linux", "x86_64", "glibc", (2, 36))
+
+
+def test_a_row_survives_a_round_trip() -> None:
+    row = json.loads(json.dumps(PIN.as_row()))
+    assert Artifact.from_row(row, "test") == PIN
+    unloaded = replace(PIN, api_version=None, api_note="not loaded", urls=("https://h/x.whl",))
+    assert Artifact.from_row(unloaded.as_row(), "test") == unloaded
+    assert PIN.nbytes == 100 + len(MEMBERS[wheels.SIBLING])
+
+
+def member(**changed: object) -> dict[str, object]:
+    first = PIN.as_row()["members"][0]
+    return {"members": [{**first, **changed}], "library": changed.get("path", first["path"])}
+
+
+MALFORMED = {
+    "the column 'size' is missing": {"size": None},
+    "size must be an integer, found '1'": {"size": "1"},
+    "size must be an integer, found True": {"size": True},
+    "size must be a positive integer, found 0": {"size": 0},
+    "sha256 must be 64 lowercase hexadecimal digits": {"sha256": "A" * 64},
+    "unknown column 'sise'": {"sise": 1},
+    "plugin must be 1 to 32": {"plugin": "cudа"},  # a Cyrillic letter  # noqa: RUF001
+    "platform must be 1 to 32": {"platform": "a" * 33},
+    "is not the name of a wheel": {"file_name": "../x.whl"},
+    "is not one of the members": {"library": "other.so"},
+    "is not a host tag": {"host": "linux"},
+    "is not a PJRT API version": {"api_version": "new"},
+    "needs an api_note": {"api_version": None},
+    "urls must be strings": {"urls": [1]},
+    "'/x.so' is not a plain relative path": member(path="/x.so"),
+    "'a/../x.so' is not a plain relative path": member(path="a/../x.so"),
+    "'a//x.so' is not a plain relative path": member(path="a//x.so"),
+    "'a\\\\\\\\x.so' is not a plain relative path": member(path="a\\x.so"),
+    "member 1: size must be a positive integer": member(size=-1),
+    "member 1: sha256 must be": member(sha256="0"),
+    "member 1: needs path, size and sha256": member(mode=7),
+}
+
+
+@pytest.mark.parametrize("told", MALFORMED)
+def test_a_malformed_row_names_its_file_and_place(told: str) -> None:
+    row = {**PIN.as_row(), **MALFORMED[told]}
+    row = {column: value for column, value in row.items() if value is not None}
+    with pytest.raises(ManifestError) as caught:
+        Artifact.from_row(row, "toy.toml, row 3")
+    assert caught.value.message.startswith("toy.toml, row 3")
+    assert told.replace("\\\\\\\\", "\\\\") in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[artifact]]\nplugin = 'toy'\n", "row 1: the column 'platform' is missing"),
+        ("artifact = 3\n", r"holds \[\[artifact\]\] tables"),
+        ("[other]\n", r"holds \[\[artifact\]\] tables"),
+        ("[[artifact]\n", "cannot read the registry file"),
+    ],
+)
+def test_a_malformed_file_is_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "toy.toml").write_text(text)
+    with pytest.raises(ManifestError, match=told) as caught:
+        Catalog([tmp_path]).rows()
+    assert str(tmp_path / "toy.toml") in caught.value.message
+
+
+class Rows(Catalog):
+    """A catalogue of given rows."""
+
+    def __init__(self, *rows: Artifact) -> None:
+        super().__init__([])
+        self.__dict__["_rows"] = rows
+
+
+def test_the_newest_that_runs_here_is_chosen() -> None:
+    old, new = replace(PIN, version="0.9"), replace(PIN, version="0.12")
+    assert Rows(old, new).find("toy", HERE).artifact == new
+    assert Rows(old, new).find("toy", HERE).refused == ()
+    late = replace(new, host=HostTag("linux", "x86_64", "glibc", (2, 99)))
+    choice = Rows(old, late).find("toy", HERE)
+    assert choice.artifact == old
+    assert choice.refused == ((late, "it needs glibc 2.99 or newer, this machine has 2.36"),)
+
+
+def test_a_build_that_cannot_be_driven_is_refused() -> None:
+    ancient = replace(PIN, api_version=ApiVersion(0, 54))
+    choice = Rows(ancient).find("toy", HERE)
+    assert choice.artifact is None
+    assert "needs PJRT API 0.57 or newer" in choice.refused[0][1]
+
+
+def test_a_platform_finds_all_of_its_plugins() -> None:
+    one = replace(PIN, plugin="toy12", version="3.0")
+    two = replace(PIN, plugin="toy13", version="1.0")
+    assert Rows(one, two).find("toy", HERE).artifact == two
+    assert Rows(one, two).find("toy12", HERE).artifact == one
+    assert Rows(one, two).find("to", HERE).artifact is None
+
+
+def test_a_missing_directory_holds_no_rows(tmp_path: Path) -> None:
+    assert Catalog([tmp_path / "nowhere"]).rows() == ()
+
+
+def test_the_shipped_rows_are_sound() -> None:
+    rows = Catalog([shipped_registry()]).rows()
+    assert len({row.file_name for row in rows}) == len(rows)
+    assert len({row.sha256 for row in rows}) == len(rows)
+    plugins = {"cpu", "cuda12", "cuda13", "rocm", "tpu", "xpu", "oneapi", "metal", "mps"}
+    assert {row.plugin for row in rows} == plugins
+    (cpu,) = (row for row in rows if row.plugin == "cpu" and row.host.arch == "x86_64")
+    assert cpu.package == "xla-cpu-pjrt"
+    assert cpu.api_version == ApiVersion(0, 81)
+    assert Catalog([shipped_registry()]).find("cpu", HERE).artifact == cpu

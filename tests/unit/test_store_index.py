@@ -1,0 +1,258 @@
+"""Where the installers look, and what their Simple API pages say, in HTML and in JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import wheels
+from loopback import Answer, Loopback
+from unearth.collector import SUPPORTED_CONTENT_TYPES
+
+from pjrt_hub.errors import DownloadError, StoreError
+from pjrt_hub.store import index
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.fetch import obtain
+from pjrt_hub.store.transport import Patience, Refused, Transport
+
+MEMBERS = wheels.contents(10_000)
+WHEEL = wheels.build(MEMBERS)
+PIN = wheels.pin(WHEEL, MEMBERS)
+PROJECT = "/simple/toy-plugin/"
+FILE = "/files/" + PIN.file_name
+#: pip sees no file of this machine, and uv none either.
+BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+NOWHERE = Path("/nonexistent")
+
+
+@pytest.fixture
+def server():
+    with Loopback() as server:
+        server.file(FILE, WHEEL)
+        yield server
+
+
+def html(href: str, attributes: str = "") -> Answer:
+    page = (
+        "<!DOCTYPE html><html><body>"
+        f'<a href="../../files/toy_plugin-1.0.tar.gz">toy_plugin-1.0.tar.gz</a>'
+        f'<a href="{href}#sha256={"0" * 64}" {attributes}>{PIN.file_name}</a>'
+        "</body></html>"
+    )
+    return Answer(page.encode(), headers={"Content-Type": "text/html; charset=utf-8"})
+
+
+def as_json(url: str, **more: object) -> Answer:
+    file = {"filename": PIN.file_name, "url": url, "hashes": {"sha256": "0" * 64}, **more}
+    page = {"meta": {"api-version": "1.1"}, "name": "toy-plugin", "files": [file]}
+    kinds = [kind for kind in SUPPORTED_CONTENT_TYPES if kind.endswith("json")]
+    return Answer(json.dumps(page).encode(), headers={"Content-Type": kinds[0]})
+
+
+PAGES = {
+    "html": html("../../files/" + PIN.file_name),
+    "html, absolute path": html(FILE),
+    "html, yanked": html(FILE, 'data-yanked="broken"'),
+    "html, another python": html(FILE, 'data-requires-python="&gt;=99"'),
+    "json": as_json("../../files/" + PIN.file_name),
+    "json, yanked": as_json(FILE, yanked="broken"),
+    "json, with a date": as_json(FILE, **{"upload-time": "2024-01-01T00:00:00Z", "size": 7}),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pinned_file_is_found_and_the_page_is_not_believed(
+    server: Loopback, tmp_path: Path, page: str
+) -> None:
+    server.script(PROJECT, PAGES[page])
+    env = {**BARE, "PIP_INDEX_URL": server.url("/simple"), "UV_NO_INDEX": ""}
+    entry = obtain(PIN, Cache(tmp_path), env=env, patience=Patience(sleep=lambda _: None))
+    assert entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
+    (request,) = server.asked(PROJECT)
+    accepted = dict(kind.split(";q=") for kind in request.headers["accept"].split(", "))
+    assert set(accepted) == set(SUPPORTED_CONTENT_TYPES)
+    assert max(accepted, key=accepted.__getitem__).endswith("json")
+    assert len(server.asked(FILE)) == 1
+
+
+BROKEN = {
+    "not json": Answer(b"{", headers={"Content-Type": "application/json"}),
+    "json of another shape": Answer(b"[]", headers={"Content-Type": "application/json"}),
+    "not utf-8": Answer(b"\xff\xfe", headers={"Content-Type": "text/html"}),
+    "no such file": html("/files/other-1.0-py3-none-any.whl"),
+    "gone": Answer(b"", "410 Gone"),
+    "busy": Answer(b"", "503 Busy"),
+}
+TOLD = {
+    "not json": "is malformed",
+    "json of another shape": "is malformed",
+    "not utf-8": "is malformed",
+    "no such file": f"the page names 2 files, and not {PIN.file_name}",
+    "gone": "the server answered 410 Gone",
+    "busy": "the server answered 503 Busy (5 times)",
+}
+
+
+@pytest.mark.parametrize("page", BROKEN)
+def test_a_useless_page_is_told(server: Loopback, tmp_path: Path, page: str) -> None:
+    server.script(PROJECT, BROKEN[page])
+    env = {**BARE, "PIP_INDEX_URL": server.url("/simple")}
+    with pytest.raises(DownloadError) as caught:
+        obtain(PIN, Cache(tmp_path), env=env, patience=Patience(sleep=lambda _: None))
+    assert TOLD[page] in str(caught.value)
+    assert server.url("/simple") in str(caught.value)
+    assert server.asked(FILE) == []
+
+
+def test_a_page_without_end_is_cut(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pjrt_hub.store.transport._LARGEST_PAGE", 100_000)
+    server.script(PROJECT, Answer(b"x" * 200_000, bare=True))
+    limits = Patience(sleep=lambda _: None)
+    with (
+        Transport({}, certificates=None, patience=limits) as transport,
+        pytest.raises(Refused, match="larger than 100,000 bytes"),
+    ):
+        transport.page(server.url(PROJECT), accept="text/html")
+
+
+def test_plain_http_indexes_are_refused_with_a_reason(tmp_path: Path) -> None:
+    env = {**BARE, "PIP_INDEX_URL": "http://me:secret@index.example/simple"}
+    with pytest.raises(DownloadError, match=r"plain http to index.example is refused") as caught:
+        obtain(PIN, Cache(tmp_path), env=env)
+    assert "secret" not in str(caught.value)
+
+
+def test_credentials_go_to_the_indexs_own_files_only(server: Loopback, tmp_path: Path) -> None:
+    server.script(PROJECT, html(server.url(FILE)))
+    secret = server.url("/simple").replace("http://", "http://me:hunter2@")
+    obtain(PIN, Cache(tmp_path), env={**BARE, "PIP_INDEX_URL": secret})
+    assert "authorization" in server.asked(PROJECT)[0].headers
+    assert "authorization" in server.asked(FILE)[0].headers
+    with Loopback() as other:
+        other.file(FILE, WHEEL)
+        server.script(PROJECT, html(other.url(FILE)))
+        obtain(PIN, Cache(tmp_path / "again"), env={**BARE, "PIP_INDEX_URL": secret})
+        assert "authorization" not in other.asked(FILE)[0].headers
+
+
+def test_directories_are_indexes_and_find_links(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / FILE[1:]).write_bytes(WHEEL)
+    project = tmp_path / "simple" / "toy-plugin"
+    project.mkdir(parents=True)
+    (project / "index.html").write_bytes(html("../../files/" + PIN.file_name).body)
+    base = (tmp_path / "simple").as_uri()
+    for number, variables in enumerate(
+        [
+            {"PIP_INDEX_URL": base},
+            {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "files")},
+            {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{base}/toy-plugin/index.html"},
+            {"UV_NO_INDEX": "1", "UV_FIND_LINKS": f"/nowhere,{tmp_path / 'files'}"},
+            {"UV_DEFAULT_INDEX": f"own={base}"},
+            {"PJRT_HUB_MIRRORS": base},
+        ]
+    ):
+        entry = obtain(PIN, Cache(tmp_path / str(number)), env={**BARE, **variables})
+        assert entry.library_path.is_file()
+
+
+def test_a_mirror_that_is_a_simple_api(server: Loopback, tmp_path: Path) -> None:
+    server.script(PROJECT, html(FILE))
+    env = {**BARE, "PIP_NO_INDEX": "1", "PJRT_HUB_MIRRORS": server.url("/simple/")}
+    assert obtain(PIN, Cache(tmp_path), env=env).library_path.is_file()
+    assert len(server.asked(FILE)) == 1
+
+
+def test_pips_variables_and_files(tmp_path: Path) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text(
+        "[global]\nindex-url = https://global.example/simple\ncert = /etc/own.pem\n"
+        "extra-index-url =\n  https://one.example/simple\n  https://two.example/simple\n"
+        "[install]\nindex-url = https://install.example/simple\nfind-links = /wheels\n"
+    )
+    env = {**BARE, "PIP_CONFIG_FILE": str(config)}
+    found = index.configured(env, directory=NOWHERE)
+    assert found.indexes == (
+        "https://install.example/simple",
+        "https://one.example/simple",
+        "https://two.example/simple",
+    )
+    assert found.find_links == ("/wheels",)
+    assert found.certificates == "/etc/own.pem"
+    env["PIP_INDEX_URL"] = "https://env.example/simple"
+    assert index.configured(env, directory=NOWHERE).indexes[0] == "https://env.example/simple"
+    env["PIP_NO_INDEX"] = "1"
+    assert index.configured(env, directory=NOWHERE).indexes == ()
+
+
+def test_uvs_variables_and_files(tmp_path: Path) -> None:
+    project = tmp_path / "project" / "inner"
+    project.mkdir(parents=True)
+    (project.parent / "pyproject.toml").write_text(
+        '[[tool.uv.index]]\nname = "a"\nurl = "https://a.example/simple"\n'
+        '[[tool.uv.index]]\nurl = "https://main.example/simple"\ndefault = true\n'
+        '[tool.uv.pip]\nfind-links = ["/from-project"]\n'
+    )
+    (tmp_path / "uv").mkdir()
+    (tmp_path / "uv/uv.toml").write_text('extra-index-url = ["https://user.example/simple"]\n')
+    env = {**BARE, "XDG_CONFIG_HOME": str(tmp_path)}
+    del env["UV_NO_CONFIG"]
+    env["UV_INDEX"] = "b=https://b.example/simple?x=1"
+    found = index.configured(env, directory=project)
+    assert found.indexes[0] == "https://b.example/simple?x=1"
+    assert {"https://a.example/simple", "https://user.example/simple"} < set(found.indexes)
+    assert found.indexes[-1] == "https://main.example/simple"
+    assert "/from-project" in found.find_links
+    env["UV_DEFAULT_INDEX"] = "https://mine.example/simple"
+    assert index.configured(env, directory=project).indexes[-1] == "https://mine.example/simple"
+
+
+def fake_installer(folder: Path, name: str, text: str) -> dict[str, str]:
+    script = folder / name
+    script.write_text(f"#!{sys.executable}\nimport sys\n{text}\n")
+    script.chmod(0o755)
+    return {"PATH": str(folder), "UV_NO_CONFIG": "1"}
+
+
+def test_the_default_index_is_the_installers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    help_text = (
+        "  --index <I>  A list, in addition to `--default-index` (see https://docs.example/).\n"
+        "  -i, --index-url <url>  Base URL (default https://index.example/simple). More.\n"
+        "      --default-index <URL>\n  The default (by default: <https://uv.example/simple>).\n"
+    )
+    pip = f"if sys.argv[1:] == ['download', '--help']: print({help_text!r})"
+    env = fake_installer(tmp_path, "pip", pip)
+    assert index.configured(env, directory=NOWHERE).indexes == ("https://index.example/simple",)
+    (tmp_path / "pip").unlink()
+    env = fake_installer(tmp_path, "uv", f"print({help_text!r})")
+    assert index.configured(env, directory=NOWHERE).indexes == ("https://uv.example/simple",)
+    (tmp_path / "uv").unlink()
+    with pytest.raises(StoreError, match="no package index is known") as caught:
+        index.configured(env, directory=NOWHERE)
+    assert "PIP_INDEX_URL" in caught.value.hint
+
+
+def test_the_real_installer_tells_its_default() -> None:
+    (default,) = index.configured(BARE, directory=NOWHERE).indexes
+    assert default.startswith("https://")
+    assert default.endswith("simple")
+
+
+def test_an_installer_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    env = fake_installer(tmp_path, "pip", "sys.exit('no luck today')")
+    with pytest.raises(StoreError, match="config list` failed: no luck today"):
+        index.configured(env, directory=NOWHERE)
+
+
+def test_our_sources_name_no_index() -> None:
+    host = "py" + "pi"
+    folder = Path(index.__file__).parent
+    for path in folder.glob("*.py"):
+        assert host not in path.read_text("utf-8").lower(), path
