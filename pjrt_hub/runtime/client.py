@@ -115,7 +115,6 @@ class Client(hotpath.Client):
         import numpy
 
         self._check()
-        semantics = HostBufferSemantics(semantics)
         source = _host_array(array, dtype)
         element = dtypes.of_numpy(source.dtype)
         dtypes.require(element, self.api.version)
@@ -134,14 +133,13 @@ class Client(hotpath.Client):
             plain,
             element.code,
             known_shape(source.shape),
-            int(semantics),
+            HostBufferSemantics(semantics),
             place,
             place._address,
             memory_address,
         )
-        event = Event._of(self, done)
-        if semantics is not HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
-            event.add_done_callback(Keep(plain))
+        if done:
+            Event._of(self, done).add_done_callback(Keep(plain))
         return buffer
 
     def compile(
@@ -275,6 +273,8 @@ class Client(hotpath.Client):
 def _host_array(array: ArrayLike, dtype: Any) -> Any:
     import numpy
 
+    if dtype is None and type(array) is numpy.ndarray:
+        return array
     wanted = None if dtype is None else dtypes.numpy_dtype(dtypes.of_numpy(dtype).code)
     if wanted is None and isinstance(array, bool | int | float | list | tuple):
         guess = numpy.asarray(array)

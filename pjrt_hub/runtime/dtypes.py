@@ -77,6 +77,11 @@ _BY_CODE = {element.code: element for element in ELEMENT_TYPES}
 _BY_PRIMITIVE = {element.primitive: element for element in ELEMENT_TYPES if element.primitive >= 0}
 _BY_NUMPY = {element.numpy: element for element in ELEMENT_TYPES}
 
+#: What was asked for before, and the names of StableHLO and ml_dtypes, which numpy does not know.
+_BY_DTYPE: dict[Any, ElementType] = {
+    name: element for element in ELEMENT_TYPES for name in (element.name, element.numpy)
+}
+
 
 def of_code(code: int) -> ElementType:
     """The element type of a `PJRT_Buffer_Type`.
@@ -108,17 +113,18 @@ def of_numpy(dtype: Any) -> ElementType:
     Raises:
         TypeError: PJRT has no such type (object, datetime, text, structured).
     """
+    try:
+        return _BY_DTYPE[dtype]
+    except (KeyError, TypeError):  # not seen before, or not hashable
+        pass
     import numpy
 
-    if isinstance(dtype, str):
-        for element in ELEMENT_TYPES:
-            if dtype in (element.name, element.numpy):
-                return element
     resolved = numpy.dtype(dtype)
-    element_or_none = _BY_NUMPY.get(resolved.name)
-    if element_or_none is None:
+    element = _BY_NUMPY.get(resolved.name)
+    if element is None:
         raise TypeError(f"PJRT has no element type for numpy's {resolved.name!r}")
-    return element_or_none
+    _BY_DTYPE[resolved] = element
+    return element
 
 
 @cache

@@ -165,9 +165,7 @@ static PyObject *buffer_view(PyObject *self, PyObject *args) {
   HostViewObject *view = NULL;
   int waited = event_await(api, ready.event, -1.0);
   error = waited == 1 ? event_take_error(api, ready.event) : NULL;
-  PJRT_Event_Destroy_Args done = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE};
-  done.event = ready.event;
-  api->PJRT_Event_Destroy(&done);
+  event_destroy_native(api, ready.event);
   if (waited != 1) goto leave; /* interrupted: the exception is set */
   if (error != NULL) {
     raise_status(api, error, "");

@@ -121,7 +121,8 @@ static void client_dealloc(PyObject *self) {
 
 /* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
    the strides to use; `shape` is the logical shape, given because sub-byte and ml_dtypes arrays
-   are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). */
+   are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event); the
+   event is freed and 0 where the memory was copied during the call. */
 static PyObject *client_put(PyObject *self, PyObject *args) {
   ClientObject *client = (ClientObject *)self;
   PyObject *type, *source, *shape, *device;
@@ -186,6 +187,11 @@ static PyObject *client_put(PyObject *self, PyObject *args) {
   PyObject *layout = client->on_host ? Py_None : NULL;
   PyObject *buffer =
       buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, layout, device);
+  if (buffer == NULL || put.host_buffer_semantics ==
+                            PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
+    event_destroy_native(client->api, put.done_with_host_buffer);
+    put.done_with_host_buffer = NULL;
+  }
   client_leave(client);
   if (buffer == NULL) return NULL;
   return Py_BuildValue("NK", buffer, (unsigned long long)(uintptr_t)put.done_with_host_buffer);

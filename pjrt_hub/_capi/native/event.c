@@ -166,7 +166,7 @@ static void link_to_client(EventObject *event) {
   client->events = event;
 }
 
-static void destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
+void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
   PJRT_Event_Destroy_Args args = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE};
   args.event = ptr;
   drop_error(api, api->PJRT_Event_Destroy(&args));
@@ -183,7 +183,7 @@ void event_destroy(EventObject *event) {
     event->client->events = event->next;
   if (event->next != NULL) event->next->previous = event->previous;
   event->previous = event->next = NULL;
-  destroy_native(event->client->api, ptr);
+  event_destroy_native(event->client->api, ptr);
 }
 
 static bool event_usable(EventObject *event) {

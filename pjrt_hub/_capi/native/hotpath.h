@@ -106,6 +106,7 @@ void executable_destroy(ExecutableObject *executable);
 int event_await(const PJRT_Api *api, PJRT_Event *event, double seconds);
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
 void event_destroy(EventObject *event);
+void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
 PyObject *event_notify(PyObject *module, PyObject *args);
 PyObject *event_notified(PyObject *module, PyObject *unused);
 void event_queue_reset(void);
