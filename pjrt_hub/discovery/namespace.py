@@ -6,9 +6,10 @@ Owns the walk over its folders; nothing in them is imported.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from pjrt_hub.contract.manifest import FILE_NAME, read
-from pjrt_hub.discovery.source import Described, Rejection, Shadow, World
+from pjrt_hub.discovery.source import Described, Rejection, World
 from pjrt_hub.errors import ManifestError
 
 name = "namespace"
@@ -17,13 +18,14 @@ PACKAGE = "pjrt_plugins"
 
 def describe(world: World) -> Iterator[Described | Rejection]:
     """Yields the manifest of each folder, ours first, then in the order of `sys.path`."""
-    shadow = Shadow()
+    packages: dict[str, Path] = {}
     own = world.first_party / PACKAGE
     for package in dict.fromkeys((own, *world.installed.package_folders(PACKAGE))):
         for path in sorted(package.glob(f"*/{FILE_NAME}")):
             origin, folder = str(path), path.parent.name
             # As `import pjrt_plugins.x` would: of folders with one name the first is the package.
-            if winner := shadow.rejects(folder, str(path.resolve())):
+            winner = packages.setdefault(folder, path.resolve())
+            if winner != path.resolve():
                 yield Rejection(folder, origin, f"shadowed by {winner}")
                 continue
             try:

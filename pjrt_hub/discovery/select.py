@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from pjrt_hub.contract.manifest import Manifest
 from pjrt_hub.contract.names import canonical, did_you_mean
+from pjrt_hub.discovery import explicit
 from pjrt_hub.discovery.source import Candidate, Rejection
 from pjrt_hub.discovery.survey import Survey
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
@@ -77,6 +78,9 @@ def choose(survey: Survey, request: Request | None = None, *, offline: bool = Fa
         PluginNotFoundError: nothing fits; `.rejections` holds every reason.
         AmbiguousPluginError: several of equal standing fit.
     """
+    for given in survey.candidates:
+        if given.source == explicit.name:
+            return Choice(_noted(given), survey.rejections, "its path was given")
     if request is None:
         return _by_priority(survey, offline)
     return _by_request(survey, request)
@@ -152,10 +156,15 @@ def _asked(
     ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_standing(each)))
     winner = _first(survey, ranked, word)
     losers = _losers(survey, winner, matches, "it was not asked for")
-    if not winner.hardware.ok:
-        note = f"its hardware is absent: {winner.hardware.reason}"
-        winner = replace(winner, notes=(*winner.notes, note))
-    return Choice(winner, (*unknown, *losers), f"{request.origin} asks for {word!r}")
+    return Choice(_noted(winner), (*unknown, *losers), f"{request.origin} asks for {word!r}")
+
+
+def _noted(winner: Candidate) -> Candidate:
+    """Tells, of a plugin that was asked for all the same, that its hardware is absent."""
+    if winner.hardware.ok:
+        return winner
+    note = f"its hardware is absent: {winner.hardware.reason}"
+    return replace(winner, notes=(*winner.notes, note))
 
 
 def _standing(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:

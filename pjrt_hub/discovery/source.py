@@ -196,15 +196,3 @@ class Source(Protocol):
         Yields candidates and rejections in an order that depends on nothing but the world; a
         malformed thing is a rejection and never an error.
         """
-
-
-@dataclass(slots=True)
-class Shadow:
-    """Which of several things with one key is used: the first, as `import` does."""
-
-    winners: dict[str, str] = field(default_factory=dict)
-
-    def rejects(self, key: str, place: str) -> str:
-        """Takes `place` for `key`, or gives the place that has it already."""
-        winner = self.winners.setdefault(key, place)
-        return "" if winner == place else winner

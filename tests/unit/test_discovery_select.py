@@ -52,6 +52,7 @@ CPU = plugin("cpu", "cpu", 0)
 CPU_HERE = plugin("cpu", "cpu", 0, "cpu")
 CUDA13 = plugin("cuda13", "cuda", 500)
 CUDA13_HERE = plugin("cuda13", "cuda", 500, "cuda13")
+CUDA13_CACHED = plugin("cuda13", "cuda", 500, "cache", source="cached")
 CUDA13_IDLE = plugin("cuda13", "cuda", 500, "cuda13", hardware=ABSENT)
 CUDA12_HERE = plugin("cuda12", "cuda", 500, "cuda12")
 
@@ -77,6 +78,7 @@ def test_who_asks_first_is_heard():
         ([CUDA13_HERE, CPU_HERE], CUDA13_HERE),
         # What is installed and works is not passed over for a download.
         ([CUDA13, CPU_HERE], CPU_HERE),
+        ([CUDA13_CACHED, CPU_HERE], CUDA13_CACHED),
     ],
 )
 def test_priority_among_what_is_present(candidates: list[Candidate], winner: Candidate):

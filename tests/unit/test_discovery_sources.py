@@ -16,6 +16,7 @@ from trees import MANIFEST, SENTINEL, Site, plugin_bytes, world
 from pjrt_hub.contract.manifest import Probe, read
 from pjrt_hub.discovery.hardware import present
 from pjrt_hub.discovery.place import preloads
+from pjrt_hub.discovery.select import choose
 from pjrt_hub.discovery.source import Candidate
 from pjrt_hub.discovery.survey import Survey, survey
 from pjrt_hub.errors import PluginLoadError
@@ -253,6 +254,9 @@ def test_an_explicit_path(tmp_path: Path, site: Site):
     made = world(tmp_path, site, first_party=True)
     found = only(survey(made, library))
     assert (found.name, found.source, found.library_path) == ("cpu", "explicit", library)
+    tpu = choose(survey(made, site.write("libtpu.so", plugin_bytes())))
+    assert (tpu.candidate.name, tpu.reason) == ("tpu", "its path was given")
+    assert tpu.candidate.notes[0].startswith("its hardware is absent")
     with pytest.raises(PluginLoadError, match=r"none\.so is not a file"):
         survey(made, tmp_path / "none.so")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,13 @@ def test_environment_defaults_depend_on_the_hardware():
     absent = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     assert tpu.environment_for(present=False) == absent
     assert ours()["cpu"].environment_for(present=True) == {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def test_the_examples_in_the_page(tmp_path: Path):
+    page = (Path(__file__).parents[2] / "docs" / "manifest.md").read_text(encoding="utf-8")
+    small, _, several = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert [each.name for each in manifests(tmp_path, small)] == ["toy"]
+    assert [
+        (each.name, [option.name for option in each.options])
+        for each in manifests(tmp_path, several)
+    ] == [("toy1", ["memory_fraction"]), ("toy2", ["memory_fraction", "streams"])]
