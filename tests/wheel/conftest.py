@@ -60,13 +60,20 @@ def install(call, wheel, tmp_path_factory):
     return install
 
 
+def find_python(version):
+    """Gives a working interpreter of that version, or None; pyenv's may be hidden by a shim."""
+    for folder in ("", *Path.home().glob(f".pyenv/versions/{version}*/bin")):
+        path = shutil.which(f"python{version}", path=folder or None)
+        if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+            return path
+    return None
+
+
 @pytest.fixture(scope="session", params=PYTHONS)
 def each_python(request, install):
     """An environment of each Python that is here."""
-    interpreter = shutil.which(f"python{request.param}")
-    version = "import sys; print('%d.%d' % sys.version_info[:2])"
-    found = interpreter and subprocess.run([interpreter, "-c", version], capture_output=True)
-    if not found or found.stdout.decode().strip() != request.param:
+    interpreter = find_python(request.param)
+    if interpreter is None:
         pytest.skip(f"Python {request.param} is not here")
     return install(interpreter)
 
