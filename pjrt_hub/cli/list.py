@@ -47,16 +47,16 @@ def as_dict(finding: Finding) -> dict[str, Any]:
 
 
 def as_row(finding: Finding) -> tuple[str, ...]:
-    """One line of the table."""
+    """One line of the table; of what is not usable, only the name, the place and the reason."""
     word = "chosen" if finding.chosen else "usable" if finding.verdict.ok else "no"
-    reason = finding.verdict.reason
+    known = bool(finding.platform)
     return (
         finding.name,
         finding.platform or "-",
         finding.version or "-",
         str(finding.api_version or "-"),
-        str(finding.priority),
-        "yes" if finding.hardware.ok else "no",
-        ": ".join(filter(None, (finding.source, finding.origin))),
-        f"{word}: {reason}" if reason else word,
+        str(finding.priority) if known else "-",
+        ("yes" if finding.hardware.ok else "no") if known else "-",
+        str(finding.library_path or finding.origin),
+        ": ".join(filter(None, (word, finding.verdict.reason))),
     )

@@ -118,7 +118,7 @@ def test_list_in_a_pipe_is_a_line_per_candidate(public, capsys):
     assert header.split() == columns.split()
     assert found.split(maxsplit=6) == [
         *("cpu", "cpu", "0.0.1", "0.81", "0", "yes"),
-        "vendor wheel: xla-cpu-pjrt 0.0.1  chosen: the only one",
+        "/site/xla_cpu_pjrt.so  chosen: the only one",
     ]
     assert lost.endswith("no: no NVIDIA device is here")
     assert header.index("VERDICT") == found.index("chosen") == lost.index("no: ")
