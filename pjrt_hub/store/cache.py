@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -150,7 +151,9 @@ class Cache:
         with self._writing("cannot publish", root, artifact.nbytes):
             self.require_space(artifact.nbytes)
             self._make(root.parent)
-            private = Path(mkdtemp(prefix=f"{artifact.sha256}.", dir=self._make_area("unpacking")))
+            for path in self._abandoned("unpacking"):
+                shutil.rmtree(path, ignore_errors=True)
+            private = self._make_private("unpacking", artifact)
             try:
                 unpack(archive_path, artifact.members, private)
                 _write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
@@ -199,11 +202,12 @@ class Cache:
             return 0
         freed = 0
         with self._writing("cannot clear", self._tree, 0):
-            abandoned = [path for path in self._workspaces() if _abandoned(path)]
-            for root in [*self._roots(), *abandoned]:
+            gone = [*self._roots(), *self._abandoned("partial"), *self._abandoned("unpacking")]
+            for root in gone:
                 freed += _tree_nbytes(root)
                 self._discard(root)
             for leftover in (self._tree / "trash").glob("*"):
+                freed += _tree_nbytes(leftover)
                 shutil.rmtree(leftover, ignore_errors=True)
             shutil.rmtree(self._tree / "memo", ignore_errors=True)
         return freed
@@ -233,10 +237,9 @@ class Cache:
             CacheError: the directory cannot be written, or is full.
         """
         with self._writing("cannot download to", self._tree, artifact.size):
-            area = self._make_area("partial")
-            private = Path(mkdtemp(prefix=f"{artifact.sha256}.{_owner()}.", dir=area))
-            for path in self._workspaces():
-                if path.name.startswith(artifact.sha256) and _abandoned(path):
+            private = self._make_private("partial", artifact)
+            for path in self._abandoned("partial"):
+                if path.name.startswith(artifact.sha256):
                     # Renaming over an empty directory is atomic: one adopter wins.
                     with suppress(OSError):
                         path.rename(private)
@@ -246,7 +249,7 @@ class Cache:
             except BaseException:
                 if _tree_nbytes(private):
                     tail = private.name.rpartition(".")[2]
-                    private.rename(area / f"{artifact.sha256}.left.{tail}")
+                    private.rename(private.with_name(f"{artifact.sha256}.left.{tail}"))
                 else:
                     shutil.rmtree(private, ignore_errors=True)
                 raise
@@ -272,8 +275,8 @@ class Cache:
     def _roots(self) -> list[Path]:
         return sorted(path for path in self._tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
 
-    def _workspaces(self) -> list[Path]:
-        return sorted((self._tree / "partial").glob("*"))
+    def _abandoned(self, area: str) -> list[Path]:
+        return sorted(path for path in (self._tree / area).glob("*") if _is_abandoned(path))
 
     def _make(self, path: Path) -> Path:
         if not self.root.is_dir():
@@ -283,6 +286,10 @@ class Cache:
 
     def _make_area(self, name: str) -> Path:
         return self._make(self._tree / name)
+
+    def _make_private(self, area: str, artifact: Artifact) -> Path:
+        """A directory of our own, whose name tells when nobody owns it any more."""
+        return Path(mkdtemp(prefix=f"{artifact.sha256}.{_owner()}.", dir=self._make_area(area)))
 
     def _rename_into_place(self, artifact: Artifact, private: Path, root: Path) -> None:
         try:
@@ -298,8 +305,8 @@ class Cache:
 
     def _discard(self, root: Path) -> None:
         """Out of sight first, so that nobody finds half of it; then gone."""
-        trash = Path(mkdtemp(dir=self._make_area("trash")))
-        root.rename(trash / root.name)
+        trash = self._make_area("trash") / f"{root.name}.{_owner()}.{time.monotonic_ns()}"
+        root.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
 
     def _set_aside(self, root: Path, reason: str) -> None:
@@ -449,7 +456,7 @@ def _started(pid: int) -> str:
     return text.rpartition(")")[2].split()[19]
 
 
-def _abandoned(path: Path) -> bool:
+def _is_abandoned(path: Path) -> bool:
     owner = path.name.split(".")[1]
     if owner == "left":
         return True
@@ -457,8 +464,6 @@ def _abandoned(path: Path) -> bool:
     pid, _, started = process.partition("-")
     if machine == _machine() and pid.isdecimal():
         return _started(int(pid)) != started
-    import time
-
     with suppress(OSError):
         newest = max(each.stat().st_mtime for each in (path, *path.iterdir()))
         return time.time() - newest > _ABANDONED_SECONDS

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import random
 import shutil
 import stat
 import subprocess
@@ -186,6 +187,63 @@ def test_workspaces_of_other_machines_wait_a_day(cache: Cache) -> None:
         os.utime(path, (past, past))
     with cache.workspace(PIN) as folder:
         assert (folder / "archive").read_bytes() == b"theirs"
+
+
+def test_what_a_killed_publication_left_is_removed(cache: Cache, archive: Path) -> None:
+    cache.publish(PIN, archive)
+    unpacking = cache.root / "v1/unpacking"
+    with subprocess.Popen([sys.executable, "-c", KILLED.format(root=str(cache.root))]) as process:
+        process.wait(60)
+    (left,) = unpacking.iterdir()
+    assert (left / "half").exists()
+    with cache.workspace(PIN):
+        cache.publish(PIN, archive)
+    assert list(unpacking.iterdir()) == []
+
+
+KILLED = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+import wheels
+from pjrt_hub.store.cache import Cache
+members = wheels.contents(9)
+private = Cache(Path({{root!r}}))._make_private("unpacking", wheels.pin(b"x", members))
+(private / "half").write_bytes(b"half")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_forty_kills_leave_no_wrong_byte(cache: Cache, archive: Path) -> None:
+    code = PUBLISH.format(root=str(cache.root), archive=str(archive))
+    draw = random.Random(3)
+    for _ in range(40):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(draw.uniform(0, 0.02))
+            process.kill()
+        assert all(audit.verdict for audit in cache.verify())
+        if entry := cache.lookup(PIN):
+            assert entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
+            cache.clear()
+    cache.publish(PIN, archive)
+    assert cache.clear() > 0
+    left = [path for path in (cache.root / "v1").rglob("*") if path.is_file()]
+    assert left == []
+
+
+PUBLISH = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+import wheels
+from pjrt_hub.store import archive
+from pjrt_hub.store.cache import Cache
+members = wheels.contents(200_000)
+pin = wheels.pin(wheels.build(members), members)
+print(flush=True)
+Cache(Path({{root!r}})).publish(pin, Path({{archive!r}}))
+"""
 
 
 def small_disk(tmp_path: Path, size: str) -> Path:

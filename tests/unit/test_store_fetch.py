@@ -19,6 +19,7 @@ import pytest
 import wheels
 from loopback import Answer, Loopback, Request, partial
 
+from pjrt_hub import errors
 from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.fetch import obtain
@@ -434,8 +435,9 @@ def child(cache: Cache, action: str, nbytes: int = 3 << 20) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def repository_env(server: Loopback) -> dict[str, str]:
-    return {**env(server), "PYTHONPATH": str(Path(__file__).parents[2])}
+def child_env(server: Loopback) -> dict[str, str]:
+    """The child imports the same pjrt_hub as this process does."""
+    return {**env(server), "PYTHONPATH": str(Path(errors.__file__).parents[1])}
 
 
 def test_ctrl_c_keeps_the_partial_and_frees_the_lock(
@@ -445,7 +447,7 @@ def test_ctrl_c_keeps_the_partial_and_frees_the_lock(
     server.script(FILE, Answer(WHEEL[: 1 << 20], headers=head, stall_seconds=60))
     process = subprocess.Popen(
         child(cache, "obtain(pin, cache, env=os.environ)"),
-        env=repository_env(server),
+        env=child_env(server),
         stderr=subprocess.PIPE,
     )
     try:
@@ -454,10 +456,10 @@ def test_ctrl_c_keeps_the_partial_and_frees_the_lock(
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, told = process.communicate(timeout=20)
     finally:
         process.kill()
-    assert b"KeyboardInterrupt" in errors
+    assert b"KeyboardInterrupt" in told
     assert_empty(cache)
     server.file(FILE, WHEEL)
     server.requests.clear()
@@ -470,7 +472,7 @@ def test_a_killed_download_is_adopted(server: Loopback, cache: Cache, slept: Sle
     head = {"Content-Length": str(len(WHEEL)), "ETag": '"one"'}
     server.script(FILE, Answer(WHEEL[: 1 << 20], headers=head, stall_seconds=60))
     process = subprocess.Popen(
-        child(cache, "obtain(pin, cache, env=os.environ)"), env=repository_env(server)
+        child(cache, "obtain(pin, cache, env=os.environ)"), env=child_env(server)
     )
     try:
         deadline = time.monotonic() + 60
@@ -493,7 +495,7 @@ def test_eight_processes_make_one_download(server: Loopback, cache: Cache) -> No
     action = "print(obtain(pin, cache, env=os.environ).library_path)"
     processes = [
         subprocess.Popen(
-            child(cache, action), env=repository_env(server), stdout=subprocess.PIPE, text=True
+            child(cache, action), env=child_env(server), stdout=subprocess.PIPE, text=True
         )
         for _ in range(8)
     ]
@@ -547,7 +549,7 @@ assert seen == [], seen
 def test_a_warm_hit_makes_no_call_and_no_write(server: Loopback, cache: Cache) -> None:
     server.file(FILE, WHEEL)
     done = subprocess.run(
-        child(cache, WATCH), env=repository_env(server), capture_output=True, text=True, timeout=60
+        child(cache, WATCH), env=child_env(server), capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
     assert len(server.asked(FILE)) == 1
@@ -574,7 +576,7 @@ def test_the_peak_of_memory_does_not_follow_the_file(server: Loopback, tmp_path:
     row = json.dumps(wheels.pin(body, members).as_row())
     done = subprocess.run(
         [sys.executable, "-c", MEMORY.format(row=row, root=str(tmp_path / "cache"))],
-        env=repository_env(server),
+        env=child_env(server),
         capture_output=True,
         text=True,
         timeout=120,
