@@ -27,7 +27,8 @@ def command(platform: str | None, as_json: bool) -> int:
         )
     else:
         for step in diagnosis.steps:
-            print(f"{'ok' if step.ok else 'no':4}{step.what}: {step.detail}")
+            text = f"{'ok' if step.ok else 'no'}  {step.what}: {step.detail}"
             if step.hint:
-                print(f"    hint: {step.hint}")
+                text += f"\nhint: {step.hint}"
+            print(text.replace("\n", "\n    "))
     return 0 if all(step.ok for step in diagnosis.steps) else FAILED
