@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.abi import ApiVersion
+from pjrt_hub.errors import IncompatiblePluginError, PluginLoadError
 
 if TYPE_CHECKING:
     from pjrt_hub.contract.linking import Problem
@@ -51,6 +52,7 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
         answer = first_contact(path, dependencies, env)
         if memory:
             memory.remember(path, answer)
+    _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
     for dependency in dependencies:
         library.preload(dependency)
 
@@ -87,6 +89,20 @@ def first_contact(
 
     seconds = float(env.get("PJRT_HUB_PROBE_SECONDS") or DEADLINE)
     return dataclasses.asdict(probe(path, env=env, preload=dependencies, seconds=seconds))
+
+
+def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:
+    """Holds the plugin to the versions that its manifest speaks of."""
+    low, high = manifest.api_minimum, manifest.api_maximum
+    if (low is None or low <= version) and (high is None or version <= high):
+        return
+    need = f"{low or 'any'} to {high or 'any'}"
+    raise IncompatiblePluginError(
+        f"{path} has PJRT API {version}, its manifest {manifest.path} describes {need}",
+        need=need,
+        have=str(version),
+        hint=f"install the release of {manifest.name} that its manifest belongs to",
+    )
 
 
 def _memory(world: World) -> Probes | None:

@@ -18,7 +18,7 @@ class Client:
     @property
     def closed(self) -> bool: ...
     @property
-    def live_buffers(self) -> int: ...
+    def _num_children(self) -> int: ...
     @property
     def _address(self) -> int: ...
     def _bind(self, api: int, client: int, on_host: bool, /) -> None: ...
@@ -26,18 +26,6 @@ class Client:
     def _enter(self) -> None: ...
     def _leave(self) -> None: ...
     def _close(self) -> None: ...
-    def _put(
-        self,
-        buffer_type: type[_Buffer],
-        source: object,
-        dtype: int,
-        shape: tuple[int, ...],
-        semantics: int,
-        device: object,
-        device_address: int,
-        memory_address: int,
-        /,
-    ) -> tuple[_Buffer, int]: ...
 
 class Buffer:
     _layout: tuple[int, ...] | None
@@ -47,8 +35,6 @@ class Buffer:
     def _dtype(self) -> int: ...
     @property
     def _address(self) -> int: ...
-    @property
-    def _exports(self) -> int: ...
     @classmethod
     def _adopt(
         cls: type[_Buffer],
@@ -60,6 +46,19 @@ class Buffer:
         device: object,
         /,
     ) -> _Buffer: ...
+    @classmethod
+    def _put(
+        cls: type[_Buffer],
+        client: Client,
+        source: object,
+        dtype: int,
+        shape: tuple[int, ...],
+        semantics: int,
+        device: object,
+        device_address: int,
+        memory_address: int,
+        /,
+    ) -> tuple[_Buffer, int]: ...
     def _check(self) -> None: ...
     def _view(self, nbytes: int, /) -> HostView: ...
     def delete(self) -> None: ...

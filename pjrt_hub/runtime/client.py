@@ -128,8 +128,8 @@ class Client(hotpath.Client):
             plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
         if not plain.flags.aligned:
             plain = plain.copy()
-        buffer, done = self._put(
-            Buffer,
+        buffer, done = Buffer._put(
+            self,
             plain,
             element.code,
             known_shape(source.shape),

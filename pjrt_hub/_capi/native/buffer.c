@@ -1,24 +1,7 @@
 /* Buffer: one PJRT_Buffer, and HostView: host memory lent out to numpy without a copy. */
 #include "hotpath.h"
 
-#include <string.h>
-
-static void link_to_client(BufferObject *buffer) {
-  ClientObject *client = buffer->client;
-  buffer->previous = NULL;
-  buffer->next = client->buffers;
-  if (client->buffers != NULL) client->buffers->previous = buffer;
-  client->buffers = buffer;
-}
-
-static void unlink_from_client(BufferObject *buffer) {
-  if (buffer->previous != NULL)
-    buffer->previous->next = buffer->next;
-  else
-    buffer->client->buffers = buffer->next;
-  if (buffer->next != NULL) buffer->next->previous = buffer->previous;
-  buffer->previous = buffer->next = NULL;
-}
+PyTypeObject *BufferType, *HostViewType;
 
 /* Off the host a destroy may wait for the device, so there the GIL is released. On the host it only
    frees memory, and giving the GIL away beside a busy Python thread would cost 5 ms a buffer. */
@@ -33,19 +16,15 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
     error = client->api->PJRT_Buffer_Destroy(&args);
     Py_END_ALLOW_THREADS;
   }
-  if (error != NULL) {
-    PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-    gone.error = error;
-    client->api->PJRT_Error_Destroy(&gone);
-  }
+  drop_error(client->api, error);
 }
 
 /* Frees the native buffer and leaves an object that refuses every use. */
-void buffer_destroy(BufferObject *buffer) {
+static void buffer_destroy(Child *child) {
+  BufferObject *buffer = OWNER(BufferObject, child);
+  client_disown(buffer->client, child);
   PJRT_Buffer *ptr = buffer->ptr;
-  if (ptr == NULL) return;
   buffer->ptr = NULL;
-  unlink_from_client(buffer);
   buffer_destroy_native(buffer->client, ptr);
 }
 
@@ -63,11 +42,11 @@ PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr
   buffer->shape = Py_NewRef(shape);
   buffer->layout = Py_XNewRef(layout);
   buffer->device = Py_NewRef(device);
-  link_to_client(buffer);
+  client_adopt(client, &buffer->child, buffer_destroy);
   return (PyObject *)buffer;
 }
 
-bool buffer_usable(BufferObject *buffer) {
+static bool buffer_usable(BufferObject *buffer) {
   if (buffer->client == NULL) {
     raise_closed("this buffer was never made by a client");
     return false;
@@ -83,7 +62,8 @@ bool buffer_usable(BufferObject *buffer) {
 static void buffer_dealloc(PyObject *self) {
   BufferObject *buffer = (BufferObject *)self;
   PyTypeObject *type = Py_TYPE(self);
-  if (buffer->ptr != NULL && buffer->client->generation == fork_generation) buffer_destroy(buffer);
+  if (buffer->ptr != NULL && buffer->client->generation == fork_generation)
+    buffer_destroy(&buffer->child);
   Py_XDECREF(buffer->shape);
   Py_XDECREF(buffer->layout);
   Py_XDECREF(buffer->device);
@@ -140,6 +120,82 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
                      dtype, shape, layout, device);
 }
 
+/* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
+   the strides to use; `shape` is the logical shape, given because sub-byte and ml_dtypes arrays
+   are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event); the
+   event is freed and 0 where the memory was copied during the call. */
+static PyObject *buffer_put(PyObject *type, PyObject *args) {
+  PyObject *owner, *source, *shape, *device;
+  int dtype, semantics;
+  unsigned long long device_ptr, memory_ptr;
+  if (!PyArg_ParseTuple(args, "O!OiO!iOKK", ClientType, &owner, &source, &dtype, &PyTuple_Type, &shape,
+                        &semantics, &device, &device_ptr, &memory_ptr))
+    return NULL;
+  ClientObject *client = (ClientObject *)owner;
+  if (!client_usable(client)) return NULL;
+  Py_buffer view;
+  if (PyObject_GetBuffer(source, &view, PyBUF_STRIDED_RO) < 0) return NULL;
+  int64_t dims[64], strides[64];
+  static char nothing; /* a zero-size array may have no address, and NULL crashes the plugin */
+  Py_ssize_t rank = PyTuple_Size(shape);
+  if (rank != view.ndim || rank > 64) {
+    PyBuffer_Release(&view);
+    return PyErr_Format(PyExc_ValueError, "the memory has rank %d and the shape rank %zd",
+                        view.ndim, rank);
+  }
+  for (Py_ssize_t i = 0; i < rank; i++) {
+    dims[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+    strides[i] = view.strides[i];
+    if (dims[i] != view.shape[i]) {
+      if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "dimension %zd is %lld in the shape and %zd in memory", i,
+                     (long long)dims[i], view.shape[i]);
+      PyBuffer_Release(&view);
+      return NULL;
+    }
+  }
+  PJRT_Client_BufferFromHostBuffer_Args put = {
+      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE};
+  put.client = client->ptr;
+  put.data = view.buf != NULL ? view.buf : &nothing;
+  put.type = (PJRT_Buffer_Type)dtype;
+  put.dims = dims;
+  put.num_dims = (size_t)rank;
+  if (!PyBuffer_IsContiguous(&view, 'C')) {
+    put.byte_strides = strides;
+    put.num_byte_strides = (size_t)rank;
+  }
+  put.host_buffer_semantics = (PJRT_HostBufferSemantics)semantics;
+  put.device = (PJRT_Device *)(uintptr_t)device_ptr;
+  put.memory = (PJRT_Memory *)(uintptr_t)memory_ptr;
+  PJRT_Error *error;
+  client_enter(client);
+  if (client->on_host && view.len <= 4096) { /* a copy of a page: cheaper than the GIL's hand-over */
+    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
+  } else {
+    Py_BEGIN_ALLOW_THREADS;
+    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
+    Py_END_ALLOW_THREADS;
+  }
+  PyBuffer_Release(&view);
+  if (error != NULL) {
+    client_leave(client);
+    return raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
+  }
+  /* On the host the default layout is row-major; elsewhere the plugin is asked when it matters. */
+  PyObject *layout = client->on_host ? Py_None : NULL;
+  PyObject *buffer =
+      buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, layout, device);
+  if (buffer == NULL || put.host_buffer_semantics ==
+                            PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
+    event_destroy_native(client->api, put.done_with_host_buffer);
+    put.done_with_host_buffer = NULL;
+  }
+  client_leave(client);
+  if (buffer == NULL) return NULL;
+  return Py_BuildValue("NK", buffer, (unsigned long long)(uintptr_t)put.done_with_host_buffer);
+}
+
 typedef struct {
   PyObject_HEAD
   BufferObject *buffer; /* held, with its client, while the memory is lent out */
@@ -148,7 +204,7 @@ typedef struct {
 } HostViewObject;
 
 /* Waits for the value and lends its host memory: an external reference keeps the memory through
-   delete and donation, and the exports keep the client through close. */
+   delete and donation, and the view keeps the client through close. */
 static PyObject *buffer_view(PyObject *self, PyObject *args) {
   BufferObject *buffer = (BufferObject *)self;
   ClientObject *client = buffer->client;
@@ -188,15 +244,14 @@ static PyObject *buffer_view(PyObject *self, PyObject *args) {
     PJRT_Buffer_DecreaseExternalReferenceCount_Args drop = {
         .struct_size = PJRT_Buffer_DecreaseExternalReferenceCount_Args_STRUCT_SIZE};
     drop.buffer = buffer->ptr;
-    api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop);
+    drop_error(api, api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop));
     if (error != NULL) raise_status(api, error, "PJRT_Buffer_OpaqueDeviceMemoryDataPointer");
     goto leave;
   }
   view->buffer = (BufferObject *)Py_NewRef(self);
   view->data = where.device_memory_ptr;
   view->nbytes = nbytes;
-  buffer->exports++;
-  client->exports++;
+  client_view_begins(client, &buffer->child);
   result = (PyObject *)view;
 leave:
   client_leave(client);
@@ -213,15 +268,9 @@ static void view_dealloc(PyObject *self) {
       PJRT_Buffer_DecreaseExternalReferenceCount_Args drop = {
           .struct_size = PJRT_Buffer_DecreaseExternalReferenceCount_Args_STRUCT_SIZE};
       drop.buffer = buffer->ptr;
-      PJRT_Error *error = client->api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop);
-      if (error != NULL) {
-        PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-        gone.error = error;
-        client->api->PJRT_Error_Destroy(&gone);
-      }
+      drop_error(client->api, client->api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop));
     }
-    buffer->exports--;
-    client_export_ended(client);
+    client_view_ended(client, &buffer->child);
     Py_DECREF((PyObject *)buffer);
   }
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -240,13 +289,11 @@ static PyObject *buffer_address(PyObject *self, void *unused) {
   return PyLong_FromVoidPtr(((BufferObject *)self)->ptr);
 }
 
-static PyObject *buffer_exports(PyObject *self, void *unused) {
-  return PyLong_FromSsize_t(((BufferObject *)self)->exports);
-}
-
 static PyMethodDef methods[] = {
     {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS,
      "_adopt(client, buffer address, dtype, shape, layout, device)"},
+    {"_put", buffer_put, METH_VARARGS | METH_CLASS,
+     "_put(client, source, dtype, shape, semantics, device, device address, memory address)"},
     {"_check", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
     {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
     {"delete", buffer_delete, METH_NOARGS,
@@ -268,7 +315,6 @@ static PyGetSetDef properties[] = {
     {"is_deleted", buffer_is_deleted, NULL,
      "Whether it was deleted, donated, or closed with its client (PJRT_Buffer_IsDeleted).", NULL},
     {"_address", buffer_address, NULL, "The PJRT_Buffer*.", NULL},
-    {"_exports", buffer_exports, NULL, "How many host views of it are alive.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+PyTypeObject *EventType;
+
 /* Shared by a waiter and the plugin's callback; the one that leaves last frees it. */
 typedef struct {
   pthread_mutex_t mutex;
@@ -27,14 +29,6 @@ static void latch_release(Latch *latch) {
   free(latch);
 }
 
-/* The event keeps its error, where a waiter looks for it; the callback's own copy is dropped. */
-static void drop_error(const PJRT_Api *api, PJRT_Error *error) {
-  if (error == NULL) return;
-  PJRT_Error_Destroy_Args args = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-  args.error = error;
-  api->PJRT_Error_Destroy(&args);
-}
-
 typedef struct {
   const PJRT_Api *api;
   Latch *latch;
@@ -42,7 +36,7 @@ typedef struct {
 
 static void latch_on_ready(PJRT_Error *error, void *user_arg) {
   LatchCall *call = user_arg;
-  drop_error(call->api, error);
+  drop_error(call->api, error); /* the event keeps its own, where a waiter looks for it */
   pthread_mutex_lock(&call->latch->mutex);
   call->latch->fired = true;
   pthread_cond_signal(&call->latch->ready);
@@ -158,14 +152,6 @@ PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
   return api->PJRT_Event_Error(&args);
 }
 
-static void link_to_client(EventObject *event) {
-  ClientObject *client = event->client;
-  event->previous = NULL;
-  event->next = client->events;
-  if (client->events != NULL) client->events->previous = event;
-  client->events = event;
-}
-
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
   PJRT_Event_Destroy_Args args = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE};
   args.event = ptr;
@@ -173,16 +159,11 @@ void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
 }
 
 /* Frees the native event, fired or not: callbacks registered on it still run. */
-void event_destroy(EventObject *event) {
+static void event_destroy(Child *child) {
+  EventObject *event = OWNER(EventObject, child);
+  client_disown(event->client, child);
   PJRT_Event *ptr = event->ptr;
-  if (ptr == NULL) return;
   event->ptr = NULL;
-  if (event->previous != NULL)
-    event->previous->next = event->next;
-  else
-    event->client->events = event->next;
-  if (event->next != NULL) event->next->previous = event->previous;
-  event->previous = event->next = NULL;
   event_destroy_native(event->client->api, ptr);
 }
 
@@ -207,7 +188,7 @@ static PyObject *event_bind(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O!K", ClientType, &client, &ptr)) return NULL;
   event->client = (ClientObject *)Py_NewRef(client);
   event->ptr = (PJRT_Event *)(uintptr_t)ptr;
-  link_to_client(event);
+  client_adopt(event->client, &event->child, event_destroy);
   Py_RETURN_NONE;
 }
 
@@ -241,7 +222,8 @@ static PyObject *event_wait(PyObject *self, PyObject *seconds) {
 static void event_dealloc(PyObject *self) {
   EventObject *event = (EventObject *)self;
   PyTypeObject *type = Py_TYPE(self);
-  if (event->ptr != NULL && event->client->generation == fork_generation) event_destroy(event);
+  if (event->ptr != NULL && event->client->generation == fork_generation)
+    event_destroy(&event->child);
   Py_XDECREF((PyObject *)event->client);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);

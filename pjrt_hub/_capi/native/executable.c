@@ -5,41 +5,22 @@
 #include "hotpath.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+PyTypeObject *ExecutableType;
 
 enum { ON_STACK = 64 };
 
-static void link_to_client(ExecutableObject *exe) {
-  ClientObject *client = exe->client;
-  exe->previous = NULL;
-  exe->next = client->executables;
-  if (client->executables != NULL) client->executables->previous = exe;
-  client->executables = exe;
-}
-
 /* Frees the native executable and leaves an object that refuses every call. Work in flight ends. */
-void executable_destroy(ExecutableObject *exe) {
-  PJRT_LoadedExecutable *ptr = exe->ptr;
-  if (ptr == NULL) return;
-  exe->ptr = NULL;
-  if (exe->previous != NULL)
-    exe->previous->next = exe->next;
-  else
-    exe->client->executables = exe->next;
-  if (exe->next != NULL) exe->next->previous = exe->previous;
-  exe->previous = exe->next = NULL;
+static void executable_destroy(Child *child) {
+  ExecutableObject *exe = OWNER(ExecutableObject, child);
   const PJRT_Api *api = exe->client->api;
+  client_disown(exe->client, child);
   PJRT_LoadedExecutable_Destroy_Args args = {
       .struct_size = PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE};
-  args.executable = ptr;
-  PJRT_Error *error;
+  args.executable = exe->ptr;
+  exe->ptr = NULL;
   Py_BEGIN_ALLOW_THREADS;
-  error = api->PJRT_LoadedExecutable_Destroy(&args);
-  if (error != NULL) {
-    PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-    gone.error = error;
-    api->PJRT_Error_Destroy(&gone);
-  }
+  drop_error(api, api->PJRT_LoadedExecutable_Destroy(&args));
   Py_END_ALLOW_THREADS;
 }
 
@@ -185,9 +166,7 @@ static PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_Execut
 static PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
   PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "O", arguments);
   if (none == NULL) {
-    PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-    gone.error = error;
-    exe->client->api->PJRT_Error_Destroy(&gone);
+    drop_error(exe->client->api, error);
     return NULL;
   }
   Py_DECREF(none);
@@ -334,13 +313,10 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
       if (none == NULL) break;
       Py_DECREF(none);
     }
-    if (PyErr_Occurred()) {
-      PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-      gone.error = error;
-      exe->client->api->PJRT_Error_Destroy(&gone);
-    } else {
+    if (PyErr_Occurred())
+      drop_error(exe->client->api, error);
+    else
       launch_failed(exe, error, PyTuple_GetItem(rows, exe->num_devices - 1));
-    }
   } else {
     result = PyTuple_New(exe->num_devices);
     for (Py_ssize_t d = 0; result != NULL && d < exe->num_devices; d++) {
@@ -386,7 +362,7 @@ static PyObject *executable_bind(PyObject *self, PyObject *args) {
   exe->num_parameters = num_parameters;
   exe->num_outputs = num_outputs;
   exe->num_devices = PyTuple_Size(devices);
-  link_to_client(exe);
+  client_adopt(exe->client, &exe->child, executable_destroy);
   Py_RETURN_NONE;
 }
 
@@ -406,14 +382,15 @@ static PyObject *executable_close(PyObject *self, PyObject *unused) {
   ExecutableObject *exe = (ExecutableObject *)self;
   exe->closed = true;
   if (exe->ptr != NULL && exe->client->generation == fork_generation && exe->client->busy == 0)
-    executable_destroy(exe);
+    executable_destroy(&exe->child);
   Py_RETURN_NONE;
 }
 
 static void executable_dealloc(PyObject *self) {
   ExecutableObject *exe = (ExecutableObject *)self;
   PyTypeObject *type = Py_TYPE(self);
-  if (exe->ptr != NULL && exe->client->generation == fork_generation) executable_destroy(exe);
+  if (exe->ptr != NULL && exe->client->generation == fork_generation)
+    executable_destroy(&exe->child);
   free_slots(exe->parameters, exe->num_parameters);
   free_slots(exe->outputs, exe->num_outputs);
   Py_XDECREF(exe->devices);

@@ -1,4 +1,5 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
+   Each file uses those before it: process, client, event, buffer, executable, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -23,9 +24,12 @@ typedef PyObject *(*vectorcallfunc)(PyObject *, PyObject *const *, size_t, PyObj
 #define PyVectorcall_NARGS(n) ((Py_ssize_t)((n) & ~((size_t)1 << (8 * sizeof(size_t) - 1))))
 #endif
 
-typedef struct BufferObject BufferObject;
-typedef struct EventObject EventObject;
-typedef struct ExecutableObject ExecutableObject;
+/* What a client destroys before itself: the first member of every object that it lists. */
+typedef struct Child {
+  struct Child *previous, *next;
+  void (*destroy)(struct Child *child); /* frees the native object, once */
+  Py_ssize_t views; /* host views into it: while there are any, it and its client stay */
+} Child;
 
 /* One PJRT_Client. Its children hold it alive, and it lists them so that close() can destroy them
    before it. */
@@ -33,18 +37,24 @@ typedef struct {
   PyObject_HEAD
   const PJRT_Api *api;
   PJRT_Client *ptr;
-  BufferObject *buffers;
-  EventObject *events;
-  ExecutableObject *executables;
-  Py_ssize_t busy;    /* native calls in flight without the GIL: destruction waits for them */
-  Py_ssize_t exports; /* host views alive: they point into memory that the client owns */
+  Child *children;
+  Py_ssize_t busy;  /* native calls in flight without the GIL: destruction waits for them */
+  Py_ssize_t views; /* of all its children */
   unsigned generation;
   bool closed;
   bool on_host; /* buffers live in host memory, so destroying one never blocks */
 } ClientObject;
 
-struct BufferObject {
+typedef struct {
   PyObject_HEAD
+  Child child;
+  ClientObject *client;
+  PJRT_Event *ptr; /* NULL once destroyed */
+} EventObject;
+
+typedef struct {
+  PyObject_HEAD
+  Child child;
   ClientObject *client;
   PJRT_Buffer *ptr; /* NULL once destroyed */
   PyObject *shape;  /* tuple of int */
@@ -52,16 +62,7 @@ struct BufferObject {
   PyObject *device;
   int dtype; /* PJRT_Buffer_Type */
   bool deleted;
-  Py_ssize_t exports;
-  BufferObject *previous, *next;
-};
-
-struct EventObject {
-  PyObject_HEAD
-  ClientObject *client;
-  PJRT_Event *ptr; /* NULL once destroyed */
-  EventObject *previous, *next;
-};
+} BufferObject;
 
 /* What one parameter must be, or what one output is. */
 typedef struct {
@@ -70,8 +71,9 @@ typedef struct {
   PyObject *layout;
 } Slot;
 
-struct ExecutableObject {
+typedef struct {
   PyObject_HEAD
+  Child child;
   vectorcallfunc vectorcall;
   ClientObject *client;
   PJRT_LoadedExecutable *ptr;
@@ -80,42 +82,48 @@ struct ExecutableObject {
   Slot *parameters, *outputs;
   Py_ssize_t num_parameters, num_outputs, num_devices;
   bool closed;
-  ExecutableObject *previous, *next;
-};
+} ExecutableObject;
 
-extern PyTypeObject *ClientType, *BufferType, *EventType, *ExecutableType, *HostViewType;
+/* The object that a Child is the member of. */
+#define OWNER(type, pointer) ((type *)(void *)((char *)(pointer)-offsetof(type, child)))
+
+/* process.c: what is one for the process. */
 extern unsigned fork_generation;
+PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function);
+PyObject *raise_closed(const char *message);
+void drop_error(const PJRT_Api *api, PJRT_Error *error);
+PyObject *process_install(PyObject *module, PyObject *args);
 
 /* client.c */
+extern PyTypeObject *ClientType;
+extern PyType_Spec client_spec;
 bool client_usable(ClientObject *client);
 void client_enter(ClientObject *client);
 void client_leave(ClientObject *client);
-void client_export_ended(ClientObject *client);
-
-/* buffer.c */
-PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
-                      PyObject *shape, PyObject *layout, PyObject *device);
-void buffer_destroy(BufferObject *buffer);
-void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
-bool buffer_usable(BufferObject *buffer);
-
-/* executable.c */
-void executable_destroy(ExecutableObject *executable);
+void client_adopt(ClientObject *client, Child *child, void (*destroy)(Child *child));
+void client_disown(ClientObject *client, Child *child);
+void client_view_begins(ClientObject *client, Child *child);
+void client_view_ended(ClientObject *client, Child *child);
 
 /* event.c */
+extern PyTypeObject *EventType;
+extern PyType_Spec event_spec;
 int event_await(const PJRT_Api *api, PJRT_Event *event, double seconds);
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
-void event_destroy(EventObject *event);
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
 PyObject *event_notify(PyObject *module, PyObject *args);
 PyObject *event_notified(PyObject *module, PyObject *unused);
 void event_queue_reset(void);
 
-/* module.c */
-PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function);
-PyObject *raise_closed(const char *message);
-int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, const char *name);
+/* buffer.c */
+extern PyTypeObject *BufferType, *HostViewType;
+extern PyType_Spec buffer_spec, host_view_spec;
+PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
+                      PyObject *shape, PyObject *layout, PyObject *device);
+void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
 
-extern PyType_Spec client_spec, buffer_spec, event_spec, executable_spec, host_view_spec;
+/* executable.c */
+extern PyTypeObject *ExecutableType;
+extern PyType_Spec executable_spec;
 
 #endif

@@ -1,50 +1,18 @@
-/* The extension module: what it exports, how it raises, and what a fork does to it. */
+/* The extension module: what it exports, and the functions that belong to no object. */
 #include "hotpath.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-
-PyTypeObject *ClientType, *BufferType, *EventType, *ExecutableType, *HostViewType;
-
-/* Grows in every forked child. An object made before has another generation and is refused:
-   the plugin's threads do not exist in the child, so a call could hang or abort. */
-unsigned fork_generation = 1;
-
-static PyObject *status_raiser; /* status.raise_error(api address, error address, function) */
-static PyObject *closed_error;  /* errors.ClosedError */
 
 static void in_forked_child(void) {
   fork_generation++;
   event_queue_reset();
 }
 
-PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function) {
-  PyObject *none = PyObject_CallFunction(status_raiser, "KKs", (unsigned long long)(uintptr_t)api,
-                                         (unsigned long long)(uintptr_t)error, function);
-  Py_XDECREF(none);
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "the status raiser returned");
-  return NULL;
-}
-
-PyObject *raise_closed(const char *message) {
-  PyErr_SetString(closed_error, message);
-  return NULL;
-}
-
-int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, const char *name) {
+static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, const char *name) {
   *slot = (PyTypeObject *)PyType_FromSpec(spec);
   if (*slot == NULL) return -1;
   return PyModule_AddObjectRef(module, name, (PyObject *)*slot);
-}
-
-static PyObject *install(PyObject *module, PyObject *args) {
-  PyObject *raiser, *closed;
-  if (!PyArg_ParseTuple(args, "OO", &raiser, &closed)) return NULL;
-  Py_INCREF(raiser); /* for the life of the process, as the module itself */
-  Py_INCREF(closed);
-  status_raiser = raiser;
-  closed_error = closed;
-  Py_RETURN_NONE;
 }
 
 static PyObject *forked_since(PyObject *module, PyObject *arg) {
@@ -59,16 +27,22 @@ static PyObject *current_generation(PyObject *module, PyObject *unused) {
 
 /* NODELETE and a handle that is never closed: unloading a plugin crashes at exit, because its
    threads and static destructors outlive the mapping. */
-static PyObject *open_library(PyObject *module, PyObject *args) {
-  const char *path;
-  if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
+static void *open_for_good(const char *path, int visibility) {
   void *handle;
   const char *why = NULL;
   Py_BEGIN_ALLOW_THREADS;
-  handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  handle = dlopen(path, RTLD_NOW | RTLD_NODELETE | visibility);
   if (handle == NULL) why = dlerror();
   Py_END_ALLOW_THREADS;
-  if (handle == NULL) return PyErr_Format(PyExc_OSError, "%s", why ? why : "dlopen failed");
+  if (handle == NULL) PyErr_SetString(PyExc_OSError, why != NULL ? why : "dlopen failed");
+  return handle;
+}
+
+static PyObject *open_library(PyObject *module, PyObject *args) {
+  const char *path;
+  if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
+  void *handle = open_for_good(path, RTLD_LOCAL);
+  if (handle == NULL) return NULL;
   const PJRT_Api *(*get_api)(void) = (const PJRT_Api *(*)(void))dlsym(handle, "GetPjrtApi");
   if (get_api == NULL) Py_RETURN_NONE;
   const PJRT_Api *api;
@@ -78,17 +52,11 @@ static PyObject *open_library(PyObject *module, PyObject *args) {
   return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)api);
 }
 
-/* Dependencies that a plugin looks up by soname are made visible to it this way (RTLD_GLOBAL). */
+/* Dependencies that a plugin looks up by soname are made visible to it this way. */
 static PyObject *preload_library(PyObject *module, PyObject *args) {
   const char *path;
   if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
-  void *handle;
-  const char *why = NULL;
-  Py_BEGIN_ALLOW_THREADS;
-  handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
-  if (handle == NULL) why = dlerror();
-  Py_END_ALLOW_THREADS;
-  if (handle == NULL) return PyErr_Format(PyExc_OSError, "%s", why ? why : "dlopen failed");
+  if (open_for_good(path, RTLD_GLOBAL) == NULL) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -117,17 +85,12 @@ static PyObject *error_payloads(PyObject *module, PyObject *args) {
   visit.error = (PJRT_Error *)(uintptr_t)error;
   visit.visitor = add_payload;
   visit.user_arg = payloads;
-  PJRT_Error *failure = api->PJRT_Error_ForEachPayload(&visit);
-  if (failure != NULL) {
-    PJRT_Error_Destroy_Args gone = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-    gone.error = failure;
-    api->PJRT_Error_Destroy(&gone);
-  }
+  drop_error(api, api->PJRT_Error_ForEachPayload(&visit));
   return payloads;
 }
 
 static PyMethodDef functions[] = {
-    {"install", install, METH_VARARGS, "install(raise_error, ClosedError)"},
+    {"install", process_install, METH_VARARGS, "install(raise_error, ClosedError)"},
     {"generation", current_generation, METH_NOARGS, "The number of forks above this process."},
     {"forked_since", forked_since, METH_O, "Whether the process forked after that generation."},
     {"open_library", open_library, METH_VARARGS,

@@ -1,0 +1,40 @@
+/* What is one for the process: how errors are raised, and what a fork changes. */
+#include "hotpath.h"
+
+/* Grows in every forked child. An object made before has another generation and is refused:
+   the plugin's threads do not exist in the child, so a call could hang or abort. */
+unsigned fork_generation = 1;
+
+static PyObject *status_raiser; /* status.raise_error(api address, error address, function) */
+static PyObject *closed_error;  /* errors.ClosedError */
+
+PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function) {
+  PyObject *none = PyObject_CallFunction(status_raiser, "KKs", (unsigned long long)(uintptr_t)api,
+                                         (unsigned long long)(uintptr_t)error, function);
+  Py_XDECREF(none);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "the status raiser returned");
+  return NULL;
+}
+
+PyObject *raise_closed(const char *message) {
+  PyErr_SetString(closed_error, message);
+  return NULL;
+}
+
+/* For an error that nobody can act on: only its memory is of interest. */
+void drop_error(const PJRT_Api *api, PJRT_Error *error) {
+  if (error == NULL) return;
+  PJRT_Error_Destroy_Args args = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
+  args.error = error;
+  api->PJRT_Error_Destroy(&args);
+}
+
+PyObject *process_install(PyObject *module, PyObject *args) {
+  PyObject *raiser, *closed;
+  if (!PyArg_ParseTuple(args, "OO", &raiser, &closed)) return NULL;
+  Py_INCREF(raiser); /* for the life of the process, as the module itself */
+  Py_INCREF(closed);
+  status_raiser = raiser;
+  closed_error = closed;
+  Py_RETURN_NONE;
+}
