@@ -1,0 +1,68 @@
+"""The command line over real CUDA and TPU plugins on a machine without their hardware."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = {"cuda12": "0.58", "cuda13": "0.116", "tpu": "0.116"}
+
+pytestmark = pytest.mark.skipif(
+    any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/accel0")),
+    reason="the hardware is here",
+)
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """Runs `pjrt-hub` with a cache of its own and without the user's choices."""
+    ours = ("PJRT_", "JAX_", "TPU_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    clean["PJRT_HUB_CACHE"] = str(tmp_path)
+
+    def call(*args, status=0):
+        done = subprocess.run(
+            [sys.executable, "-m", "pjrt_hub.cli", *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env=clean,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+def test_list_finds_each_without_its_hardware(hub):
+    listed = {found["name"]: found for found in json.loads(hub("list", "--json").stdout)[::-1]}
+    for name in VERSIONS:
+        assert listed[name]["library_path"].endswith(".so")
+        assert listed[name]["hardware"]["ok"] is False
+        assert listed[name]["chosen"] is False
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_doctor_loads_each_in_a_child(hub, name):
+    steps = {step["what"]: step for step in json.loads(hub("doctor", name, "--json").stdout)}
+    assert f"PJRT API {VERSIONS[name]}," in steps["load"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cuda12", "No visible GPU devices"),
+        ("cuda13", "No visible GPU devices"),
+        ("tpu", "No jellyfish device found"),
+    ],
+)
+def test_run_says_that_the_hardware_is_not_here(hub, name, words):
+    done = hub("run", ROOT / "examples" / "hello.mlir", "--platform", name, status=1)
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
