@@ -50,11 +50,15 @@ class BoundFunction:
         self._pointer_type = ffi.typeof(f"{struct}*")
         self._struct_size = table.STRUCT_SIZE[struct]
         self._fields = {field.name: field for field in table.FIELDS[struct]}
-        counts = {field.count for field in self._fields.values() if field.count}
-        self._outputs = tuple(
-            (field, field.since <= minor)
+        # What the function fills in the caller's own memory is no output: the caller has it.
+        outputs = [
+            field
             for field in self._fields.values()
-            if field.direction != "in" and field.name not in counts
+            if field.direction == "out" or (field.direction == "inout" and not field.count)
+        ]
+        counts = {field.count for field in outputs if field.count}
+        self._outputs = tuple(
+            (field, field.since <= minor) for field in outputs if field.name not in counts
         )
 
     def __call__(self, **inputs: Any) -> Any:

@@ -164,7 +164,7 @@ static PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_Execut
 
 /* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */
 static PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
-  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "O", arguments);
+  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", arguments);
   if (none == NULL) {
     drop_error(exe->client->api, error);
     return NULL;
@@ -309,7 +309,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   PJRT_Error *error = launch_run(&launch, exe, &options);
   if (error != NULL) {
     for (Py_ssize_t d = 0; d < exe->num_devices - 1; d++) { /* the last row raises for all */
-      PyObject *none = PyObject_CallMethod(self, "_refuse_deleted", "O", PyTuple_GetItem(rows, d));
+      PyObject *none = PyObject_CallMethod(self, "_refuse_deleted", "(O)", PyTuple_GetItem(rows, d));
       if (none == NULL) break;
       Py_DECREF(none);
     }
