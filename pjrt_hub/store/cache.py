@@ -281,7 +281,10 @@ class Cache:
     def _make(self, path: Path) -> Path:
         if not self.root.is_dir():
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.mkdir(parents=True, exist_ok=True)
+        # Step by step, because `parents` ignores the mode: nothing here is writable for others.
+        for part in reversed([path, *path.parents]):
+            if part.is_relative_to(self._tree):
+                part.mkdir(mode=0o755, exist_ok=True)
         return path
 
     def _make_area(self, name: str) -> Path:
@@ -343,6 +346,7 @@ class Cache:
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
         with suppress(OSError):  # a read-only cache is hashed at each look
             self._make_area("memo")
+            fresh.touch(mode=0o644)
             fresh.write_text(json.dumps(memo), "utf-8")
             fresh.rename(path)
 

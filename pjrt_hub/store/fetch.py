@@ -130,8 +130,10 @@ def download(
     failures: list[tuple[str, str]] = []
     mismatch: DigestMismatchError | None = None
     with closing(_Partial(artifact, folder, progress)) as partial:
-        if partial.is_complete and partial.is_pinned:
+        if partial.is_pinned:
             return partial.path
+        if partial.is_complete:
+            partial.restart()
         with closing(_addresses(artifact, env, patience, failures)) as addresses:
             for url, transport in addresses:
                 try:
@@ -163,7 +165,7 @@ def _addresses(
             try:
                 for url in index.on_mirror(artifact, base, transport):
                     yield url, transport
-            except Refused as exc:
+            except (Refused, OSError) as exc:
                 failures.append((base, str(exc)))
         for url in artifact.urls:
             yield url, transport
@@ -182,7 +184,7 @@ def _addresses(
             try:
                 for url in look(artifact, place, transport):
                     yield url, transport
-            except Refused as exc:
+            except (Refused, OSError) as exc:
                 failures.append((place, str(exc)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -52,12 +53,16 @@ Handler = Callable[[Request], Answer]
 class Loopback:
     """Answers each request with its path's handler; use it in a `with` block.
 
+    Args:
+        tls: serve https with this context.
+
     Attributes:
         requests: everything that was asked, in order.
         sent: bytes of bodies that were sent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.routes: dict[str, Handler] = {}
         self.requests: list[Request] = []
         self.sent = 0
@@ -79,7 +84,8 @@ class Loopback:
 
     def url(self, path: str = "") -> str:
         """An address on this server."""
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}{path}"
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}{path}"
 
     def asked(self, path: str) -> list[Request]:
         """The requests for one path."""
@@ -118,10 +124,10 @@ class Loopback:
             self._threads.append(thread)
             thread.start()
 
-    def _answer(self, connection: socket.socket) -> None:
-        with connection:
-            connection.settimeout(10)
-            try:
+    def _answer(self, plain: socket.socket) -> None:
+        plain.settimeout(10)
+        try:
+            with plain, self._wrapped(plain) as connection:
                 request = _read_request(connection)
                 if request is None:
                     return
@@ -130,8 +136,11 @@ class Loopback:
                 handler = self.routes.get(request.path)
                 answer = handler(request) if handler else Answer(b"", "404 Not Found")
                 self._send(connection, answer)
-            except OSError:
-                return  # the client went away, as some tests want
+        except OSError:
+            return  # the client went away, as some tests want
+
+    def _wrapped(self, plain: socket.socket) -> socket.socket:
+        return self._tls.wrap_socket(plain, server_side=True) if self._tls else plain
 
     def _send(self, connection: socket.socket, answer: Answer) -> None:
         headers = {"Connection": "close", **answer.headers}

@@ -68,6 +68,16 @@ def test_an_entry_keeps_the_layout_of_the_wheel(cache: Cache, archive: Path) -> 
     assert cache.nbytes() >= PIN.nbytes
 
 
+def test_nothing_is_writable_for_others(cache: Cache, archive: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache.publish(PIN, archive)
+    finally:
+        os.umask(before)
+    for path in (cache.root, *cache.root.rglob("*")):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o022, path
+
+
 def test_publishing_again_is_harmless(cache: Cache, archive: Path) -> None:
     first = cache.publish(PIN, archive)
     inode = first.library_path.stat().st_ino

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,7 +22,7 @@ import wheels
 from loopback import Answer, Loopback, Request, partial
 
 from pjrt_hub import errors
-from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError
+from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError, StoreError
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.fetch import obtain
 from pjrt_hub.store.transport import Patience, forbidden, redacted
@@ -379,6 +381,103 @@ def test_errors_tell_no_secrets(server: Loopback, cache: Cache, slept: Slept) ->
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in caught.value.url
     assert "authorization" in server.asked(FILE)[0].headers
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and a certificate for the loopback address that nobody has signed."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    path = tmp_path_factory.mktemp("tls") / "own.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=loopback", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(
+        [*command, "-keyout", path, "-out", f"{path}.crt"],
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
+    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return path
+
+
+@pytest.mark.parametrize("variable", ["", "SSL_CERT_FILE", "PIP_CERT"])
+def test_only_a_trusted_server_is_heard(
+    certificate: Path, cache: Cache, slept: Slept, variable: str
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with Loopback(context) as server:
+        server.file(FILE, WHEEL)
+        if variable:
+            trusting = env(server, **{variable: str(certificate)})
+            get(server, cache, slept, env=trusting)
+            assert_whole(cache)
+        else:
+            with pytest.raises(DownloadError, match="certificate is not trusted") as caught:
+                get(server, cache, slept)
+            assert "SSL_CERT_FILE" in str(caught.value)
+            assert server.requests == []
+            assert slept == []
+
+
+def test_unreadable_certificates_are_named(server: Loopback, cache: Cache, slept: Slept) -> None:
+    with pytest.raises(StoreError, match=r"cannot read the certificates /no/such\.pem") as caught:
+        get(server, cache, slept, env=env(server, PIP_CERT="/no/such.pem"))
+    assert "PIP_CERT" in caught.value.hint
+
+
+def chunked(body: bytes) -> bytes:
+    return f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n"
+
+
+def test_chunked_bodies_are_read_and_their_truncation_seen(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    head = {"Transfer-Encoding": "chunked", "ETag": '"one"'}
+    server.file(FILE, WHEEL)
+    honest = server.routes[FILE]
+    cut = Answer(chunked(WHEEL)[: len(WHEEL) // 3], headers=head, bare=True)
+    server.script(FILE, cut, honest)
+    get(server, cache, slept)
+    assert_whole(cache)
+    assert server.asked(FILE)[1].start > 0
+    cache.clear()
+    server.script(FILE, Answer(chunked(WHEEL), headers=head, bare=True))
+    get(server, cache, slept)
+    assert_whole(cache)
+
+
+def test_a_complete_partial_of_wrong_bytes_is_not_blamed_on_the_server(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    left = cache.root / "v1/partial" / f"{PIN.sha256}.left.abcdefgh"
+    left.mkdir(parents=True)
+    (left / "archive").write_bytes(bytes(len(WHEEL)))
+    server.file(FILE, WHEEL)
+    get(server, cache, slept)
+    assert_whole(cache)
+    assert "range" not in server.asked(FILE)[0].headers
+
+
+def test_a_partial_with_a_wrong_prefix_is_read_again_once(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    left = cache.root / "v1/partial" / f"{PIN.sha256}.left.abcdefgh"
+    left.mkdir(parents=True)
+    (left / "archive").write_bytes(bytes(1000))
+    server.file(FILE, WHEEL)
+    get(server, cache, slept)
+    assert_whole(cache)
+    assert [request.start for request in server.asked(FILE)] == [1000, 0]
+
+
+def test_a_complete_partial_needs_no_network(cache: Cache, slept: Slept) -> None:
+    left = cache.root / "v1/partial" / f"{PIN.sha256}.left.abcdefgh"
+    left.mkdir(parents=True)
+    (left / "archive").write_bytes(WHEEL)
+    obtain(PIN, cache, env={}, patience=Patience(sleep=slept))
+    assert_whole(cache)
 
 
 def test_a_directory_is_a_mirror(cache: Cache, tmp_path: Path, slept: Slept) -> None:
