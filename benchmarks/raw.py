@@ -1,0 +1,112 @@
+"""The raw C loops of raw_loop.c, over the very objects that pjrt-hub holds in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy
+
+from pjrt_hub import Buffer, Client, HostBufferSemantics, LoadedExecutable
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE.parent / "tests" / "programs"
+
+#: PJRT_Buffer_Type of what is put.
+F32 = 11
+
+
+class _Host(ctypes.Structure):
+    _fields_ = [
+        ("client", ctypes.c_void_p),
+        ("device", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("type", ctypes.c_int),
+        ("dims", ctypes.c_void_p),
+        ("num_dims", ctypes.c_size_t),
+        ("semantics", ctypes.c_int),
+    ]
+
+
+class RawLoop:
+    """The C loops, compiled for this process against the header that our declarations give."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._api = ctypes.c_void_p(client.api.address)
+        self._library = _compiled()
+
+    def call(
+        self, executable: LoadedExecutable, arguments: list[Buffer], outputs: int, count: int
+    ) -> float:
+        """Seconds for `count` executions, each with the destruction of its outputs."""
+        addresses = (ctypes.c_void_p * len(arguments))(*(each._address for each in arguments))
+        return self._seconds(
+            "raw_call",
+            ctypes.c_void_p(executable._address),
+            addresses,
+            ctypes.c_size_t(len(arguments)),
+            ctypes.c_size_t(outputs),
+            ctypes.c_long(count),
+        )
+
+    def put(self, array: numpy.ndarray, semantics: HostBufferSemantics, count: int) -> float:
+        """Seconds for `count` buffers made of a float32 array and destroyed."""
+        host, _dims = self._host(array, semantics)
+        return self._seconds("raw_put", ctypes.byref(host), ctypes.c_long(count))
+
+    def get(self, buffer: Buffer, count: int) -> float:
+        """Seconds for waiting for a buffer, taking its memory's address and letting it go."""
+        return self._seconds("raw_get", ctypes.c_void_p(buffer._address), ctypes.c_long(count))
+
+    def round_trip(self, array: numpy.ndarray, executable: LoadedExecutable, count: int) -> float:
+        """Seconds for putting an array twice, running a program of both, and copying the result."""
+        host, _dims = self._host(array, HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL)
+        result = numpy.empty_like(array)
+        return self._seconds(
+            "raw_round_trip",
+            ctypes.byref(host),
+            ctypes.c_void_p(executable._address),
+            ctypes.c_void_p(result.ctypes.data),
+            ctypes.c_size_t(result.nbytes),
+            ctypes.c_long(count),
+        )
+
+    def _host(
+        self, array: numpy.ndarray, semantics: HostBufferSemantics
+    ) -> tuple[_Host, ctypes.Array[ctypes.c_int64]]:
+        """The dimensions are given too because the struct only points to them."""
+        dims = (ctypes.c_int64 * array.ndim)(*array.shape)
+        device = self._client.devices[0]
+        host = _Host(
+            client=self._client._address,
+            device=device._address,
+            data=array.ctypes.data,
+            type=F32,
+            dims=ctypes.addressof(dims),
+            num_dims=array.ndim,
+            semantics=semantics,
+        )
+        return host, dims
+
+    def _seconds(self, name: str, *arguments: object) -> float:
+        function = self._library[name]
+        function.restype = ctypes.c_double
+        return float(function(self._api, *arguments))
+
+
+def _compiled() -> ctypes.CDLL:
+    sys.path.append(str(HERE.parent / "tools"))
+    import capi
+
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()
+    with TemporaryDirectory() as folder:
+        Path(folder, "pjrt_api.h").write_text(capi.header(capi.read()), "utf-8")
+        library = Path(folder, "raw_loop.so")
+        flags = ["-O2", "-std=gnu11", "-shared", "-fPIC", f"-I{folder}", "-o", str(library)]
+        subprocess.run([*compiler, *flags, str(HERE / "raw_loop.c")], check=True)
+        return ctypes.CDLL(str(library))

@@ -1,0 +1,148 @@
+/* The same calls that pjrt-hub makes, in a loop without Python: the floor of every ratio. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "pjrt_api.h"
+
+#define ARGS(function) {.struct_size = function##_Args_STRUCT_SIZE}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void check(const PJRT_Api *api, PJRT_Error *error) {
+  if (error == NULL) return;
+  PJRT_Error_Message_Args args = ARGS(PJRT_Error_Message);
+  args.error = error;
+  api->PJRT_Error_Message(&args);
+  fprintf(stderr, "raw loop: %.*s\n", (int)args.message_size, args.message);
+  exit(1);
+}
+
+static void destroy_buffer(const PJRT_Api *api, PJRT_Buffer *buffer) {
+  PJRT_Buffer_Destroy_Args args = ARGS(PJRT_Buffer_Destroy);
+  args.buffer = buffer;
+  check(api, api->PJRT_Buffer_Destroy(&args));
+}
+
+static void destroy_event(const PJRT_Api *api, PJRT_Event *event) {
+  PJRT_Event_Destroy_Args args = ARGS(PJRT_Event_Destroy);
+  args.event = event;
+  check(api, api->PJRT_Event_Destroy(&args));
+}
+
+static void execute(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer **arguments,
+                    size_t num_arguments, PJRT_Buffer **outputs) {
+  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_LoadedExecutable_Execute_Args args = ARGS(PJRT_LoadedExecutable_Execute);
+  PJRT_Buffer *const *argument_lists[] = {arguments};
+  PJRT_Buffer **output_lists[] = {outputs};
+  args.executable = executable;
+  args.options = &options;
+  args.argument_lists = argument_lists;
+  args.num_devices = 1;
+  args.num_args = num_arguments;
+  args.output_lists = output_lists;
+  check(api, api->PJRT_LoadedExecutable_Execute(&args));
+}
+
+typedef struct {
+  PJRT_Client *client;
+  PJRT_Device *device;
+  const void *data;
+  PJRT_Buffer_Type type;
+  int64_t *dims;
+  size_t num_dims;
+  PJRT_HostBufferSemantics semantics;
+} Host;
+
+static PJRT_Buffer *put(const PJRT_Api *api, const Host *host) {
+  PJRT_Client_BufferFromHostBuffer_Args args = ARGS(PJRT_Client_BufferFromHostBuffer);
+  args.client = host->client;
+  args.data = host->data;
+  args.type = host->type;
+  args.dims = host->dims;
+  args.num_dims = host->num_dims;
+  args.host_buffer_semantics = host->semantics;
+  args.device = host->device;
+  check(api, api->PJRT_Client_BufferFromHostBuffer(&args));
+  destroy_event(api, args.done_with_host_buffer);
+  return args.buffer;
+}
+
+/* Waits for the value and gives where it lies, held by an external reference. */
+static void *hold(const PJRT_Api *api, PJRT_Buffer *buffer) {
+  PJRT_Buffer_ReadyEvent_Args ready = ARGS(PJRT_Buffer_ReadyEvent);
+  ready.buffer = buffer;
+  check(api, api->PJRT_Buffer_ReadyEvent(&ready));
+  PJRT_Event_Await_Args await = ARGS(PJRT_Event_Await);
+  await.event = ready.event;
+  check(api, api->PJRT_Event_Await(&await));
+  destroy_event(api, ready.event);
+  PJRT_Buffer_IncreaseExternalReferenceCount_Args more =
+      ARGS(PJRT_Buffer_IncreaseExternalReferenceCount);
+  more.buffer = buffer;
+  check(api, api->PJRT_Buffer_IncreaseExternalReferenceCount(&more));
+  PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args where =
+      ARGS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer);
+  where.buffer = buffer;
+  check(api, api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer(&where));
+  return where.device_memory_ptr;
+}
+
+static void let_go(const PJRT_Api *api, PJRT_Buffer *buffer) {
+  PJRT_Buffer_DecreaseExternalReferenceCount_Args args =
+      ARGS(PJRT_Buffer_DecreaseExternalReferenceCount);
+  args.buffer = buffer;
+  check(api, api->PJRT_Buffer_DecreaseExternalReferenceCount(&args));
+}
+
+/* Each gives the seconds of `count` turns. */
+
+double raw_call(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer **arguments,
+                size_t num_arguments, size_t num_outputs, long count) {
+  PJRT_Buffer **outputs = calloc(num_outputs, sizeof(PJRT_Buffer *));
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    execute(api, executable, arguments, num_arguments, outputs);
+    for (size_t i = 0; i < num_outputs; i++) destroy_buffer(api, outputs[i]);
+  }
+  double seconds = now() - start;
+  free(outputs);
+  return seconds;
+}
+
+double raw_put(const PJRT_Api *api, const Host *host, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) destroy_buffer(api, put(api, host));
+  return now() - start;
+}
+
+double raw_get(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    hold(api, buffer);
+    let_go(api, buffer);
+  }
+  return now() - start;
+}
+
+/* From host memory, through a program of two arguments and one result, to host memory. */
+double raw_round_trip(const PJRT_Api *api, const Host *host, PJRT_LoadedExecutable *executable,
+                      void *result, size_t nbytes, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_Buffer *arguments[] = {put(api, host), put(api, host)}, *output;
+    execute(api, executable, arguments, 2, &output);
+    memcpy(result, hold(api, output), nbytes);
+    let_go(api, output);
+    destroy_buffer(api, output);
+    destroy_buffer(api, arguments[0]);
+    destroy_buffer(api, arguments[1]);
+  }
+  return now() - start;
+}

@@ -1,0 +1,60 @@
+"""Timing that a busy machine disturbs little: every variant once a round, round after round.
+
+What is slower because the machine is busy is slower for all of a round, so ratios are taken within
+a round and their median is reported; a whole run is repeated in fresh processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from statistics import median
+
+Rows = dict[str, dict[str, float]]
+Times = dict[str, list[float]]
+
+
+def interleave(variants: Mapping[str, Callable[[], float]], rounds: int) -> Times:
+    """Runs every variant once to warm it, then once a round.
+
+    Args:
+        variants: each measures itself once and gives seconds.
+        rounds: how many times.
+    """
+    for variant in variants.values():
+        variant()
+    times: Times = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, variant in variants.items():
+            times[name].append(variant())
+    return times
+
+
+def ratio(times: Times, name: str, base: str) -> float:
+    """The median of the rounds' ratios."""
+    return median(a / b for a, b in zip(times[name], times[base], strict=True))
+
+
+def excess(times: Times, name: str, base: str) -> float:
+    """The median of the rounds' differences, in seconds."""
+    return median(a - b for a, b in zip(times[name], times[base], strict=True))
+
+
+def pin() -> None:
+    """Keeps this process on one of its CPUs, so that it never moves between caches."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def median_of_runs(script: str, runs: int) -> Rows:
+    """The median of every cell of what `script --once` prints as JSON, each time a new process."""
+    tables: list[Rows] = []
+    for _ in range(runs):
+        done = subprocess.run([sys.executable, script, "--once"], stdout=subprocess.PIPE, check=True)
+        tables.append(json.loads(done.stdout))
+    return {
+        row: {column: median(table[row][column] for table in tables) for column in cells}
+        for row, cells in tables[0].items()
+    }
