@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
 
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
+_GONE = "the buffer was deleted or donated"
 
 
 class HostBufferSemantics(enum.IntEnum):
@@ -104,6 +105,9 @@ class Buffer(hotpath.Buffer):
     @property
     def ready(self) -> Event:
         """The event of its value being there (`PJRT_Buffer_ReadyEvent`)."""
+        self._check()
+        if self.is_deleted:
+            raise ClosedError(_GONE)
         return Event._of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
 
     @property
@@ -113,9 +117,9 @@ class Buffer(hotpath.Buffer):
             layout = self._layout
         except AttributeError:
             self._check()
-            layout = self._layout = row_major_or(
-                irregular.minor_to_major(self.client.api, self._address)
-            )
+            with self.client._in_call():
+                order = irregular.minor_to_major(self.client.api, self._address)
+            layout = self._layout = row_major_or(order)
         return tuple(range(self.ndim - 1, -1, -1)) if layout is None else layout
 
     def to_numpy(self) -> numpy.ndarray[Any, Any]:
@@ -140,7 +144,7 @@ class Buffer(hotpath.Buffer):
                 data = self._copy_to_host()
         except PjrtError as exc:
             if self.is_deleted:
-                raise ClosedError("the buffer was deleted or donated") from exc
+                raise ClosedError(_GONE) from exc
             raise
         order = self.layout
         if order == tuple(range(self.ndim - 1, -1, -1)):
@@ -169,8 +173,7 @@ class Buffer(hotpath.Buffer):
 
     def copy_to_device(self, device: Device) -> Buffer:
         """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`)."""
-        if device.client is not self.client:
-            raise ValueError(f"{device} belongs to another client")
+        device, _ = self.client._place(device, None)
         address = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
         layout = row_major_or(self.layout)
         return Buffer._adopt(self.client, address, self._dtype, self.shape, layout, device)
@@ -209,7 +212,12 @@ class Buffer(hotpath.Buffer):
 
     def _ask(self, function: str, **inputs: Any) -> Any:
         self._check()
-        return self.client._call(function, buffer=self._address, **inputs)
+        try:
+            return self.client._call(function, buffer=self._address, **inputs)
+        except PjrtError as exc:
+            if self.is_deleted:
+                raise ClosedError(_GONE) from exc
+            raise
 
     def __str__(self) -> str:
         return str(self.to_numpy())

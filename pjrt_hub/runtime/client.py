@@ -8,8 +8,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub._capi import hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
-from pjrt_hub.errors import InvalidArgumentError, PjrtError, UnknownError
+from pjrt_hub.errors import PjrtError, UnknownError
 from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics, Keep
 from pjrt_hub.runtime.compile_options import CompileOptions
@@ -44,7 +45,7 @@ class Client(hotpath.Client):
     Attributes:
         plugin: the plugin that made it.
         api: the plugin's function table.
-        closed: whether `close` was called.
+        closed: whether `close` was called, or the process forked since.
     """
 
     def __init__(self, plugin: Plugin, address: int) -> None:
@@ -97,9 +98,11 @@ class Client(hotpath.Client):
 
         Args:
             array: anything that numpy can make an array of: the buffer protocol, `__array__`,
-                numbers and nested lists, with any strides. Python floats become float32 and ints
-                int32 unless `dtype` says otherwise; arrays keep their dtype.
-            dtype: of the buffer, converted on the host; numpy's, ml_dtypes' or StableHLO's names.
+                numbers and nested lists, with any strides. Python's ints become int32, floats
+                float32 and complex numbers complex64 unless `dtype` says otherwise; arrays keep
+                their dtype. Masked arrays are refused: a device has no masks.
+            dtype: of the buffer, converted on the host; numpy's, ml_dtypes' or StableHLO's names,
+                where StableHLO's win: "i8" has 8 bits.
             device: one of `devices`; by default the first, unless `memory` says where.
             memory: one of a device's memories; by default the device's own.
             semantics: how long the array must stay unchanged; by default it is copied at once.
@@ -109,6 +112,7 @@ class Client(hotpath.Client):
         Raises:
             TypeError: PJRT has no such dtype.
             ValueError: a device or memory of another client, or another layout.
+            OverflowError: a Python int does not fit int32.
             UnsupportedByPluginError: the plugin is older than the dtype.
             ClosedError: the client is closed.
         """
@@ -161,7 +165,9 @@ class Client(hotpath.Client):
             ClosedError: the client is closed.
         """
         source = Program.of(program)
-        chosen = options or CompileOptions()
+        chosen = CompileOptions() if options is None else options
+        if not isinstance(chosen, CompileOptions):
+            raise TypeError(f"the options are {chosen!r}, not CompileOptions")
         needed = chosen.num_replicas * chosen.num_partitions
         if needed > len(self.all_devices):
             raise ValueError(
@@ -176,7 +182,7 @@ class Client(hotpath.Client):
                 program=code,
                 compile_options=chosen.serialize(),
             )
-        except (UnknownError, InvalidArgumentError) as exc:
+        except UnknownError as exc:  # the code of MLIR's parser and verifier
             exc.hint = exc.hint or (
                 f"{source.origin} was taken as {source.format!r}; the plugin's line and column "
                 "numbers refer to it"
@@ -219,7 +225,9 @@ class Client(hotpath.Client):
         self.close()
 
     def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
-        for place in (device, memory):
+        for place, kind in ((device, Device), (memory, Memory)):
+            if place is not None and not isinstance(place, kind):
+                raise TypeError(f"{place!r} is not a {kind.__name__}")
             if place is not None and place.client is not self:
                 raise ValueError(f"{place} belongs to another client")
         if memory is None:
@@ -251,6 +259,15 @@ class Client(hotpath.Client):
         finally:
             self._leave()
 
+    @contextlib.contextmanager
+    def _in_call(self) -> Iterator[None]:
+        """As `_call`, around several steps: until its end `close` frees nothing."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
     def _call_long(self, function: str, discard: Callable[[int], Any], **inputs: Any) -> Any:
         """As `_call`, for seconds: Ctrl-C ends the waiting and `discard` takes the result."""
         self._enter()
@@ -275,19 +292,34 @@ def _host_array(array: ArrayLike, dtype: Any) -> Any:
 
     if dtype is None and type(array) is numpy.ndarray:
         return array
+    masked = sys.modules.get("numpy.ma")  # without it no masked array can exist
+    if masked is not None and isinstance(array, masked.MaskedArray):
+        raise TypeError("the array is masked, and a device has no masks: fill it first")
     wanted = None if dtype is None else dtypes.numpy_dtype(dtypes.of_numpy(dtype).code)
-    if wanted is None and isinstance(array, bool | int | float | list | tuple):
+    if wanted is None and isinstance(array, _NUMBERS | list | tuple):
         guess = numpy.asarray(array)
-        narrow = {"int64": numpy.int32, "float64": numpy.float32}.get(guess.dtype.name)
-        return guess if narrow is None or _holds_wide(array) else guess.astype(narrow)
+        narrow = _NARROW.get(guess.dtype.name)
+        return guess if narrow is None or _holds_wide(array) else _narrowed(guess, narrow)
     return numpy.asarray(array, dtype=wanted)
+
+
+_NUMBERS = bool | int | float | complex
+#: What numpy makes of Python's numbers -> what devices compute with.
+_NARROW = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
+
+
+def _narrowed(guess: Any, narrow: str) -> Any:
+    narrowed = guess.astype(narrow)
+    if narrow == "int32" and (narrowed != guess).any():
+        raise OverflowError("an int does not fit int32, as which it is put: give dtype='int64'")
+    return narrowed
 
 
 def _holds_wide(array: Any) -> bool:
     """Whether nested lists hold numpy scalars, whose dtype the user chose."""
     if isinstance(array, list | tuple):
         return any(map(_holds_wide, array))
-    return not isinstance(array, bool | int | float) or hasattr(array, "dtype")
+    return not isinstance(array, _NUMBERS) or hasattr(array, "dtype")
 
 
 @atexit.register

@@ -14,6 +14,7 @@ from pjrt_hub._capi import wire
 
 _UNSET_ORDINAL = -1
 _INT32_MAX = 2**31 - 1
+_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +45,36 @@ class CompileOptions:
         """Refuses what would abort the plugin.
 
         Raises:
-            ValueError: a count below 1, or device ids that do not fit the counts.
+            ValueError: a count below 1, device ids that do not fit the counts, or a flag that is
+                too large.
+            TypeError: a count that is no int, or a flag of another type than those named.
         """
         for name in ("num_replicas", "num_partitions"):
             count = getattr(self, name)
-            if not isinstance(count, int) or not 1 <= count <= _INT32_MAX:
-                raise ValueError(f"{name} is {count!r}; it must be at least 1")
+            if not isinstance(count, int):
+                raise TypeError(f"{name} is {count!r}; it must be an int")
+            if not 1 <= count <= _INT32_MAX:
+                raise ValueError(f"{name} is {count}; it must be from 1 to {_INT32_MAX}")
         if self.device_ids is not None:
-            shape = [len(row) for row in self.device_ids]
-            if shape != [self.num_partitions] * self.num_replicas:
-                raise ValueError(
-                    f"device_ids has rows of {shape} ids; it needs {self.num_replicas} row(s), one "
-                    f"for each replica, of {self.num_partitions} id(s), one for each partition"
-                )
+            self._check_device_ids([list(row) for row in self.device_ids])
+        for flag, value in self.flags.items():
+            if not isinstance(flag, str) or not isinstance(value, str | bool | int | float):
+                raise TypeError(f"the flag {flag!r} is {value!r}; it can be a str, bool, int or float")
+            if isinstance(value, int) and value not in _INT64:
+                raise ValueError(f"the flag {flag!r} is {value}, which does not fit 64 bits")
+
+    def _check_device_ids(self, rows: list[list[int]]) -> None:
+        shape = [len(row) for row in rows]
+        if shape != [self.num_partitions] * self.num_replicas:
+            raise ValueError(
+                f"device_ids has rows of {shape} ids; it needs {self.num_replicas} row(s), one "
+                f"for each replica, of {self.num_partitions} id(s), one for each partition"
+            )
+        ids = [each for row in rows for each in row]
+        if not all(isinstance(each, int) and 0 <= each <= _INT32_MAX for each in ids):
+            raise ValueError(f"device_ids holds {ids}; an id is an int from 0")
+        if len(set(ids)) < len(ids):
+            raise ValueError(f"device_ids holds {ids}; a device can run one part of a program")
 
     def serialize(self) -> bytes:
         """Makes the CompileOptionsProto.

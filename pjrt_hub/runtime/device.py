@@ -18,17 +18,15 @@ class Device:
 
     Attributes:
         client: the client that it belongs to.
+        id: unique among the client's devices, of all processes (`PJRT_DeviceDescription_Id`).
     """
 
     def __init__(self, client: Client, address: int) -> None:
         self.client = client
         self._address = address
         self._description = client._call("PJRT_Device_GetDescription", device=address)
-
-    @cached_property
-    def id(self) -> int:
-        """Unique among the client's devices, of all processes (`PJRT_DeviceDescription_Id`)."""
-        return int(self._describe("PJRT_DeviceDescription_Id"))
+        # Read at once, because messages name devices after their client was closed, too.
+        self.id = int(self._describe("PJRT_DeviceDescription_Id"))
 
     @cached_property
     def kind(self) -> str:

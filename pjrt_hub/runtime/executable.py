@@ -35,7 +35,7 @@ class LoadedExecutable(hotpath.LoadedExecutable):
         client: the client that it belongs to.
         devices: the devices that it runs on, in the order of `execute`'s rows.
         signature: what it takes and gives on one device.
-        closed: whether it was closed, itself or with its client.
+        closed: whether it was closed, itself or with its client, or the process forked since.
     """
 
     client: Client
@@ -81,10 +81,14 @@ class LoadedExecutable(hotpath.LoadedExecutable):
 
         Raises:
             TypeError: a wrong number of rows or arguments, no Buffer, or a wrong dtype.
-            ValueError: a wrong shape, layout, device or client.
+            ValueError: a wrong shape, layout, device or client, or no such argument to keep.
             ClosedError: something deleted, donated or closed.
         """
         rows = tuple(tuple(row) for row in arguments)
+        count = len(self.signature.parameters)
+        for index in non_donatable:  # the plugin would ignore it, and donate
+            if not 0 <= index < count:
+                raise ValueError(f"non_donatable names argument {index}, of {count} from 0")
         return list(self._execute(rows, launch_id, tuple(non_donatable)))
 
     @cached_property
@@ -113,22 +117,26 @@ class LoadedExecutable(hotpath.LoadedExecutable):
 
     def serialize(self) -> bytes:
         """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`)."""
-        self._check()
-        with _view(self.client, self._address) as view:
+        with self._viewed() as view:
             return irregular.serialized(
                 self.client.api, "PJRT_Executable_Serialize", executable=view
             )
 
     def optimized_program(self) -> tuple[bytes, str]:
         """The program after the compiler, with its format (`PJRT_Executable_OptimizedProgram`)."""
-        self._check()
-        with _view(self.client, self._address) as view:
+        with self._viewed() as view:
             return irregular.optimized_program(self.client.api, view)
 
     def _ask(self, function: str) -> Any:
-        self._check()
-        with _view(self.client, self._address) as view:
-            return self.client._call(function, executable=view)
+        with self._viewed() as view:
+            return self.client.api.call(function, executable=view)
+
+    @contextmanager
+    def _viewed(self) -> Iterator[int]:
+        with self.client._in_call():
+            self._check()
+            with _view(self.client, self._address) as view:
+                yield view
 
     def _reject(self, index: int, argument: object) -> None:
         """Raises for an argument that the call path refused."""

@@ -50,12 +50,16 @@ class Program:
             return cls._detect(bytes(source), "the program")
         if isinstance(source, str) and ("\n" in source or "{" in source):
             return cls._detect(source.encode(), "the program")
+        if source == "":
+            return cls._detect(b"", "the program")
         path = Path(source)
         try:
             code = path.read_bytes()
-        except OSError as exc:
+        except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
+            name = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
+            why = exc.strerror if isinstance(exc, OSError) else str(exc)
             raise FileFormatError(
-                f"the program {path} cannot be read: {exc.strerror}", path=path, hint=_HINT
+                f"the program {name!r} cannot be read: {why}", path=path, hint=_HINT
             ) from exc
         return cls._detect(code, str(path))
 

@@ -120,7 +120,8 @@ static PyObject *client_leave_call(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *client_closed(PyObject *self, void *unused) {
-  return PyBool_FromLong(((ClientObject *)self)->closed);
+  ClientObject *client = (ClientObject *)self;
+  return PyBool_FromLong(client->closed || client->generation != fork_generation);
 }
 
 static PyObject *client_address(PyObject *self, void *unused) {
@@ -153,7 +154,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyGetSetDef properties[] = {
-    {"closed", client_closed, NULL, "Whether close() was called.", NULL},
+    {"closed", client_closed, NULL, "Whether close() was called, or the process forked.", NULL},
     {"_address", client_address, NULL, "The PJRT_Client*.", NULL},
     {"_num_children", client_num_children, NULL, "How many native objects of it exist.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

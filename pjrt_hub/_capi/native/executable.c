@@ -406,7 +406,8 @@ static PyObject *executable_address(PyObject *self, void *unused) {
 
 static PyObject *executable_closed(PyObject *self, void *unused) {
   ExecutableObject *exe = (ExecutableObject *)self;
-  return PyBool_FromLong(exe->ptr == NULL || exe->closed || exe->client->closed);
+  return PyBool_FromLong(exe->ptr == NULL || exe->closed || exe->client->closed ||
+                         exe->client->generation != fork_generation);
 }
 
 static PyMethodDef methods[] = {
