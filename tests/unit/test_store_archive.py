@@ -129,6 +129,16 @@ def duplicate() -> bytes:
     return extra_member(wheels.LIBRARY)
 
 
+def overlap() -> bytes:
+    """One member is the bytes of another, its header included."""
+    inner = wheels.build({"inner.so": b"x" * 50}, stored=True)
+    record = inner[: directory(inner)]
+    wheel = bytearray(wheels.build({"outer": record, "inner.so": b"x" * 50}, stored=True))
+    entry = wheel.index(b"PK\x01\x02", directory(bytes(wheel)) + 4)
+    struct.pack_into("<L", wheel, entry + 42, 30 + len("outer"))
+    return bytes(wheel)
+
+
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "parent": (lambda: extra_member("../evil.so"), "'../evil.so' points outside"),
     "inner parent": (lambda: extra_member("a/../../evil.so"), "points outside"),
@@ -164,10 +174,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "trailing bytes": (lambda: WHEEL + b"trailing", ""),
     "two zips": (lambda: WHEEL + wheels.build({"evil.so": b"x"}), ""),
     "member count": (lambda: set_at(lambda w: end(w) + 10, b"\x01\x00"), "declares 1 members"),
-    "overlap": (
-        lambda: set_at(lambda w: w.index(b"PK\x01\x02", directory(w) + 4) + 42, b"\0\0\0\0"),
-        "",
-    ),
+    "overlap": (overlap, "overlaps another member"),
     "truncated": (lambda: WHEEL[:-100], "not a sound zip file"),
     "not a zip": (lambda: b"<html>", "not a sound zip file"),
     "empty": (lambda: b"", "not a sound zip file"),

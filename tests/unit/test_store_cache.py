@@ -101,7 +101,8 @@ def test_a_corrupted_entry_is_removed_and_told(
     (audit,) = cache.verify()
     assert not audit.verdict.ok
     assert wheels.LIBRARY in audit.verdict.reason
-    assert "the pin says" in audit.verdict.reason
+    told = f"has {at} bytes, the pin says {NBYTES}" if change == "cut" else "has sha256"
+    assert told in audit.verdict.reason
     with caplog.at_level(logging.WARNING, "pjrt_hub.store"):
         assert cache.lookup(PIN) is None
     assert audit.verdict.reason in caplog.text
@@ -131,6 +132,46 @@ def test_a_memo_of_other_files_vouches_for_nothing(cache: Cache, archive: Path) 
     os.utime(twin, ns=(before.st_atime_ns, before.st_mtime_ns))
     twin.rename(entry.library_path)
     assert cache.lookup(PIN) is None
+
+
+def test_a_change_that_hides_its_time_is_found(cache: Cache, archive: Path) -> None:
+    entry = cache.publish(PIN, archive)
+    before = entry.library_path.stat()
+    alter(entry.library_path, "flip", 5)
+    entry.library_path.chmod(0o444)
+    os.utime(entry.library_path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = entry.library_path.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert cache.lookup(PIN) is None
+
+
+def test_everything_is_on_disk_before_it_has_its_name(
+    cache: Cache, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, str]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def synced(file: int) -> None:
+        done.append(("sync", os.readlink(f"/proc/self/fd/{file}")))
+        fsync(file)
+
+    def renamed(source: Path, target: Path) -> None:
+        if Path(target) == cache.entry_root(PIN):
+            done.append(("rename", str(source)))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    entry = cache.publish(PIN, archive)
+    at = next(i for i, (call, _) in enumerate(done) if call == "rename")
+    private = Path(done[at][1])
+    before = {path for _, path in done[:at]}
+    assert {path for _, path in done[at + 1 :]} == {
+        str(entry.root.parent),
+        str(entry.root.parent.parent),
+    }
+    published = [entry.root, *entry.root.rglob("*")]
+    assert before == {str(private / path.relative_to(entry.root)) for path in published}
 
 
 def test_damaged_memo_is_only_slower(cache: Cache, archive: Path) -> None:
