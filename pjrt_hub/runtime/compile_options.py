@@ -59,7 +59,7 @@ class CompileOptions:
             self._check_device_ids([list(row) for row in self.device_ids])
         for flag, value in self.flags.items():
             if not isinstance(flag, str) or not isinstance(value, str | bool | int | float):
-                raise TypeError(f"the flag {flag!r} is {value!r}; it can be a str, bool, int or float")
+                raise TypeError(f"the flag {flag!r} is {value!r}, not a str, bool, int or float")
             if isinstance(value, int) and value not in _INT64:
                 raise ValueError(f"the flag {flag!r} is {value}, which does not fit 64 bits")
 
