@@ -117,7 +117,6 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Prints the ratios to a raw C loop and to JAX."""
+    """Measures against raw C and JAX; `nox -s bench -- --page docs/benchmarks.md` keeps it."""
     install_wheel(session, *group("bench"), *group("cpu"))
-    for script in sorted((ROOT / "benchmarks").glob("*.py")):
-        session.run("python", str(script))
+    session.run("python", "benchmarks", *session.posargs)

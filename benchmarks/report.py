@@ -1,4 +1,4 @@
-"""What was measured, and how it is told: sections, bars, text, JSON and the page docs/benchmarks.md."""
+"""What was measured and how it is told: sections, bars, text, JSON, and docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ def main(measure: Callable[[], Section]) -> None:
     sys.exit(conclude([measure()], parser.parse_args().json))
 
 
-def conclude(sections: Sequence[Section], json_path: Path | None) -> int:
-    """Prints the bars and writes the JSON; gives the exit status."""
+def conclude(
+    sections: Sequence[Section], json_path: Path | None = None, page_path: Path | None = None
+) -> int:
+    """Prints tables and bars, writes the files that were asked for, gives the exit status."""
     for section in sections:
         print(text(section), end="\n\n")
     print("\n".join(machine.notes()), end="\n\n")
@@ -65,6 +67,8 @@ def conclude(sections: Sequence[Section], json_path: Path | None) -> int:
             "sections": [asdict(section) for section in sections],
         }
         json_path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if page_path:
+        page_path.write_text(page(sections), "utf-8")
     return 0 if all(section.holds(bar) for section, bar in bars) else 1
 
 
@@ -94,32 +98,29 @@ def text(section: Section) -> str:
     return "\n".join([section.title, *lines])
 
 
-def page(record: dict[str, object]) -> str:
-    """docs/benchmarks.md, of what `--json` wrote."""
-    sections = [
-        Section(each["title"], each["note"], each["rows"], tuple(Bar(**b) for b in each["bars"]))
-        for each in record["sections"]  # type: ignore[attr-defined]
-    ]
+def page(sections: Sequence[Section]) -> str:
+    """The text of docs/benchmarks.md."""
     lines = [
         "# Benchmarks",
         "",
-        f"Measured on {record['date']} and written by `python benchmarks`; do not edit. Every "
-        "ratio is taken within one round",
-        "of one run, because the machine is shared; lower is better. "
-        "[CONTRIBUTING](../CONTRIBUTING.md) says how to run them.",
+        f"Measured on {date.today().isoformat()}; written by `python benchmarks --page "
+        "docs/benchmarks.md`, do not edit. The machine is",
+        "shared, so every ratio is taken within a round in which each variant ran once, and the "
+        "table holds medians; lower is",
+        "better everywhere.",
         "",
-        *(f"- {note}" for note in record["machine"]),  # type: ignore[attr-defined]
+        *(f"- {note}" for note in machine.notes()),
         "",
         "## Bars",
         "",
-        "| | measured | at most | |",
+        "| what | measured | at most | |",
         "|---|--:|--:|---|",
     ]
     for section in sections:
         for bar in section.bars:
-            met = "met" if section.holds(bar) else "**missed**"
+            verdict = "met" if section.holds(bar) else "**missed**"
             value, limit = figure(section.value(bar)), figure(bar.limit)
-            lines.append(f"| {bar.what} | {value} | {limit} | {met} |")
+            lines.append(f"| {bar.what} | {value} | {limit} | {verdict} |")
     for section in sections:
         head, *body = grid(section)
         lines += ["", f"## {section.title}", "", section.note, ""]

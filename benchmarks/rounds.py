@@ -52,7 +52,9 @@ def median_of_runs(script: str, runs: int) -> Rows:
     """The median of every cell of what `script --once` prints as JSON, each time a new process."""
     tables: list[Rows] = []
     for _ in range(runs):
-        done = subprocess.run([sys.executable, script, "--once"], stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(
+            [sys.executable, script, "--once"], stdout=subprocess.PIPE, check=True
+        )
         tables.append(json.loads(done.stdout))
     return {
         row: {column: median(table[row][column] for table in tables) for column in cells}
