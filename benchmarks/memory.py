@@ -73,7 +73,7 @@ def measure() -> report.Section:
         "cache. Peak memory is the process's own, over what it\nheld before. Network calls and "
         "writes are counted by strace, in every process that is started.",
         rows,
-        BARS,
+        tuple(bar for bar in BARS if bar.column in rows[bar.row]),
     )
 
 

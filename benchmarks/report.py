@@ -46,7 +46,9 @@ def main(measure: Callable[[], Section]) -> None:
     """The command line of one benchmark: measures, prints, and fails where a bar is missed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    sys.exit(conclude([measure()], parser.parse_args().json))
+    options = parser.parse_args()
+    machine.notes()
+    sys.exit(conclude([measure()], options.json))
 
 
 def conclude(
@@ -106,8 +108,8 @@ def page(sections: Sequence[Section]) -> str:
         f"Measured on {date.today().isoformat()}; written by `python benchmarks --page "
         "docs/benchmarks.md`, do not edit. The machine is",
         "shared, so every ratio is taken within a round in which each variant ran once, and the "
-        "table holds medians; lower is",
-        "better everywhere.",
+        'tables hold medians. "÷ raw C"',
+        "is pjrt-hub's time over raw C's. Lower is better everywhere.",
         "",
         *(f"- {note}" for note in machine.notes()),
         "",
