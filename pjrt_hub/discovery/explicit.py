@@ -20,7 +20,11 @@ def candidate(path: Path, described: Sequence[Described]) -> Candidate:
     """
     path = path.absolute()
     if not path.is_file():
-        raise PluginLoadError(f"{path} is not a file", path=path)
+        raise PluginLoadError(
+            f"{path} is not a file",
+            path=path,
+            hint="give the path of a plugin's shared library, or a name that `pjrt-hub list` shows",
+        )
     return Candidate(
         manifest_for("", path.name, described), name, ("the path given",), library_path=path
     )

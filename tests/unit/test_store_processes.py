@@ -1,0 +1,199 @@
+"""Downloads by several processes, killed, interrupted, watched: one download, and right bytes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import wheels
+from fetching import (
+    FILE,
+    PIN,
+    WHEEL,
+    Slept,
+    assert_empty,
+    assert_whole,
+    env,
+    get,
+)
+from loopback import Answer, Loopback, Request
+
+from pjrt_hub import errors
+from pjrt_hub.store.cache import Cache
+
+CHILD = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import wheels
+from pathlib import Path
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.fetch import obtain
+members = wheels.contents({nbytes})
+pin = wheels.pin(wheels.build(members), members)
+cache = Cache(Path({root!r}))
+{action}
+"""
+
+
+def child(cache: Cache, action: str, nbytes: int = 3 << 20) -> list[str]:
+    """A process that fetches for itself."""
+    tests = str(Path(__file__).parent)
+    code = CHILD.format(tests=tests, nbytes=nbytes, root=str(cache.root), action=action)
+    return [sys.executable, "-c", code]
+
+
+def child_env(server: Loopback) -> dict[str, str]:
+    """The child imports the same pjrt_hub as this process does."""
+    return {**env(server), "PYTHONPATH": str(Path(errors.__file__).parents[1])}
+
+
+def test_ctrl_c_keeps_the_partial_and_frees_the_lock(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    head = {"Content-Length": str(len(WHEEL)), "ETag": '"one"'}
+    server.script(FILE, Answer(WHEEL[: 1 << 20], headers=head, stall_seconds=60))
+    process = subprocess.Popen(
+        child(cache, "obtain(pin, cache, env=os.environ)"),
+        env=child_env(server),
+        stderr=subprocess.PIPE,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not any(p.stat().st_size == 1 << 20 for p in cache.root.glob("v1/partial/*/archive")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert b"KeyboardInterrupt" in told
+    assert_empty(cache)
+    server.file(FILE, WHEEL)
+    server.requests.clear()
+    get(server, cache, slept)
+    assert [request.start for request in server.asked(FILE)] == [1 << 20]
+    assert_whole(cache)
+
+
+def test_a_killed_download_is_adopted(server: Loopback, cache: Cache, slept: Slept) -> None:
+    head = {"Content-Length": str(len(WHEEL)), "ETag": '"one"'}
+    server.script(FILE, Answer(WHEEL[: 1 << 20], headers=head, stall_seconds=60))
+    process = subprocess.Popen(
+        child(cache, "obtain(pin, cache, env=os.environ)"), env=child_env(server)
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not any(p.stat().st_size == 1 << 20 for p in cache.root.glob("v1/partial/*/archive")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait(20)
+    server.file(FILE, WHEEL)
+    server.requests.clear()
+    get(server, cache, slept)
+    assert [request.start for request in server.asked(FILE)] == [1 << 20]
+    assert_whole(cache)
+    assert list(cache.root.glob("v1/partial/*")) == []
+
+
+def test_eight_processes_make_one_download(server: Loopback, cache: Cache) -> None:
+    server.file(FILE, WHEEL)
+    action = "print(obtain(pin, cache, env=os.environ).library_path)"
+    processes = [
+        subprocess.Popen(
+            child(cache, action), env=child_env(server), stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(8)
+    ]
+    try:
+        printed = {process.communicate(timeout=120)[0].strip() for process in processes}
+    finally:
+        for process in processes:
+            process.kill()
+    assert printed == {str(cache.entry_root(PIN) / wheels.LIBRARY)}
+    assert len(server.asked(FILE)) == 1
+    assert_whole(cache)
+
+
+def test_without_working_locks_it_is_correct_and_only_slower(
+    server: Loopback, cache: Cache, slept: Slept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.file(FILE, WHEEL)
+    gate = threading.Barrier(6)
+
+    def answer(request: Request) -> Answer:
+        gate.wait(30)  # every downloader is in the middle of its own download
+        return Answer(WHEEL)
+
+    server.routes[FILE] = answer
+    monkeypatch.setattr("fcntl.flock", lambda *args: None)
+    with ThreadPoolExecutor(6) as pool:
+        found = [pool.submit(get, server, cache, slept) for _ in range(6)]
+    assert {each.result().root for each in found} == {cache.entry_root(PIN)}
+    assert len(server.asked(FILE)) == 6
+    assert_whole(cache)
+
+
+WATCH = """
+import pjrt_hub.store.fetch
+obtain(pin, cache, env=os.environ)
+seen = []
+def watch(event, args):
+    if event.partition(".")[0] in ("socket", "subprocess", "shutil") or event in (
+        "os.mkdir", "os.rename", "os.remove", "os.chmod", "os.utime"
+    ):
+        seen.append(event)
+    if event == "open" and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        seen.append(args)
+sys.addaudithook(watch)
+for _ in range(2):
+    assert obtain(pin, cache, env=os.environ).library_path.exists()
+assert seen == [], seen
+"""
+
+
+def test_a_warm_hit_makes_no_call_and_no_write(server: Loopback, cache: Cache) -> None:
+    server.file(FILE, WHEEL)
+    done = subprocess.run(
+        child(cache, WATCH), env=child_env(server), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(server.asked(FILE)) == 1
+
+
+MEMORY = """
+import json, os
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.fetch import obtain
+pin = Artifact.from_row(json.loads({row!r}), "test")
+before = getrusage(RUSAGE_SELF).ru_maxrss
+obtain(pin, Cache(Path({root!r})), env=os.environ)
+print(getrusage(RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_the_peak_of_memory_does_not_follow_the_file(server: Loopback, tmp_path: Path) -> None:
+    members = {wheels.LIBRARY: bytes(96 << 20), wheels.SIBLING: b"helper"}
+    body = wheels.build(members, stored=True)
+    server.file(FILE, body)
+    row = json.dumps(wheels.pin(body, members).as_row())
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY.format(row=row, root=str(tmp_path / "cache"))],
+        env=child_env(server),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 64 << 10  # KiB
