@@ -84,9 +84,13 @@ def plugins(platform: str | None = None, *, offline: bool = False) -> list[Findi
         platform: as for `client`: list as if this was asked for.
         offline: as for `client`.
     """
+    from pjrt_hub import contact
     from pjrt_hub.discovery.finding import findings
+    from pjrt_hub.discovery.survey import survey
 
-    return findings(_survey(), _request(platform), offline=offline)
+    here = world()
+    probes = contact.memory(here)
+    return findings(survey(here), _request(platform), offline=offline, probes=probes)
 
 
 def choose(path_or_name: str | os.PathLike[str] | None = None, *, offline: bool = False) -> Choice:

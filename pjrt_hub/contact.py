@@ -43,15 +43,15 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
     from pjrt_hub.discovery.place import preloads
 
     dependencies = preloads(world, manifest).paths
-    memory = _memory(world)
-    answer = memory.recall(path) if memory else None
+    probes = memory(world)
+    answer = probes.recall(path) if probes else None
     if answer is None:
         _refuse(path, list(problems(path, world, dependencies, env)))
-        answer = memory.recall_content(path) if memory else None
+        answer = probes.recall_content(path) if probes else None
     if answer is None:
         answer = first_contact(path, dependencies, env)
-        if memory:
-            memory.remember(path, answer)
+        if probes:
+            probes.remember(path, answer)
     _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
     for dependency in dependencies:
         library.preload(dependency)
@@ -87,8 +87,18 @@ def first_contact(
     """
     from pjrt_hub._capi.probe import probe
 
-    seconds = float(env.get("PJRT_HUB_PROBE_SECONDS") or DEADLINE)
-    return dataclasses.asdict(probe(path, env=env, preload=dependencies, seconds=seconds))
+    answer = probe(path, env=env, preload=dependencies, seconds=_deadline(env))
+    return dataclasses.asdict(answer)
+
+
+def _deadline(env: Mapping[str, str]) -> float:
+    text = env.get("PJRT_HUB_PROBE_SECONDS") or DEADLINE
+    try:
+        return float(text)
+    except ValueError as exc:
+        raise ValueError(
+            f"PJRT_HUB_PROBE_SECONDS is {text!r}; it must be a number of seconds"
+        ) from exc
 
 
 def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:
@@ -105,7 +115,8 @@ def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:
     )
 
 
-def _memory(world: World) -> Probes | None:
+def memory(world: World) -> Probes | None:
+    """What is remembered of first contacts, or None where there is no cache."""
     from pjrt_hub.store.probes import Probes
 
     return Probes(world.cache.root) if world.cache else None

@@ -70,7 +70,8 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
     candidate = connect.choose(name).candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
     # A plugin without its hardware still compiles ahead of time: worth a word, no failure.
-    yield Step("hardware", True, candidate.hardware.reason)
+    absent = "" if candidate.hardware.ok else "absent, so it can only compile: "
+    yield Step("hardware", True, absent + candidate.hardware.reason)
     world = connect.world()
     path = candidate.library_path
     if path is None:

@@ -13,6 +13,7 @@ from pjrt_hub.discovery import select
 from pjrt_hub.discovery.source import Candidate, Rejection
 from pjrt_hub.discovery.survey import Survey
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
+from pjrt_hub.store.probes import Probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,21 @@ class Finding:
     chosen: bool
 
 
-def findings(survey: Survey, request: select.Request | None, *, offline: bool) -> list[Finding]:
-    """Lists everything that was found: the choice first, then the rest as the survey orders it."""
+def findings(
+    survey: Survey,
+    request: select.Request | None,
+    *,
+    offline: bool,
+    probes: Probes | None = None,
+) -> list[Finding]:
+    """Lists everything that was found: the choice first, then the rest as the survey orders it.
+
+    Args:
+        survey: what there is.
+        request: what is wanted, or None.
+        offline: leave out, where nobody asked for it, what would have to be fetched.
+        probes: knows the API versions of libraries that were loaded before.
+    """
     chosen: Candidate | None = None
     reasons: dict[tuple[str, str], str] = {}
     try:
@@ -65,18 +79,26 @@ def findings(survey: Survey, request: select.Request | None, *, offline: bool) -
         reasons.setdefault((each.name, each.origin), each.reason)
     listed = {(each.name, each.origin) for each in candidates}
     return [
-        *(_usable(each, reasons.get((each.name, each.origin), ""), chosen) for each in candidates),
+        *(
+            _usable(each, reasons.get((each.name, each.origin), ""), chosen, probes)
+            for each in candidates
+        ),
         *(_unusable(each) for each in rejections if (each.name, each.origin) not in listed),
     ]
 
 
-def _usable(candidate: Candidate, reason: str, chosen: Candidate | None) -> Finding:
+def _usable(
+    candidate: Candidate, reason: str, chosen: Candidate | None, probes: Probes | None
+) -> Finding:
     is_chosen = chosen is not None and _same(candidate, chosen)
+    version, path = candidate.api_version, candidate.library_path
+    if version is None and path is not None and probes is not None:
+        version = probes.api_version(path)
     return Finding(
         name=candidate.name,
         platform=candidate.platform,
         version=candidate.version,
-        api_version=candidate.api_version,
+        api_version=version,
         priority=candidate.priority,
         hardware=candidate.hardware,
         source=candidate.source,

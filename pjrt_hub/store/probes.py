@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pjrt_hub.abi import ApiVersion
 from pjrt_hub.store import digest
 from pjrt_hub.store.cache import LAYOUT
 
@@ -33,6 +34,14 @@ class Probes:
         if sha256 := self._known_digest(library_path):
             return self._read(self._answer(sha256))
         return None
+
+    def api_version(self, library_path: Path) -> ApiVersion | None:
+        """The PJRT API version that was remembered for a library, or None."""
+        answer = self.recall(library_path)
+        try:
+            return ApiVersion.parse(answer["api_version"]) if answer else None
+        except (KeyError, TypeError, AttributeError, ValueError):  # not what we wrote
+            return None
 
     def recall_content(self, library_path: Path) -> dict[str, Any] | None:
         """As `recall`, but hashes a file that was not seen before."""
