@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
     from pjrt_hub.runtime.client import Client
 
+#: What a view of host memory needs, beside what every plugin has.
+_LENDING = (
+    "PJRT_Buffer_IncreaseExternalReferenceCount",
+    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
+    "PJRT_Buffer_DecreaseExternalReferenceCount",
+)
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
 _GONE = "the buffer was deleted or donated"
 
@@ -108,7 +114,8 @@ class Buffer(hotpath.Buffer):
         self._check()
         if self.is_deleted:
             raise ClosedError(_GONE)
-        return Event._of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
+        with self.client._in_call():
+            return Event._of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -126,8 +133,9 @@ class Buffer(hotpath.Buffer):
         """Waits for the value and gives it as a read-only array.
 
         On the CPU the array shares the buffer's memory, without a copy, and keeps it alive past
-        `delete`, donation and `Client.close`; from other devices it is copied
-        (`PJRT_Buffer_ToHostBuffer`). Its strides follow the device's layout.
+        `delete` and `Client.close`; while it lives, a program that the buffer is donated to works
+        on a copy. From other devices it is copied (`PJRT_Buffer_ToHostBuffer`). Its strides follow
+        the device's layout.
 
         Raises:
             PjrtError: the computation of the value failed.
@@ -138,10 +146,11 @@ class Buffer(hotpath.Buffer):
         self._check()
         dtype = self.dtype
         try:
-            if self.client._on_host and dtypes.of_code(self._dtype).bits >= 8:
+            if self._is_in_reach and dtypes.of_code(self._dtype).bits >= 8:
                 data: Any = self._view(self.nbytes)
             else:
-                data = self._copy_to_host()
+                with self.client._in_call():
+                    data = self._copy_to_host()
         except PjrtError as exc:
             if self.is_deleted:
                 raise ClosedError(_GONE) from exc
@@ -153,6 +162,11 @@ class Buffer(hotpath.Buffer):
         slowest_first = order[::-1]
         stored = numpy.ndarray([self.shape[d] for d in slowest_first], dtype, data)
         return stored.transpose([slowest_first.index(d) for d in range(self.ndim)])
+
+    @property
+    def _is_in_reach(self) -> bool:
+        """Whether it lives in host memory that the plugin lends out."""
+        return self.client._on_host and all(map(self.client.api.has, _LENDING))
 
     def _copy_to_host(self) -> Any:
         import numpy
@@ -174,9 +188,10 @@ class Buffer(hotpath.Buffer):
     def copy_to_device(self, device: Device) -> Buffer:
         """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`)."""
         device, _ = self.client._place(device, None)
-        address = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
         layout = row_major_or(self.layout)
-        return Buffer._adopt(self.client, address, self._dtype, self.shape, layout, device)
+        with self.client._in_call():
+            address = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
+            return Buffer._adopt(self.client, address, self._dtype, self.shape, layout, device)
 
     def item(self) -> Any:
         """The only element, as a Python number.

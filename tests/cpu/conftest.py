@@ -1,0 +1,155 @@
+"""The real XLA CPU plugin in this process, and child processes for whatever may crash one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pjrt_hub
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+OURS = ("PJRT_", "JAX_")
+
+
+@pytest.fixture(scope="session")
+def clean_env(tmp_path_factory):
+    """This environment with a cache of its own and without the user's choices of a plugin."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return {**env, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("cpu") / "cache")}
+
+
+@pytest.fixture(scope="session")
+def plugin(clean_env):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
+        return pjrt_hub.load("cpu", offline=True)
+
+
+@pytest.fixture(scope="session")
+def client(plugin):
+    """A client of one device, shared: whoever closes something makes its own."""
+    with plugin.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def pair(plugin):
+    """A client of two devices, shared."""
+    with plugin.client({"cpu_device_count": 2}) as client:
+        yield client
+
+
+@pytest.fixture
+def own(plugin):
+    """A client of one device for this test alone."""
+    with plugin.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def program():
+    """Gives the path of one of the small programs."""
+    return lambda name: PROGRAMS / f"{name}.mlir"
+
+
+@pytest.fixture(scope="session")
+def executables(client, program):
+    """Compiles the small programs, each once."""
+    compiled = {}
+
+    def get(name):
+        if name not in compiled:
+            compiled[name] = client.compile(program(name))
+        return compiled[name]
+
+    return get
+
+
+@pytest.fixture
+def vector(client):
+    """Puts eight float32 numbers, from 0 by default."""
+    return lambda start=0: client.buffer_from_host(np.arange(start, start + 8, dtype=np.float32))
+
+
+#: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
+SLOW = """
+func.func @main(%a: tensor<256x256xf32>, %rounds: tensor<i32>) -> tensor<256x256xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %zero, %x = %a) : tensor<i32>, tensor<256x256xf32>
+    cond {
+      %more = stablehlo.compare LT, %i, %rounds : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %j = stablehlo.add %i, %one : tensor<i32>
+      %y = stablehlo.dot_general %x, %a, contracting_dims = [1] x [0]
+          : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+      stablehlo.return %j, %y : tensor<i32>, tensor<256x256xf32>
+    }
+  return %r#1 : tensor<256x256xf32>
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def slowly(client):
+    """Starts work in the background and gives its result, the identity, still pending."""
+    executable = client.compile(SLOW)
+    identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
+    return lambda rounds=500: executable(identity, client.buffer_from_host(np.int32(rounds)))
+
+
+PREAMBLE = """
+import gc, os, sys, threading, time
+import numpy as np
+import pjrt_hub
+from pjrt_hub.errors import ClosedError, PjrtHubError
+client = pjrt_hub.client("cpu", offline=True)
+ADD = {add!r}
+SLOW = {slow!r}
+def ones(): return client.buffer_from_host(np.ones(8, np.float32))
+"""
+
+
+@pytest.fixture(scope="session")
+def child(clean_env, program):
+    """Runs Python code in a process that has a client, and gives its output.
+
+    It must end with `status`, by itself, in time, and without a word on stderr.
+    """
+    preamble = PREAMBLE.format(add=str(program("add")), slow=SLOW)
+
+    def child(code, *, status=0, stderr="", timeout=120, prepared=True, **env):
+        done = subprocess.run(
+            [sys.executable, "-c", (preamble if prepared else "") + textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**clean_env, **env},
+        )
+        assert (done.returncode, done.stderr) == (status, stderr), done.stdout + done.stderr
+        return done.stdout
+
+    child.preamble = preamble
+    child.env = clean_env
+    return child
+
+
+@pytest.fixture(scope="session")
+def wait_until():
+    """Waits for something that another thread does, at most ten seconds."""
+
+    def wait_until(condition):
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen within ten seconds"
+            time.sleep(0.005)
+
+    return wait_until

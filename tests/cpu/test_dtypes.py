@@ -1,0 +1,257 @@
+"""Every element type that the plugin knows, to the device and back and through a program."""
+
+from __future__ import annotations
+
+import array
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pjrt_hub.errors import UnsupportedByPluginError
+from pjrt_hub.runtime import dtypes
+
+PLUGIN_MINOR = 81
+KNOWN = [each for each in dtypes.ELEMENT_TYPES if each.since <= PLUGIN_MINOR]
+NEWER = [each for each in dtypes.ELEMENT_TYPES if each.since > PLUGIN_MINOR]
+WHOLE_BYTES = [each for each in KNOWN if each.bits >= 8]
+SHARED = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def extremes(element):
+    """Values at the ends of a type's range, with what it has of infinities, NaN and -0."""
+    dtype = dtypes.numpy_dtype(element.code)
+    if dtype == bool:
+        values = [False, True]
+    elif dtype.kind == "c":
+        real = np.finfo(dtype)
+        values = [real.max + 1j * real.min, complex("nan+infj"), complex(-0.0, 0.0), 1j]
+    elif "int" in element.numpy:
+        info = ml_dtypes.iinfo(dtype) if dtype.kind == "V" else np.iinfo(dtype)
+        values = [info.min, info.max, 0, 1]
+    else:
+        info = ml_dtypes.finfo(dtype)
+        values = [info.max, info.min, info.tiny, 0.5, 1.0]
+        return np.concatenate(
+            [np.array(values).astype(dtype), np.array([np.nan, np.inf, -0.0]).astype(dtype)]
+        )
+    return np.array([dtype.type(value) for value in values], dtype)
+
+
+def assert_same(actual, expected):
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    assert actual.tobytes() == expected.tobytes()
+
+
+def test_the_plugin_is_the_one_that_the_table_is_for(plugin):
+    assert plugin.api_version.minor == PLUGIN_MINOR
+    assert len(KNOWN) == 28
+
+
+@pytest.mark.parametrize("element", KNOWN, ids=lambda each: each.name)
+def test_values_come_back_bit_by_bit(client, element):
+    values = extremes(element)
+    buffer = client.buffer_from_host(values)
+    assert buffer.dtype == values.dtype
+    assert_same(buffer.to_numpy(), values)
+    bits = len(values) * element.bits
+    assert bits // 8 <= buffer.on_device_nbytes <= len(values) * values.dtype.itemsize
+
+
+@pytest.mark.parametrize("element", KNOWN, ids=lambda each: each.name)
+def test_values_pass_through_a_program(client, element):
+    values = extremes(element)
+    kind = f"tensor<{len(values)}x{element.name}>"
+    executable = client.compile(f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}")
+    result = executable(client.buffer_from_host(values))
+    assert result.dtype == values.dtype
+    assert_same(result.to_numpy(), values)
+    assert str(executable.signature) == f"({len(values)}x{element.name}) -> " + (
+        f"({len(values)}x{element.name})"
+    )
+
+
+@pytest.mark.parametrize("element", KNOWN, ids=lambda each: each.name)
+def test_any_rank_and_no_elements(client, element):
+    one = extremes(element)[-1:]
+    for shape in [(), (1,), (1, 1, 1), (0,), (2, 0, 3)]:
+        values = np.broadcast_to(one.reshape(()), shape)
+        assert_same(
+            client.buffer_from_host(values).to_numpy(), np.ascontiguousarray(values).reshape(shape)
+        )
+
+
+@pytest.mark.parametrize("element", KNOWN, ids=lambda each: each.name)
+def test_names_are_those_of_numpy_and_of_stablehlo(element):
+    for name in (element.name, element.numpy, dtypes.numpy_dtype(element.code)):
+        assert dtypes.of_numpy(name) is element
+
+
+@pytest.mark.parametrize("element", NEWER, ids=lambda each: each.name)
+def test_a_newer_type_is_refused_before_the_plugin_sees_it(client, element):
+    try:
+        dtype = dtypes.numpy_dtype(element.code)
+    except TypeError as exc:
+        assert f"ml_dtypes has no {element.numpy}" in str(exc)
+        dtype = None
+    with pytest.raises(UnsupportedByPluginError, match=rf"{element.name}.* 0\.81") as caught:
+        dtypes.require(element, client.api.version)
+    assert caught.value.since == f"0.{element.since}"
+    if dtype is not None:
+        with pytest.raises(UnsupportedByPluginError):
+            client.buffer_from_host(np.zeros(3, dtype))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        object(),
+        "text",
+        b"bytes",
+        {1: 2},
+        2**70,
+        np.array(["a"]),
+        np.array([None]),
+        np.array([1], "datetime64[s]"),
+        np.array([1], "timedelta64[s]"),
+        np.array([(1, 2.0)], [("a", "i4"), ("b", "f4")]),
+        np.zeros(3, "V4"),
+        np.longdouble(1),
+        np.ma.array([1.0, 2.0], mask=[False, True]),
+        np.ma.array([1.0, 2.0]),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'dtype', '')}",
+)
+def test_what_no_device_holds_is_a_type_error(client, value):
+    with pytest.raises(TypeError, match=r"no element type|masked"):
+        client.buffer_from_host(value)
+
+
+def test_ragged_lists_are_refused(client):
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        client.buffer_from_host([[1], [2, 3]])
+
+
+@pytest.mark.parametrize("name", ["f33", "nonsense", "object", "datetime64[s]", "S4"])
+def test_unknown_dtype_names(client, name):
+    with pytest.raises(TypeError):
+        client.buffer_from_host([1.0], dtype=name)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (3, None, np.array(3, np.int32)),
+        (True, None, np.array(True)),
+        (2.5, None, np.array(2.5, np.float32)),
+        (1j, None, np.array(1j, np.complex64)),
+        ([1, 2.5], None, np.array([1, 2.5], np.float32)),
+        ([], None, np.zeros(0, np.float32)),
+        ([[1], [2]], None, np.array([[1], [2]], np.int32)),
+        ((True, False), None, np.array([True, False])),
+        ([np.float64(1)], None, np.array([1.0])),
+        (np.float64(1), None, np.array(1.0)),
+        (np.int64(1), None, np.array(1)),
+        ([np.arange(2)], None, np.arange(2).reshape(1, 2)),
+        (2**31 - 1, None, np.array(2**31 - 1, np.int32)),
+        (2**40, "int64", np.array(2**40)),
+        (2**63, None, np.array(2**63, np.uint64)),
+        ([1, 2], "bf16", np.array([1, 2], ml_dtypes.bfloat16)),
+        ([1, 2], np.float16, np.array([1, 2], np.float16)),
+        (np.array([1.5]), "i32", np.array([1], np.int32)),
+        (np.array([300]), "i8", np.array([44], np.int8)),
+        (bytearray(b"\1\2"), None, np.array([1, 2], np.uint8)),
+        (memoryview(b"\1\2"), None, np.array([1, 2], np.uint8)),
+        (array.array("d", [1, 2]), None, np.array([1.0, 2.0])),
+        (array.array("h", [-1, 2]), None, np.array([-1, 2], np.int16)),
+    ],
+)
+def test_what_numbers_and_sequences_become(client, value, dtype, expected):
+    assert_same(client.buffer_from_host(value, dtype=dtype).to_numpy(), expected)
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, [1, 2**40]])
+def test_an_int_that_does_not_fit_is_refused(client, value):
+    with pytest.raises(OverflowError, match="dtype='int64'"):
+        client.buffer_from_host(value)
+
+
+def test_objects_with_array(client):
+    class Lazy:
+        def __array__(self, dtype=None, copy=None):
+            return np.arange(3, dtype=dtype or np.int16)
+
+    assert_same(client.buffer_from_host(Lazy()).to_numpy(), np.arange(3, dtype=np.int16))
+    assert_same(client.buffer_from_host(Lazy(), dtype="f32").to_numpy(), np.arange(3, dtype="f4"))
+    buffer = client.buffer_from_host(np.arange(4))
+    assert_same(client.buffer_from_host(buffer).to_numpy(), np.arange(4))
+
+
+@st.composite
+def views(draw):
+    """An array of any known dtype seen through slices, transposes, broadcasts and reversals."""
+    dtype = dtypes.numpy_dtype(draw(st.sampled_from(WHOLE_BYTES)).code)
+    shape = draw(arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
+    count = int(np.prod(shape))
+    raw = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
+    if dtype == bool:
+        raw = bytes(byte & 1 for byte in raw)
+    base = np.frombuffer(raw, np.uint8).view(dtype).reshape(shape)
+    view = base[draw(arrays.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))]
+    view = np.asarray(view)
+    if view.ndim and draw(st.booleans()):
+        view = view.transpose(draw(st.permutations(range(view.ndim))))
+    if draw(st.booleans()):
+        view = np.broadcast_to(view, (draw(st.integers(0, 3)), *view.shape))
+    return view
+
+
+@SHARED
+@given(view=views())
+def test_any_strides(client, view):
+    assert_same(client.buffer_from_host(view).to_numpy(), np.array(view, order="C"))
+
+
+@SHARED
+@given(
+    values=arrays.arrays(
+        st.sampled_from(["i2", "u4", "i8", "f2", "f4", "f8", "c8", "c16"]),
+        arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    )
+)
+def test_the_other_byte_order(client, values):
+    swapped = values.astype(values.dtype.newbyteorder())
+    result = client.buffer_from_host(swapped).to_numpy()
+    assert_same(result, values)
+    assert result.dtype.isnative
+
+
+@SHARED
+@given(
+    dtype=st.sampled_from(["i2", "i4", "i8", "f4", "f8", "c16"]),
+    offset=st.integers(1, 15),
+    count=st.integers(0, 9),
+    step=st.sampled_from([1, 2, -1]),
+)
+def test_unaligned_memory(client, dtype, offset, count, step):
+    size = np.dtype(dtype).itemsize
+    raw = bytearray(range(1, 1 + count * size)) if count * size < 255 else bytearray(count * size)
+    memory = bytearray(offset) + raw
+    values = np.frombuffer(memory, dtype, count, offset)[::step]
+    assert_same(client.buffer_from_host(values).to_numpy(), np.array(values, order="C"))
+
+
+@pytest.mark.parametrize("element", [e for e in KNOWN if e.bits < 8], ids=lambda each: each.name)
+def test_strides_of_types_smaller_than_a_byte(client, element):
+    values = np.resize(extremes(element), 24).reshape(2, 3, 4)
+    for view in (values[::-1, :, ::2], values.T, values[:, 1], values[..., ::-1]):
+        assert_same(client.buffer_from_host(view).to_numpy(), np.array(view, order="C"))
