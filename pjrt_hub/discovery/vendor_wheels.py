@@ -67,16 +67,18 @@ def _registered(world: World, point: EntryPoint) -> Found:
 
 
 def _libraries(world: World, point: EntryPoint) -> list[Path]:
+    """Looks in the registered package, where most keep it, then in all that came with it."""
     home = point.distribution.folder
+    inside = _in_folder(home.joinpath(*point.module.split(".")), world.host.os)
+    if inside:
+        return inside
     recorded = sorted(
         home / path
         for path in point.distribution.files()
         if is_plugin_library(path, world.host.os) and (home / path).is_file()
     )
-    package = home.joinpath(*point.module.split("."))
-    inside = [path for path in recorded if package in path.parents]
-    if inside or recorded:
-        return inside or recorded
+    if recorded:
+        return recorded
     # An editable install records only its own link.
     for folder in world.installed.package_folders(point.module):
         found = _in_folder(folder, world.host.os)
