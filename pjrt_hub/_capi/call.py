@@ -89,14 +89,22 @@ class BoundFunction:
         return args
 
 
-def interruptible(function: Callable[[], Any], discard: Callable[[Any], None]) -> Any:
+def interruptible(
+    function: Callable[[], Any],
+    discard: Callable[[Any], None],
+    ended: Callable[[], None] = lambda: None,
+) -> Any:
     """Runs a long native call so that Ctrl-C ends the waiting, not the process.
 
     Signals reach only the main thread, so elsewhere the call is made directly. On an interrupt the
-    call runs on to its end in its thread, and `discard` takes its result.
+    call runs on to its end in its thread, and `discard` takes its result. `ended` is called last of
+    all, however it went.
     """
     if threading.current_thread() is not threading.main_thread():
-        return function()
+        try:
+            return function()
+        finally:
+            ended()
     done = threading.Event()
     lock = threading.Lock()
     outcome: dict[str, Any] = {}
@@ -107,13 +115,22 @@ def interruptible(function: Callable[[], Any], discard: Callable[[Any], None]) -
         except BaseException as exc:
             outcome["error"] = exc
         with lock:
-            done.set()
-            abandoned = "abandoned" in outcome
-        if abandoned and "value" in outcome:
-            discard(outcome["value"])
+            if "abandoned" not in outcome:
+                ended()
+                done.set()
+                return
+        try:
+            if "value" in outcome:
+                discard(outcome["value"])
+        finally:
+            ended()
 
-    threading.Thread(target=run, name="pjrt-hub call", daemon=True).start()
+    thread = threading.Thread(target=run, name="pjrt-hub call", daemon=True)
     try:
+        try:
+            thread.start()
+        except RuntimeError:  # Python is ending and starts no thread any more
+            run()
         done.wait()
     except BaseException:
         with lock:

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 from pjrt_hub._capi import hotpath
 
@@ -59,20 +56,7 @@ def _pipe() -> int:
 def _dispatch(read_end: int) -> None:
     while os.read(read_end, 4096):
         for token in hotpath.notified():
-            callback = _waiting.pop(token)
-            try:
-                callback()
-            except BaseException as exc:
-                what = "Exception ignored in a callback of a PJRT event"
-                # The hook's own type cannot be made from Python; any object with its fields serves.
-                report: Any = SimpleNamespace(
-                    exc_type=type(exc),
-                    exc_value=exc,
-                    exc_traceback=exc.__traceback__,
-                    err_msg=what,
-                    object=callback,
-                )
-                sys.unraisablehook(report)
+            hotpath.run(_waiting.pop(token))  # no name holds on to it until the next one comes
 
 
 def _after_fork() -> None:

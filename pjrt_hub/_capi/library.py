@@ -26,6 +26,25 @@ _MAX_EXTENSIONS = 64  # a longer chain is a cycle or garbage
 _loaded: dict[tuple[int, int], Api] = {}
 _loading = threading.Lock()
 
+#: What the compiled call path and `status` call without asking: a plugin without is refused.
+REQUIRED = (
+    "PJRT_Error_Destroy",
+    "PJRT_Error_Message",
+    "PJRT_Error_GetCode",
+    "PJRT_Event_Destroy",
+    "PJRT_Event_IsReady",
+    "PJRT_Event_Error",
+    "PJRT_Event_OnReady",
+    "PJRT_Client_Destroy",
+    "PJRT_Client_BufferFromHostBuffer",
+    "PJRT_Buffer_Destroy",
+    "PJRT_Buffer_Delete",
+    "PJRT_Buffer_IsDeleted",
+    "PJRT_Buffer_ReadyEvent",
+    "PJRT_LoadedExecutable_Destroy",
+    "PJRT_LoadedExecutable_Execute",
+)
+
 
 class Api:
     """One loaded and initialized plugin.
@@ -43,8 +62,7 @@ class Api:
         self.address = address
         self._generation = hotpath.generation()
         self._table = ffi.cast("PJRT_Api*", address)
-        version = self._table.pjrt_api_version
-        self.version = ApiVersion(version.major_version, version.minor_version)
+        self.version = _version(self._table)
         self._size = int(self._table.struct_size)
         self._functions: dict[str, BoundFunction] = {}
         self.attributes: Mapping[str, values.NamedValue] = {}
@@ -72,20 +90,28 @@ class Api:
             )
         bound = self._functions.get(name)
         if bound is None:
-            function = table.FUNCTIONS[name]
-            if not self.has(name):
-                since = ApiVersion(0, function.since)
-                raise errors.UnsupportedByPluginError(
-                    f"the plugin {self.path.name} lacks {name}: it came with PJRT API {since}, "
-                    f"the plugin has {self.version}",
-                    function=name,
-                    since=str(since),
-                    have=str(self.version),
-                )
-            pointer = getattr(self._table, name)
-            bound = BoundFunction(self.address, self.version.minor, name, pointer, function.args)
+            self.require(name)
+            pointer, struct = getattr(self._table, name), table.FUNCTIONS[name].args
+            bound = BoundFunction(self.address, self.version.minor, name, pointer, struct)
             self._functions[name] = bound
         return bound
+
+    def require(self, name: str) -> None:
+        """Refuses a plugin that lacks the function `name`.
+
+        Raises:
+            UnsupportedByPluginError: the plugin lacks it.
+        """
+        if self.has(name):
+            return
+        since = ApiVersion(0, table.FUNCTIONS[name].since)
+        came = f"came with PJRT API {since}" if since.minor else "is in every PJRT API"
+        raise errors.UnsupportedByPluginError(
+            f"the plugin {self.path.name} lacks {name}: it {came}, the plugin has {self.version}",
+            function=name,
+            since=str(since),
+            have=str(self.version),
+        )
 
     def call(self, name: str, **inputs: Any) -> Any:
         """Calls a function of the table; see `call.BoundFunction`."""
@@ -101,6 +127,7 @@ def load(path: str | os.PathLike[str]) -> Api:
     Raises:
         PluginLoadError: dlopen failed, or the library has no usable `GetPjrtApi`.
         IncompatiblePluginError: its API version cannot be driven.
+        UnsupportedByPluginError: it lacks a function of `REQUIRED`.
         PjrtError: `PJRT_Plugin_Initialize` failed.
     """
     real = Path(path).resolve()
@@ -152,16 +179,24 @@ def _open(path: Path) -> Api:
             f"{path} is not a usable PJRT plugin: its function table says that it has {size} bytes",
             path=path,
         )
-    api = Api(path, address)
-    verdict = compatible(DECLARED, api.version)
-    if not verdict:
+    version = _version(ffi.cast("PJRT_Api*", address))
+    verdict = compatible(DECLARED, version)
+    if not verdict:  # so nothing behind the version is read: of another ABI it may be anything
         raise errors.IncompatiblePluginError(
             f"{path} cannot be driven: {verdict.reason}",
             need="0.57 or newer, major 0",
-            have=str(api.version),
+            have=str(version),
             hint="install a release of the plugin that fits, or of pjrt-hub",
         )
+    api = Api(path, address)
+    for name in REQUIRED:
+        api.require(name)
     return api
+
+
+def _version(api: Any) -> ApiVersion:
+    version = api.pjrt_api_version
+    return ApiVersion(version.major_version, version.minor_version)
 
 
 def _initialize(api: Api) -> None:
@@ -169,7 +204,7 @@ def _initialize(api: Api) -> None:
         interruptible(lambda: api.call("PJRT_Plugin_Initialize"), lambda _: None)
     except errors.InvalidArgumentError as exc:
         # A framework of this process was here before: some plugins refuse a second time.
-        if "initialize" not in str(exc).lower():
+        if "already" not in exc.message.lower():
             raise
 
 
@@ -187,3 +222,12 @@ def _extensions(node: Any) -> Iterator[tuple[str, Any]]:
             return
         yield names.get(int(node.type), f"unknown {int(node.type)}"), node
         node = node.next
+
+
+def _after_fork() -> None:
+    """A thread of the parent may be loading right now; it does not exist in the child."""
+    global _loading
+    _loading = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -17,10 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pjrt_hub import errors
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.errors import PluginCrashedError, PluginLoadError, PluginTimeoutError
 
 _STDERR_TAIL = 2000  # characters of the plugin's last words that an error carries
+_TO_END = 1.0  # seconds that a hung child has between being asked and being made to end
+
+#: What the child's error tells beside its words, so that the same error is raised here.
+_DETAILS = ("path", "need", "have", "function", "since", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,45 +63,47 @@ def probe(
         seconds: the deadline; a child that passes it is ended.
 
     Raises:
-        PluginLoadError: the child could load or drive the library no better than we could; also for
-            an incompatible version, with the same text.
+        PluginLoadError: the library cannot be loaded.
+        IncompatiblePluginError: its API version cannot be driven.
+        UnsupportedByPluginError: it lacks a function that every plugin must have.
+        PjrtError: its initialization failed.
         PluginCrashedError: the child died of a signal or exited by itself.
         PluginTimeoutError: the deadline passed.
     """
     command = [sys.executable, "-P", "-m", __spec__.name, str(path), *map(str, preload)]
     package_root = str(Path(__file__).resolve().parents[2])
     python_path = os.pathsep.join(filter(None, [package_root, env.get("PYTHONPATH", "")]))
-    child = subprocess.Popen(
+    with subprocess.Popen(
         command,
         env={**env, "PYTHONPATH": python_path},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,  # whatever the plugin starts ends with it
-    )
-    try:
-        stdout, stderr = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as exc:
-        _end(child)
-        raise PluginTimeoutError(
-            f"{path} did not finish loading within {seconds:g} s",
-            seconds=seconds,
-            hint="another process may hold the device, or the plugin waits for a server; "
-            "see its own documentation for a setting that skips the wait",
-        ) from exc
-    except BaseException:
-        _end(child)
-        raise
+    ) as child:
+        try:
+            stdout, stderr = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as exc:
+            raise errors.PluginTimeoutError(
+                f"{path} did not finish loading within {seconds:g} s",
+                seconds=seconds,
+                hint="another process may hold the device, or the plugin waits for a server; "
+                "see its own documentation for a setting that skips the wait",
+            ) from exc
+        finally:
+            _end(child)
     tail = stderr.decode("utf-8", "replace")[-_STDERR_TAIL:].strip()
     answer = _last_line(stdout)
     if child.returncode == 0 and "api_version" in answer:
         return ProbeResult(**answer)
     if child.returncode == 1 and "error" in answer:
-        raise PluginLoadError(answer["error"], path=path, hint=answer["hint"])
-    name = signal.Signals(-child.returncode).name if child.returncode < 0 else None
+        raise getattr(errors, answer["error"])(
+            answer["message"], hint=answer["hint"], **answer["details"]
+        )
+    name = _signal_name(-child.returncode) if child.returncode < 0 else None
     how = f"died of {name}" if name else f"exited with status {child.returncode}"
     last_words = f"; its last words:\n{tail}" if tail else ""
-    raise PluginCrashedError(
+    raise errors.PluginCrashedError(
         f"{path}: the process that loaded it {how}{last_words}",
         signal=name,
         returncode=child.returncode,
@@ -107,14 +113,20 @@ def probe(
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    for step in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, step)
-        try:
-            child.communicate(timeout=1.0)
-            return
-        except subprocess.TimeoutExpired:
-            continue
+    """Ends what is left of the child's process group: itself, or what the plugin started."""
+    with contextlib.suppress(ProcessLookupError):
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_TO_END)
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # between SIGRTMIN and SIGRTMAX they have no names
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 def _last_line(stdout: bytes) -> dict[str, Any]:
@@ -129,18 +141,23 @@ def _last_line(stdout: bytes) -> dict[str, Any]:
 
 def _main(path: str, *preload: str) -> int:
     from pjrt_hub._capi import library
-    from pjrt_hub.errors import PjrtHubError
 
     try:
         for dependency in preload:
             library.preload(dependency)
         api = library.load(path)
-    except PjrtHubError as exc:
-        print(json.dumps({"error": exc.message, "hint": exc.hint}), flush=True)
+    except errors.PjrtHubError as exc:
+        details = {name: getattr(exc, name) for name in _DETAILS if hasattr(exc, name)}
+        words = {"message": exc.message, "hint": exc.hint, "details": details}
+        _answer({"error": type(exc).__name__, **words})
         return 1
-    result = ProbeResult(str(api.version), api.extensions, dict(api.attributes))
-    print(json.dumps(asdict(result)), flush=True)
+    _answer(asdict(ProbeResult(str(api.version), api.extensions, dict(api.attributes))))
     return 0
+
+
+def _answer(answer: dict[str, Any]) -> None:
+    """Prints a line of its own: the plugin may have left one without its end."""
+    print("\n" + json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
     from pjrt_hub.runtime.client import Client
 
-#: What a view of host memory needs, beside what every plugin has.
-_LENDING = (
-    "PJRT_Buffer_IncreaseExternalReferenceCount",
-    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
-    "PJRT_Buffer_DecreaseExternalReferenceCount",
-)
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
 _GONE = "the buffer was deleted or donated"
 
@@ -146,7 +140,7 @@ class Buffer(hotpath.Buffer):
         self._check()
         dtype = self.dtype
         try:
-            if self._is_in_reach and dtypes.of_code(self._dtype).bits >= 8:
+            if self.client._lends and dtypes.of_code(self._dtype).bits >= 8:
                 data: Any = self._view(self.nbytes)
             else:
                 with self.client._in_call():
@@ -162,11 +156,6 @@ class Buffer(hotpath.Buffer):
         slowest_first = order[::-1]
         stored = numpy.ndarray([self.shape[d] for d in slowest_first], dtype, data)
         return stored.transpose([slowest_first.index(d) for d in range(self.ndim)])
-
-    @property
-    def _is_in_reach(self) -> bool:
-        """Whether it lives in host memory that the plugin lends out."""
-        return self.client._on_host and all(map(self.client.api.has, _LENDING))
 
     def _copy_to_host(self) -> Any:
         import numpy

@@ -10,12 +10,12 @@ import contextlib
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub._capi import hotpath
+from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError, UnknownError
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 
     from pjrt_hub.runtime.plugin import Plugin
 
+#: What a view of a buffer's host memory needs, beside what every plugin has.
+_LENDING = (
+    "PJRT_Buffer_IncreaseExternalReferenceCount",
+    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
+    "PJRT_Buffer_DecreaseExternalReferenceCount",
+)
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
@@ -51,9 +57,14 @@ class Client(hotpath.Client):
     def __init__(self, plugin: Plugin, address: int) -> None:
         self.plugin = plugin
         self.api: Api = plugin.api
-        name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
+        try:
+            name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
+        except BaseException:
+            self.api.call("PJRT_Client_Destroy", client=address)
+            raise
         self.platform_name: str = name
         self._on_host = name == "cpu"
+        self._lends = self._on_host and all(map(self.api.has, _LENDING))
         self._devices: dict[int, Device] = {}
         self._memories: dict[int, Memory] = {}
         self._bind(self.api.address, address, self._on_host)
@@ -132,18 +143,23 @@ class Client(hotpath.Client):
             plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
         if not plain.flags.aligned:
             plain = plain.copy()
-        buffer, done = Buffer._put(
-            self,
-            plain,
-            element.code,
-            known_shape(source.shape),
-            HostBufferSemantics(semantics),
-            place,
-            place._address,
-            memory_address,
-        )
-        if done:
-            Event._of(self, done).add_done_callback(Keep(plain))
+        self._enter()
+        try:
+            buffer, done = Buffer._put(
+                self,
+                plain,
+                element.code,
+                known_shape(source.shape),
+                HostBufferSemantics(semantics),
+                place,
+                place._address,
+                memory_address,
+            )
+            if done:
+                callbacks.when_ready(self.api.address, done, Keep(plain))
+                Event._of(self, done)  # owns it, so that it is freed
+        finally:
+            self._leave()
         return buffer
 
     def compile(
@@ -174,12 +190,10 @@ class Client(hotpath.Client):
                 f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
                 f"{needed} devices, {self.platform_name} has {len(self.all_devices)}"
             )
-        code = {"code": source.code, "format": source.format}
         try:
-            address = self._call_long(
+            return self._load(
                 "PJRT_Client_Compile",
-                lambda late: self.api.call("PJRT_LoadedExecutable_Destroy", executable=late),
-                program=code,
+                program={"code": source.code, "format": source.format},
                 compile_options=chosen.serialize(),
             )
         except UnknownError as exc:  # the code of MLIR's parser and verifier
@@ -188,7 +202,6 @@ class Client(hotpath.Client):
                 "numbers refer to it"
             )
             raise
-        return LoadedExecutable._load(self, address)
 
     def load(self, serialized: bytes) -> LoadedExecutable:
         """Loads what `LoadedExecutable.serialize` gave (`PJRT_Executable_DeserializeAndLoad`).
@@ -197,12 +210,9 @@ class Client(hotpath.Client):
             PjrtError: the bytes are damaged, or from another plugin or version.
             ClosedError: the client is closed.
         """
-        address = self._call_long(
-            "PJRT_Executable_DeserializeAndLoad",
-            lambda late: self.api.call("PJRT_LoadedExecutable_Destroy", executable=late),
-            serialized_executable=bytes(serialized),
+        return self._load(
+            "PJRT_Executable_DeserializeAndLoad", serialized_executable=bytes(serialized)
         )
-        return LoadedExecutable._load(self, address)
 
     def close(self) -> None:
         """Frees everything that belongs to the client, then the client; may be called again.
@@ -231,6 +241,8 @@ class Client(hotpath.Client):
             if place is not None and place.client is not self:
                 raise ValueError(f"{place} belongs to another client")
         if memory is None:
+            if not self.devices:
+                raise ValueError(f"{self.platform_name} has no device that this process can use")
             return device or self.devices[0], 0
         if device is not None and device not in memory.devices:
             raise ValueError(f"{device} does not address the memory {memory}")
@@ -268,17 +280,18 @@ class Client(hotpath.Client):
         finally:
             self._leave()
 
-    def _call_long(self, function: str, discard: Callable[[int], Any], **inputs: Any) -> Any:
-        """As `_call`, for seconds: Ctrl-C ends the waiting and `discard` takes the result."""
-        self._enter()
+    def _load(self, function: str, **inputs: Any) -> LoadedExecutable:
+        """Takes what a C function gives after seconds; Ctrl-C ends the waiting."""
 
-        def call() -> Any:
-            try:
-                return self.api.call(function, client=self._address, **inputs)
-            finally:
-                self._leave()
+        def call() -> int:
+            return int(self.api.call(function, client=self._address, **inputs))
 
-        return interruptible(call, discard)
+        def discard(late: int) -> None:
+            self.api.call("PJRT_LoadedExecutable_Destroy", executable=late)
+
+        with self._in_call():
+            self._enter()  # the call's own, which an interrupted wait does not end
+            return LoadedExecutable._load(self, interruptible(call, discard, self._leave))
 
     def __repr__(self) -> str:
         if self.closed:

@@ -52,8 +52,8 @@ class Event(hotpath.Event):
         The order of several callbacks is not defined. An exception in one goes to
         `sys.unraisablehook`.
         """
-        self.client._check()
-        callbacks.when_ready(self.client.api.address, self._address, lambda: callback(self))
+        with self.client._in_call():
+            callbacks.when_ready(self.client.api.address, self._address, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, None]:
         """Suspends the running asyncio task until it is ready.

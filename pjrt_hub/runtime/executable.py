@@ -196,11 +196,12 @@ def _view(client: Client, address: int) -> Iterator[int]:
     On the XLA CPU plugin it only views the loaded one and using it after that crashes, so it is
     fetched for each question and freed at once.
     """
-    view = client._call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=address)
-    try:
-        yield view
-    finally:
-        client._call("PJRT_Executable_Destroy", executable=view)
+    with client._in_call():
+        view = client.api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=address)
+        try:
+            yield view
+        finally:
+            client.api.call("PJRT_Executable_Destroy", executable=view)
 
 
 def _signature(client: Client, view: int) -> Signature:

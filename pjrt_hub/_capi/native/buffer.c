@@ -25,7 +25,9 @@ static void buffer_destroy(Child *child) {
   client_disown(buffer->client, child);
   PJRT_Buffer *ptr = buffer->ptr;
   buffer->ptr = NULL;
+  client_enter(buffer->client);
   buffer_destroy_native(buffer->client, ptr);
+  client_leave(buffer->client);
 }
 
 /* Makes a Buffer of `ptr`, which it owns from here on, whether it succeeds or not. */

@@ -54,6 +54,7 @@ static void destroy_client(ClientObject *client) {
 static void finish_close(ClientObject *client) {
   if (client->generation != fork_generation) return; /* in a forked child: leak */
   if (client->busy > 0 || client->ptr == NULL) return;
+  client->busy++; /* a child's destroy may let another thread run, which must not do this too */
   Child *child = client->children;
   while (child != NULL) {
     if (child->views > 0) {
@@ -63,7 +64,8 @@ static void finish_close(ClientObject *client) {
       child = client->children; /* another thread may have run meanwhile: begin again */
     }
   }
-  if (client->views == 0 && client->children == NULL && client->ptr != NULL) destroy_client(client);
+  client->busy--;
+  if (client->busy == 0 && client->views == 0) destroy_client(client);
 }
 
 void client_enter(ClientObject *client) { client->busy++; }

@@ -310,6 +310,14 @@ PyObject *event_notify(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* Runs a callback that has nobody to raise to: its exception goes to sys.unraisablehook. */
+PyObject *event_run(PyObject *module, PyObject *callback) {
+  PyObject *answer = PyObject_CallFunctionObjArgs(callback, NULL);
+  if (answer == NULL) PyErr_WriteUnraisable(callback);
+  Py_XDECREF(answer);
+  Py_RETURN_NONE;
+}
+
 PyObject *event_notified(PyObject *module, PyObject *unused) {
   pthread_mutex_lock(&queue_mutex);
   Notice *notice = queue_first;

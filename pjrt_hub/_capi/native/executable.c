@@ -19,9 +19,11 @@ static void executable_destroy(Child *child) {
       .struct_size = PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE};
   args.executable = exe->ptr;
   exe->ptr = NULL;
+  client_enter(exe->client);
   Py_BEGIN_ALLOW_THREADS;
   drop_error(api, api->PJRT_LoadedExecutable_Destroy(&args));
   Py_END_ALLOW_THREADS;
+  client_leave(exe->client);
 }
 
 static void free_slots(Slot *slots, Py_ssize_t count) {

@@ -113,6 +113,7 @@ PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
 PyObject *event_notify(PyObject *module, PyObject *args);
 PyObject *event_notified(PyObject *module, PyObject *unused);
+PyObject *event_run(PyObject *module, PyObject *callback);
 void event_queue_reset(void);
 
 /* buffer.c */

@@ -100,6 +100,7 @@ static PyMethodDef functions[] = {
     {"notify", event_notify, METH_VARARGS,
      "notify(api, event, fd, token): queue the token and wake fd when the event is ready."},
     {"notified", event_notified, METH_NOARGS, "The queued tokens, oldest first."},
+    {"run", event_run, METH_O, "run(callback): its exception goes to sys.unraisablehook."},
     {NULL, NULL, 0, NULL},
 };
 

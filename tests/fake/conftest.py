@@ -1,0 +1,153 @@
+"""Stub plugins, compiled on the fly, and child processes that may crash with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pjrt_hub
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PACKAGE = Path(pjrt_hub.__file__).parents[1]
+
+#: What every child begins with: a client of the stub, and what the stub counts.
+PRELUDE = """
+import ctypes, gc, os, sys
+import numpy as np
+from pjrt_hub import errors
+from pjrt_hub.runtime.plugin import Plugin
+
+path = sys.argv[1]
+ONE_TO_FOUR = np.arange(1, 5, dtype=np.float32)
+
+
+def func(words):
+    return f"func {{ {words} }}"
+
+
+def live():
+    kinds = "dead error event buffer executable view client".split()
+    counts = (ctypes.c_long * 7).in_dll(ctypes.CDLL(path), "stub_live")
+    return {kind: count for kind, count in zip(kinds, counts) if count}
+
+
+def destroys():
+    return ctypes.c_long.in_dll(ctypes.CDLL(path), "stub_destroys").value
+
+
+def raises(cls, function, *args, **kwargs):
+    try:
+        answer = function(*args, **kwargs)
+    except cls as exc:
+        assert type(exc) is cls, repr(exc)
+        return exc
+    raise AssertionError(f"{function} gave {answer!r} instead of raising {cls.__name__}")
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Stub = Callable[..., Path]
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Stub:
+    """`stub("ON_INITIALIZE=abort()")` compiles a plugin with these macros and gives its path."""
+    folder = tmp_path_factory.mktemp("stubs")
+    sys.path.insert(0, str(ROOT / "tools"))
+    import capi
+
+    sys.path.remove(str(ROOT / "tools"))
+    (folder / "pjrt_api.h").write_text(capi.header(capi.read()))
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()
+    built: dict[tuple[str, ...], Path] = {}
+
+    def build(*macros: str) -> Path:
+        if macros not in built:
+            library = folder / f"stub_{len(built)}.so"
+            flags = ["-std=c11", "-Wall", "-Werror", "-Wno-unused", "-g", "-fPIC", "-shared"]
+            command = [*compiler, *flags, "-pthread", f"-I{folder}", "-o", str(library)]
+            command += [f"-D{macro}" for macro in macros]
+            subprocess.run([*command, str(HERE / "plugin.c")], check=True, timeout=60)
+            built[macros] = library
+        return built[macros]
+
+    return build
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A process's environment with a cache of its own and none of the user's choices."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_", "STUB_"))}
+    python_path = os.pathsep.join(filter(None, [str(PACKAGE), kept.get("PYTHONPATH", "")]))
+    own = {"PYTHONPATH": python_path, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
+    return {**kept, **own, "STUB_LOADS": str(tmp_path / "loads")}
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
+    """`start(library, script)` starts a child; what is left of it ends with the test."""
+    children: list[subprocess.Popen[str]] = []
+
+    def begin(
+        library: Path, script: str, *args: str, env: Mapping[str, str] = {}
+    ) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + textwrap.dedent(script), str(library), *args],
+            env={**environment, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        children.append(child)
+        return child
+
+    yield begin
+    for child in children:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+@pytest.fixture
+def run(start: Callable[..., subprocess.Popen[str]]) -> Run:
+    """`run(library, script)` runs a script in a child, which must say `ok` at its end."""
+
+    def to_end(library: Path, script: str, *args: str, seconds: float = 60, **kwargs: Any) -> Ended:
+        child = start(library, script, *args, **kwargs)
+        stdout, stderr = child.communicate(timeout=seconds)
+        return Ended(child.returncode, stdout, stderr)
+
+    return to_end
+
+
+@pytest.fixture
+def check(run: Run) -> Callable[..., None]:
+    """As `run`, for a script of assertions: it must end well and print nothing."""
+
+    def passes(library: Path, script: str, *args: str, **kwargs: Any) -> None:
+        ended = run(library, script, *args, **kwargs)
+        assert ended == Ended(0, "", ""), f"{ended.stdout}\n{ended.stderr}"
+
+    return passes

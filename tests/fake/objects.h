@@ -1,0 +1,252 @@
+/* What the objects of the stub plugin have in common, its errors and its events.
+
+   It is stricter than any real plugin: a use after destroy, a second destroy, a destroy of something
+   in use and a client that dies before its children abort. Nothing is ever freed, so every such
+   mistake is seen; `stub_live` counts what is alive. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pjrt_api.h"
+
+/* Code that runs inside every call: a delay here makes races wide. */
+#ifndef ON_CALL
+#define ON_CALL (void)0
+#endif
+
+enum { DEAD, ERROR, EVENT, BUFFER, EXECUTABLE, VIEW, CLIENT, KINDS };
+static const char *const kind_names[KINDS] = {"dead object", "error", "event", "buffer",
+                                              "executable",  "view",  "client"};
+atomic_long stub_live[KINDS];
+atomic_long stub_destroys; /* of anything but errors */
+
+typedef struct {
+  atomic_int kind;
+  atomic_int uses; /* calls that are inside with it */
+  PJRT_Client *client;
+} Head;
+
+struct PJRT_Device {
+  PJRT_Client *client;
+};
+struct PJRT_DeviceDescription {
+  PJRT_Client *client;
+};
+struct PJRT_Client {
+  Head head;
+  atomic_int children;
+  PJRT_Device device, *devices[1];
+  PJRT_DeviceDescription description;
+};
+
+static void die(const char *what, int kind) {
+  dprintf(2, "stub: %s: %s\n", what, kind_names[kind]);
+  abort();
+}
+
+static void *make(size_t size, int kind, PJRT_Client *client) {
+  Head *head = calloc(1, size);
+  head->kind = kind;
+  head->client = client;
+  if (client != NULL) client->children++;
+  stub_live[kind]++;
+  return head;
+}
+
+static void *enter(const void *object, int kind) {
+  Head *head = (Head *)object;
+  if (head == NULL) die("NULL", kind);
+  head->uses++;
+  if (head->kind != kind) die("use after destroy", kind);
+  ON_CALL;
+  return head;
+}
+
+static void leave(void *object) { ((Head *)object)->uses--; }
+
+static void destroy(void *object, int kind) {
+  Head *head = object;
+  int alive = kind;
+  if (!atomic_compare_exchange_strong(&head->kind, &alive, DEAD)) die("second destroy", kind);
+  ON_CALL;
+  if (head->uses != 0) die("destroyed in use", kind);
+  if (head->client != NULL) {
+    if (head->client->head.kind != CLIENT) die("outlived its client", kind);
+    head->client->children--;
+  }
+  if (kind != ERROR) stub_destroys++;
+  stub_live[kind]--;
+}
+
+static void nap(double seconds) {
+  struct timespec left = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
+}
+
+/* Every load leaves its process id in the file STUB_LOADS. */
+static void leave_trace(void) {
+  const char *path = getenv("STUB_LOADS");
+  int file = path != NULL ? open(path, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
+  if (file < 0) return;
+  dprintf(file, "%d\n", getpid());
+  close(file);
+}
+
+/* A process of the plugin's own, which holds none of our pipes. */
+static void start_daemon(void) {
+  if (fork() != 0) return;
+  close(1);
+  close(2);
+  leave_trace();
+  for (;;) pause();
+}
+
+/* Errors */
+
+typedef struct {
+  Head head;
+  int code;
+  const char *word;
+} Error;
+
+static PJRT_Error *fail(int code, const char *word) {
+  Error *error = make(sizeof(Error), ERROR, NULL);
+  error->code = code;
+  error->word = word;
+  return (PJRT_Error *)error;
+}
+
+static void PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) { destroy(args->error, ERROR); }
+
+static void PJRT_Error_Message(PJRT_Error_Message_Args *args) {
+  Error *error = enter(args->error, ERROR);
+  static char huge[1 << 20];
+  args->message = error->word;
+  args->message_size = strlen(error->word);
+  if (strcmp(error->word, "empty") == 0) {
+    args->message = NULL;
+    args->message_size = 0;
+  } else if (strcmp(error->word, "bytes") == 0) {
+    args->message = "caf\xe9 \xff!";
+    args->message_size = 7;
+  } else if (strcmp(error->word, "huge") == 0) {
+    args->message = memset(huge, 'x', sizeof huge);
+    args->message_size = sizeof huge;
+  }
+  leave(error);
+}
+
+#define FUNCTION(name) static PJRT_Error *name(name##_Args *args)
+
+FUNCTION(PJRT_Error_GetCode) {
+  Error *error = enter(args->error, ERROR);
+  if (strcmp(error->word, "codeless") == 0) {
+    leave(error);
+    return fail(13, "no code");
+  }
+  args->code = error->code;
+  leave(error);
+  return NULL;
+}
+
+FUNCTION(PJRT_Error_ForEachPayload) {
+  Error *error = enter(args->error, ERROR);
+  if (strcmp(error->word, "payload") == 0) {
+    args->visitor("stub/first", 10, "\0\1", 2, args->user_arg);
+    args->visitor("stub/\xff", 6, "", 0, args->user_arg);
+  }
+  leave(error);
+  return NULL;
+}
+
+/* Signals: what events look at. They outlive both the events and the work. */
+
+typedef struct {
+  pthread_mutex_t mutex;
+  bool fired;
+  int code, waiting;
+  struct {
+    PJRT_Event_OnReadyCallback call;
+    void *user_arg;
+  } callbacks[16];
+  double delay;
+} Signal;
+
+static Signal *new_signal(void) {
+  Signal *signal = calloc(1, sizeof(Signal));
+  pthread_mutex_init(&signal->mutex, NULL);
+  return signal;
+}
+
+static PJRT_Error *failure_of(Signal *signal) {
+  return signal->code ? fail(signal->code, "the stub failed later") : NULL;
+}
+
+static void *fire(void *arg) {
+  Signal *signal = arg;
+  nap(signal->delay);
+  pthread_mutex_lock(&signal->mutex);
+  signal->fired = true;
+  int waiting = signal->waiting;
+  pthread_mutex_unlock(&signal->mutex);
+  while (waiting-- > 0) /* the last registered runs first, as in real plugins */
+    signal->callbacks[waiting].call(failure_of(signal), signal->callbacks[waiting].user_arg);
+  return NULL;
+}
+
+struct PJRT_Event {
+  Head head;
+  Signal *signal;
+};
+
+static PJRT_Event *new_event(PJRT_Client *client, Signal *signal) {
+  PJRT_Event *event = make(sizeof(PJRT_Event), EVENT, client);
+  event->signal = signal;
+  return event;
+}
+
+FUNCTION(PJRT_Event_Destroy) {
+  destroy(args->event, EVENT);
+  return NULL;
+}
+
+FUNCTION(PJRT_Event_IsReady) {
+  PJRT_Event *event = enter(args->event, EVENT);
+  pthread_mutex_lock(&event->signal->mutex);
+  args->is_ready = event->signal->fired;
+  pthread_mutex_unlock(&event->signal->mutex);
+  leave(event);
+  return NULL;
+}
+
+FUNCTION(PJRT_Event_Error) {
+  PJRT_Event *event = enter(args->event, EVENT);
+  if (!event->signal->fired) die("asked for the error while pending", EVENT);
+  PJRT_Error *error = failure_of(event->signal);
+  leave(event);
+  return error;
+}
+
+FUNCTION(PJRT_Event_OnReady) {
+  PJRT_Event *event = enter(args->event, EVENT);
+  Signal *signal = event->signal;
+  pthread_mutex_lock(&signal->mutex);
+  bool fired = signal->fired;
+  if (!fired) {
+    if (signal->waiting == 16) die("too many callbacks", EVENT);
+    signal->callbacks[signal->waiting].call = args->callback;
+    signal->callbacks[signal->waiting++].user_arg = args->user_arg;
+  }
+  pthread_mutex_unlock(&signal->mutex);
+  leave(event);
+  if (fired) args->callback(failure_of(signal), args->user_arg);
+  return NULL;
+}

@@ -1,0 +1,431 @@
+/* A small PJRT plugin that works, and misbehaves where a macro or a word of a program says so.
+
+   Faults of the library are macros (-DON_INITIALIZE=abort()), faults of a run are words of the
+   program's text ("func add later fails"). */
+#include "objects.h"
+
+#ifndef ON_LOAD
+#define ON_LOAD (void)0
+#endif
+#ifndef ON_INITIALIZE
+#define ON_INITIALIZE (void)0
+#endif
+#ifndef ON_ATTRIBUTES
+#define ON_ATTRIBUTES (void)0
+#endif
+#ifndef ON_CREATE
+#define ON_CREATE (void)0
+#endif
+#ifndef ON_OPTIMIZED_PROGRAM
+#define ON_OPTIMIZED_PROGRAM (void)0
+#endif
+#ifndef MAJOR
+#define MAJOR 0
+#endif
+#ifndef MINOR
+#define MINOR 117
+#endif
+#ifndef TABLE
+#define TABLE &api
+#endif
+#ifndef TABLE_SIZE
+#define TABLE_SIZE PJRT_Api_STRUCT_SIZE
+#endif
+#ifndef EXTENSIONS
+#define EXTENSIONS NULL
+#endif
+#ifndef PLATFORM
+#define PLATFORM "cpu"
+#endif
+#ifndef DEVICES
+#define DEVICES 1
+#endif
+
+/* The plugin and its client */
+
+FUNCTION(PJRT_Plugin_Initialize) {
+  ON_INITIALIZE;
+  return NULL;
+}
+
+FUNCTION(PJRT_Plugin_Attributes) {
+  ON_ATTRIBUTES;
+  static const int64_t version[] = {1, 2, 3};
+  static PJRT_NamedValue values[] = {
+      {.name = "stub_version", .name_size = 12, .type = PJRT_NamedValue_kInt64List,
+       .int64_array_value = version, .value_size = 3},
+      {.name = "stub_name", .name_size = 9, .type = PJRT_NamedValue_kString,
+       .string_value = "stub", .value_size = 4},
+  };
+  args->attributes = values;
+  args->num_attributes = 2;
+  return NULL;
+}
+
+FUNCTION(PJRT_Client_Create) {
+  ON_CREATE;
+  PJRT_Client *client = make(sizeof(PJRT_Client), CLIENT, NULL);
+  client->device.client = client->description.client = client;
+  client->devices[0] = &client->device;
+  args->client = client;
+  return NULL;
+}
+
+FUNCTION(PJRT_Client_Destroy) {
+  if (args->client->children != 0) die("destroyed before its children", CLIENT);
+  destroy(args->client, CLIENT);
+  return NULL;
+}
+
+FUNCTION(PJRT_Client_PlatformName) {
+  PJRT_Client *client = enter(args->client, CLIENT);
+  args->platform_name = PLATFORM;
+  args->platform_name_size = sizeof PLATFORM - 1;
+  leave(client);
+  return NULL;
+}
+
+FUNCTION(PJRT_Client_Devices) {
+  PJRT_Client *client = enter(args->client, CLIENT);
+  args->devices = client->devices;
+  args->num_devices = DEVICES;
+  leave(client);
+  return NULL;
+}
+
+FUNCTION(PJRT_Client_AddressableDevices) {
+  PJRT_Client *client = enter(args->client, CLIENT);
+  args->addressable_devices = client->devices;
+  args->num_addressable_devices = DEVICES;
+  leave(client);
+  return NULL;
+}
+
+FUNCTION(PJRT_Device_GetDescription) {
+  PJRT_Client *client = enter(args->device->client, CLIENT);
+  args->device_description = &client->description;
+  leave(client);
+  return NULL;
+}
+
+FUNCTION(PJRT_DeviceDescription_Id) {
+  leave(enter(args->device_description->client, CLIENT));
+  args->id = 0;
+  return NULL;
+}
+
+FUNCTION(PJRT_DeviceDescription_Kind) {
+  leave(enter(args->device_description->client, CLIENT));
+  args->device_kind = "stub";
+  args->device_kind_size = 4;
+  return NULL;
+}
+
+/* Buffers: float32, in host memory, poisoned once nobody may look into it */
+
+enum { MAX_RANK = 8 };
+
+struct PJRT_Buffer {
+  Head head;
+  Signal *signal;
+  float *data;
+  size_t count, rank;
+  int64_t dims[MAX_RANK], minor_to_major[MAX_RANK];
+  atomic_bool deleted;
+  atomic_int lent;
+};
+
+static PJRT_Buffer *new_buffer(PJRT_Client *client, const int64_t *dims, size_t rank) {
+  PJRT_Buffer *buffer = make(sizeof(PJRT_Buffer), BUFFER, client);
+  buffer->signal = new_signal();
+  buffer->count = 1;
+  buffer->rank = rank;
+  for (size_t i = 0; i < rank; i++) {
+    buffer->dims[i] = dims[i];
+    buffer->minor_to_major[i] = (int64_t)(rank - 1 - i);
+    buffer->count *= (size_t)dims[i];
+  }
+  buffer->data = calloc(buffer->count + 1, sizeof(float));
+  return buffer;
+}
+
+static void poison(PJRT_Buffer *buffer) {
+  memset(buffer->data, 0xdd, buffer->count * sizeof(float));
+}
+
+FUNCTION(PJRT_Client_BufferFromHostBuffer) {
+  PJRT_Client *client = enter(args->client, CLIENT);
+  args->buffer = new_buffer(client, args->dims, args->num_dims);
+  memcpy(args->buffer->data, args->data, args->buffer->count * sizeof(float));
+  args->buffer->signal->fired = true;
+  args->done_with_host_buffer = new_event(client, args->buffer->signal);
+  leave(client);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_Destroy) {
+  if (args->buffer->lent != 0) die("destroyed while lent out", BUFFER);
+  destroy(args->buffer, BUFFER);
+  poison(args->buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_Delete) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  buffer->deleted = true;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_IsDeleted) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->is_deleted = buffer->deleted;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_ReadyEvent) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL) args->event = new_event(buffer->head.client, buffer->signal);
+  leave(buffer);
+  return error;
+}
+
+FUNCTION(PJRT_Buffer_IncreaseExternalReferenceCount) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL) buffer->lent++;
+  leave(buffer);
+  return error;
+}
+
+FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  if (buffer->lent-- == 0) die("taken back more often than lent", BUFFER);
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_OpaqueDeviceMemoryDataPointer) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->device_memory_ptr = buffer->data;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_GetMemoryLayout) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  args->layout.tiled.minor_to_major = buffer->minor_to_major;
+  args->layout.tiled.minor_to_major_size = buffer->rank;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_ToHostBuffer) {
+  PJRT_Buffer *buffer = enter(args->src, BUFFER);
+  size_t nbytes = buffer->count * sizeof(float);
+  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL && args->dst != NULL) {
+    memcpy(args->dst, buffer->data, nbytes);
+    args->event = new_event(buffer->head.client, buffer->signal);
+  }
+  args->dst_size = nbytes;
+  leave(buffer);
+  return error;
+}
+
+/* Programs of float32[4]: "add" of two arguments, otherwise of one, whose copy it returns */
+
+struct PJRT_LoadedExecutable {
+  Head head;
+  char *text;
+  int num_args;
+};
+
+struct PJRT_Executable {
+  Head head;
+  PJRT_LoadedExecutable *loaded;
+};
+
+static bool says(const PJRT_LoadedExecutable *exe, const char *word) {
+  return strstr(exe->text, word) != NULL;
+}
+
+/* "error=CODE:WORD" in the text. */
+static PJRT_Error *error_said(const PJRT_LoadedExecutable *exe) {
+  char word[32] = "";
+  int code = 0;
+  const char *said = strstr(exe->text, "error=");
+  if (said == NULL || sscanf(said, "error=%d:%31[a-z_]", &code, word) != 2) return NULL;
+  return fail(code, strdup(word));
+}
+
+FUNCTION(PJRT_Client_Compile) {
+  PJRT_Client *client = enter(args->client, CLIENT);
+  PJRT_LoadedExecutable *exe = make(sizeof(PJRT_LoadedExecutable), EXECUTABLE, client);
+  exe->text = strndup(args->program->code, args->program->code_size);
+  exe->num_args = says(exe, "add") ? 2 : 1;
+  if (says(exe, "slow_compile")) nap(30);
+  if (says(exe, "short_compile")) nap(0.5);
+  PJRT_Error *error = says(exe, "reject") ? error_said(exe) : NULL;
+  if (error != NULL) destroy(exe, EXECUTABLE);
+  args->executable = exe;
+  leave(client);
+  return error;
+}
+
+FUNCTION(PJRT_LoadedExecutable_Destroy) {
+  destroy(args->executable, EXECUTABLE);
+  return NULL;
+}
+
+FUNCTION(PJRT_LoadedExecutable_AddressableDevices) {
+  PJRT_LoadedExecutable *exe = enter(args->executable, EXECUTABLE);
+  args->addressable_devices = exe->head.client->devices;
+  args->num_addressable_devices = DEVICES;
+  leave(exe);
+  return NULL;
+}
+
+FUNCTION(PJRT_LoadedExecutable_GetExecutable) {
+  PJRT_LoadedExecutable *exe = enter(args->loaded_executable, EXECUTABLE);
+  args->executable = make(sizeof(PJRT_Executable), VIEW, exe->head.client);
+  args->executable->loaded = exe;
+  leave(exe);
+  return NULL;
+}
+
+FUNCTION(PJRT_Executable_Destroy) {
+  destroy(args->executable, VIEW);
+  return NULL;
+}
+
+FUNCTION(PJRT_Executable_Name) {
+  PJRT_Executable *view = enter(args->executable, VIEW);
+  PJRT_LoadedExecutable *exe = enter(view->loaded, EXECUTABLE);
+  args->executable_name = "stub_program";
+  args->executable_name_size = 12;
+  leave(exe);
+  leave(view);
+  return NULL;
+}
+
+/* HloModuleProto {host_program_shape {parameters: f32[4]..., result: f32[4]}} */
+FUNCTION(PJRT_Executable_OptimizedProgram) {
+  static const char shape[] = "\x10\x0b\x1a\x01\x04\x2a\x03\x0a\x01\x00";
+  enum { SHAPE = sizeof shape - 1 };
+  PJRT_Executable *view = enter(args->executable, VIEW);
+  PJRT_LoadedExecutable *exe = enter(view->loaded, EXECUTABLE);
+  PJRT_Program *program = args->program;
+  ON_OPTIMIZED_PROGRAM;
+  size_t inside = (size_t)(exe->num_args + 1) * (2 + SHAPE);
+  program->format = "hlo";
+  program->format_size = 3;
+  program->code_size = 2 + inside;
+  if (program->code != NULL) {
+    char *out = program->code;
+    *out++ = 0x22;
+    *out++ = (char)inside;
+    for (int i = 0; i <= exe->num_args; i++) {
+      *out++ = i < exe->num_args ? 0x0a : 0x12;
+      *out++ = SHAPE;
+      out = (char *)memcpy(out, shape, SHAPE) + SHAPE;
+    }
+  }
+  leave(exe);
+  leave(view);
+  return NULL;
+}
+
+FUNCTION(PJRT_LoadedExecutable_Execute) {
+  PJRT_LoadedExecutable *exe = enter(args->executable, EXECUTABLE);
+  PJRT_Buffer *const *inputs = args->argument_lists[0];
+  PJRT_Error *error = says(exe, "reject") ? NULL : error_said(exe);
+  for (size_t i = 0; i < args->num_args; i++) {
+    enter(inputs[i], BUFFER);
+    if (inputs[i]->deleted && error == NULL) error = fail(3, "an argument was deleted");
+  }
+  if (says(exe, "slow_execute")) nap(2);
+  if (error == NULL) {
+    PJRT_Buffer *out = new_buffer(exe->head.client, inputs[0]->dims, inputs[0]->rank);
+    for (size_t i = 0; i < out->count; i++)
+      out->data[i] = inputs[0]->data[i] + (exe->num_args == 2 ? inputs[1]->data[i] : 0);
+    if (says(exe, "donate")) inputs[0]->deleted = true;
+    out->signal->code = says(exe, "fails") ? 13 : 0;
+    if (says(exe, "later")) {
+      pthread_t thread;
+      out->signal->delay = 0.2;
+      pthread_create(&thread, NULL, fire, out->signal);
+      pthread_detach(thread);
+    } else if (!says(exe, "never")) {
+      out->signal->fired = true;
+    }
+    args->output_lists[0][0] = out;
+  }
+  for (size_t i = 0; i < args->num_args; i++) leave(inputs[i]);
+  leave(exe);
+  return error;
+}
+
+/* The table */
+
+#define SLOT(name) .name = name
+static PJRT_Api api = {
+    .pjrt_api_version = {.struct_size = PJRT_Api_Version_STRUCT_SIZE,
+                         .major_version = MAJOR,
+                         .minor_version = MINOR},
+    SLOT(PJRT_Error_Destroy),
+    SLOT(PJRT_Error_Message),
+    SLOT(PJRT_Error_GetCode),
+    SLOT(PJRT_Error_ForEachPayload),
+    SLOT(PJRT_Event_Destroy),
+    SLOT(PJRT_Event_IsReady),
+    SLOT(PJRT_Event_Error),
+    SLOT(PJRT_Event_OnReady),
+    SLOT(PJRT_Plugin_Initialize),
+    SLOT(PJRT_Plugin_Attributes),
+    SLOT(PJRT_Client_Create),
+    SLOT(PJRT_Client_Destroy),
+    SLOT(PJRT_Client_PlatformName),
+    SLOT(PJRT_Client_Devices),
+    SLOT(PJRT_Client_AddressableDevices),
+    SLOT(PJRT_Client_BufferFromHostBuffer),
+    SLOT(PJRT_Client_Compile),
+    SLOT(PJRT_Device_GetDescription),
+    SLOT(PJRT_DeviceDescription_Id),
+    SLOT(PJRT_DeviceDescription_Kind),
+    SLOT(PJRT_Buffer_Destroy),
+    SLOT(PJRT_Buffer_Delete),
+    SLOT(PJRT_Buffer_IsDeleted),
+    SLOT(PJRT_Buffer_ReadyEvent),
+    SLOT(PJRT_Buffer_IncreaseExternalReferenceCount),
+    SLOT(PJRT_Buffer_DecreaseExternalReferenceCount),
+    SLOT(PJRT_Buffer_OpaqueDeviceMemoryDataPointer),
+    SLOT(PJRT_Buffer_GetMemoryLayout),
+    SLOT(PJRT_Buffer_ToHostBuffer),
+    SLOT(PJRT_LoadedExecutable_Destroy),
+    SLOT(PJRT_LoadedExecutable_AddressableDevices),
+    SLOT(PJRT_LoadedExecutable_GetExecutable),
+    SLOT(PJRT_LoadedExecutable_Execute),
+    SLOT(PJRT_Executable_Destroy),
+    SLOT(PJRT_Executable_Name),
+    SLOT(PJRT_Executable_OptimizedProgram),
+};
+
+static PJRT_Extension_Base cycle = {sizeof cycle, PJRT_Extension_Type_Stream, &cycle};
+static PJRT_Extension_Base unknown = {sizeof unknown, 4242, &cycle};
+
+__attribute__((constructor)) static void loaded(void) {
+  leave_trace();
+  ON_LOAD;
+}
+
+#ifndef NO_ENTRY
+const PJRT_Api *GetPjrtApi(void) {
+  api.struct_size = TABLE_SIZE;
+  api.extension_start = EXTENSIONS;
+  return TABLE;
+}
+#endif

@@ -1,0 +1,296 @@
+"""First contact with a faulty library: an exact error, a living parent, and what is remembered."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub import contact, errors
+from pjrt_hub._capi import table
+from pjrt_hub._capi.probe import probe
+
+
+@pytest.fixture
+def meet(environment, tmp_path):
+    """`meet(library)` makes the first contact, as `pjrt_hub.load` does."""
+
+    def first_contact(library: Path, **env: str):
+        return contact.first_contact(library, (), {**environment, **env})
+
+    return first_contact
+
+
+def refused(meet, cls, library: Path, **env: str):
+    with pytest.raises(errors.PjrtHubError) as caught:
+        meet(library, **env)
+    assert type(caught.value) is cls, repr(caught.value)
+    return caught.value
+
+
+def test_a_working_plugin_tells_about_itself(stub, meet) -> None:
+    assert meet(stub()) == {
+        "api_version": "0.117",
+        "extensions": {},
+        "attributes": {"stub_version": [1, 2, 3], "stub_name": "stub"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("macro", "said"),
+    [
+        ("NO_ENTRY", "exports no GetPjrtApi"),
+        ("TABLE=NULL", "returns no table from GetPjrtApi"),
+        ("TABLE_SIZE=0", "says that it has 0 bytes"),
+        ("TABLE_SIZE=40", "says that it has 40 bytes"),
+        ("TABLE_SIZE=47", "says that it has 47 bytes"),
+        ("TABLE_SIZE=1140", "says that it has 1140 bytes"),
+    ],
+)
+def test_a_library_that_is_no_plugin(stub, meet, macro: str, said: str) -> None:
+    library = stub(macro)
+    error = refused(meet, errors.PluginLoadError, library)
+    assert said in error.message
+    assert error.path == str(library)
+
+
+@pytest.mark.parametrize(
+    ("macros", "have", "why"),
+    [
+        (["MAJOR=1", "MINOR=0"], "1.0", "another ABI"),
+        # The chain of another ABI may be anything: it is not walked.
+        (["MAJOR=1", "EXTENSIONS=(void*)8"], "1.117", "another ABI"),
+        (["MINOR=54", "TABLE_SIZE=808"], "0.54", "misreports"),
+        (["MINOR=55"], "0.55", "another order"),
+        (["MINOR=56"], "0.56", "another order"),
+    ],
+)
+def test_a_version_that_cannot_be_driven(stub, meet, macros, have: str, why: str) -> None:
+    error = refused(meet, errors.IncompatiblePluginError, stub(*macros))
+    assert (error.need, error.have) == ("0.57 or newer, major 0", have)
+    assert why in error.message
+    assert "install a release" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("macros", "version"),
+    [(["MINOR=57", "TABLE_SIZE=848"], "0.57"), (["MINOR=130", "TABLE_SIZE=1144"], "0.130")],
+)
+def test_a_version_that_can_be_driven(stub, meet, macros, version: str) -> None:
+    assert meet(stub(*macros))["api_version"] == version
+
+
+def test_extension_chains_are_walked_with_care(stub, meet) -> None:
+    assert meet(stub("EXTENSIONS=&cycle"))["extensions"] == {"Stream": 24}
+    assert meet(stub("EXTENSIONS=&unknown"))["extensions"] == {"unknown 4242": 24, "Stream": 24}
+
+
+def test_attributes_may_be_unimplemented(stub, meet) -> None:
+    assert meet(stub('ON_ATTRIBUTES=return fail(12, "absent")'))["attributes"] == {}
+    assert meet(stub("TABLE_SIZE=1144", "MINOR=81"))["attributes"]["stub_name"] == "stub"
+
+
+@pytest.mark.parametrize(
+    ("macro", "signal", "returncode"),
+    [
+        ("ON_LOAD=abort()", "SIGABRT", -6),
+        ("ON_LOAD=*(volatile int*)8=1", "SIGSEGV", -11),
+        ("ON_LOAD=_exit(0)", None, 0),
+        ("ON_INITIALIZE=abort()", "SIGABRT", -6),
+        ("ON_INITIALIZE=*(volatile int*)8=1", "SIGSEGV", -11),
+        ("ON_INITIALIZE=raise(SIGRTMIN + 1)", "SIGRTMIN+1", -35),
+        ("ON_INITIALIZE=exit(0)", None, 0),
+        ("ON_INITIALIZE=exit(3)", None, 3),
+        ("ON_ATTRIBUTES=abort()", "SIGABRT", -6),
+    ],
+)
+def test_a_crash_is_an_error_here(stub, meet, macro: str, signal, returncode: int) -> None:
+    library = stub(macro)
+    error = refused(meet, errors.PluginCrashedError, library)
+    assert (error.signal, error.returncode) == (signal, returncode)
+    how = f"died of {signal}" if signal else f"exited with status {returncode}"
+    assert error.message == f"{library}: the process that loaded it {how}"
+    assert "another release" in error.hint
+
+
+def test_last_words_are_kept_and_bounded(stub, meet) -> None:
+    loud = 'for (int i = 0; i < 1 << 17; i++) dprintf(2, "loud %06d\\n", i)'
+    error = refused(meet, errors.PluginCrashedError, stub(f"ON_INITIALIZE={loud}; abort()"))
+    assert error.stderr.endswith("loud 131071")
+    assert 1000 < len(error.stderr) <= 2000
+    assert error.stderr in error.message
+
+
+def test_noise_is_no_failure(stub, meet) -> None:
+    loud = 'for (int i = 0; i < 1 << 17; i++) dprintf(2, "loud %06d\\n", i)'
+    assert meet(stub(f"ON_INITIALIZE={loud}"))["api_version"] == "0.117"
+    assert meet(stub('ON_INITIALIZE=dprintf(1, "no end of line")'))["api_version"] == "0.117"
+
+
+def test_a_hang_ends_at_its_deadline(stub, environment, tmp_path) -> None:
+    env = {**environment, "PJRT_HUB_PROBE_SECONDS": "1.5"}
+    with pytest.raises(errors.PluginTimeoutError) as caught:
+        contact.first_contact(stub("ON_INITIALIZE=pause()"), (), env)
+    assert caught.value.seconds == 1.5
+    assert "within 1.5 s" in caught.value.message
+    (pid,) = loads(tmp_path)
+    assert not is_alive(pid)
+
+
+def test_a_hang_that_ignores_the_end_takes_its_children_along(stub, environment, tmp_path) -> None:
+    stubborn = "signal(SIGTERM, SIG_IGN); start_daemon(); for (;;) pause()"
+    env = {**environment, "PJRT_HUB_PROBE_SECONDS": "1.5"}
+    with pytest.raises(errors.PluginTimeoutError):
+        contact.first_contact(stub(f"ON_INITIALIZE={stubborn}"), (), env)
+    pids = loads(tmp_path)
+    assert len(pids) == 2
+    for pid in pids:
+        assert ends(pid)
+
+
+def test_what_a_crashed_plugin_started_ends_with_it(stub, environment, tmp_path) -> None:
+    leaving = "start_daemon(); nap(0.2); abort()"
+    with pytest.raises(errors.PluginCrashedError):
+        contact.first_contact(stub(f"ON_INITIALIZE={leaving}"), (), environment)
+    pids = loads(tmp_path)
+    assert len(pids) == 2
+    for pid in pids:
+        assert ends(pid)
+
+
+def test_a_deadline_that_is_no_number_is_said(stub, meet) -> None:
+    with pytest.raises(ValueError, match=r"PJRT_HUB_PROBE_SECONDS is 'soon'"):
+        meet(stub(), PJRT_HUB_PROBE_SECONDS="soon")
+
+
+@pytest.mark.parametrize("code", [3, 9, 13])
+def test_an_error_of_initialize_keeps_its_class(stub, meet, code: int) -> None:
+    error = refused(
+        meet, error_class(code), stub(f'ON_INITIALIZE=return fail({code}, "no driver here")')
+    )
+    assert error.message == "PJRT_Plugin_Initialize: no driver here"
+    assert (error.code, error.function) == (code, "PJRT_Plugin_Initialize")
+
+
+def test_a_plugin_that_was_initialized_before_is_used(stub, meet) -> None:
+    again = 'ON_INITIALIZE=return fail(3, "the plugin was already initialized")'
+    assert meet(stub(again))["api_version"] == "0.117"
+
+
+def test_a_missing_slot_is_found_at_first_contact(stub, meet) -> None:
+    error = refused(
+        meet, errors.UnsupportedByPluginError, stub("ON_LOAD=api.PJRT_Event_OnReady=NULL")
+    )
+    assert error.function == "PJRT_Event_OnReady"
+    assert error.have == "0.117"
+
+
+CONNECT = """
+import pjrt_hub
+client = pjrt_hub.load(path).client()
+assert client.platform_name == "cpu"
+assert len(client.devices) == 1
+"""
+
+
+def test_success_is_remembered_by_content(stub, check, tmp_path) -> None:
+    library = tmp_path / "plugin.so"
+    library.write_bytes(stub().read_bytes())
+    check(library, CONNECT)
+    assert len(loads(tmp_path)) == 2  # the probe, then the process itself
+    check(library, CONNECT)
+    assert len(loads(tmp_path)) == 3
+    copy = tmp_path / "copy.so"
+    copy.write_bytes(library.read_bytes())
+    check(copy, CONNECT)
+    assert len(loads(tmp_path)) == 4
+    library.write_bytes(stub("MINOR=81").read_bytes())
+    check(library, CONNECT)
+    assert len(loads(tmp_path)) == 6
+
+
+def test_failure_is_not_remembered_and_the_parent_lives(stub, check, tmp_path) -> None:
+    crashing = """
+    import pjrt_hub
+    for _ in range(2):
+        error = raises(errors.PluginCrashedError, pjrt_hub.load, path)
+        assert error.signal == "SIGABRT", error
+    """
+    check(stub("ON_INITIALIZE=abort()"), crashing)
+    assert len(set(loads(tmp_path))) == 2
+
+
+def test_a_client_that_cannot_be_made(stub, check) -> None:
+    check(
+        stub('ON_CREATE=return fail(9, "no device of ours")'),
+        """
+        import pjrt_hub
+        plugin = pjrt_hub.load(path)
+        for _ in range(3):
+            error = raises(errors.FailedPreconditionError, plugin.client)
+            assert error.message == "PJRT_Client_Create: no device of ours", error
+        assert live() == {}, live()
+        """,
+    )
+
+
+def test_a_plugin_without_devices(stub, check) -> None:
+    check(
+        stub("DEVICES=0"),
+        """
+        import pjrt_hub
+        client = pjrt_hub.load(path).client()
+        assert client.devices == ()
+        assert repr(client) == "<Client cpu with 0 devices>"
+        error = raises(ValueError, client.buffer_from_host, ONE_TO_FOUR)
+        assert "no device" in str(error), error
+        raises(ValueError, client.compile, func("identity"))
+        client.close()
+        assert live() == {}, live()
+        """,
+    )
+
+
+def test_the_deadline_has_a_default(stub, environment) -> None:
+    assert contact.DEADLINE == 30.0
+    assert probe(stub(), env=environment).api_version == "0.117"
+
+
+def test_the_stub_knows_our_newest_table(stub) -> None:
+    assert table.API_VERSION == (0, 117)
+
+
+def error_class(code: int) -> type[errors.PjrtError]:
+    (found,) = (
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type)
+        and issubclass(each, errors.PjrtError)
+        and each is not errors.PjrtError
+        and each.code == code
+    )
+    return found
+
+
+def loads(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "loads").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def ends(pid: int) -> bool:
+    """Whether a process that was just killed is gone soon."""
+    for _ in range(100):
+        if not is_alive(pid):
+            return True
+        time.sleep(0.02)
+    os.kill(pid, 9)
+    return False

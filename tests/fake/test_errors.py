@@ -1,0 +1,308 @@
+"""Errors of calls: the class per code, the words whatever they are, and every error freed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub._capi import library, table
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_status_code_has_its_class(stub, check) -> None:
+    check(
+        stub(),
+        """
+        classes = {
+            each.code: each
+            for each in vars(errors).values()
+            if isinstance(each, type)
+            and issubclass(each, errors.PjrtError)
+            and each is not errors.PjrtError
+        }
+        client = Plugin(path).client()
+        a = client.buffer_from_host(ONE_TO_FOUR)
+        for code in range(1, 17):
+            exe = client.compile(func(f"identity error={code}:words"))
+            error = raises(classes[code], exe, a)
+            assert error.code == code, error
+            assert error.message == "PJRT_LoadedExecutable_Execute: words", error
+            assert error.function == "PJRT_LoadedExecutable_Execute", error
+            assert error.payloads == {}, error
+            raises(classes[code], client.compile, func(f"reject error={code}:words"))
+        exe = client.compile(func("identity error=77:words"))
+        error = raises(errors.PjrtError, exe, a)
+        assert error.code == 77, error
+        assert "error" not in live(), live()
+        client.close()
+        assert live() == {}, live()
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "message"),
+    [
+        ("empty", 13, "INTERNAL: a broken invariant inside the plugin."),
+        ("bytes", 13, "caf\N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}!"),
+        ("huge", 13, "x" * (1 << 16)),
+        ("codeless", 2, "codeless"),
+    ],
+)
+def test_words_of_an_error(stub, check, word: str, code: int, message: str) -> None:
+    check(
+        stub(),
+        """
+        word, code, message = sys.argv[2:]
+        client = Plugin(path).client()
+        for _ in range(3):
+            try:
+                client.compile(func(f"reject error=13:{word}"))
+            except errors.PjrtError as exc:
+                assert exc.code == int(code), exc.code
+                assert exc.message == f"PJRT_Client_Compile: {message}", exc.message[:100]
+        assert live() == {"client": 1}, live()
+        """,
+        word,
+        str(code),
+        message,
+    )
+
+
+PAYLOADS = """
+client = Plugin(path).client()
+exe = client.compile(func("identity error=8:payload"))
+error = raises(errors.ResourceExhaustedError, exe, client.buffer_from_host(ONE_TO_FOUR))
+assert error.payloads == EXPECTED, error.payloads
+del exe
+client.close()
+assert live() == {}, live()
+"""
+
+
+def test_payloads_are_read(stub, check) -> None:
+    both = r"EXPECTED = {'stub/first': b'\0\1', 'stub/\N{REPLACEMENT CHARACTER}': b''}"
+    check(stub(), both + PAYLOADS)
+
+
+def test_no_payloads_past_the_end_of_an_older_table(stub, check) -> None:
+    older = stub("MINOR=81", "TABLE_SIZE=offsetof(PJRT_Api,PJRT_Error_ForEachPayload)")
+    check(older, "EXPECTED = {}" + PAYLOADS)
+
+
+def test_errors_in_every_place_are_freed(stub, check) -> None:
+    check(
+        stub(),
+        """
+        client = Plugin(path).client()
+        a = client.buffer_from_host(ONE_TO_FOUR)
+        failing = client.compile(func("identity fails"))
+        for _ in range(3):
+            out = failing(a)
+            error = raises(errors.PluginInternalError, out.ready.wait)
+            assert (error.message, error.function) == ("the stub failed later", ""), error
+            raises(errors.PluginInternalError, out.to_numpy)
+            assert repr(out).startswith("<Buffer failed: the stub failed later"), repr(out)
+        donating = client.compile(func("donate"))
+        out = donating(a)
+        assert a.is_deleted
+        error = raises(errors.ClosedError, donating, a)
+        assert "argument 0" in error.message, error
+        raises(errors.ClosedError, a.to_numpy)
+        raises(errors.ClosedError, lambda: a.ready)
+        assert out.tolist() == [1, 2, 3, 4]
+        assert "error" not in live(), live()
+        del error
+        client.close()
+        assert live() == {}, live()
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "cls"),
+    [
+        ('return fail(12, "absent")', "UnsupportedByPluginError"),
+        ('return fail(13, "broken")', "PluginInternalError"),
+        ("return program->code_size = 1, NULL", "InternalError"),
+    ],
+)
+def test_an_error_while_a_program_is_loaded_frees_it(stub, check, fault: str, cls: str) -> None:
+    check(
+        stub(f"ON_OPTIMIZED_PROGRAM=leave(exe); leave(view); {fault}"),
+        f"""
+        client = Plugin(path).client()
+        error = raises(errors.{cls}, client.compile, func("identity"))
+        if isinstance(error, errors.UnsupportedByPluginError):
+            assert error.function == "PJRT_Executable_OptimizedProgram", error
+        assert live() == {{"client": 1}}, live()
+        """,
+    )
+
+
+#: An operation for each function that the runtime asks for by name.
+OPTIONAL = {
+    "PJRT_Buffer_CopyToDevice": "a.copy_to_device(client.devices[0])",
+    "PJRT_Buffer_GetMemoryLayout": "off_host().layout",
+    "PJRT_Buffer_Memory": "a.memory",
+    "PJRT_Buffer_OnDeviceSizeInBytes": "a.on_device_nbytes",
+    "PJRT_Buffer_ToHostBuffer": "off_host().to_numpy()",
+    "PJRT_Client_AddressableDevices": "plugin.client().devices",
+    "PJRT_Client_AddressableMemories": "client.memories",
+    "PJRT_Client_Compile": "client.compile(func('identity'))",
+    "PJRT_Client_Create": "plugin.client()",
+    "PJRT_Client_Devices": "plugin.client().all_devices",
+    "PJRT_Client_PlatformName": "plugin.client()",
+    "PJRT_Client_PlatformVersion": "client.platform_version",
+    "PJRT_Client_ProcessIndex": "client.process_index",
+    "PJRT_DeviceDescription_Attributes": "plugin.client().devices[0].attributes",
+    "PJRT_DeviceDescription_Id": "plugin.client().devices[0].id",
+    "PJRT_DeviceDescription_Kind": "plugin.client().devices[0].kind",
+    "PJRT_DeviceDescription_ProcessIndex": "plugin.client().devices[0].process_index",
+    "PJRT_Device_AddressableMemories": "plugin.client().devices[0].memories",
+    "PJRT_Device_DefaultMemory": "plugin.client().devices[0].default_memory",
+    "PJRT_Device_GetDescription": "plugin.client().devices",
+    "PJRT_Device_IsAddressable": "plugin.client().devices[0].is_addressable",
+    "PJRT_Device_LocalHardwareId": "plugin.client().devices[0].local_hardware_id",
+    "PJRT_Device_MemoryStats": "plugin.client().devices[0].memory_stats()",
+    "PJRT_Executable_DeserializeAndLoad": "client.load(b'x')",
+    "PJRT_Executable_Fingerprint": "exe.fingerprint",
+    "PJRT_Executable_GetCompiledMemoryStats": "exe.memory_stats()",
+    "PJRT_Executable_GetCostAnalysis": "exe.cost_analysis()",
+    "PJRT_Executable_Name": "exe.name",
+    "PJRT_Executable_OptimizedProgram": "client.compile(func('identity'))",
+    "PJRT_Executable_Serialize": "exe.serialize()",
+    "PJRT_Memory_AddressableByDevices": "Memory(client, 1).devices",
+    "PJRT_Memory_Id": "Memory(client, 1).id",
+    "PJRT_Memory_Kind": "Memory(client, 1).kind",
+    "PJRT_LoadedExecutable_AddressableDevices": "client.compile(func('identity'))",
+    "PJRT_LoadedExecutable_GetExecutable": "client.compile(func('identity'))",
+}
+
+#: Asked for by the compiled path itself: absent, the copy takes the place of the view.
+LENDING = {
+    "PJRT_Buffer_IncreaseExternalReferenceCount",
+    "PJRT_Buffer_DecreaseExternalReferenceCount",
+    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
+}
+
+
+def test_every_function_that_is_called_is_in_one_of_the_lists() -> None:
+    package = ROOT / "pjrt_hub"
+    named: set[str] = set()
+    for source in [*package.glob("runtime/*.py"), package / "_capi" / "irregular.py"]:
+        named |= set(re.findall(r'"(PJRT_\w+)"', source.read_text())) & table.FUNCTIONS.keys()
+    always = {"PJRT_Executable_Destroy", "PJRT_Executable_OutputDimensions"}
+    assert named - set(library.REQUIRED) - always - LENDING == OPTIONAL.keys()
+    compiled: set[str] = set()
+    for source in package.glob("_capi/native/*.c"):
+        compiled |= set(re.findall(r"api->(PJRT_\w+)", source.read_text()))
+    assert compiled - LENDING - {"PJRT_Error_ForEachPayload"} <= set(library.REQUIRED)
+
+
+WITHOUT = """
+from pjrt_hub._capi import table
+from pjrt_hub.runtime.device import Memory
+
+plugin = Plugin(path)
+off_host_plugin = Plugin(sys.argv[2])
+
+
+class Without:
+    def __init__(self, api, name):
+        self.slot = ctypes.c_void_p.from_address(api.address + 40 + 8 * table.FUNCTIONS[name].slot)
+        self.api, self.name = api, name
+
+    def __enter__(self):
+        self.pointer, self.slot.value = self.slot.value, None
+        self.bound = self.api._functions.pop(self.name, None)
+
+    def __exit__(self, *_):
+        self.slot.value = self.pointer
+
+
+def off_host():
+    return off_host_plugin.client().buffer_from_host(ONE_TO_FOUR)
+"""
+
+
+def test_a_missing_function_is_refused_by_name(stub, check) -> None:
+    check(
+        stub(),
+        WITHOUT
+        + f"OPTIONAL = {OPTIONAL!r}\n"
+        + """
+client = plugin.client()
+a = client.buffer_from_host(ONE_TO_FOUR)
+exe = client.compile(func("identity"))
+for name, operation in OPTIONAL.items():
+    api = off_host_plugin.api if "off_host" in operation else plugin.api
+    with Without(api, name):
+        error = raises(errors.UnsupportedByPluginError, eval, operation)
+    since = f"0.{table.FUNCTIONS[name].since}"
+    assert (error.function, error.since, error.have) == (name, since, "0.117"), error
+    assert name in error.message
+    del error
+gc.collect()
+assert live() == {"client": 1, "buffer": 1, "executable": 1}, live()
+client.close()
+assert live() == {}, live()
+""",
+        str(stub('PLATFORM="stub"')),
+    )
+
+
+def test_a_missing_function_of_the_compiled_path_refuses_the_plugin(stub, check) -> None:
+    check(
+        stub(),
+        """
+        from pjrt_hub._capi import library, table
+        address = ctypes.CDLL(path).GetPjrtApi
+        address.restype = ctypes.c_void_p
+        for name in library.REQUIRED:
+            offset = 40 + 8 * table.FUNCTIONS[name].slot
+            slot = ctypes.c_void_p.from_address(address() + offset)
+            pointer, slot.value = slot.value, None
+            error = raises(errors.UnsupportedByPluginError, Plugin, path)
+            assert error.function == name, error
+            slot.value = pointer
+        Plugin(path).client().close()
+        """,
+    )
+
+
+def test_without_lent_memory_the_value_is_copied(stub, check) -> None:
+    check(
+        stub(),
+        WITHOUT
+        + f"LENDING = {sorted(LENDING)!r}\n"
+        + """
+for name in LENDING:
+    with Without(plugin.api, name), plugin.client() as client:
+        a = client.buffer_from_host(ONE_TO_FOUR)
+        assert a.to_numpy().tolist() == [1, 2, 3, 4]
+        del a
+assert live() == {}, live()
+""",
+        str(stub('PLATFORM="stub"')),
+    )
+
+
+def test_a_slot_past_the_end_is_not_read(stub, check) -> None:
+    check(
+        stub(
+            "MINOR=58",
+            "TABLE_SIZE=offsetof(PJRT_Api,PJRT_Executable_GetCompiledMemoryStats)",
+            "ON_LOAD=api.PJRT_Executable_GetCompiledMemoryStats=(void*)1",
+        ),
+        """
+        exe = Plugin(path).client().compile(func("identity"))
+        error = raises(errors.UnsupportedByPluginError, exe.memory_stats)
+        assert error.function == "PJRT_Executable_GetCompiledMemoryStats", error
+        assert (error.since, error.have) == ("0.40", "0.58"), error
+        assert "it came with PJRT API 0.40, the plugin has 0.58" in error.message, error
+        """,
+    )
