@@ -28,7 +28,7 @@ SHARED = settings(
 def extremes(element):
     """Values at the ends of a type's range, with what it has of infinities, NaN and -0."""
     dtype = dtypes.numpy_dtype(element.code)
-    if dtype == bool:
+    if dtype.kind == "b":
         values = [False, True]
     elif dtype.kind == "c":
         real = np.finfo(dtype)
@@ -97,17 +97,13 @@ def test_names_are_those_of_numpy_and_of_stablehlo(element):
 
 @pytest.mark.parametrize("element", NEWER, ids=lambda each: each.name)
 def test_a_newer_type_is_refused_before_the_plugin_sees_it(client, element):
-    try:
-        dtype = dtypes.numpy_dtype(element.code)
-    except TypeError as exc:
-        assert f"ml_dtypes has no {element.numpy}" in str(exc)
-        dtype = None
     with pytest.raises(UnsupportedByPluginError, match=rf"{element.name}.* 0\.81") as caught:
         dtypes.require(element, client.api.version)
     assert caught.value.since == f"0.{element.since}"
-    if dtype is not None:
-        with pytest.raises(UnsupportedByPluginError):
-            client.buffer_from_host(np.zeros(3, dtype))
+    with pytest.raises(
+        (UnsupportedByPluginError, TypeError), match=r"does not know|install a newer"
+    ):
+        client.buffer_from_host([0, 1], dtype=element.name)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +199,7 @@ def views(draw):
     shape = draw(arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
     count = int(np.prod(shape))
     raw = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
-    if dtype == bool:
+    if dtype.kind == "b":
         raw = bytes(byte & 1 for byte in raw)
     base = np.frombuffer(raw, np.uint8).view(dtype).reshape(shape)
     view = base[draw(arrays.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))]

@@ -1,0 +1,173 @@
+"""Clients, devices and memories: what they tell, what they refuse, and several of them at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
+
+
+def test_what_a_client_tells(client, plugin):
+    assert client.plugin is plugin
+    assert client.platform_name == "cpu"
+    assert client.platform_version == "cpu"
+    assert client.process_index == 0
+    assert not client.closed
+    assert repr(client) == "<Client cpu with 1 device>"
+
+
+def test_what_the_plugin_tells(plugin):
+    assert str(plugin.api_version) == "0.81"
+    assert plugin.attributes == {
+        "xla_version": 2,
+        "stablehlo_current_version": (1, 13, 3),
+        "stablehlo_minimum_version": (0, 9, 0),
+    }
+    assert list(plugin.extensions) == ["PhaseCompile", "FFI", "MemoryDescriptions", "Layouts"]
+    assert plugin.path.name == "xla_cpu_pjrt.so"
+    assert "API 0.81" in repr(plugin)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_as_many_devices_as_asked_for(plugin, count):
+    with plugin.client({"cpu_device_count": count}) as client:
+        assert len(client.devices) == count
+        assert client.all_devices == client.devices
+        assert [device.id for device in client.devices] == list(range(count))
+        assert len(client.memories) == 3 * count
+
+
+def test_what_a_device_tells(pair):
+    for index, device in enumerate(pair.devices):
+        assert (device.id, device.kind, device.process_index) == (index, "cpu", 0)
+        assert device.is_addressable
+        assert device.local_hardware_id == index
+        assert device.client is pair
+        assert str(device) == f"cpu:{index}"
+        assert repr(device) == f"<Device cpu:{index} 'cpu'>"
+        assert dict(device.attributes) == {}
+    assert pair.devices is pair.devices
+    assert pair.buffer_from_host([1]).device is pair.devices[0]
+
+
+def test_what_the_plugin_does_not_count(client):
+    with pytest.raises(UnimplementedError):
+        client.devices[0].memory_stats()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"cpu_device_count": "2"}, TypeError),
+        ({"cpu_device_count": 2.0}, TypeError),
+        ({"cpu_device_count": True}, TypeError),
+        ({"cpu_device_count": [2]}, TypeError),
+        ({"cpu_device_count": None}, TypeError),
+        ({"cpu_device_counts": 2}, ValueError),
+        ({"": 2}, ValueError),
+        ({"cpu_device_count": 2**63}, (ValueError, OverflowError)),
+    ],
+)
+def test_options_are_refused_before_the_plugin_sees_them(plugin, options, error):
+    with pytest.raises(error, match=r"cpu_device_count"):
+        plugin.client(options)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_client_without_devices(plugin, count):
+    with plugin.client({"cpu_device_count": count}) as client:
+        assert client.devices == ()
+        assert repr(client) == "<Client cpu with 0 devices>"
+        with pytest.raises(ValueError, match="no device"):
+            client.buffer_from_host([1])
+        with pytest.raises(ValueError, match="cpu has 0"):
+            client.compile("func.func @main() { return }")
+
+
+def test_functions_that_the_plugin_lacks(client):
+    with pytest.raises(UnsupportedByPluginError) as caught:
+        client.api.function("PJRT_Client_CreateErrorBuffer")
+    error = caught.value
+    assert (error.function, error.since, error.have) == (
+        "PJRT_Client_CreateErrorBuffer",
+        "0.82",
+        "0.81",
+    )
+    assert "came with PJRT API 0.82, the plugin has 0.81" in str(error)
+
+
+def test_loading_twice_is_loading_once(plugin):
+    again = pjrt_hub.load(plugin.path)
+    assert again.api is plugin.api
+
+
+def test_two_clients_of_one_plugin_are_strangers(plugin, program):
+    with plugin.client() as one, plugin.client() as two:
+        mine, theirs = (c.buffer_from_host(np.ones(8, np.float32)) for c in (one, two))
+        executable = one.compile(program("add"))
+        assert executable(mine, mine).tolist() == [2.0] * 8
+        with pytest.raises(ValueError, match="buffer of another client"):
+            executable(mine, theirs)
+        one.close()
+        assert theirs.tolist() == [1.0] * 8
+        assert two.compile(program("add"))(theirs, theirs).tolist() == [2.0] * 8
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda c: c.buffer_from_host([1]),
+        lambda c: c.compile("func.func @main() { return }"),
+        lambda c: c.load(b""),
+        lambda c: c.platform_version,
+        lambda c: c.process_index,
+        lambda c: c.devices,
+        lambda c: c.all_devices,
+        lambda c: c.memories,
+    ],
+    ids=["put", "compile", "load", "version", "process", "devices", "all", "memories"],
+)
+def test_a_closed_client_refuses(plugin, use):
+    client = plugin.client()
+    client.close()
+    client.close()
+    assert client.closed
+    with pytest.raises(ClosedError, match="the client is closed"):
+        use(client)
+
+
+def test_a_with_block_closes(plugin):
+    with pytest.raises(ZeroDivisionError), plugin.client() as client:
+        1 / 0  # noqa: B018
+    assert client.closed
+
+
+def test_a_closed_client_refuses_what_belonged_to_it(plugin, program):
+    client = plugin.client()
+    executable = client.compile(program("add"))
+    buffer = client.buffer_from_host(np.ones(8, np.float32))
+    event, device, memory = buffer.ready, client.devices[0], buffer.memory
+    client.close()
+    assert executable.closed
+    assert buffer.is_deleted
+    for use in (
+        lambda: executable(buffer, buffer),
+        executable.serialize,
+        executable.cost_analysis,
+        lambda: executable.name,
+        executable.optimized_program,
+        buffer.to_numpy,
+        lambda: buffer.ready,
+        lambda: buffer.memory,
+        event.wait,
+        event.is_ready,
+        lambda: event.add_done_callback(print),
+        lambda: device.memories,
+        lambda: memory.kind,
+    ):
+        with pytest.raises(ClosedError, match="the client is closed"):
+            use()
+    buffer.delete()
+    executable.close()

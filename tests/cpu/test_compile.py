@@ -1,0 +1,383 @@
+"""Compiling: every form of a program, every kind of junk, and options that would abort a plugin."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pjrt_hub import CompileOptions, Program
+from pjrt_hub._capi import wire
+from pjrt_hub.errors import (
+    FileFormatError,
+    InvalidArgumentError,
+    NotFoundError,
+    PjrtError,
+    PjrtHubError,
+    UnknownError,
+)
+
+ONES = np.ones(8, np.float32)
+ALL_REDUCE = """
+func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %sum = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+  }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<4xf32>
+  return %sum : tensor<4xf32>
+}
+"""
+ARTIFACT = Path(__file__).parent / "data" / "add.mlirbc"
+
+
+@pytest.fixture(scope="session")
+def text(program):
+    return program("add").read_text()
+
+
+@pytest.fixture(scope="session")
+def proto(executables):
+    """An HloModuleProto: what the compiler made of a + b, without its configuration around it."""
+    code, form = executables("add").optimized_program()
+    assert form == "hlo_with_config"
+    [module] = [value for number, value in wire.fields(memoryview(code)) if number == 1]
+    return bytes(module)
+
+
+def runs(client, executable):
+    ones = client.buffer_from_host(ONES)
+    return executable(ones, ones).tolist() == [2.0] * 8
+
+
+def test_every_form_of_a_program(client, program, text, proto, tmp_path):
+    saved = tmp_path / "saved"
+    saved.write_bytes(proto)
+    forms = {
+        "text": text,
+        "text as bytes": text.encode(),
+        "a bytearray": bytearray(text.encode()),
+        "a memoryview": memoryview(text.encode()),
+        "after empty lines": "\n\n\n" + text,
+        "a path": program("add"),
+        "the name of a file": str(program("add")),
+        "a proto": proto,
+        "a proto in a file": saved,
+        "a Program": Program.of(text),
+    }
+    assert [
+        form for form, source in forms.items() if not runs(client, client.compile(source))
+    ] == []
+    assert Program.of(proto).format == "hlo"
+    assert Program.of(text).format == "mlir"
+
+
+def test_bytecode(client):
+    """programs/add.mlir as other software saves it: a portable artifact of StableHLO 1.0.0."""
+    assert Program.of(ARTIFACT).format == "mlir"
+    assert runs(client, client.compile(ARTIFACT))
+    with pytest.raises(UnknownError):
+        client.compile(ARTIFACT.read_bytes()[:-100])
+
+
+JUNK = random.Random(0).randbytes(1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("junk", "message"),
+    [
+        (b"", "the program is empty"),
+        ("", "the program is empty"),
+        (" \n\t ", "the program is empty"),
+        (b"\0" * 1000, "no known format: they begin 00 00"),
+        (JUNK[:64], "no known format"),
+        (JUNK, "no known format"),
+        (b"\x7fELF" + JUNK[:100], "no known format: they begin 7f 45 4c 46"),
+        (b"PK\3\4" + JUNK[:100], "no known format"),
+        ("HloModule m\nENTRY e { ROOT p = f32[] parameter(0) }", "HLO text"),
+        ("hello\nworld", "text, but not MLIR: it begins 'hello"),
+        ("<html>{}</html>", "text, but not MLIR"),
+        ("x\n" * (1 << 19), "text, but not MLIR"),
+        ("/absent/program.mlir", "cannot be read: No such file"),
+        ("a\0b", "cannot be read: embedded null byte"),
+        ("a" * (1 << 20), r"'a{200}\.\.\.' cannot be read: File name too long"),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_junk_is_named(client, junk, message):
+    with pytest.raises(FileFormatError, match=message) as caught:
+        client.compile(junk)
+    assert len(str(caught.value)) < 1000
+    assert "give StableHLO" in caught.value.hint
+
+
+def test_a_directory_is_no_program(client, tmp_path):
+    with pytest.raises(FileFormatError, match="Is a directory") as caught:
+        client.compile(tmp_path)
+    assert caught.value.path == str(tmp_path)
+
+
+@pytest.mark.parametrize("source", [None, 5, 1.5, ["func"], object()])
+def test_what_is_no_program_at_all(client, source):
+    with pytest.raises(TypeError):
+        client.compile(source)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.replace("@main", "@first"), "`main` function"),
+        (lambda t: t.replace("func.func @main", "func.func private @main"), "`main` function"),
+        (lambda t: "module {}", "`main` function"),
+        (lambda t: t + t, "redefinition of symbol"),
+        (lambda t: t[: len(t) // 2], "error:"),
+        (lambda t: t.replace("%b:", "%c:"), "undeclared"),
+        (lambda t: t.replace("%b: tensor<8xf32>", "%b: tensor<9xf32>"), "different type"),
+        (lambda t: t.replace("stablehlo.add", "stablehlo.plus"), "plus"),
+        (lambda t: t.replace("stablehlo.add", "foo.add"), "foo"),
+        (lambda t: "module {" + "x" * (1 << 20), "custom op"),
+        (lambda t: b"ML\xefR", "error:"),
+        (lambda t: b"ML\xefR" + JUNK[:5000], "error:"),
+    ],
+)
+def test_what_the_compiler_says_is_passed_on(client, text, change, message):
+    with pytest.raises(UnknownError, match=message) as caught:
+        client.compile(change(text))
+    assert "line and column numbers" in caught.value.hint
+    assert caught.value.function == "PJRT_Client_Compile"
+
+
+def test_what_only_the_backend_refuses(client):
+    custom = """func.func @main() -> tensor<1xf32> {
+      %0 = stablehlo.custom_call @absent() : () -> tensor<1xf32>
+      return %0 : tensor<1xf32>
+    }"""
+    with pytest.raises(NotFoundError, match="absent"):
+        client.compile(custom)
+    dynamic = "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> { return %a : tensor<?xf32> }"
+    with pytest.raises(InvalidArgumentError, match="dynamism"):
+        client.compile(dynamic)
+
+
+def test_damaged_protos_are_errors(child, proto, tmp_path):
+    """In a process of its own: each is cut short or has a byte changed."""
+    path = tmp_path / "proto"
+    path.write_bytes(proto)
+    out = child(
+        f"""
+        import random
+        proto, chance, failed = open({str(path)!r}, "rb").read(), random.Random(7), 0
+        for _ in range(300):
+            damaged = bytearray(proto)
+            damaged[chance.randrange(len(proto))] = chance.randrange(256)
+            damaged = damaged[: chance.choice([len(proto), chance.randrange(1, len(proto))])]
+            try:
+                client.compile(bytes(damaged))
+            except PjrtHubError:
+                failed += 1
+        print(failed)
+        """
+    )
+    assert 150 < int(out) <= 300
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"num_replicas": 0}, ValueError, "num_replicas is 0"),
+        ({"num_replicas": -1}, ValueError, "num_replicas is -1"),
+        ({"num_partitions": 0}, ValueError, "num_partitions is 0"),
+        ({"num_replicas": 2**31}, ValueError, "from 1 to 2147483647"),
+        ({"num_replicas": 2**70}, ValueError, "from 1 to 2147483647"),
+        ({"num_replicas": 1.0}, TypeError, "must be an int"),
+        ({"num_replicas": "2"}, TypeError, "must be an int"),
+        ({"num_partitions": None}, TypeError, "must be an int"),
+        ({"device_ids": [[0], [1]]}, ValueError, r"rows of \[1, 1\] ids; it needs 1 row"),
+        ({"device_ids": []}, ValueError, "it needs 1 row"),
+        ({"device_ids": [[]]}, ValueError, "it needs 1 row"),
+        ({"device_ids": [[-1]]}, ValueError, "an id is an int from 0"),
+        ({"device_ids": [["0"]]}, ValueError, "an id is an int from 0"),
+        ({"device_ids": [[2**40]]}, ValueError, "an id is an int from 0"),
+        ({"device_ids": [0]}, TypeError, "iterable"),
+        ({"num_replicas": 2, "device_ids": [[1], [1]]}, ValueError, "one part of a program"),
+        ({"flags": {"xla_x": [1]}}, TypeError, "the flag 'xla_x' is"),
+        ({"flags": {"xla_x": None}}, TypeError, "the flag 'xla_x' is"),
+        ({"flags": {3: True}}, TypeError, "the flag 3 is"),
+        ({"flags": {"xla_x": 2**64}}, ValueError, "does not fit 64 bits"),
+    ],
+)
+def test_options_that_would_abort_a_plugin_cannot_be_made(options, error, message):
+    with pytest.raises(error, match=message):
+        CompileOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_replicas": 3}, "3 replica.* need 3 devices, cpu has 2"),
+        ({"num_replicas": 2, "num_partitions": 2}, "need 4 devices"),
+        ({"num_replicas": 2**31 - 1, "num_partitions": 2**31 - 1}, "devices, cpu has 2"),
+    ],
+)
+def test_more_devices_than_there_are(pair, text, options, message):
+    with pytest.raises(ValueError, match=message):
+        pair.compile(text, CompileOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device_ids": [[7]]}, "device_id 7"),
+        ({"num_partitions": 2}, "SPMD partitioning not enabled"),
+        ({"flags": {"xla_absent": True}}, "xla_absent"),
+        ({"flags": {"": True}}, "No such compile option"),
+        ({"flags": {"xla_cpu_enable_fast_math": 3}}, "not a valid bool"),
+        ({"flags": {"xla_cpu_enable_fast_math": "perhaps"}}, "not a valid bool"),
+        ({"flags": {"xla_backend_optimization_level": "high"}}, "xla_backend_optimization_level"),
+    ],
+)
+def test_options_that_the_plugin_refuses(pair, text, options, message):
+    with pytest.raises(InvalidArgumentError, match=message) as caught:
+        pair.compile(text, CompileOptions(**options))
+    assert caught.value.hint == ""
+
+
+@pytest.mark.parametrize("options", ["fast", {"num_replicas": 1}, 0, []])
+def test_options_are_compile_options(client, text, options):
+    with pytest.raises(TypeError, match="not CompileOptions"):
+        client.compile(text, options)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"xla_cpu_enable_fast_math": True},
+        {"xla_cpu_enable_fast_math": "True", "xla_backend_optimization_level": 1},
+        {"xla_backend_optimization_level": "0"},
+    ],
+)
+def test_known_flags(client, text, flags):
+    assert runs(client, client.compile(text, CompileOptions(flags=flags)))
+
+
+def test_a_flag_has_an_effect(client):
+    """X / rsqrt(x) is kept exact unless fast math lets the compiler estimate: other code."""
+    source = """func.func @main(%a: tensor<64xf32>) -> tensor<64xf32> {
+      %0 = stablehlo.rsqrt %a : tensor<64xf32>
+      %1 = stablehlo.divide %a, %0 : tensor<64xf32>
+      return %1 : tensor<64xf32>
+    }"""
+    flags = {"xla_cpu_enable_fast_math": True, "xla_cpu_fast_math_honor_division": False}
+    plain, fast = (client.compile(source, CompileOptions(flags=f)) for f in ({}, flags))
+    assert plain.serialize() != fast.serialize()
+
+
+def test_a_chosen_device(pair, text):
+    executable = pair.compile(text, CompileOptions(device_ids=[[1]]))
+    assert executable.devices == (pair.devices[1],)
+    here, there = (pair.buffer_from_host(ONES, device=device) for device in pair.devices)
+    result = executable(there, there)
+    assert result.device is pair.devices[1]
+    assert result.tolist() == [2.0] * 8
+    with pytest.raises(ValueError, match=r"(?s)on cpu:0, the .* on cpu:1.*copy_to_device"):
+        executable(there, here)
+
+
+def test_two_replicas(pair):
+    executable = pair.compile(ALL_REDUCE, CompileOptions(num_replicas=2))
+    assert executable.devices == pair.devices
+    rows = [
+        [pair.buffer_from_host(np.arange(4, dtype=np.float32) * factor, device=device)]
+        for factor, device in zip((1, 10), pair.devices, strict=True)
+    ]
+    results = executable.execute(rows)
+    assert [result.tolist() for [result] in results] == [[0, 11, 22, 33]] * 2
+    assert [result.device for [result] in results] == list(pair.devices)
+
+
+def test_replicas_in_another_order(pair, text):
+    executable = pair.compile(text, CompileOptions(num_replicas=2, device_ids=[[1], [0]]))
+    rows = [[pair.buffer_from_host(ONES, device=device)] * 2 for device in executable.devices]
+    assert [result.tolist() for [result] in executable.execute(rows)] == [[2.0] * 8] * 2
+
+
+def test_partitions(pair):
+    source = """module attributes {mhlo.num_partitions = 2 : i32} {
+      func.func @main(%a: tensor<8xf32> {mhlo.sharding = "{devices=[2]<=[2]}"})
+          -> (tensor<8xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
+        %sum = stablehlo.add %a, %a : tensor<8xf32>
+        return %sum : tensor<8xf32>
+      }
+    }"""
+    options = CompileOptions(num_partitions=2, use_spmd_partitioning=True)
+    executable = pair.compile(source, options)
+    assert str(executable.signature) == "(4xf32) -> (4xf32)"
+    halves = [
+        [pair.buffer_from_host(np.arange(4, dtype=np.float32) + start, device=device)]
+        for start, device in zip((0, 4), pair.devices, strict=True)
+    ]
+    results = [result.tolist() for [result] in executable.execute(halves)]
+    assert results == [[0, 2, 4, 6], [8, 10, 12, 14]]
+
+
+def test_compiling_in_threads_while_another_runs(client, text, executables, vector):
+    stop, failures, compiled = threading.Event(), [], []
+
+    def run():
+        while not stop.is_set():
+            if executables("add")(vector(), vector(1)).tolist() != [*range(1, 16, 2)]:
+                failures.append("a wrong result")
+
+    def compile_it():
+        compiled.extend(runs(client, client.compile(text)) for _ in range(5))
+
+    runner = threading.Thread(target=run)
+    compilers = [threading.Thread(target=compile_it) for _ in range(4)]
+    for thread in (runner, *compilers):
+        thread.start()
+    for thread in compilers:
+        thread.join()
+    stop.set()
+    runner.join()
+    assert failures == []
+    assert compiled == [True] * 20
+
+
+def test_what_an_executable_tells(executables):
+    executable = executables("matmul_64")
+    assert executable.name == "main"
+    assert str(executable.signature) == "(64x64xf32, 64x64xf32) -> (64x64xf32)"
+    assert executable.cost_analysis()["flops"] == pytest.approx(2 * 64**3, rel=0.1)
+    stats = executable.memory_stats()
+    assert stats["argument_size_in_bytes"] == 2 * 64 * 64 * 4
+    assert stats["output_size_in_bytes"] == 64 * 64 * 4
+    assert repr(executable) == (
+        "<LoadedExecutable main (64x64xf32, 64x64xf32) -> (64x64xf32) on cpu:0>"
+    )
+    assert executable.fingerprint == executables("matmul_64").fingerprint != ""
+    assert executable.fingerprint != executables("add").fingerprint
+
+
+def test_saving_and_loading(client, plugin, executables):
+    saved = executables("add").serialize()
+    assert runs(client, client.load(saved))
+    with plugin.client() as other:
+        assert runs(other, other.load(saved))
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk", JUNK[:1000], "cut", "doubled"])
+def test_damaged_executables(client, executables, damage):
+    saved = executables("add").serialize()
+    damaged = {"cut": saved[: len(saved) // 2], "doubled": b"\0" + saved}.get(damage, damage)
+    with pytest.raises(PjrtError):
+        client.load(damaged)
+
+
+def test_failures_leave_nothing_behind(own, text):
+    for source in ("module {}", text.replace("@main", "@x"), b"ML\xefR", JUNK[:99]):
+        with pytest.raises(PjrtHubError):
+            own.compile(source)
+    assert own._num_children == 0

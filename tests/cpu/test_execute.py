@@ -1,0 +1,205 @@
+"""Executing: right values for every number of arguments and results, donation, and no leaks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pjrt_hub.errors import ClosedError, InvalidArgumentError, PjrtError
+
+NUMBERS = np.arange(8, dtype=np.float32)
+
+
+def test_one_result_is_a_buffer(executables, vector):
+    result = executables("add")(vector(), vector(1))
+    assert (result.shape, result.dtype) == ((8,), np.float32)
+    assert result.tolist() == (2 * NUMBERS + 1).tolist()
+
+
+def test_simplify(executables, vector):
+    add = executables("add")
+    [result] = add(vector(), vector(), simplify=False)
+    assert result.tolist() == (2 * NUMBERS).tolist()
+    assert add(vector(), vector(), simplify=True).shape == (8,)
+    assert isinstance(executables("two_outputs").signature.outputs, tuple)
+
+
+def test_results_of_several_dtypes(client, executables):
+    values = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    double, positive = executables("two_outputs")(client.buffer_from_host(values))
+    assert np.array_equal(double.to_numpy(), 2 * values)
+    assert np.array_equal(positive.to_numpy(), values > 0)
+
+
+def test_no_arguments(executables):
+    assert executables("no_args")().tolist() == list(range(8))
+    assert [r.tolist() for [r] in executables("no_args").execute([[]])] == [list(range(8))]
+
+
+def test_no_results(client, vector):
+    executable = client.compile("func.func @main(%a: tensor<8xf32>) { return }")
+    assert executable(vector()) == ()
+    assert executable.execute([[vector()]]) == [()]
+
+
+def test_a_scalar(client, executables):
+    result = executables("scalar")(client.buffer_from_host(1.5))
+    assert (result.shape, result.item()) == ((), 2.5)
+
+
+@pytest.mark.parametrize(("name", "count"), [("eight_to_eight", 8), ("thirty_to_thirty", 30)])
+def test_many_to_many(executables, vector, name, count):
+    arguments = [vector(start) for start in range(count)]
+    results = executables(name)(*arguments)
+    assert len(results) == count
+    for index, result in enumerate(results):
+        expected = 2 * NUMBERS + index + (index + 1) % count
+        assert result.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 200])
+def test_more_arguments_than_fit_on_the_stack(client, count):
+    """i32 argument n is n; result n is argument n doubled, and the last result is their sum."""
+    names = [f"%a{index}" for index in range(count)]
+    lines = [f"  %d{index} = stablehlo.add {n}, {n} : tensor<i32>" for index, n in enumerate(names)]
+    lines += ["  %s0 = stablehlo.constant dense<0> : tensor<i32>"]
+    lines += [
+        f"  %s{index + 1} = stablehlo.add %s{index}, {name} : tensor<i32>"
+        for index, name in enumerate(names)
+    ]
+    results = [f"%d{index}" for index in range(count)] + [f"%s{count}"]
+    kinds = ", ".join(["tensor<i32>"] * len(results))
+    head = ", ".join(f"{name}: tensor<i32>" for name in names)
+    body = "\n".join([*lines, f"  return {', '.join(results)} : {kinds}"])
+    executable = client.compile(f"func.func @main({head}) -> ({kinds}) {{\n{body}\n}}")
+    outputs = executable(*(client.buffer_from_host(index) for index in range(count)))
+    assert [output.item() for output in outputs] == [
+        *range(0, 2 * count, 2),
+        count * (count - 1) // 2,
+    ]
+    with pytest.raises(TypeError, match=f"takes {count} arguments, {count - 1} given"):
+        executable(*(client.buffer_from_host(0) for _ in range(count - 1)))
+
+
+def test_the_same_buffer_several_times(executables, vector):
+    one = vector()
+    assert executables("add")(one, one).tolist() == (2 * NUMBERS).tolist()
+
+
+def test_a_chain_whose_links_are_gone(executables, vector):
+    value, step = vector(), vector()
+    for _ in range(64):
+        value = executables("add")(value, step)
+    assert value.tolist() == (65 * NUMBERS).tolist()
+
+
+def test_a_pending_argument_does_not_block(client, slowly, executables):
+    pending = slowly()
+    total = client.compile("""func.func @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {
+      %0 = stablehlo.add %a, %a : tensor<256x256xf32>
+      return %0 : tensor<256x256xf32>
+    }""")
+    result = total(pending)
+    assert "pending" in repr(result)
+    pending.delete()
+    assert np.array_equal(result.to_numpy(), 2 * np.eye(256, dtype=np.float32))
+
+
+def test_a_program_outlives_its_executable(client, program, slowly, vector):
+    executable = client.compile(program("add"))
+    result = executable(vector(), vector())
+    executable.close()
+    executable.close()
+    assert executable.closed
+    assert repr(executable) == "<LoadedExecutable closed>"
+    assert result.tolist() == (2 * NUMBERS).tolist()
+    with pytest.raises(ClosedError, match="the executable is closed"):
+        executable(vector(), vector())
+    with pytest.raises(ClosedError, match="the executable is closed"):
+        executable.serialize()
+
+
+def test_mlp(client, executables):
+    random = np.random.default_rng(0)
+    shapes = [(4, 64), (64, 32), (32,), (32, 10), (10,)]
+    x, w1, b1, w2, b2 = arrays = [random.normal(size=s).astype(np.float32) for s in shapes]
+    result = executables("mlp")(*map(client.buffer_from_host, arrays))
+    expected = np.maximum(x @ w1 + b1, 0) @ w2 + b2
+    np.testing.assert_allclose(result.to_numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_donation_takes_the_argument(executables, vector):
+    given, kept = vector(), vector(1)
+    result = executables("donate")(given, kept)
+    assert result.tolist() == (2 * NUMBERS + 1).tolist()
+    assert (given.is_deleted, kept.is_deleted) == (True, False)
+    for use in (
+        lambda: executables("donate")(given, kept),
+        lambda: executables("donate")(kept, given),
+        lambda: executables("add")(given, kept),
+        lambda: executables("add").execute([[kept, given]]),
+    ):
+        with pytest.raises(ClosedError, match=r"argument [01] is a buffer that was .* donated"):
+            use()
+    assert kept.tolist() == (NUMBERS + 1).tolist()
+
+
+def test_donation_reuses_the_memory(executables, vector):
+    value, one = vector(), vector()
+    for _ in range(1000):
+        value = executables("donate")(value, one)
+    assert value.tolist() == (1001 * NUMBERS).tolist()
+
+
+def test_an_argument_kept_from_donation(executables, vector):
+    given = vector()
+    [[result]] = executables("donate").execute([[given, vector(1)]], non_donatable=[0])
+    assert result.tolist() == (2 * NUMBERS + 1).tolist()
+    assert given.tolist() == NUMBERS.tolist()
+
+
+@pytest.mark.parametrize("index", [-1, 2, 10**9])
+def test_keeping_an_argument_that_is_not_there(executables, vector, index):
+    given = vector()
+    with pytest.raises(ValueError, match=f"non_donatable names argument {index}"):
+        executables("donate").execute([[given, vector()]], non_donatable=[index])
+    assert given.tolist() == NUMBERS.tolist()
+
+
+def test_donating_a_buffer_that_is_also_read(executables, vector):
+    both = vector()
+    with pytest.raises(InvalidArgumentError, match="donate"):
+        executables("donate")(both, both)
+    assert both.tolist() == NUMBERS.tolist()
+
+
+def test_a_refused_call_leaves_its_arguments(executables, vector, client):
+    given = vector()
+    with pytest.raises(ValueError, match="argument 1"):
+        executables("donate")(given, client.buffer_from_host(np.ones(9, np.float32)))
+    assert executables("donate")(given, vector()).tolist() == (2 * NUMBERS).tolist()
+
+
+def test_nothing_leaks(own, program):
+    """After any mixture of successes and failures the client has no more children than before."""
+    add, donate = own.compile(program("add")), own.compile(program("donate"))
+    good, bad, donated = (own.buffer_from_host(NUMBERS.astype(t)) for t in ("f4", "i8", "f4"))
+    donate(donated, good)
+    before = own._num_children
+    failures = (
+        lambda: add(good, bad),
+        lambda: add(good),
+        lambda: donate(donated, good),
+        lambda: donate(good, good),
+        lambda: add.execute([[good, bad]]),
+        lambda: add.execute([[good, good], [good]]),
+        lambda: own.buffer_from_host(object()),
+        lambda: own.compile("module {"),
+    )
+    for _ in range(200):
+        for failure in failures:
+            with pytest.raises((TypeError, ClosedError, PjrtError)):
+                failure()
+        donate(own.buffer_from_host(NUMBERS), good).to_numpy()
+    assert own._num_children == before
+    assert good.tolist() == NUMBERS.tolist()
