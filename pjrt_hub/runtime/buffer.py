@@ -114,14 +114,19 @@ class Buffer(hotpath.Buffer):
     @property
     def layout(self) -> tuple[int, ...]:
         """minor_to_major: its dimensions, fastest-varying first (`PJRT_Buffer_GetMemoryLayout`)."""
+        order = self._order()
+        return tuple(range(self.ndim - 1, -1, -1)) if order is None else order
+
+    def _order(self) -> tuple[int, ...] | None:
+        """As `layout`, but None for row-major."""
         try:
-            layout = self._layout
-        except AttributeError:
+            return self._layout
+        except AttributeError:  # not asked yet
             self._check()
             with self.client._in_call():
                 order = irregular.minor_to_major(self.client.api, self._address)
-            layout = self._layout = row_major_or(order)
-        return tuple(range(self.ndim - 1, -1, -1)) if layout is None else layout
+            self._layout = row_major_or(order)
+            return self._layout
 
     def to_numpy(self) -> numpy.ndarray[Any, Any]:
         """Waits for the value and gives it as a read-only array.
@@ -137,20 +142,21 @@ class Buffer(hotpath.Buffer):
         """
         import numpy
 
-        self._check()
-        dtype = self.dtype
+        code = self._dtype
+        dtype = dtypes.numpy_dtype(code)
         try:
-            if self.client._lends and dtypes.of_code(self._dtype).bits >= 8:
-                data: Any = self._view(self.nbytes)
+            if self.client._lends and dtypes.of_code(code).bits >= 8:
+                data: Any = self._view(self.size * dtype.itemsize)
             else:
+                self._check()
                 with self.client._in_call():
                     data = self._copy_to_host()
         except PjrtError as exc:
             if self.is_deleted:
                 raise ClosedError(_GONE) from exc
             raise
-        order = self.layout
-        if order == tuple(range(self.ndim - 1, -1, -1)):
+        order = self._order()
+        if order is None:
             return numpy.ndarray(self.shape, dtype, data)
         # The memory holds the dimensions in the order of the layout, the slowest first.
         slowest_first = order[::-1]
@@ -177,7 +183,7 @@ class Buffer(hotpath.Buffer):
     def copy_to_device(self, device: Device) -> Buffer:
         """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`)."""
         device, _ = self.client._place(device, None)
-        layout = row_major_or(self.layout)
+        layout = self._order()
         with self.client._in_call():
             address = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
             return Buffer._adopt(self.client, address, self._dtype, self.shape, layout, device)
@@ -196,9 +202,12 @@ class Buffer(hotpath.Buffer):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
         """Serves `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
+        array = self.to_numpy()
+        if dtype is None and not copy:
+            return array
         import numpy
 
-        return numpy.array(self.to_numpy(), dtype=dtype, copy=copy)
+        return numpy.array(array, dtype=dtype, copy=copy)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -129,37 +129,34 @@ class Client(hotpath.Client):
         """
         import numpy
 
-        self._check()
-        source = _host_array(array, dtype)
+        plain_array = dtype is None and type(array) is numpy.ndarray
+        source: Any = array if plain_array else _host_array(array, dtype)
         element = dtypes.of_numpy(source.dtype)
-        dtypes.require(element, self.api.version)
+        if element.since:
+            dtypes.require(element, self.api.version)
         if layout is not None and tuple(layout) != tuple(range(source.ndim - 1, -1, -1)):
             raise ValueError(f"layout {layout} is not row-major, and only row-major can be put")
         if not source.dtype.isnative:
             source = source.astype(source.dtype.newbyteorder("="))
-        place, memory_address = self._place(device, memory)
+        if device is None and memory is None:
+            place, memory_address = self._default_place
+        else:
+            place, memory_address = self._place(device, memory)
+        if type(semantics) is not HostBufferSemantics:
+            semantics = HostBufferSemantics(semantics)
         plain = source
         if source.dtype.kind not in "biufc":  # ml_dtypes arrays do not export their memory
             plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
         if not plain.flags.aligned:
             plain = plain.copy()
-        self._enter()
-        try:
-            buffer, done = Buffer._put(
-                self,
-                plain,
-                element.code,
-                known_shape(source.shape),
-                HostBufferSemantics(semantics),
-                place,
-                place._address,
-                memory_address,
-            )
-            if done:
-                callbacks.when_ready(self.api.address, done, Keep(plain))
-                Event._of(self, done)  # owns it, so that it is freed
-        finally:
-            self._leave()
+        where = (place, place._address, memory_address)
+        shape = known_shape(source.shape)
+        if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
+            return Buffer._put(self, plain, element.code, shape, semantics, *where)[0]
+        with self._in_call():
+            buffer, done = Buffer._put(self, plain, element.code, shape, semantics, *where)
+            callbacks.when_ready(self.api.address, done, Keep(plain))
+            Event._of(self, done)  # owns it, so that it is freed
         return buffer
 
     def compile(
@@ -234,6 +231,10 @@ class Client(hotpath.Client):
     ) -> None:
         self.close()
 
+    @cached_property
+    def _default_place(self) -> tuple[Device, int]:
+        return self._place(None, None)
+
     def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
         for place, kind in ((device, Device), (memory, Memory)):
             if place is not None and not isinstance(place, kind):
@@ -303,8 +304,6 @@ class Client(hotpath.Client):
 def _host_array(array: ArrayLike, dtype: Any) -> Any:
     import numpy
 
-    if dtype is None and type(array) is numpy.ndarray:
-        return array
     masked = sys.modules.get("numpy.ma")  # without it no masked array can exist
     if masked is not None and isinstance(array, masked.MaskedArray):
         raise TypeError("the array is masked, and a device has no masks: fill it first")

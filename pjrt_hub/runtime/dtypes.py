@@ -134,13 +134,14 @@ def numpy_dtype(code: int) -> numpy.dtype[Any]:
     Raises:
         TypeError: neither numpy nor the installed ml_dtypes has it.
     """
-    import ml_dtypes
     import numpy
 
     name = of_code(code).numpy
-    scalar = getattr(numpy, name, None) or getattr(ml_dtypes, name, None)
-    if name == "bool":
-        scalar = numpy.bool_
+    scalar = numpy.bool_ if name == "bool" else getattr(numpy, name, None)
+    if scalar is None:
+        import ml_dtypes
+
+        scalar = getattr(ml_dtypes, name, None)
     if scalar is None:
         raise TypeError(f"the installed ml_dtypes has no {name}: install a newer one")
     dtype: numpy.dtype[Any] = numpy.dtype(scalar)

@@ -5,7 +5,6 @@ Owns waiting, awaiting and callbacks; must not know what an event stands for.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
@@ -62,6 +61,8 @@ class Event(hotpath.Event):
             PjrtError: the work failed.
         """
         if not self.is_ready():
+            import asyncio  # late: it costs 20 ms, and most programs never await
+
             loop = asyncio.get_running_loop()
             ready: asyncio.Future[None] = loop.create_future()
 
