@@ -169,6 +169,8 @@ FUNCTION(PJRT_Error_ForEachPayload) {
 
 /* Signals: what events look at. They outlive both the events and the work. */
 
+enum { MAX_CALLBACKS = 1000 };
+
 typedef struct {
   pthread_mutex_t mutex;
   bool fired;
@@ -176,7 +178,7 @@ typedef struct {
   struct {
     PJRT_Event_OnReadyCallback call;
     void *user_arg;
-  } callbacks[16];
+  } callbacks[MAX_CALLBACKS];
   double delay;
 } Signal;
 
@@ -241,7 +243,7 @@ FUNCTION(PJRT_Event_OnReady) {
   pthread_mutex_lock(&signal->mutex);
   bool fired = signal->fired;
   if (!fired) {
-    if (signal->waiting == 16) die("too many callbacks", EVENT);
+    if (signal->waiting == MAX_CALLBACKS) die("too many callbacks", EVENT);
     signal->callbacks[signal->waiting].call = args->callback;
     signal->callbacks[signal->waiting++].user_arg = args->user_arg;
   }
