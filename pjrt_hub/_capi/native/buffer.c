@@ -78,7 +78,7 @@ static void buffer_dealloc(PyObject *self) {
    it; only the device memory is given back here. */
 static PyObject *buffer_delete(PyObject *self, PyObject *unused) {
   BufferObject *buffer = (BufferObject *)self;
-  if (buffer->deleted || buffer->ptr == NULL) Py_RETURN_NONE;
+  if (buffer->deleted || buffer->ptr == NULL || buffer->client->closed) Py_RETURN_NONE;
   if (!client_usable(buffer->client)) return NULL;
   buffer->deleted = true;
   PJRT_Buffer_Delete_Args args = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE};
