@@ -253,6 +253,50 @@ def test_a_plugin_without_devices(stub, check) -> None:
     )
 
 
+def test_a_library_is_initialized_once_for_each_file(stub, check, tmp_path) -> None:
+    library = stub("ON_INITIALIZE=static int times; if (times++ > 0) abort()")
+    (tmp_path / "link.so").symlink_to(library)
+    (tmp_path / "same.so").hardlink_to(library)
+    check(
+        library,
+        """
+        import threading
+        link, same = sys.argv[2:]
+        plugins = []
+        threads = [
+            threading.Thread(target=lambda each=each: plugins.append(Plugin(each)))
+            for each in (path, link, same) * 4
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(plugins) == 12 and len({plugin.api.address for plugin in plugins}) == 1
+        """,
+        str(tmp_path / "link.so"),
+        str(tmp_path / "same.so"),
+    )
+
+
+def test_two_plugins_of_the_same_symbols_stay_apart(stub, check) -> None:
+    check(
+        stub(),
+        """
+        other = Plugin(sys.argv[2]).client()
+        client = Plugin(path).client()
+        assert (client.platform_name, other.platform_name) == ("cpu", "other")
+        a, b = client.buffer_from_host(ONE_TO_FOUR), other.buffer_from_host(ONE_TO_FOUR)
+        assert live() == {"client": 1, "buffer": 1}, live()
+        exe = client.compile(func("add"))
+        error = raises(ValueError, exe, a, b)
+        assert "another client" in str(error), error
+        other.close()
+        assert exe(a, a).tolist() == [2, 4, 6, 8]
+        """,
+        str(stub('PLATFORM="other"')),
+    )
+
+
 def test_the_deadline_has_a_default(stub, environment) -> None:
     assert contact.DEADLINE == 30.0
     assert probe(stub(), env=environment).api_version == "0.117"
