@@ -42,12 +42,13 @@ def _module(path: Path) -> str:
 
 
 def _named_in_python(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    place = ".".join(scope) or "module"
+    """Names used in functions; a module's own lists of names call nothing."""
+    place = ".".join(scope)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         scope = (*scope, node.name)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+    elif place and isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value, place
-    elif isinstance(node, ast.Attribute):
+    elif place and isinstance(node, ast.Attribute):
         yield node.attr, place
     for child in ast.iter_child_nodes(node):
         yield from _named_in_python(child, scope)

@@ -77,9 +77,8 @@ class BoundFunction:
     def raw(self, **inputs: Any) -> Any:
         """Calls it and gives the argument struct itself, for outputs that need more care."""
         keep: list[Any] = []
-        args = ffi.new(
-            self._pointer_type
-        )  # zeroed, and of the newest size: old plugins read less of it
+        # Zeroed and of the newest size: an older plugin reads less of it.
+        args = ffi.new(self._pointer_type)
         args.struct_size = self._struct_size
         for name, value in inputs.items():
             _assign(args, self._fields[name], value, keep)
