@@ -126,5 +126,6 @@ def _refuse(path: Path, found: list[Problem]) -> None:
     if not found:
         return
     hints = "; ".join(dict.fromkeys(each.hint for each in found if each.hint))
+    hints = hints or "`pjrt-hub list` shows the plugins that fit this machine"
     what = "; ".join(each.text for each in found)
     raise PluginLoadError(f"{path} cannot be loaded here: {what}", path=path, hint=hints)

@@ -35,8 +35,8 @@ PLUGINS = {
         [1, 23, 0],
         {},
         "FFI XlaTransform HostMemoryAllocator MultiSlice Collectives AbiVersion Shardings "
-        "Megascale TpuExecutable TpuTopology Callback PhaseCompile CrossHostTransfers ExecutableMetadata "
-        "MemoryDescriptions Layouts RawBuffer Profiler",
+        "Megascale TpuExecutable TpuTopology Callback PhaseCompile CrossHostTransfers "
+        "ExecutableMetadata MemoryDescriptions Layouts RawBuffer Profiler",
     ),
 }
 REFUSALS = {

@@ -1,0 +1,241 @@
+"""The first use as a user meets it: no plugin, an empty cache, files that are no library."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+
+PLUGINS = ("xla_plugins", "xla_cpu_pjrt", "jax_plugins", "jax_cuda", "libtpu")
+REPORT = """
+import json, pjrt_hub
+def report(call):
+    try:
+        answer = {"value": str(call())}
+    except Exception as exc:
+        answer = {"error": type(exc).__name__, "text": str(exc), "hint": getattr(exc, "hint", None)}
+    print(json.dumps(answer))
+"""
+RUN = """
+import numpy as np
+client = pjrt_hub.client("cpu"{more})
+ones = client.buffer_from_host(np.ones(8, np.float32))
+print(json.dumps(client.compile({add!r})(ones, ones).tolist()))
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """An environment's packages without any plugin: links to all the others."""
+    packages = tmp_path_factory.mktemp("packages")
+    for folder in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for item in Path(folder).iterdir():
+            if not item.name.startswith(PLUGINS) and item.suffix != ".pth":
+                (packages / item.name).symlink_to(item)
+    ours = str(Path(pjrt_hub.__file__).parents[1])
+    return os.pathsep.join([str(packages), ours])
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def start(bare, clean_env):
+    """Runs Python code where no plugin is installed, and gives the process that is done."""
+
+    def start(code, cache, **env):
+        return subprocess.run(
+            [sys.executable, "-S", "-P", "-c", REPORT + textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**clean_env, "PYTHONPATH": bare, "PJRT_HUB_CACHE": str(cache), **env},
+        )
+
+    return start
+
+
+@pytest.fixture
+def run(start, cache):
+    """As `start`, with an empty cache; it has to end well."""
+
+    def run(code, cache=cache, **env):
+        done = start(code, cache, **env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def answer(done):
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_no_plugin_is_visible(run):
+    done = run(
+        "import importlib.util as u\nprint(u.find_spec('xla_plugins'), u.find_spec('numpy'))"
+    )
+    assert done.stdout.startswith("None ModuleSpec")
+
+
+def test_offline_with_an_empty_cache(run, cache):
+    done = run("report(lambda: pjrt_hub.client('cpu', offline=True))")
+    said = answer(done)
+    assert said["error"] == "OfflineError"
+    assert "xla-cpu-pjrt" in said["text"]
+    assert said["hint"]
+    assert done.stderr == ""
+    assert not cache.exists()
+
+
+def test_debug_says_why(run):
+    done = run("report(lambda: pjrt_hub.client('cpu', offline=True))", PJRT_HUB_DEBUG="1")
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("pjrt-hub: ")
+    for name, reason in [("cpu", "xla-cpu-pjrt 0.0.1"), ("metal", "not installed"), ("tpu", "PCI")]:
+        assert any(name in line and reason in line for line in lines), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("cppu", "cpu"), ("cuda31", "cuda13"), ("tpuu", "tpu")]
+)
+def test_a_name_that_is_nearly_right(run, name, meant):
+    said = answer(run(f"report(lambda: pjrt_hub.client({name!r}))"))
+    assert said["error"] == "PluginNotFoundError"
+    assert repr(name) in said["text"]
+    assert f"did you mean {meant!r}" in said["text"]
+
+
+@pytest.mark.parametrize("name", ["nonsense", "cpu cuda", "\u0441pu", "cpu\0", "a" * 100])
+def test_a_name_that_nothing_is_called(run, name):
+    said = answer(run(f"report(lambda: pjrt_hub.client({name!r}))"))
+    assert said["error"] in ("PluginNotFoundError", "ValueError")
+    assert len(said["text"]) < 5000
+
+
+@pytest.fixture(scope="module")
+def library(plugin):
+    return plugin.path
+
+
+def patched(path, library, position, value):
+    """A copy of the plugin with one byte of its ELF header changed."""
+    shutil.copyfile(library, path)
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(bytes([value]))
+
+
+FILES = {
+    "missing": (lambda path, _: None, "is not a file"),
+    "empty": (lambda path, _: path.write_bytes(b""), "empty|not an ELF"),
+    "text": (lambda path, _: path.write_text("<html>404</html>\n" * 99), "ELF"),
+    "zip": (lambda path, _: path.write_bytes(b"PK\3\4" + bytes(999)), "ELF"),
+    "a directory": (lambda path, _: path.mkdir(), "directory|file"),
+    "only the magic": (lambda path, _: path.write_bytes(b"\x7fELF"), "ELF|truncated|ends"),
+    "truncated": (
+        lambda path, library: path.write_bytes(library.read_bytes()[: 1 << 20]),
+        "truncated|ends|end of the file",
+    ),
+    "32 bits": (lambda path, library: patched(path, library, 4, 1), "32"),
+    "another architecture": (lambda path, library: patched(path, library, 18, 0xB7), "aarch64"),
+    "no plugin": (lambda path, _: shutil.copyfile(LIBM, path), "GetPjrtApi"),
+}
+LIBM = Path(f"/lib/{os.uname().machine}-linux-gnu/libm.so.6")
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_files_that_are_no_plugin(run, tmp_path, library, kind):
+    make, words = FILES[kind]
+    path = tmp_path / "plugin.so"
+    if kind == "no plugin" and not LIBM.exists():
+        pytest.skip(f"{LIBM} is not here")
+    make(path, library)
+    code = f"report(lambda: pjrt_hub.load({str(path)!r}))"
+    done = run(code)
+    said = answer(done)
+    assert said["error"] == "PluginLoadError"
+    assert str(path) in said["text"]
+    assert re.search(words, said["text"]), said["text"]
+    assert said["hint"], said
+    assert len(said["text"]) < 1000
+    assert done.stderr == ""
+
+
+def test_a_library_by_its_path(run, library, program):
+    code = f"""
+    import numpy as np
+    with pjrt_hub.load({str(library)!r}).client() as client:
+        ones = client.buffer_from_host(np.ones(8, np.float32))
+        print(json.dumps(client.compile({str(program("add"))!r})(ones, ones).tolist()))
+    """
+    assert answer(run(code)) == [2.0] * 8
+
+
+@pytest.mark.parametrize("state", ["no directory", "a file", "unwritable"])
+def test_a_cache_that_cannot_be_used(run, cache, state):
+    if state == "a file":
+        cache.write_text("")
+    named = {"no directory": "/proc/absent", "a file": str(cache), "unwritable": "/sys"}[state]
+    done = run("report(lambda: pjrt_hub.client('cpu', offline=True))", named)
+    assert answer(done)["error"] in ("CacheError", "OfflineError")
+
+
+@pytest.fixture(scope="module")
+def fetched(start, program, tmp_path_factory):
+    """The cache after the first use, and that first use."""
+    cache = tmp_path_factory.mktemp("fetched") / "cache"
+    return cache, start(RUN.format(more="", add=str(program("add"))), cache)
+
+
+@pytest.mark.network
+@pytest.mark.slow
+class TestFetched:
+    """What follows a fetch."""
+
+    def test_the_first_use_explains_itself(self, fetched):
+        cache, done = fetched
+        assert done.returncode == 0, done.stderr
+        assert answer(done) == [2.0] * 8
+        [line] = done.stderr.splitlines()
+        assert line == (
+            "pjrt-hub: no plugin for 'cpu' is installed; fetching xla-cpu-pjrt 0.0.1 (63 MB) "
+            f"into {cache}"
+        )
+
+    def test_the_second_use_is_silent_and_needs_no_network(self, run, fetched, program):
+        code = RUN.format(more=", offline=True", add=str(program("add")))
+        done = run(code, fetched[0])
+        assert answer(done) == [2.0] * 8
+        assert done.stderr == ""
+
+    @pytest.mark.parametrize("damage", ["a byte", "the end", "everything"])
+    def test_a_damaged_entry_is_never_loaded(self, run, fetched, program, cache, damage):
+        shutil.copytree(fetched[0], cache, symlinks=True)
+        [path] = [each for each in cache.rglob("xla_cpu_pjrt.so") if each.is_file()]
+        path.chmod(0o644)
+        with path.open("r+b") as file:
+            if damage == "a byte":
+                file.seek(100_000_000)
+                byte = file.read(1)[0]
+                file.seek(100_000_000)
+                file.write(bytes([byte ^ 1]))
+            else:
+                file.truncate({"the end": 200_000_000, "everything": 0}[damage])
+        done = run("report(lambda: pjrt_hub.client('cpu', offline=True))")
+        assert answer(done)["error"] in ("OfflineError", "CacheError", "DigestMismatchError")
+        done = run(RUN.format(more="", add=str(program("add"))))
+        assert answer(done) == [2.0] * 8
+        assert "fetching xla-cpu-pjrt" in done.stderr
