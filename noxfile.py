@@ -97,7 +97,7 @@ def cpu(session: nox.Session) -> None:
 @nox.session
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
-    install_wheel(session, *group("test"), *group("vendor"))
+    install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
     pytest(session, "vendor")
 
 

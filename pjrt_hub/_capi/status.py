@@ -39,7 +39,8 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
         args = _args("PJRT_Error_Destroy_Args", pointer)
         functions.PJRT_Error_Destroy(args)
     cls = _CLASSES.get(code, errors.PjrtError)
-    where = f"{function}: " if function else ""
+    # Some plugins name the function themselves.
+    where = f"{function}: " if function and not message.startswith(function) else ""
     raise cls(
         where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads
     )

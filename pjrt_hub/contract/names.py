@@ -32,5 +32,5 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches
 
-    close = get_close_matches(text, sorted(set(known)), n=2, cutoff=0.6)
+    close = get_close_matches(text.lower()[:80], sorted(set(known)), n=2, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""

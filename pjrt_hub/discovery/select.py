@@ -284,5 +284,6 @@ def _not_found(
 
 
 def _printable(word: str) -> str:
-    """Spells out what only looks like an ASCII name."""
+    """Spells out what only looks like an ASCII name, and shortens what nobody will read."""
+    word = word if len(word) <= 80 else f"{word[:77]}..."
     return word if word.isascii() and word.isprintable() else ascii(word)[1:-1]

@@ -79,6 +79,6 @@ class Event(hotpath.Event):
         self.wait(0)
 
     def __repr__(self) -> str:
-        if self.client.closed:
+        if not self._address or self.client.closed:
             return "<Event closed>"
         return f"<Event {'ready' if self.is_ready() else 'pending'}>"
