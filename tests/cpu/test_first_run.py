@@ -38,12 +38,13 @@ print(json.dumps(client.compile({add!r})(ones, ones).tolist()))
 def bare(tmp_path_factory):
     """An environment's packages without any plugin: links to all the others."""
     packages = tmp_path_factory.mktemp("packages")
-    for folder in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        for item in Path(folder).iterdir():
+    folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    for folder in folders:
+        for item in folder.iterdir():
             if not item.name.startswith(PLUGINS) and item.suffix != ".pth":
                 (packages / item.name).symlink_to(item)
-    ours = str(Path(pjrt_hub.__file__).parents[1])
-    return os.pathsep.join([str(packages), ours])
+    ours = Path(pjrt_hub.__file__).parents[1]  # among them where it is installed, else a checkout
+    return os.pathsep.join(map(str, [packages] if ours in folders else [packages, ours]))
 
 
 @pytest.fixture
