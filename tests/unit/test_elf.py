@@ -27,17 +27,6 @@ def toy(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def real_library() -> Path:
-    import importlib.util
-
-    spec = importlib.util.find_spec("xla_plugins")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        if (path := Path(folder, "xla_cpu_pjrt", "xla_cpu_pjrt.so")).exists():
-            return path
-    pytest.skip("xla-cpu-pjrt is not installed")
-
-
 def test_a_tiny_plugin(toy: Path):
     elf = inspect(toy)
     assert (elf.bits, elf.little, elf.machine, elf.shared) == (64, True, HOST.arch, True)
@@ -52,14 +41,6 @@ def test_both_hash_tables(tmp_path: Path):
         assert inspect(path).exported
         assert inspect(path, "other").exported
         assert not inspect(path, "absent").exported
-
-
-def test_the_real_cpu_plugin(real_library: Path):
-    elf = inspect(real_library)
-    assert elf.exported
-    assert elf.glibc == (2, 27)
-    assert {"libc.so.6", "libstdc++.so.6"} <= set(elf.needed)
-    assert unfit(elf, HOST) == []
 
 
 def test_a_missing_library_is_named_with_who_ships_it(tmp_path: Path):
@@ -190,32 +171,3 @@ def test_hostile_bytes_give_one_error(tmp_path_factory: pytest.TempPathFactory, 
     except PluginLoadError:
         return
     assert all(problem.text for problem in problems(elf, HOST, EMPTY))
-
-
-@settings(max_examples=100, deadline=None)
-@given(edits)
-def test_hostile_real_headers(tmp_path_factory: pytest.TempPathFactory, real_header, edits):
-    data = bytearray(real_header)
-    for offset, value in edits:
-        data[offset : offset + len(value)] = value
-    path = tmp_path_factory.getbasetemp() / "real.so"
-    with path.open("wb") as file:
-        file.write(data)
-        file.truncate(260_000_000)  # sparse: the segments lie inside, their bytes are zero
-    try:
-        inspect(path)
-    except PluginLoadError:
-        return
-
-
-@pytest.fixture(scope="module")
-def real_header() -> bytes:
-    import importlib.util
-
-    spec = importlib.util.find_spec("xla_plugins")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        path = Path(folder, "xla_cpu_pjrt", "xla_cpu_pjrt.so")
-        if path.exists():
-            with path.open("rb") as file:
-                return file.read(1 << 15)
-    pytest.skip("xla-cpu-pjrt is not installed")
