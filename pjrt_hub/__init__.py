@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.compile_options import CompileOptions
     from pjrt_hub.runtime.device import Device, Memory
     from pjrt_hub.runtime.event import Event
-    from pjrt_hub.runtime.executable import LoadedExecutable
+    from pjrt_hub.runtime.loaded_executable import LoadedExecutable
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.program import Program
 
@@ -42,7 +42,7 @@ _HOMES = {
     "Event": "runtime.event",
     "Finding": "discovery.finding",
     "HostBufferSemantics": "runtime.buffer",
-    "LoadedExecutable": "runtime.executable",
+    "LoadedExecutable": "runtime.loaded_executable",
     "Memory": "runtime.device",
     "Plugin": "runtime.plugin",
     "Program": "runtime.program",

@@ -24,7 +24,7 @@ from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics, Keep
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
-from pjrt_hub.runtime.executable import LoadedExecutable
+from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.program import Program
 from pjrt_hub.runtime.signature import known_shape
 

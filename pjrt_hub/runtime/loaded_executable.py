@@ -1,4 +1,4 @@
-"""Executables (layer 2): compiled programs, ready to call.
+"""Loaded executables (layer 2): compiled programs, ready to call.
 
 Owns what a program tells about itself and the words for refused arguments; checking and running
 are the compiled call path's.
