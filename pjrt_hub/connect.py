@@ -192,4 +192,5 @@ def _is_path(path_or_name: str | os.PathLike[str]) -> bool:
 
 
 def _say(text: str) -> None:
-    print(f"pjrt-hub: {text}", file=sys.stderr)
+    if sys.stderr is not None:  # print would take stdout instead
+        print(f"pjrt-hub: {text}", file=sys.stderr)

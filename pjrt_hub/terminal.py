@@ -59,4 +59,4 @@ class TerminalProgress:
 
 def terminal_progress(label: str) -> TerminalProgress | None:
     """A bar where stderr is a terminal, else None: a pipe gets no progress."""
-    return TerminalProgress(label) if sys.stderr.isatty() else None
+    return TerminalProgress(label) if sys.stderr and sys.stderr.isatty() else None

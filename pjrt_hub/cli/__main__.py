@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 import click
 
@@ -41,7 +42,26 @@ def program() -> None:
 
 def main() -> None:
     """Runs the command line of this process and exits with its status."""
+    open_streams()
     sys.exit(run(sys.argv[1:]))
+
+
+def open_streams() -> None:
+    """Makes the standard streams usable, whatever the caller left of them.
+
+    A descriptor that is closed would be given to the next file that is opened, and a plugin's log
+    would go there. A path that the locale cannot spell is escaped instead of an error.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def run(args: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -452,6 +453,26 @@ def test_a_closed_pipe_is_silent():
     with child.stderr:
         assert child.stderr.read() == b""
     assert child.wait(timeout=60) == 1
+
+
+@pytest.mark.parametrize("redirect", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_matter(redirect):
+    command = f"exec {sys.executable} -m pjrt_hub.cli list {redirect}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert (b"VERDICT" in done.stdout) == (">&- " not in f" {redirect} ".replace("2>&-", ""))
+
+
+def test_a_path_that_the_locale_cannot_spell_is_escaped(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "pjrt_hub.cli", "cache", "list"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PJRT_HUB_CACHE": str(tmp_path / "ü")},
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.strip().endswith(rb"/\xfc")
 
 
 def test_no_progress_in_a_pipe(monkeypatch):
