@@ -49,6 +49,8 @@ class BoundFunction:
         self._pointer = pointer
         self._pointer_type = ffi.typeof(f"{struct}*")
         self._struct_size = table.STRUCT_SIZE[struct]
+        # A few functions of extensions take a struct that does not tell its size.
+        self._sized = ffi.typeof(struct).fields[0][0] == "struct_size"
         self._fields = {field.name: field for field in table.FIELDS[struct]}
         # What the function fills in the caller's own memory is no output: the caller has it.
         outputs = [
@@ -56,7 +58,7 @@ class BoundFunction:
             for field in self._fields.values()
             if field.direction == "out" or (field.direction == "inout" and not field.count)
         ]
-        counts = {field.count for field in outputs if field.count}
+        counts = {count for field in outputs for count in field.count.split(",")}
         self._outputs = tuple(
             (field, field.since <= minor) for field in outputs if field.name not in counts
         )
@@ -79,7 +81,8 @@ class BoundFunction:
         keep: list[Any] = []
         # Zeroed and of the newest size: an older plugin reads less of it.
         args = ffi.new(self._pointer_type)
-        args.struct_size = self._struct_size
+        if self._sized:
+            args.struct_size = self._struct_size
         for name, value in inputs.items():
             _assign(args, self._fields[name], value, keep)
         error = self._pointer(args)
@@ -144,10 +147,31 @@ def interruptible(
 
 
 def _assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
-    encoded, count = _encode(field, value, keep)
+    count, _, sizes = field.count.partition(",")
+    if sizes and not isinstance(value, int):
+        setattr(args, sizes, _sizes(args, sizes, value, keep))
+        value = [_characters(each, keep) for each in value]
+    encoded, number = _encode(field, value, keep)
     setattr(args, field.name, encoded)
-    if field.count:
-        setattr(args, field.count, count)
+    if count:
+        setattr(args, count, number)
+
+
+def _sizes(args: Any, name: str, texts: Sequence[str | bytes], keep: list[Any]) -> Any:
+    """Makes the array that counts each of several texts."""
+    sizes = ffi.new("size_t[]", [len(_bytes(text)) for text in texts])
+    keep.append(sizes)
+    return ffi.cast(ffi.typeof(getattr(args, name)), sizes)
+
+
+def _characters(text: str | bytes, keep: list[Any]) -> int:
+    pointer = ffi.from_buffer(_bytes(text))
+    keep.append(pointer)
+    return _address(pointer)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
@@ -169,7 +193,8 @@ def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
             array = values.encode(value, keep)
             keep.append(array)
             return array, len(value)
-        return _struct(element, value, keep), 1
+        struct = _struct(element, value, keep)
+        return (struct if ctype.endswith("*") else struct[0]), 1
     if isinstance(value, Sequence):
         element = element.removesuffix("const").strip()
         array = ffi.new(f"{element}[]", [_element(element, each) for each in value])
@@ -201,7 +226,11 @@ def _output(args: Any, field: table.Field, known: bool) -> Any:
         return value
     if not field.count:
         return _address(value)
-    count = getattr(args, field.count)
+    number, _, sizes = field.count.partition(",")
+    count = getattr(args, number)
+    if sizes:
+        each = getattr(args, sizes)
+        return [bytes(ffi.buffer(value[i], each[i])) for i in range(count)]
     if field.ctype.replace("const ", "") == "PJRT_NamedValue*":
         return values.decode(value, count)
     if field.ctype in ("const char*", "char*"):

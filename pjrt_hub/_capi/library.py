@@ -16,6 +16,7 @@ from pjrt_hub import errors
 from pjrt_hub._capi import hotpath, table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.call import BoundFunction, interruptible
+from pjrt_hub._capi.extensions import Extension
 from pjrt_hub._capi.status import raise_error
 from pjrt_hub.abi import DECLARED, ApiVersion, compatible
 
@@ -67,6 +68,7 @@ class Api:
         self._functions: dict[str, BoundFunction] = {}
         self.attributes: Mapping[str, values.NamedValue] = {}
         self._nodes = dict(_extensions(self._table.extension_start))
+        self._known: dict[str, Extension] = {}
         self.extensions = {name: int(node.struct_size) for name, node in self._nodes.items()}
 
     def has(self, name: str) -> bool:
@@ -83,11 +85,7 @@ class Api:
             UnsupportedByPluginError: the plugin lacks it.
             ClosedError: the process forked after the plugin was loaded.
         """
-        if hotpath.forked_since(self._generation):
-            raise errors.ClosedError(
-                f"{self.path.name} was loaded before a fork; its threads do not exist in the child",
-                hint="start workers with the 'spawn' method and load the plugin inside them",
-            )
+        self._refuse_after_fork()
         bound = self._functions.get(name)
         if bound is None:
             self.require(name)
@@ -116,6 +114,34 @@ class Api:
     def call(self, name: str, **inputs: Any) -> Any:
         """Calls a function of the table; see `call.BoundFunction`."""
         return self.function(name)(**inputs)
+
+    def extension(self, name: str) -> Extension:
+        """Gives a node of the chain by its name, "Layouts".
+
+        Raises:
+            UnsupportedByPluginError: the plugin has no such extension.
+            ClosedError: the process forked after the plugin was loaded.
+        """
+        self._refuse_after_fork()
+        known = self._known.get(name)
+        if known is None:
+            if name not in self._nodes:
+                raise errors.UnsupportedByPluginError(
+                    f"the plugin {self.path.name} lacks the extension {name}: it has "
+                    f"{', '.join(self._nodes) or 'none'}",
+                    function=name,
+                    since="an extension, in no version's promise",
+                    have=str(self.version),
+                )
+            known = self._known[name] = Extension(self, name, self._nodes[name])
+        return known
+
+    def _refuse_after_fork(self) -> None:
+        if hotpath.forked_since(self._generation):
+            raise errors.ClosedError(
+                f"{self.path.name} was loaded before a fork; its threads do not exist in the child",
+                hint="start workers with the 'spawn' method and load the plugin inside them",
+            )
 
 
 def load(path: str | os.PathLike[str]) -> Api:
