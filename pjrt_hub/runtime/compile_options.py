@@ -1,25 +1,62 @@
 """Compile options (layer 2): what a user says about a compilation, as CompileOptionsProto.
 
-The numbers are fields of XLA's CompileOptionsProto, ExecutableBuildOptionsProto and
-DeviceAssignmentProto. XLA's flags go by name, never through a partial DebugOptions message:
-that would zero all its other defaults.
+The numbers are fields of XLA's CompileOptionsProto and ExecutableBuildOptionsProto. XLA's flags go
+by name, never through a partial DebugOptions message: that would zero all its other defaults.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from pjrt_hub._capi import wire
+from pjrt_hub.errors import InternalError
+from pjrt_hub.runtime import option
+from pjrt_hub.runtime.option import Flag, Kind
 
-_UNSET_ORDINAL = -1
-_INT32_MAX = 2**31 - 1
-_INT64 = range(-(2**63), 2**63)
+_BUILD_OPTIONS = 3
+_DEVICE_ORDINAL, _UNSET_ORDINAL = 1, -1
+_ALWAYS = ("num_replicas", "num_partitions")
+_EFFORT: dict[str | int, int] = {
+    0: 9,
+    1: 19,
+    2: 29,
+    3: 39,
+}  # ExecutionOptions.EffortLevel, EFFORT_O0 to EFFORT_O3
+_PRECISION: dict[str | int, int] = {
+    "default": 0,
+    "high": 1,
+    "highest": 2,
+}  # PrecisionConfig.Precision
+
+
+def _compile(number: int, kind: Kind, default: Any = None) -> Any:
+    """A field of CompileOptionsProto."""
+    return dataclasses.field(
+        default=default, metadata={"kind": kind, "number": number, "build": False}
+    )
+
+
+def _build(number: int, kind: Kind, default: Any = None) -> Any:
+    """A field of the ExecutableBuildOptionsProto inside it."""
+    return dataclasses.field(
+        default=default, metadata={"kind": kind, "number": number, "build": True}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOptions:
-    """Options for `Client.compile`.
+    """Options for `Client.compile`, every one that a plugin of PJRT API 0.117 reads.
+
+    Those that are None or empty are left to the plugin. A plugin ignores what it does not know or
+    need, without a word. Shapes are (dtype, shape, layout), as `signature.parameters` has them:
+    ("f32", (2, 3), (0, 1)) is column-major, without a layout it is row-major.
+
+    Not here: `debug_options`, which `flags` replace, and the efforts and `slice_size`, which are
+    gone in 0.117.
 
     Attributes:
         num_replicas: copies of the program that run together, at least 1.
@@ -28,94 +65,193 @@ class CompileOptions:
             which takes the first ones.
         use_spmd_partitioning: split one program over the partitions.
         use_shardy_partitioner: split by Shardy's annotations.
+        allow_spmd_sharding_propagation_to_parameters: whether the partitioner may choose how
+            parameters without annotation are split: one bool for all of them or, beside
+            `argument_layouts`, one for each.
+        allow_spmd_sharding_propagation_to_output: the same for the outputs, in any number.
+        use_auto_spmd_partitioning: let the compiler find the annotations.
+        auto_spmd_partitioning_mesh_shape: the mesh that it splits over, as large as the partitions.
+        auto_spmd_partitioning_mesh_ids: the partitions in the mesh's order.
+        compile_portable_executable: for any one device, chosen at `execute_portable`.
         parameter_is_tupled_arguments: the program takes its arguments as one tuple.
+        argument_layouts: the shape of every argument, of the whole program before it is split.
+        result_layout: the shape of every output; the XLA CPU plugin ignores it.
+        optimization_level: how much time to spend on fast code, 0 to 3.
+        memory_fitting_level: how much time to spend on fitting into memory, 0 to 3.
+        device_memory_size: bytes that the program may use.
+        deduplicate_hlo: compile equal parts once.
+        alias_passthrough_params: outputs that are parameters share their memory.
+        run_backend_only: the program is optimized HLO already.
+        allow_in_place_mlir_modification: the compiler may change the program it was given.
+        matrix_unit_operand_precision: "default", "high" or "highest" (after 0.81).
+        fdo_profile: a profile for feedback-directed optimization.
+        profile_version: of the profile that the compiler looks up.
+        process_index: this process among those that compile together, below `process_count`.
+        process_count: the processes that compile together.
+        compiler_variant: the name of one of the plugin's compilers (after 0.81).
+        individually_defined_output_indices: outputs that become ready by themselves (0.117).
+        target_config: a serialized GpuTargetConfigProto, for a GPU that is not here.
+        gpu_topology: a serialized GpuTopologyProto (0.117).
+        serialized_multi_slice_config: what the plugin's multi-slice extension gave.
+        comp_envs: a serialized CompilationEnvironmentsProto.
         flags: XLA's flags by name without dashes, "xla_cpu_enable_fast_math": True. A str is
             parsed by the plugin as the flag's own type; an unknown name is an error of the compile.
     """
 
-    num_replicas: int = 1
-    num_partitions: int = 1
-    device_ids: Sequence[Sequence[int]] | None = None
-    use_spmd_partitioning: bool = False
-    use_shardy_partitioner: bool = False
-    parameter_is_tupled_arguments: bool = False
-    flags: Mapping[str, str | bool | int | float] = field(default_factory=dict)
+    num_replicas: int = _build(4, option.Int(1, option.INT32_MAX), 1)
+    num_partitions: int = _build(5, option.Int(1, option.INT32_MAX), 1)
+    device_ids: Sequence[Sequence[int]] | None = _build(9, option.DeviceAssignment())
+    use_spmd_partitioning: bool = _build(6, option.Bool(), False)
+    use_shardy_partitioner: bool = _build(19, option.Bool(), False)
+    allow_spmd_sharding_propagation_to_parameters: Sequence[bool] = _build(
+        18, option.Several(option.Bool()), ()
+    )
+    allow_spmd_sharding_propagation_to_output: Sequence[bool] = _build(
+        12, option.Several(option.Bool()), ()
+    )
+    use_auto_spmd_partitioning: bool = _build(7, option.Bool(), False)
+    auto_spmd_partitioning_mesh_shape: Sequence[int] = _build(
+        16, option.Several(option.Int(1, option.INT32_MAX)), ()
+    )
+    auto_spmd_partitioning_mesh_ids: Sequence[int] = _build(
+        17, option.Several(option.Int(0, option.INT32_MAX)), ()
+    )
+    compile_portable_executable: bool = _compile(4, option.Bool(), False)
+    parameter_is_tupled_arguments: bool = _compile(2, option.Bool(), False)
+    argument_layouts: Sequence[tuple[Any, ...]] = _compile(1, option.Shapes(), ())
+    result_layout: Sequence[tuple[Any, ...]] = _build(2, option.Shapes(one=True), ())
+    optimization_level: int | None = _build(24, option.Choice(_EFFORT))
+    memory_fitting_level: int | None = _build(25, option.Choice(_EFFORT))
+    device_memory_size: int | None = _build(15, option.Int(1))
+    deduplicate_hlo: bool = _build(8, option.Bool(), False)
+    alias_passthrough_params: bool = _build(10, option.Bool(), False)
+    run_backend_only: bool = _build(11, option.Bool(), False)
+    allow_in_place_mlir_modification: bool = _compile(9, option.Bool(), False)
+    matrix_unit_operand_precision: str | None = _compile(10, option.Choice(_PRECISION))
+    fdo_profile: bytes | None = _build(14, option.Message())
+    profile_version: int | None = _compile(5, option.Int())
+    process_index: int | None = _build(22, option.Int(0, option.INT32_MAX))
+    process_count: int | None = _build(23, option.Int(1, option.INT32_MAX))
+    compiler_variant: str | None = _compile(11, option.Text())
+    individually_defined_output_indices: Sequence[int] = _compile(
+        12, option.Several(option.Int(0, option.INT32_MAX)), ()
+    )
+    target_config: bytes | None = _compile(8, option.Message())
+    gpu_topology: bytes | None = _build(27, option.Message())
+    serialized_multi_slice_config: bytes | None = _compile(6, option.Message())
+    comp_envs: bytes | None = _build(13, option.Message())
+    flags: Mapping[str, Flag] = dataclasses.field(
+        default_factory=dict, metadata={"kind": option.Flags(), "number": 7, "build": False}
+    )
 
     def __post_init__(self) -> None:
-        """Refuses what would abort the plugin.
+        """Refuses what a plugin would abort on, and what contradicts itself.
 
         Raises:
-            ValueError: a count below 1, device ids that do not fit the counts, or a flag that is
-                too large.
-            TypeError: a count that is no int, or a flag of another type than those named.
+            TypeError: an option of another type.
+            ValueError: an option out of range, or two that contradict each other.
         """
-        for name in ("num_replicas", "num_partitions"):
-            count = getattr(self, name)
-            if not isinstance(count, int):
-                raise TypeError(f"{name} is {count!r}; it must be an int")
-            if not 1 <= count <= _INT32_MAX:
-                raise ValueError(f"{name} is {count}; it must be from 1 to {_INT32_MAX}")
-        if self.device_ids is not None:
-            self._check_device_ids([list(row) for row in self.device_ids])
-        for flag, value in self.flags.items():
-            if not isinstance(flag, str) or not isinstance(value, str | bool | int | float):
-                raise TypeError(f"the flag {flag!r} is {value!r}, not a str, bool, int or float")
-            if isinstance(value, int) and value not in _INT64:
-                raise ValueError(f"the flag {flag!r} is {value}, which does not fit 64 bits")
-
-    def _check_device_ids(self, rows: list[list[int]]) -> None:
-        shape = [len(row) for row in rows]
-        if shape != [self.num_partitions] * self.num_replicas:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.default is not None:
+                checked = field.metadata["kind"].check(field.name, value)
+                object.__setattr__(self, field.name, checked)
+        self._check_devices()
+        self._check_partitioning()
+        if (self.process_index or 0) >= (self.process_count or option.INT32_MAX):
             raise ValueError(
-                f"device_ids has rows of {shape} ids; it needs {self.num_replicas} row(s), one "
-                f"for each replica, of {self.num_partitions} id(s), one for each partition"
+                f"process_index is {self.process_index} of {self.process_count} process(es)"
             )
-        ids = [each for row in rows for each in row]
-        if not all(isinstance(each, int) and 0 <= each <= _INT32_MAX for each in ids):
-            raise ValueError(f"device_ids holds {ids}; an id is an int from 0")
-        if len(set(ids)) < len(ids):
-            raise ValueError(f"device_ids holds {ids}; a device can run one part of a program")
+
+    def _check_devices(self) -> None:
+        if self.device_ids is not None:
+            shape = [len(row) for row in self.device_ids]
+            if shape != [self.num_partitions] * self.num_replicas:
+                raise ValueError(
+                    f"device_ids has rows of {shape} ids; it needs {self.num_replicas} row(s), one "
+                    f"for each replica, of {self.num_partitions} id(s), one for each partition"
+                )
+        if self.compile_portable_executable and (
+            self.num_replicas * self.num_partitions > 1 or self.device_ids is not None
+        ):
+            raise ValueError(
+                "compile_portable_executable is for one device that is chosen later: it goes with "
+                "neither device_ids nor several replicas or partitions"
+            )
+
+    def _check_partitioning(self) -> None:
+        """Counts: XLA aborts on some wrong ones and ignores others."""
+        allowed = len(self.allow_spmd_sharding_propagation_to_parameters)
+        if allowed > 1 and allowed != len(self.argument_layouts):
+            raise ValueError(
+                f"allow_spmd_sharding_propagation_to_parameters has {allowed} values; give one for "
+                "all parameters, or one for each beside argument_layouts, which then tell how many "
+                f"there are (now {len(self.argument_layouts)})"
+            )
+        mesh, ids = self.auto_spmd_partitioning_mesh_shape, self.auto_spmd_partitioning_mesh_ids
+        if (mesh or ids) and not self.use_auto_spmd_partitioning:
+            raise ValueError("auto_spmd_partitioning_mesh_* needs use_auto_spmd_partitioning")
+        if self.use_auto_spmd_partitioning and not self.use_spmd_partitioning:
+            raise ValueError("use_auto_spmd_partitioning needs use_spmd_partitioning")
+        if mesh and math.prod(mesh) != self.num_partitions:
+            raise ValueError(
+                f"auto_spmd_partitioning_mesh_shape is {tuple(mesh)}, which has not the size of "
+                f"{self.num_partitions} partition(s)"
+            )
+        if ids and sorted(ids) != list(range(self.num_partitions)):
+            raise ValueError(
+                f"auto_spmd_partitioning_mesh_ids is {tuple(ids)}; it must name each of the "
+                f"{self.num_partitions} partition(s) once, from 0"
+            )
 
     def serialize(self) -> bytes:
         """Makes the CompileOptionsProto.
 
         The device ordinal and both counts are always sent: without them the XLA CPU plugin aborts.
         """
-        build = [
-            wire.varint(1, _UNSET_ORDINAL),
-            wire.varint(4, self.num_replicas),
-            wire.varint(5, self.num_partitions),
-        ]
-        if self.use_spmd_partitioning:
-            build.append(wire.varint(6, 1))
-        if self.device_ids is not None:
-            build.append(wire.length_delimited(9, self._device_assignment()))
-        if self.use_shardy_partitioner:
-            build.append(wire.varint(19, 1))
-        options = [wire.length_delimited(3, b"".join(build))]
-        if self.parameter_is_tupled_arguments:
-            options.append(wire.varint(2, 1))
-        for name, value in self.flags.items():
-            entry = wire.length_delimited(1, name.encode()) + wire.length_delimited(2, _flag(value))
-            options.append(wire.length_delimited(7, entry))
-        return b"".join(options)
+        build, options = [wire.varint(_DEVICE_ORDINAL, _UNSET_ORDINAL)], list[bytes]()
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default or field.name in _ALWAYS:
+                where = build if field.metadata["build"] else options
+                where.append(field.metadata["kind"].write(field.metadata["number"], value))
+        return b"".join([wire.length_delimited(_BUILD_OPTIONS, b"".join(build)), *options])
 
-    def _device_assignment(self) -> bytes:
-        """One ComputationDevice for each partition, holding the device of every replica."""
-        rows = self.device_ids or ()
-        message = wire.varint(1, self.num_replicas) + wire.varint(2, self.num_partitions)
-        for partition in range(self.num_partitions):
-            ids = wire.packed(1, [row[partition] for row in rows])
-            message += wire.length_delimited(3, ids)
-        return message
+    @classmethod
+    def parse(cls, message: bytes) -> CompileOptions:
+        """Reads a CompileOptionsProto, as a plugin echoes it; what it does not know is left out.
+
+        Raises:
+            InternalError: the bytes are no such message.
+        """
+        try:
+            options = _grouped(memoryview(message))
+            build = _grouped(memoryview(b"".join(map(_message, options.get(_BUILD_OPTIONS, ())))))
+            given = {
+                field.name: field.metadata["kind"].read(source[field.metadata["number"]])
+                for field in dataclasses.fields(cls)
+                for source in [build if field.metadata["build"] else options]
+                if field.metadata["number"] in source
+            }
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except (TypeError, ValueError) as exc:
+            raise InternalError(f"the bytes are no CompileOptionsProto: {exc}") from exc
+
+    def changed(self) -> dict[str, Any]:
+        """The options that are not at their default, by name."""
+        default = CompileOptions()
+        values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return {name: value for name, value in values if value != getattr(default, name)}
 
 
-def _flag(value: str | bool | int | float) -> bytes:
-    """An OptionOverrideProto."""
-    if isinstance(value, str):
-        return wire.length_delimited(1, value.encode())
-    if isinstance(value, bool):
-        return wire.varint(2, value)
+def _grouped(message: memoryview) -> dict[int, list[int | memoryview]]:
+    found: dict[int, list[int | memoryview]] = {}
+    for number, value in wire.fields(message):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def _message(value: int | memoryview) -> bytes:
     if isinstance(value, int):
-        return wire.varint(3, value)
-    return wire.double(4, value)
+        raise ValueError(f"the build options are the number {value}")
+    return bytes(value)

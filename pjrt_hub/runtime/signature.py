@@ -6,17 +6,20 @@ numbers are the fields of XLA's HloModuleProto, ProgramShapeProto, ShapeProto an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pjrt_hub._capi import wire
 from pjrt_hub.errors import InternalError
 from pjrt_hub.runtime import dtypes
 
 _CONFIG_MODULE = 1
-_MODULE_HOST_PROGRAM_SHAPE = 4
-_PROGRAM_PARAMETERS, _PROGRAM_RESULT = 1, 2
+_MODULE_HOST_PROGRAM_SHAPE, _MODULE_ALIASES, _MODULE_DONORS = 4, 8, 18
+_PROGRAM_PARAMETERS, _PROGRAM_RESULT, _PROGRAM_NAMES = 1, 2, 3
+_ENTRIES = 1
+_ALIAS_PARAMETER, _ALIAS_PARAMETER_INDEX = 2, 3
+_DONOR_PARAMETER, _DONOR_PARAMETER_INDEX = 1, 2
 _SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT = 2, 3, 4, 5
 _LAYOUT_MINOR_TO_MAJOR = 1
 _TUPLE, _TOKEN = 13, 17
@@ -38,6 +41,39 @@ class Slot(NamedTuple):
     shape: tuple[int, ...]
     layout: tuple[int, ...] | None
 
+    @classmethod
+    def of(cls, dtype: Any, shape: Sequence[int], layout: Sequence[int] | None = None) -> Slot:
+        """Makes one of what a user says.
+
+        Args:
+            dtype: a `PJRT_Buffer_Type`, or what `dtypes.of_numpy` takes.
+            shape: one device's dimensions.
+            layout: minor_to_major, a permutation of the dimensions' numbers; None is row-major.
+
+        Raises:
+            TypeError: no such dtype.
+            ValueError: a negative dimension, or a layout that is no permutation.
+        """
+        code = dtype if isinstance(dtype, int) else dtypes.of_numpy(dtype).code
+        dims = tuple(shape)
+        if dtypes.of_code(code).primitive < 0:
+            raise TypeError(f"XLA's programs have no {dtypes.of_code(code).name}")
+        if not all(isinstance(size, int) and size >= 0 for size in dims):
+            raise ValueError(f"the shape {dims} holds something that is no size")
+        order = None if layout is None else tuple(layout)
+        if order is not None and sorted(order) != list(range(len(dims))):
+            raise ValueError(f"the layout {order} is no permutation of {len(dims)} dimension(s)")
+        return cls(code, dims, row_major_or(order))
+
+    def serialize(self) -> bytes:
+        """Makes the ShapeProto, always with a layout: without one a compiler may choose."""
+        order = self.layout or tuple(range(len(self.shape) - 1, -1, -1))
+        return (
+            wire.varint(_SHAPE_TYPE, dtypes.of_code(self.dtype).primitive)
+            + wire.packed(_SHAPE_DIMENSIONS, list(self.shape))
+            + wire.length_delimited(_SHAPE_LAYOUT, wire.packed(_LAYOUT_MINOR_TO_MAJOR, list(order)))
+        )
+
     def __str__(self) -> str:
         dimensions = "".join(f"{size}x" for size in self.shape)
         return f"{dimensions}{dtypes.of_code(self.dtype).name}"
@@ -45,10 +81,19 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The parameters and outputs of a compiled program, on one device."""
+    """The parameters and outputs of a compiled program, on one device.
+
+    Attributes:
+        parameters: what it takes.
+        outputs: what it gives.
+        names: of the parameters, as the compiler has them; empty where it has none.
+        donated: the numbers of the parameters that a call may take the memory of.
+    """
 
     parameters: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
+    names: tuple[str, ...] = ()
+    donated: tuple[int, ...] = ()
 
     @classmethod
     def of_optimized(cls, code: bytes, form: str) -> Signature:
@@ -68,12 +113,19 @@ class Signature:
             program = _message(module, _MODULE_HOST_PROGRAM_SHAPE)
             parameters: list[Slot] = []
             outputs: list[Slot] = []
+            names: list[str] = []
             for number, value in wire.fields(program):
-                if number == _PROGRAM_PARAMETERS and isinstance(value, memoryview):
-                    parameters.extend(_flatten(value))
-                elif number == _PROGRAM_RESULT and isinstance(value, memoryview):
-                    outputs.extend(_flatten(value))
-            return cls(tuple(parameters), tuple(outputs))
+                if not isinstance(value, memoryview):
+                    continue
+                if number == _PROGRAM_PARAMETERS:
+                    parameters.extend(flatten(value))
+                elif number == _PROGRAM_RESULT:
+                    outputs.extend(flatten(value))
+                elif number == _PROGRAM_NAMES:
+                    names.append(bytes(value).decode("utf-8", "replace"))
+            if len(names) != len(parameters):  # a tuple of arguments has one name
+                names = []
+            return cls(tuple(parameters), tuple(outputs), tuple(names), _donated(module))
         except (ValueError, TypeError) as exc:
             raise InternalError(f"the plugin's {form} cannot be read: {exc}") from exc
 
@@ -101,8 +153,39 @@ def _message(message: memoryview, number: int) -> memoryview:
     raise ValueError(f"field {number} is missing")
 
 
-def _flatten(shape: memoryview) -> Iterator[Slot]:
-    """A tuple becomes its elements, as PJRT passes it; a token becomes nothing."""
+def _donated(module: memoryview) -> tuple[int, ...]:
+    """The parameters that alias an output or give their memory away, whatever way it is said."""
+    found: set[int] = set()
+    for number, value in wire.fields(module):
+        if number == _MODULE_ALIASES and isinstance(value, memoryview):
+            found.update(_parameters(value, _ALIAS_PARAMETER, _ALIAS_PARAMETER_INDEX))
+        elif number == _MODULE_DONORS and isinstance(value, memoryview):
+            found.update(_parameters(value, _DONOR_PARAMETER, _DONOR_PARAMETER_INDEX))
+    return tuple(sorted(found))
+
+
+def _parameters(entries: memoryview, number_field: int, index_field: int) -> Iterator[int]:
+    """A parameter in a tuple of all arguments is told by its place there."""
+    for number, entry in wire.fields(entries):
+        if number != _ENTRIES or not isinstance(entry, memoryview):
+            continue
+        parameter, index = 0, list[int]()
+        for each, value in wire.fields(entry):
+            if each == number_field and isinstance(value, int):
+                parameter = value
+            elif each == index_field:
+                index += wire.integers(value)
+        yield index[0] if index else parameter
+
+
+def tupled(slots: Sequence[Slot]) -> bytes:
+    """Makes the ShapeProto of several outputs together."""
+    parts = (wire.length_delimited(_SHAPE_TUPLE, slot.serialize()) for slot in slots)
+    return wire.varint(_SHAPE_TYPE, _TUPLE) + b"".join(parts)
+
+
+def flatten(shape: memoryview) -> Iterator[Slot]:
+    """Reads a ShapeProto: a tuple becomes its elements, as PJRT passes it, a token nothing."""
     element = 0
     dimensions: list[int] = []
     layout: tuple[int, ...] | None = None
@@ -118,7 +201,7 @@ def _flatten(shape: memoryview) -> Iterator[Slot]:
             layout = _minor_to_major(value)
     if element == _TUPLE:
         for part in parts:
-            yield from _flatten(part)
+            yield from flatten(part)
     elif element != _TOKEN:
         code = dtypes.of_primitive(element).code
         dims = tuple(dimensions)
