@@ -340,6 +340,7 @@ def _close_all() -> None:
     for client in list(_open_clients):
         with contextlib.suppress(PjrtError):
             client.close()
+    hotpath.ffi_end()
 
 
 def _forget_in_child() -> None:

@@ -13,6 +13,7 @@ from pjrt_hub._capi import library, values
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.runtime.client import Client
+from pjrt_hub.runtime.custom_calls import CustomCalls
 
 #: Takes a user's create options and the plugin's version, gives those to send.
 CreateOptions = Callable[
@@ -70,6 +71,11 @@ class Plugin:
     def extensions(self) -> Mapping[str, int]:
         """The extensions of its table: name to the size of the node in bytes."""
         return self.api.extensions
+
+    @property
+    def ffi(self) -> CustomCalls:
+        """Functions that programs call by name."""
+        return CustomCalls(self.api)
 
     def client(self, options: Mapping[str, values.NamedValue] | None = None) -> Client:
         """Makes a client (`PJRT_Client_Create`); Ctrl-C ends the waiting.

@@ -123,6 +123,13 @@ PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr
                       PyObject *shape, PyObject *layout, PyObject *device);
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
 
+/* ffi.c */
+PyObject *ffi_entry(PyObject *module, PyObject *args);
+PyObject *ffi_return(PyObject *module, PyObject *entry);
+PyObject *ffi_end(PyObject *module, PyObject *unused);
+PyObject *capsule_address(PyObject *module, PyObject *capsule);
+void ffi_reset(void);
+
 /* executable.c */
 extern PyTypeObject *ExecutableType;
 extern PyType_Spec executable_spec;

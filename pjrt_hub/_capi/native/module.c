@@ -7,6 +7,7 @@
 static void in_forked_child(void) {
   fork_generation++;
   event_queue_reset();
+  ffi_reset();
 }
 
 static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, const char *name) {
@@ -101,6 +102,11 @@ static PyMethodDef functions[] = {
      "notify(api, event, fd, token): queue the token and wake fd when the event is ready."},
     {"notified", event_notified, METH_NOARGS, "The queued tokens, oldest first."},
     {"run", event_run, METH_O, "run(callback): its exception goes to sys.unraisablehook."},
+    {"ffi_entry", ffi_entry, METH_VARARGS,
+     "ffi_entry(address or callable, traits) -> address of an XLA FFI handler, None if none is left."},
+    {"ffi_return", ffi_return, METH_O, "ffi_return(entry): no plugin took it."},
+    {"ffi_end", ffi_end, METH_NOARGS, "Ends the calling of Python functions by plugins."},
+    {"capsule_address", capsule_address, METH_O, "The pointer in a capsule of any name."},
     {NULL, NULL, 0, NULL},
 };
 

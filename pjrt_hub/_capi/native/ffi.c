@@ -1,0 +1,168 @@
+/* XLA FFI custom calls: what a plugin calls in the middle of a program.
+
+   A plugin calls a handler with a frame and nothing else: no user pointer and no name. So each
+   registration takes one of a fixed number of compiled entry points, which knows its own number.
+   An entry answers the plugin's question for the FFI version with the plugin's own: handlers built
+   for another minor would be dropped without a word, though calls have been laid out alike since
+   0.2. A plugin never forgets a handler, so an entry is held for the life of the process. */
+#include "hotpath.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+typedef XLA_FFI_Error *Handler(XLA_FFI_CallFrame *frame);
+
+typedef struct {
+  Handler *native;    /* a handler in C, or NULL */
+  PyObject *callable; /* callable(frame address) -> None or (code, text as bytes) */
+  uint32_t traits;
+  bool taken;
+} Entry;
+
+enum { NUM_ENTRIES = 1024, INTERRUPTED = -1 };
+static Entry entries[NUM_ENTRIES];
+
+/* Python handlers that run; and whether none may begin any more, because Python is ending. */
+static atomic_long running;
+static atomic_bool ended;
+
+static XLA_FFI_Error *make_error(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_Code code,
+                                 const char *text) {
+  XLA_FFI_Error_Create_Args args = {.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE};
+  args.message = text;
+  args.errc = code;
+  return frame->api->XLA_FFI_Error_Create(&args);
+}
+
+static bool answers_metadata(const XLA_FFI_CallFrame *frame, const Entry *entry) {
+  for (XLA_FFI_InternalExtension *each = frame->extension_start; each != NULL; each = each->next) {
+    if (each->type != XLA_FFI_Extension_Metadata) continue;
+    XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)each)->metadata;
+    metadata->api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
+    metadata->api_version.extension_start = NULL;
+    metadata->api_version.major_version = frame->api->api_version.major_version;
+    metadata->api_version.minor_version = frame->api->api_version.minor_version;
+    metadata->traits = entry->traits;
+    return true;
+  }
+  return false;
+}
+
+/* What the Python function's answer means. Signals that came while it ran on the main thread are
+   given back to Python, whose caller waits for them. */
+static XLA_FFI_Error *read_answer(const XLA_FFI_CallFrame *frame, PyObject *answer) {
+  int code;
+  const char *text;
+  if (answer == Py_None) return NULL;
+  if (answer == NULL || !PyArg_ParseTuple(answer, "iy", &code, &text)) {
+    PyErr_Clear();
+    return make_error(frame, XLA_FFI_Error_Code_INTERNAL, "the Python function cannot be called");
+  }
+  if (code == INTERRUPTED) {
+    PyErr_SetInterrupt();
+    code = XLA_FFI_Error_Code_CANCELLED;
+  }
+  return make_error(frame, (XLA_FFI_Error_Code)code, text);
+}
+
+static XLA_FFI_Error *run_python(const Entry *entry, const XLA_FFI_CallFrame *frame) {
+  XLA_FFI_Error *error;
+  atomic_fetch_add(&running, 1); /* before looking at `ended`, whose setter then waits for us */
+  if (atomic_load(&ended)) {
+    error = make_error(frame, XLA_FFI_Error_Code_CANCELLED, "Python is ending");
+  } else {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *answer = PyObject_CallFunction(entry->callable, "K",
+                                             (unsigned long long)(uintptr_t)frame);
+    error = read_answer(frame, answer);
+    Py_XDECREF(answer);
+    PyGILState_Release(state);
+  }
+  atomic_fetch_sub(&running, 1);
+  return error;
+}
+
+static XLA_FFI_Error *enter(XLA_FFI_CallFrame *frame, int number) {
+  const Entry *entry = &entries[number];
+  if (answers_metadata(frame, entry)) return NULL;
+  return entry->native != NULL ? entry->native(frame) : run_python(entry, frame);
+}
+
+/* Entry n of the pool, in hexadecimal; 16 of them; 256 of them. */
+#define ENTRY(n) \
+  static XLA_FFI_Error *entry_##n(XLA_FFI_CallFrame *frame) { return enter(frame, 0x##n); }
+#define EACH(of, n) \
+  of(n##0) of(n##1) of(n##2) of(n##3) of(n##4) of(n##5) of(n##6) of(n##7) \
+  of(n##8) of(n##9) of(n##a) of(n##b) of(n##c) of(n##d) of(n##e) of(n##f)
+#define ROW(n) EACH(ENTRY, n)
+#define NAME(n) entry_##n,
+#define EACH_ROW(of, n) \
+  of(n##0) of(n##1) of(n##2) of(n##3) of(n##4) of(n##5) of(n##6) of(n##7) \
+  of(n##8) of(n##9) of(n##a) of(n##b) of(n##c) of(n##d) of(n##e) of(n##f)
+#define NAMES(n) EACH(NAME, n)
+
+EACH_ROW(ROW, 0) EACH_ROW(ROW, 1) EACH_ROW(ROW, 2) EACH_ROW(ROW, 3)
+
+static Handler *const entry_points[NUM_ENTRIES] = {
+    EACH_ROW(NAMES, 0) EACH_ROW(NAMES, 1) EACH_ROW(NAMES, 2) EACH_ROW(NAMES, 3)};
+
+static bool set_target(Entry *entry, PyObject *target) {
+  if (PyLong_Check(target)) {
+    entry->native = (Handler *)(uintptr_t)PyLong_AsUnsignedLongLong(target);
+    return !PyErr_Occurred();
+  }
+  if (PyCallable_Check(target)) {
+    entry->callable = Py_NewRef(target);
+    return true;
+  }
+  PyErr_SetString(PyExc_TypeError, "neither an address nor callable");
+  return false;
+}
+
+/* ffi_entry(address or callable, traits) -> address of an entry point, or None if all are taken. */
+PyObject *ffi_entry(PyObject *module, PyObject *args) {
+  PyObject *target;
+  unsigned traits;
+  if (!PyArg_ParseTuple(args, "OI", &target, &traits)) return NULL;
+  for (int i = 0; i < NUM_ENTRIES; i++) {
+    if (entries[i].taken) continue;
+    entries[i] = (Entry){.traits = traits, .taken = true};
+    if (set_target(&entries[i], target))
+      return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)entry_points[i]);
+    entries[i].taken = false;
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+/* ffi_return(entry): gives back an entry point that no plugin took. */
+PyObject *ffi_return(PyObject *module, PyObject *arg) {
+  unsigned long long address = PyLong_AsUnsignedLongLong(arg);
+  if (PyErr_Occurred()) return NULL;
+  for (int i = 0; i < NUM_ENTRIES; i++) {
+    if ((unsigned long long)(uintptr_t)entry_points[i] != address) continue;
+    PyObject *callable = entries[i].callable;
+    entries[i] = (Entry){.taken = false};
+    Py_XDECREF(callable);
+  }
+  Py_RETURN_NONE;
+}
+
+/* ffi_end(): from here on Python functions are not called; returns when the last one has ended. */
+PyObject *ffi_end(PyObject *module, PyObject *unused) {
+  const struct timespec pause = {.tv_nsec = 1000000};
+  atomic_store(&ended, true);
+  Py_BEGIN_ALLOW_THREADS;
+  while (atomic_load(&running) > 0) nanosleep(&pause, NULL);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+/* The threads that ran handlers do not exist in a forked child. */
+void ffi_reset(void) { atomic_store(&running, 0); }
+
+/* capsule_address(capsule) -> the pointer inside, whatever its name. */
+PyObject *capsule_address(PyObject *module, PyObject *capsule) {
+  void *pointer = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
+  return pointer != NULL ? PyLong_FromVoidPtr(pointer) : NULL;
+}

@@ -1,0 +1,367 @@
+"""Custom calls (layer 2): functions that a program calls by name, `stablehlo.custom_call`.
+
+Owns registering and what a Python function sees of a call; entry points and frames are `_capi`'s.
+Imports numpy late.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub._capi import custom_calls, hotpath
+from pjrt_hub._capi.library import Api
+from pjrt_hub.errors import AlreadyExistsError, PjrtError, UnsupportedByPluginError
+from pjrt_hub.runtime import dtypes
+
+if TYPE_CHECKING:
+    import numpy
+
+_HOST, _CUDA = "Host", "CUDA"
+_GPU_API_VERSION = 1  # of the GPU extension's function: an XLA FFI handler
+_TOKEN = 17
+_USER_DATA_TYPE = "pjrt_hub.user_data"
+
+_registering = threading.Lock()
+_registered: dict[int, dict[tuple[str, str], object]] = {}
+_user_data_types: dict[int, int] = {}
+_user_data: weakref.WeakValueDictionary[int, UserData] = weakref.WeakValueDictionary()
+_tokens = itertools.count(1)
+_running = threading.local()
+
+
+class UserData:
+    """A Python object for the Python functions of one execution; see `CustomCalls.user_data`."""
+
+    def __init__(self, value: object, type_id: int) -> None:
+        self.value = value
+        self._type_id = type_id
+        self._token = next(_tokens)
+        _user_data[self._token] = self
+
+
+class DeviceArray:
+    """An argument or result on an accelerator, valid until the function returns.
+
+    Attributes:
+        shape: the dimensions.
+        dtype: as numpy or ml_dtypes has it.
+        address: of the first element in the device's memory; row-major.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: numpy.dtype[Any], address: int, stream: int | None
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.address = address
+        self._stream = stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Serves CuPy, Numba and torch (version 3 of the interface)."""
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "version": 3,
+            "stream": self._stream or 1,
+        }
+
+
+class CustomCall:
+    """The call that a Python function is running for.
+
+    Attributes:
+        name: the target's name.
+        platform: "Host", "CUDA".
+    """
+
+    def __init__(self, name: str, platform: str, api: Api, frame: custom_calls.Frame) -> None:
+        self.name = name
+        self.platform = platform
+        self._api = api
+        self._frame = frame
+
+    @property
+    def user_data(self) -> object:
+        """The object that the execute context holds, or None (`XLA_FFI_InvokeContext_Get`)."""
+        type_id = _user_data_types.get(self._api.address)
+        token = None if type_id is None else self._frame.user_data(type_id)
+        known = None if token is None else _user_data.get(token)
+        return None if known is None else known.value
+
+    @property
+    def stream(self) -> int | None:
+        """The platform's stream, for example a `CUstream`; None on the host."""
+        return None if self.platform == _HOST else self._frame.stream()
+
+    @property
+    def device_ordinal(self) -> int | None:
+        """The device's number; None where the plugin does not tell."""
+        return self._frame.device_ordinal()
+
+    @property
+    def run_id(self) -> int | None:
+        """Equal in all calls of one execution; None where the plugin does not tell."""
+        return self._frame.run_id()
+
+
+class CustomCalls:
+    """The custom calls of one plugin: `plugin.ffi`."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    @property
+    def registered(self) -> tuple[tuple[str, str], ...]:
+        """The (name, platform) of what was registered here, in order."""
+        return tuple(_registered.get(self._api.address, ()))
+
+    def register(
+        self,
+        name: str,
+        function: Callable[..., None] | object,
+        *,
+        platform: str = _HOST,
+        command_buffer_compatible: bool = False,
+    ) -> None:
+        """Makes a function callable from programs (`PJRT_FFI_Register_Handler`).
+
+        A program calls it with `stablehlo.custom_call @name(%a, %b) {api_version = 4 : i32,
+        backend_config = {scale = 2.0 : f32}}`. A Python function gets the arguments and then the
+        results by position, and the attributes by keyword: `def add(a, b, out, *, scale)`. On the
+        host these are numpy arrays without a copy, arguments read-only, valid until it returns; on
+        CUDA `DeviceArray`. It writes every result in place and returns None. Attributes are
+        Python numbers, str, numpy arrays of their own memory, and dicts of these. An exception
+        becomes the error of the execution: its class and text, and its status code if it is a
+        PjrtError. It runs on a thread of the plugin, several at a time, and holds the GIL.
+
+        A plugin never forgets a function: it lives as long as the process.
+
+        Args:
+            name: of the target, unique for each platform.
+            function: a Python function, or an XLA FFI handler in C: its address, a capsule, or a
+                function pointer of ctypes or cffi. Handlers without state only.
+            platform: where it runs: "Host", "CUDA", or as the plugin calls it.
+            command_buffer_compatible: a CUDA graph may record it.
+
+        Raises:
+            AlreadyExistsError: the name is taken on this platform.
+            UnsupportedByPluginError: the plugin takes no custom calls.
+            TypeError: `function` is none of these.
+            ValueError: no name, or no code at the address.
+            RuntimeError: the process has registered as many as it can.
+            PjrtError: the plugin refused it.
+        """
+        for what, text in (("name", name), ("platform", platform)):
+            if not isinstance(text, str):
+                raise TypeError(f"the {what} is {text!r}, not a str")
+            if not text or "\0" in text:
+                raise ValueError(f"the {what} {text!r} is empty or has a NUL in it")
+        target = self._target(name, platform, function)
+        traits = custom_calls.COMMAND_BUFFER_COMPATIBLE if command_buffer_compatible else 0
+        with _registering:
+            known = _registered.setdefault(self._api.address, {})
+            if (name, platform) in known:
+                raise AlreadyExistsError(
+                    f"the custom call {name!r} is registered on {platform} already",
+                    code=AlreadyExistsError.code,
+                    function="PJRT_FFI_Register_Handler",
+                    payloads={},
+                )
+            entry = custom_calls.entry(target, traits)
+            try:
+                self._hand_over(name, platform, entry, traits)
+            except BaseException:
+                hotpath.ffi_return(entry)
+                raise
+            known[name, platform] = function  # a pointer of ctypes owns the code it points to
+
+    @property
+    def current(self) -> CustomCall:
+        """The call that this thread is running a registered Python function for.
+
+        Raises:
+            LookupError: it is running none.
+        """
+        call: CustomCall | None = getattr(_running, "call", None)
+        if call is None:
+            raise LookupError("this thread is not inside a custom call")
+        return call
+
+    def user_data(self, value: object) -> UserData:
+        """Wraps an object for `current.user_data` (`PJRT_FFI_Type_Register`).
+
+        It is handed to functions through an execute context, see `attach`, and must live as long as
+        that is used.
+
+        Raises:
+            UnsupportedByPluginError: the plugin has no execute contexts.
+        """
+        with _registering:
+            type_id = _user_data_types.get(self._api.address)
+            if type_id is None:
+                type_id = int(
+                    self._api.extension("FFI").call(
+                        "PJRT_FFI_Type_Register", type_name=_USER_DATA_TYPE, type_info={}
+                    )
+                )
+                _user_data_types[self._api.address] = type_id
+        return UserData(value, type_id)
+
+    def attach(self, context: int, data: UserData) -> None:
+        """Puts user data into a `PJRT_ExecuteContext` (`PJRT_FFI_UserData_Add`).
+
+        Args:
+            context: the address of the context.
+            data: of this plugin; one for each context.
+
+        Raises:
+            PjrtError: the context has user data already.
+        """
+        self._api.extension("FFI").call(
+            "PJRT_FFI_UserData_Add",
+            context=context,
+            user_data={"type_id": data._type_id, "data": data._token},
+        )
+
+    def _target(self, name: str, platform: str, function: object) -> int | custom_calls.PythonEntry:
+        address = custom_calls.address_of(function)
+        if address is not None:
+            return address
+        if not callable(function):
+            raise TypeError(
+                f"{function!r} is neither a Python function nor the address of one in C"
+            )
+        return _python_entry(name, platform, self._api, function)
+
+    def _hand_over(self, name: str, platform: str, entry: int, traits: int) -> None:
+        extensions = self._api.extensions
+        node = self._api.extension("FFI") if "FFI" in extensions else None
+        if node is not None and node.has("PJRT_FFI_Register_Handler"):
+            node.call(
+                "PJRT_FFI_Register_Handler",
+                target_name=name,
+                platform_name=platform,
+                handler=entry,
+                traits=traits,
+            )
+        elif platform == _CUDA and "Gpu_Custom_Call" in extensions:
+            self._api.extension("Gpu_Custom_Call").call(
+                "PJRT_Gpu_Register_Custom_Call",
+                function_name=name,
+                api_version=_GPU_API_VERSION,
+                handler_execute=entry,
+            )
+        else:
+            self._api.extension("FFI").require("PJRT_FFI_Register_Handler")
+
+
+def _python_entry(
+    name: str, platform: str, api: Api, function: Callable[..., object]
+) -> custom_calls.PythonEntry:
+    """What an entry point calls: it raises nothing and gives the code and text of an error."""
+
+    def run(address: int) -> tuple[int, bytes] | None:
+        outer = getattr(_running, "call", None)  # a function may run a program itself
+        try:
+            frame = custom_calls.Frame(address)
+            _running.call = CustomCall(name, platform, api, frame)
+            _call(function, frame, _running.call)
+        except BaseException as exc:
+            return _code(exc), f"{name}: {_words(exc)}".encode().replace(b"\0", b"")
+        finally:
+            _running.call = outer
+        return None
+
+    return run
+
+
+def _call(function: Callable[..., object], frame: custom_calls.Frame, call: CustomCall) -> None:
+    attributes = {name: _attribute(value) for name, value in frame.attributes().items()}
+    arguments = [_view(value, call, writable=False) for value in frame.arguments()]
+    results = [_view(value, call, writable=True) for value in frame.results()]
+    lent = [weakref.ref(each) for each in (*arguments, *results) if each is not None]
+    answer = function(*arguments, *results, **attributes)
+    if answer is not None:
+        raise TypeError(
+            f"it returned {type(answer).__name__}, but results are written in place: out[...] = x"
+        )
+    del arguments, results
+    if any(each() is not None for each in lent):
+        gc.collect()  # a cycle may hold an array that nobody can reach
+    if any(each() is not None for each in lent):
+        raise ValueError("it kept an array, whose memory ends with the call: keep a copy")
+
+
+def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any:
+    """An array over the plugin's memory; None for a token."""
+    if value.dtype == _TOKEN:
+        return None
+    element = dtypes.of_primitive(value.dtype)
+    if element.bits < 8:
+        raise UnsupportedByPluginError(
+            f"elements of {element.name} are packed on the device, and no array shows them",
+            function=call.name,
+            since="never",
+            have=str(call._api.version),
+        )
+    dtype = dtypes.numpy_dtype(element.code)
+    if call.platform != _HOST:
+        return DeviceArray(value.shape, dtype, value.address, call.stream)
+    import numpy
+
+    nbytes = math.prod(value.shape) * dtype.itemsize
+    if not nbytes:
+        return numpy.empty(value.shape, dtype)
+    array = numpy.ndarray(value.shape, dtype, custom_calls.memory(value.address, nbytes))
+    array.flags.writeable = writable
+    return array
+
+
+def _attribute(value: custom_calls.Attribute) -> Any:
+    if isinstance(value, dict):
+        return {name: _attribute(each) for name, each in value.items()}
+    if isinstance(value, str):
+        return value
+    import numpy
+
+    dtype = dtypes.numpy_dtype(dtypes.of_primitive(value.dtype).code)
+    nbytes = math.prod(value.shape) * dtype.itemsize
+    data = bytes(custom_calls.memory(value.address, nbytes)) if nbytes else b""
+    array = numpy.ndarray(value.shape, dtype, data)  # bytes: read-only, and of its own memory
+    return array if value.shape else array.item()
+
+
+def _code(exc: BaseException) -> int:
+    if isinstance(exc, PjrtError):
+        return exc.code or custom_calls.INTERNAL
+    if isinstance(exc, KeyboardInterrupt):
+        return custom_calls.INTERRUPTED
+    if isinstance(exc, NotImplementedError):
+        return custom_calls.UNIMPLEMENTED
+    if isinstance(exc, TypeError | ValueError):
+        return custom_calls.INVALID_ARGUMENT
+    return custom_calls.INTERNAL if isinstance(exc, Exception) else custom_calls.CANCELLED
+
+
+def _words(exc: BaseException) -> str:
+    """The last line of the traceback, and where in the function it happened."""
+    import traceback
+
+    try:
+        words = traceback.format_exception_only(exc)[-1].strip()
+    except BaseException as failure:  # its __str__ may do anything
+        words = f"{type(exc).__name__}, whose text raised {type(failure).__name__}"
+    places: Sequence[traceback.FrameSummary] = traceback.extract_tb(exc.__traceback__)
+    if len(places) > 2:  # past `run` and `_call`: in the user's function
+        place = places[-1]
+        words += f" ({os.path.basename(place.filename)}:{place.lineno})"
+    return words
