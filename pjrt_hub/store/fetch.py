@@ -160,7 +160,9 @@ def _addresses(
     failures: list[tuple[str, str]],
 ) -> Generator[tuple[str, Transport], None, None]:
     """Every address worth trying, each with the client to ask it with, found as late as can be."""
-    with Transport(env, certificates=env.get("PIP_CERT"), patience=patience) as transport:
+    with Transport(
+        env, certificates=env.get("PIP_CERT"), proxy=env.get("PIP_PROXY"), patience=patience
+    ) as transport:
         for base in index.mirrors(env):
             try:
                 for url in index.on_mirror(artifact, base, transport):
@@ -179,7 +181,9 @@ def _addresses(
     looks: list[tuple[str, _Look]] = []
     looks += [(place, index.in_find_links) for place in sources.find_links]
     looks += [(base, index.on_index) for base in sources.indexes]
-    with Transport(env, certificates=sources.certificates, patience=patience) as transport:
+    with Transport(
+        env, certificates=sources.certificates, proxy=sources.proxy, patience=patience
+    ) as transport:
         for place, look in looks:
             try:
                 for url in look(artifact, place, transport):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from pjrt_hub.errors import StoreError
@@ -34,11 +34,13 @@ class Sources:
         indexes: bases of Simple APIs, as URLs or directories, in the order to try.
         find_links: pages and directories that name or hold files.
         certificates: the file of certificate authorities that the installer trusts, or None.
+        proxy: the address of the proxy that the installer uses, or None.
     """
 
     indexes: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     certificates: str | None = None
+    proxy: str | None = None
 
 
 def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:
@@ -60,9 +62,9 @@ def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sour
     said = _pip_configuration(pip, env) if pip else _pip_variables(env)
     uv = _uv_configuration(env, directory or Path.cwd())
     find_links = (*said.get("find-links", "").split(), *uv.find_links)
-    certificates = said.get("cert")
-    if _is_true(said.get("no-index", "")) or _is_true(env.get("UV_NO_INDEX", "")):
-        return Sources((), find_links, certificates)
+    reached = said.get("cert"), said.get("proxy")
+    if _is_true(said.get("no-index", "")) or uv.no_index:
+        return Sources((), find_links, *reached)
     main = said.get("index-url", "").split()
     indexes = [*main, *uv.indexes, *said.get("extra-index-url", "").split()]
     if not main and not uv.has_default and (default := _default_index(pip, env)):
@@ -73,7 +75,7 @@ def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sour
             hint="install pip, set PIP_INDEX_URL, or set PJRT_HUB_MIRRORS to a directory or an "
             "address that holds the file",
         )
-    return Sources(tuple(dict.fromkeys(indexes)), tuple(dict.fromkeys(find_links)), certificates)
+    return Sources(tuple(dict.fromkeys(indexes)), tuple(dict.fromkeys(find_links)), *reached)
 
 
 def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -137,8 +139,10 @@ def _matching(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
 
     kind = page.content_type.partition(";")[0].strip().lower()
     parse = parse_json_response if kind.endswith("json") else parse_html_page
+    # Names of files are ASCII, whatever the rest of the page is written in.
+    content = page.content.decode("utf-8", "replace").encode()
     try:
-        links = list(parse(IndexPage(Link(page.url), page.content, "utf-8", kind)))
+        links = list(parse(IndexPage(Link(page.url), content, "utf-8", kind)))
         found = [link for link in links if link.filename == artifact.file_name]
     except (ValueError, TypeError, AttributeError, KeyError) as exc:
         raise Refused(f"the page {redacted(page.url)} is malformed: {exc}") from exc
@@ -170,7 +174,10 @@ def _project(base: Path, artifact: Artifact) -> Path:
 
 def _local(place: str) -> Path | None:
     """The path of a place on this machine; None for an address elsewhere."""
-    parts = urlsplit(place)
+    try:
+        parts = urlsplit(place)
+    except ValueError as exc:
+        raise Refused(f"not a usable address: {exc}") from exc
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return None if "://" in place else Path(place).expanduser()
@@ -223,7 +230,7 @@ def _pip_configuration(pip: list[str], env: Mapping[str, str]) -> dict[str, str]
 
 
 def _pip_variables(env: Mapping[str, str]) -> dict[str, str]:
-    names = ("index-url", "extra-index-url", "find-links", "no-index", "cert")
+    names = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "proxy")
     variables = {name: env.get(f"PIP_{name.upper().replace('-', '_')}", "") for name in names}
     return {name: value for name, value in variables.items() if value}
 
@@ -280,6 +287,7 @@ class _Uv:
     indexes: tuple[str, ...]
     find_links: tuple[str, ...]
     has_default: bool
+    no_index: bool
 
 
 def _uv_configuration(env: Mapping[str, str], directory: Path) -> _Uv:
@@ -290,16 +298,32 @@ def _uv_configuration(env: Mapping[str, str], directory: Path) -> _Uv:
     extra += env.get("UV_EXTRA_INDEX_URL", "").split()
     default += [env.get("UV_DEFAULT_INDEX", ""), env.get("UV_INDEX_URL", "")]
     find_links += re.split(r"[,\s]+", env.get("UV_FIND_LINKS", ""))
+    no_index = _is_true(env.get("UV_NO_INDEX", ""))
     for table in tables:
-        for index in table.get("index", ()):
-            (default if index.get("default") else extra).append(index.get("url", ""))
-        for part in (table, table.get("pip", {})):
-            extra += part.get("extra-index-url", ())
-            default.append(part.get("index-url", ""))
-            find_links += part.get("find-links", ())
+        for index in filter(_is_table, _items(table, "index")):
+            (default if index.get("default") else extra).extend(_texts(index, "url"))
+        for part in filter(_is_table, (table, table.get("pip"))):
+            extra += _texts(part, "extra-index-url")
+            default += _texts(part, "index-url")
+            find_links += _texts(part, "find-links")
+            no_index = no_index or part.get("no-index") is True
     main = [_unnamed(url) for url in default if url][:1]
     others = [_unnamed(url) for url in extra if url]
-    return _Uv((*others, *main), tuple(filter(None, find_links)), bool(main))
+    return _Uv((*others, *main), tuple(filter(None, find_links)), bool(main), no_index)
+
+
+def _items(table: dict[str, Any], key: str) -> list[Any]:
+    """A value, or each of several; what has another type is for uv to complain about."""
+    value = table.get(key, [])
+    return value if isinstance(value, list) else [value]
+
+
+def _texts(table: dict[str, Any], key: str) -> list[str]:
+    return [item for item in _items(table, key) if isinstance(item, str)]
+
+
+def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
 
 
 def _unnamed(index: str) -> str:
@@ -317,8 +341,9 @@ def _uv_tables(env: Mapping[str, str], directory: Path) -> Iterator[dict[str, An
         if (folder / "uv.toml").is_file():
             yield _toml(folder / "uv.toml")
             break
-        if table := _toml(folder / "pyproject.toml").get("tool", {}).get("uv"):
-            yield table
+        tool = _toml(folder / "pyproject.toml").get("tool")
+        if _is_table(tool) and _is_table(tool.get("uv")):
+            yield tool["uv"]
             break
     for base in _uv_bases(env):
         yield _toml(base / "uv" / "uv.toml")

@@ -6,6 +6,7 @@ A source that cannot give the file raises `Refused`; one that may, later, raises
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -97,23 +98,46 @@ class Transport:
     Proxies are httpx's (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY of the process).
 
     Args:
-        env: SSL_CERT_FILE and SSL_CERT_DIR name the certificates to trust.
+        env: SSL_CERT_FILE and SSL_CERT_DIR name the certificates to trust, NETRC or HOME the
+            .netrc of passwords.
         certificates: a file that goes before those, such as the one that pip is configured with.
+        proxy: goes before httpx's, such as the one that pip is configured with.
         patience: the limits.
+
+    Raises:
+        StoreError: the certificates or the proxy cannot be used.
     """
 
     def __init__(
-        self, env: Mapping[str, str], *, certificates: str | None, patience: Patience
+        self,
+        env: Mapping[str, str],
+        *,
+        certificates: str | None,
+        proxy: str | None = None,
+        patience: Patience,
     ) -> None:
         import httpx
 
         self.patience = patience
-        self._client = httpx.Client(
-            verify=_trust(env, certificates),
-            timeout=httpx.Timeout(patience.read_seconds, connect=patience.connect_seconds),
-            follow_redirects=False,
-            headers={"Accept-Encoding": "identity", "User-Agent": "pjrt-hub"},
-        )
+        self._passwords = _netrc(env)
+        try:
+            self._client = httpx.Client(
+                verify=_trust(env, certificates),
+                proxy=proxy or None,
+                timeout=httpx.Timeout(patience.read_seconds, connect=patience.connect_seconds),
+                follow_redirects=False,
+                headers={"Accept-Encoding": "identity", "User-Agent": "pjrt-hub"},
+            )
+        except (ImportError, ValueError, httpx.InvalidURL) as exc:
+            # httpx's words may hold a part of the address, and that a password.
+            socks = isinstance(exc, ImportError)
+            raise StoreError(
+                "the proxy cannot be used: "
+                + ("SOCKS needs the package socksio" if socks else "its address is malformed"),
+                hint="run `pip install socksio`, or unset ALL_PROXY"
+                if socks
+                else "correct HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY or pip's `proxy`",
+            ) from exc
 
     def __enter__(self) -> Transport:
         return self
@@ -144,6 +168,8 @@ class Transport:
                 yield response
             finally:
                 response.close()
+        except httpx.DecodingError as exc:
+            raise Refused(f"the compressed body is malformed: {exc}") from exc
         except httpx.TransportError as exc:
             if _is_certificate_failure(exc):
                 raise Refused(
@@ -166,9 +192,9 @@ class Transport:
         while True:
             try:
                 with self.stream(url, {"Accept": accept}) as response:
-                    refuse_encoding(response)
                     content = bytearray()
-                    for chunk in response.iter_raw():
+                    # Some servers compress pages unasked.
+                    for chunk in response.iter_bytes():
                         content += chunk
                         if len(content) > _LARGEST_PAGE:
                             raise Refused(f"the page is larger than {_LARGEST_PAGE:,} bytes")
@@ -181,10 +207,14 @@ class Transport:
                 self.patience.wait(failures, drop.wait_seconds)
 
     def _follow(self, request: httpx.Request) -> httpx.Response:
+        import httpx
+
         for _ in range(_MOST_REDIRECTS + 1):
             if reason := forbidden(str(request.url)):
                 raise Refused(reason)
-            response = self._client.send(request, stream=True)
+            password = None if request.url.userinfo else self._passwords.get(request.url.host)
+            auth = password or httpx.USE_CLIENT_DEFAULT
+            response = self._client.send(request, stream=True, auth=auth)
             if response.status_code not in _REDIRECTS or response.next_request is None:
                 return response
             response.close()
@@ -237,7 +267,10 @@ def forbidden(url: str) -> str:
 
 def redacted(url: str) -> str:
     """An address as an error may show it: no user, no password, no query, no fragment."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an address that cannot be read"
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "***" if parts.query else "", ""))
 
@@ -268,6 +301,25 @@ def _trust(env: Mapping[str, str], certificates: str | None) -> ssl.SSLContext:
             f"cannot read the certificates {named or folder}: {exc.strerror or exc}",
             hint="correct PIP_CERT, SSL_CERT_FILE or SSL_CERT_DIR, or unset it",
         ) from exc
+
+
+def _netrc(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """User and password by host, where pip looks for them too.
+
+    The `default` entry is left out: a password goes to the host that it is for, and to no other.
+    """
+    import netrc
+
+    path = env.get("NETRC") or os.path.join(env.get("HOME", ""), ".netrc")
+    try:
+        hosts = netrc.netrc(path).hosts
+    except (OSError, ValueError, netrc.NetrcParseError):  # absent, or of no use to pip either
+        return {}
+    return {
+        host: (login, password)
+        for host, (login, _, password) in hosts.items()
+        if host != "default" and login and password
+    }
 
 
 def _is_certificate_failure(exc: BaseException | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import os
 import sys
@@ -26,6 +28,7 @@ FILE = "/files/" + PIN.file_name
 #: pip sees no file of this machine, and uv none either.
 BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 NOWHERE = Path("/nonexistent")
+HASTY = Patience(tries=1, sleep=lambda _: None)
 
 
 @pytest.fixture
@@ -78,6 +81,107 @@ def test_the_pinned_file_is_found_and_the_page_is_not_believed(
     assert len(server.asked(FILE)) == 1
 
 
+def test_a_compressed_page_is_read(server: Loopback, tmp_path: Path) -> None:
+    page = html(FILE)
+    packed = {**page.headers, "Content-Encoding": "gzip"}
+    server.script(PROJECT, Answer(gzip.compress(page.body), headers=packed))
+    assert found(server, tmp_path)
+
+
+def test_a_page_of_another_encoding_is_read(server: Loopback, tmp_path: Path) -> None:
+    server.script(PROJECT, Answer(b"<p>\xff\xfe</p>" + html(FILE).body))
+    assert found(server, tmp_path)
+
+
+def found(server: Loopback, tmp_path: Path, **env: str) -> bool:
+    """Whether the file is fetched from the server's index."""
+    asked = {**BARE, "PIP_INDEX_URL": server.url("/simple"), **env}
+    entry = obtain(PIN, Cache(tmp_path / "cache"), env=asked, patience=HASTY)
+    return entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
+
+
+def test_a_password_comes_from_netrc_and_goes_to_its_own_host(
+    server: Loopback, tmp_path: Path
+) -> None:
+    server.script(PROJECT, html(FILE))
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password secret\ndefault login a password b\n")
+    assert found(server, tmp_path, NETRC=str(netrc))
+    token = "Basic " + base64.b64encode(b"me:secret").decode()
+    assert {each.headers.get("authorization") for each in server.requests} == {token}
+    netrc.write_text("default login a password b\n")
+    server.requests.clear()
+    Cache(tmp_path / "cache").clear()
+    assert found(server, tmp_path, NETRC=str(netrc))
+    assert {each.headers.get("authorization") for each in server.requests} == {None}
+
+
+@pytest.mark.parametrize("text", ["machine", "", "machine 127.0.0.1 login me"])
+def test_a_netrc_of_no_use_is_passed_over(server: Loopback, tmp_path: Path, text: str) -> None:
+    server.script(PROJECT, html(FILE))
+    (tmp_path / ".netrc").write_text(text)
+    assert found(server, tmp_path, HOME=str(tmp_path))
+
+
+def test_the_proxy_of_pip_is_used(server: Loopback, tmp_path: Path) -> None:
+    """A proxy for plain http is asked for the whole address."""
+    inside = "http://127.0.0.1:1/simple"
+    server.script(inside + "/toy-plugin/", html("http://127.0.0.1:1" + FILE))
+    server.file("http://127.0.0.1:1" + FILE, WHEEL)
+    assert found(server, tmp_path, PIP_INDEX_URL=inside, PIP_PROXY=server.url())
+
+
+@pytest.mark.parametrize(
+    ("proxy", "words"),
+    [
+        ("socks5://127.0.0.1:1", "SOCKS"),
+        ("http://me:s3cret@h:x", "malformed"),
+        ("ftp://me:s3cret@h", "malformed"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used(tmp_path: Path, proxy: str, words: str) -> None:
+    env = {**BARE, "PIP_INDEX_URL": "https://127.0.0.1:1/", "PIP_PROXY": proxy}
+    with pytest.raises(StoreError, match=words) as caught:
+        obtain(PIN, Cache(tmp_path), env=env, patience=HASTY)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("variable", ["PIP_INDEX_URL", "PIP_FIND_LINKS", "PJRT_HUB_MIRRORS"])
+def test_a_malformed_address_is_one_source_less(tmp_path: Path, variable: str) -> None:
+    env = {**BARE, "PIP_NO_INDEX": "", "PIP_INDEX_URL": str(tmp_path), variable: "http://[::1"}
+    with pytest.raises(DownloadError, match="not a usable address"):
+        obtain(PIN, Cache(tmp_path), env=env, patience=HASTY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "index = 3",
+        "index = ['x']",
+        "pip = 3",
+        "find-links = 'x'",
+        "[pip]\nindex-url = 5",
+        "[[index]]\nurl = 5",
+        "extra-index-url = [[]]",
+    ],
+)
+def test_a_malformed_uv_configuration_is_left_to_uv(
+    server: Loopback, tmp_path: Path, text: str
+) -> None:
+    server.script(PROJECT, html(FILE))
+    file = tmp_path / "uv.toml"
+    file.write_text(text)
+    assert found(server, tmp_path, UV_NO_CONFIG="", UV_CONFIG_FILE=str(file))
+
+
+def test_uv_forbids_indexes_in_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "uv.toml"
+    file.write_text("no-index = true\nfind-links = ['/wheels']\n[[index]]\nurl = '/index'\n")
+    env = {**BARE, "UV_NO_CONFIG": "", "UV_CONFIG_FILE": str(file), "PIP_INDEX_URL": "/other"}
+    assert index.configured(env) == index.Sources((), ("/wheels",))
+
+
 BROKEN = {
     "not json": Answer(b"{", headers={"Content-Type": "application/json"}),
     "json of another shape": Answer(b"[]", headers={"Content-Type": "application/json"}),
@@ -89,7 +193,7 @@ BROKEN = {
 TOLD = {
     "not json": "is malformed",
     "json of another shape": "is malformed",
-    "not utf-8": "is malformed",
+    "not utf-8": "names 0 files",
     "no such file": f"the page names 2 files, and not {PIN.file_name}",
     "gone": "the server answered 410 Gone",
     "busy": "the server answered 503 Busy (5 times)",
