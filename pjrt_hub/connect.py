@@ -5,8 +5,10 @@ Read it as choose -> ready -> load -> client. Only here and in the CLI is the en
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.store.cache import Cache
+    from pjrt_hub.store.compiled import CompiledPrograms
     from pjrt_hub.store.fetch import Progress
 
 
@@ -153,13 +156,40 @@ def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:
     manifest = candidate.manifest
     for name, value in manifest.environment_for(present=candidate.hardware.ok).items():
         os.environ.setdefault(name, value)
-    contact.prepare(path, manifest, world(), os.environ)
+    here = world()
+    contact.prepare(path, manifest, here, os.environ)
     given = dict(candidate.create_options)
+    probes = contact.memory(here)
+    name = str(path) if candidate.source == "explicit" else candidate.name
     return Plugin(
         path,
         name=candidate.name,
         create_options=lambda options, api: manifest.create_options({**given, **options}, api),
+        sha256=functools.partial(probes.sha256, path) if probes else None,
+        compile_cache=_compile_cache(here),
+        caches_by_default=os.environ.get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
+        reopen=functools.partial(_reopen, name),
     )
+
+
+#: Clients that unpickled executables needed, by what was asked for; kept while the process lives.
+_reopened: dict[str, Client] = {}
+_reopening = threading.Lock()
+
+
+def _reopen(path_or_name: str, options: Mapping[str, NamedValue]) -> Client:
+    wanted = f"{path_or_name} {sorted(options.items())}"
+    with _reopening:
+        kept = _reopened.get(wanted)
+        if kept is None or kept.closed:
+            kept = _reopened[wanted] = load(path_or_name).client(options)
+        return kept
+
+
+def _compile_cache(here: World) -> CompiledPrograms | None:
+    from pjrt_hub.store.compiled import CompiledPrograms
+
+    return CompiledPrograms.configured(os.environ, here.cache.root if here.cache else None)
 
 
 def _library_path(candidate: Candidate, offline: bool, progress: Progress | None) -> Path:

@@ -6,9 +6,11 @@ plugin's threads and static destructors outlive the mapping. Must not search for
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,10 @@ class Api:
         address: of its `PJRT_Api`.
         attributes: what `PJRT_Plugin_Attributes` reports, empty where it is not implemented.
         extensions: name (or number, where unknown) to the node's struct_size.
+        known_sha256: gives the file's digest without reading it all; None where nobody knows it.
     """
+
+    known_sha256: Callable[[], str] | None = None
 
     def __init__(self, path: Path, address: int) -> None:
         self.path = path
@@ -70,6 +75,14 @@ class Api:
         self._nodes = dict(_extensions(self._table.extension_start))
         self._known: dict[str, Extension] = {}
         self.extensions = {name: int(node.struct_size) for name, node in self._nodes.items()}
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the library's file, 64 hexadecimal digits."""
+        if self.known_sha256 is not None:
+            return self.known_sha256()
+        with open(self.path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def has(self, name: str) -> bool:
         """Whether the plugin's table holds the function `name` and the pointer is not NULL."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from pjrt_hub._capi import callbacks, hotpath, irregular, table
 from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, pickled
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.signature import row_major_or
@@ -208,6 +208,16 @@ class Buffer(hotpath.Buffer):
         import numpy
 
         return numpy.array(array, dtype=dtype, copy=copy)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Pickles its value, which unpickles as a numpy array: a device is not taken along."""
+        return pickled.of_buffer(self, int(protocol))
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("a buffer is not copied this way\n\nhint: buffer.copy_to_device(device)")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__copy__()
 
     def __len__(self) -> int:
         if not self.shape:

@@ -10,22 +10,23 @@ import contextlib
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError, UnknownError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import compile_cache, dtypes, pickled
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics, Keep
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.program import Program
+from pjrt_hub.runtime.serialized import Guards
 from pjrt_hub.runtime.signature import known_shape
 
 if TYPE_CHECKING:
@@ -51,11 +52,15 @@ class Client(hotpath.Client):
     Attributes:
         plugin: the plugin that made it.
         api: the plugin's function table.
+        options: the create options that it was asked for with.
         closed: whether `close` was called, or the process forked since.
     """
 
-    def __init__(self, plugin: Plugin, address: int) -> None:
+    def __init__(
+        self, plugin: Plugin, address: int, options: Mapping[str, Any] | None = None
+    ) -> None:
         self.plugin = plugin
+        self.options = dict(options or {})
         self.api: Api = plugin.api
         try:
             name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
@@ -69,6 +74,12 @@ class Client(hotpath.Client):
         self._memories: dict[int, Memory] = {}
         self._bind(self.api.address, address, self._on_host)
         _open_clients.add(self)
+        pickled.welcome(self)
+
+    @cached_property
+    def guards(self) -> Guards:
+        """What a serialized executable must have been compiled with to be loaded here."""
+        return Guards.of(self)
 
     @cached_property
     def platform_version(self) -> str:
@@ -163,6 +174,8 @@ class Client(hotpath.Client):
         self,
         program: Program | str | bytes | os.PathLike[str],
         options: CompileOptions | None = None,
+        *,
+        cache: bool | compile_cache.CompileCache | None = None,
     ) -> LoadedExecutable:
         """Compiles a program and loads it (`PJRT_Client_Compile`); Ctrl-C ends the waiting.
 
@@ -170,6 +183,9 @@ class Client(hotpath.Client):
             program: StableHLO text or bytecode, a serialized HloModuleProto, or a file of these;
                 see `Program.of`.
             options: see `CompileOptions`.
+            cache: True loads an equal compilation from the compile cache on disk, or keeps this one
+                there; an object with `get(key)` and `put(key, bytes)` is used instead of that.
+                None asks `PJRT_HUB_COMPILE_CACHE`.
 
         Raises:
             FileFormatError: the program is none of these.
@@ -187,6 +203,15 @@ class Client(hotpath.Client):
                 f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
                 f"{needed} devices, {self.platform_name} has {len(self.all_devices)}"
             )
+        kept = compile_cache.chosen(self, cache)
+        if kept is not None:
+            with self._in_call():
+                return compile_cache.compiled(
+                    kept, self, source, chosen, lambda: self._compile(source, chosen)
+                )
+        return self._compile(source, chosen)
+
+    def _compile(self, source: Program, chosen: CompileOptions) -> LoadedExecutable:
         try:
             return self._load(
                 "PJRT_Client_Compile",
@@ -204,12 +229,17 @@ class Client(hotpath.Client):
         """Loads what `LoadedExecutable.serialize` gave (`PJRT_Executable_DeserializeAndLoad`).
 
         Raises:
-            PjrtError: the bytes are damaged, or from another plugin or version.
+            FileFormatError: the bytes are damaged, or nothing that `serialize` gave.
+            IncompatiblePluginError: they are from another plugin, version or machine.
+            PjrtError: the plugin refuses them.
             ClosedError: the client is closed.
         """
-        return self._load(
-            "PJRT_Executable_DeserializeAndLoad", serialized_executable=bytes(serialized)
-        )
+        self._check()
+        blob = bytes(serialized)
+        code = self.guards.open(blob)
+        executable = self._load("PJRT_Executable_DeserializeAndLoad", serialized_executable=code)
+        executable._origin = blob
+        return executable
 
     def close(self) -> None:
         """Frees everything that belongs to the client, then the client; may be called again.
@@ -219,6 +249,13 @@ class Client(hotpath.Client):
         """
         _open_clients.discard(self)
         self._close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a client, its devices, memories and events belong to their process and cannot be "
+            "pickled\n\nhint: make a client in the other process; programs, options, executables "
+            "and buffers can be pickled"
+        )
 
     def __enter__(self) -> Client:
         return self

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import hotpath, irregular
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, pickled
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.device import Device
 from pjrt_hub.runtime.signature import Signature
@@ -37,6 +37,9 @@ class LoadedExecutable(hotpath.LoadedExecutable):
         signature: what it takes and gives on one device.
         closed: whether it was closed, itself or with its client, or the process forked since.
     """
+
+    #: What it was loaded from: what a plugin serializes of such an executable may not load again.
+    _origin: bytes | None = None
 
     client: Client
     devices: tuple[Device, ...]
@@ -116,11 +119,26 @@ class LoadedExecutable(hotpath.LoadedExecutable):
         return {name: value for name, value in stats.items() if value is not None}
 
     def serialize(self) -> bytes:
-        """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`)."""
+        """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`).
+
+        A header that names the platform, the plugin and the machine stands before the plugin's own
+        bytes; `runtime.serialized.read` takes them apart. An executable that was loaded gives the
+        bytes that it was loaded from.
+        """
         with self._viewed() as view:
-            return irregular.serialized(
+            if self._origin is not None:
+                return self._origin
+            code = irregular.serialized(
                 self.client.api, "PJRT_Executable_Serialize", executable=view
             )
+            return self.client.guards.seal(code)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as `serialize`, and loads on a client of the same plugin in the other process.
+
+        That is the oldest open one with the same create options, or a new one.
+        """
+        return pickled.of_executable(self)
 
     def optimized_program(self) -> tuple[bytes, str]:
         """The program after the compiler, with its format (`PJRT_Executable_OptimizedProgram`)."""

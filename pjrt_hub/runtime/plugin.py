@@ -13,6 +13,8 @@ from pjrt_hub._capi import library, values
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.runtime.client import Client
+from pjrt_hub.runtime.compile_cache import CompileCache
+from pjrt_hub.runtime.pickled import Reopen
 from pjrt_hub.runtime.custom_calls import CustomCalls
 
 #: Takes a user's create options and the plugin's version, gives those to send.
@@ -27,6 +29,9 @@ class Plugin:
     Attributes:
         name: what it was chosen as.
         api: its function table.
+        compile_cache: what `Client.compile(cache=True)` uses, or None.
+        caches_by_default: whether `Client.compile` uses it unasked.
+        reopen: makes a client of the same plugin in another process, or None.
     """
 
     def __init__(
@@ -35,6 +40,10 @@ class Plugin:
         *,
         name: str | None = None,
         create_options: CreateOptions | None = None,
+        sha256: Callable[[], str] | None = None,
+        compile_cache: CompileCache | None = None,
+        caches_by_default: bool = False,
+        reopen: Reopen | None = None,
     ) -> None:
         """Loads the library.
 
@@ -43,6 +52,10 @@ class Plugin:
             name: what it was chosen as; by default the file's name.
             create_options: checks a user's options and adds defaults; by default they pass as they
                 are, which is for plugins that nobody described.
+            sha256: gives the library's digest where it is known; by default the file is hashed.
+            compile_cache: for `Client.compile(cache=True)`.
+            caches_by_default: use it unasked.
+            reopen: see `LoadedExecutable.__reduce__`.
 
         Raises:
             PluginLoadError: it cannot be loaded.
@@ -51,6 +64,10 @@ class Plugin:
         self.api = library.load(path)
         self.name = name or self.api.path.name
         self._create_options: CreateOptions = create_options or (lambda options, _: options)
+        self.api.known_sha256 = sha256
+        self.compile_cache = compile_cache
+        self.caches_by_default = caches_by_default
+        self.reopen = reopen
 
     @property
     def path(self) -> Path:
@@ -94,7 +111,7 @@ class Plugin:
             lambda: self.api.call("PJRT_Client_Create", create_options=checked),
             lambda late: self.api.call("PJRT_Client_Destroy", client=late),
         )
-        return Client(self, address)
+        return Client(self, address, options or {})
 
     def __repr__(self) -> str:
         return f"<Plugin {self.name} API {self.api_version} {self.path}>"

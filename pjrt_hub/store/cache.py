@@ -191,7 +191,7 @@ class Cache:
         return tuple(audits)
 
     def clear(self) -> int:
-        """Removes every entry and every abandoned download; says how many bytes they took.
+        """Removes every entry, compiled program and abandoned download; says what they took.
 
         A process that has one of the libraries loaded keeps it: its pages outlive the name.
 
@@ -203,6 +203,7 @@ class Cache:
         freed = 0
         with self._writing("cannot clear", self._tree, 0):
             gone = [*self._roots(), *self._abandoned("partial"), *self._abandoned("unpacking")]
+            gone += self._tree.glob("compiled")
             for root in gone:
                 freed += _tree_nbytes(root)
                 self._discard(root)

@@ -57,6 +57,14 @@ class Probes:
         self._write(self._answer(sha256), answer)
         self._write(self._identity(library_path), {"sha256": sha256})
 
+    def sha256(self, library_path: Path) -> str:
+        """The digest of a library, hashed only where its file was not seen before."""
+        sha256 = self._known_digest(library_path)
+        if sha256 is None:
+            sha256 = digest.of_file(library_path)
+            self._write(self._identity(library_path), {"sha256": sha256})
+        return sha256
+
     def _known_digest(self, library_path: Path) -> str | None:
         known = self._read(self._identity(library_path))
         sha256 = known.get("sha256") if known else None

@@ -372,7 +372,7 @@ def test_saving_and_loading(client, plugin, executables):
 def test_damaged_executables(client, executables, damage):
     saved = executables("add").serialize()
     damaged = {"cut": saved[: len(saved) // 2], "doubled": b"\0" + saved}.get(damage, damage)
-    with pytest.raises(PjrtError):
+    with pytest.raises(FileFormatError, match="no serialized executable"):
         client.load(damaged)
 
 

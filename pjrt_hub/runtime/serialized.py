@@ -1,0 +1,157 @@
+"""Serialized executables (layer 2): a plugin's bytes behind a header that says where they run.
+
+Plugins check little of what they deserialize, so the header is compared before they see a byte.
+Must not load anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from pjrt_hub._capi import irregular, wire
+from pjrt_hub.errors import (
+    FileFormatError,
+    IncompatiblePluginError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+
+if TYPE_CHECKING:
+    from pjrt_hub.runtime.client import Client
+
+#: Magic, the header's length in four little-endian bytes, the header as JSON, the plugin's bytes.
+MAGIC = b"\x93pjrt-hub executable 1\n"
+_LENGTH_NBYTES = 4
+#: CpuTopologyProto: what the machine's processor can do, a string each.
+_CPU_TOPOLOGY_MACHINE_ATTRIBUTES = 4
+_HINT = "compile the program again here, or load it with the plugin that it was compiled with"
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """Where a serialized executable runs: what it was compiled with must be here, too.
+
+    Attributes:
+        platform: "cpu", "cuda", ...
+        platform_version: the plugin's own words (`PJRT_Client_PlatformVersion`).
+        api_version: the plugin's PJRT API version, as text.
+        plugin_sha256: of the plugin's library.
+        machine: sha256 of the processor's features, where the platform is the processor; code for
+            another one would end the process. Empty where it does not matter.
+    """
+
+    platform: str
+    platform_version: str
+    api_version: str
+    plugin_sha256: str
+    machine: str = ""
+
+    @classmethod
+    def of(cls, client: Client) -> Guards:
+        """What runs on `client`."""
+        return cls(
+            client.platform_name,
+            client.platform_version,
+            str(client.api.version),
+            client.api.sha256,
+            _machine(client),
+        )
+
+    def seal(self, code: bytes) -> bytes:
+        """Puts the header before what `PJRT_Executable_Serialize` gave."""
+        fields = {**asdict(self), "code_sha256": hashlib.sha256(code).hexdigest()}
+        header = json.dumps(fields).encode()
+        return MAGIC + len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
+
+    def open(self, blob: bytes) -> bytes:
+        """Gives the plugin's bytes back, if they run here.
+
+        Raises:
+            FileFormatError: no header, or damaged bytes.
+            IncompatiblePluginError: they were compiled with something else.
+        """
+        found, code = read(blob)
+        for name, have in asdict(self).items():
+            need = getattr(found, name)
+            if need and need != have:
+                raise IncompatiblePluginError(
+                    f"the executable was compiled for the {_SAY[name]} {need!r}, here is {have!r}",
+                    need=need,
+                    have=have,
+                    hint=_HINT,
+                )
+        return code
+
+
+_SAY = {
+    "platform": "platform",
+    "platform_version": "platform version",
+    "api_version": "PJRT API",
+    "plugin_sha256": "plugin with sha256",
+    "machine": "processor features with sha256",
+}
+
+
+def read(blob: bytes) -> tuple[Guards, bytes]:
+    """Takes a serialized executable apart: its guards, and the plugin's own bytes.
+
+    Raises:
+        FileFormatError: it is none, or damaged.
+    """
+    start = len(MAGIC) + _LENGTH_NBYTES
+    if not blob.startswith(MAGIC):
+        raise _damaged(f"they begin {blob[:8].hex(' ')!r}" if blob else "they are empty")
+    end = start + int.from_bytes(blob[len(MAGIC) : start], "little")
+    try:
+        fields = json.loads(blob[start:end])
+        expected = fields.pop("code_sha256")
+        guards = Guards(**fields)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as exc:
+        raise _damaged("their header cannot be read") from exc
+    if not all(isinstance(value, str) for value in fields.values()):
+        raise _damaged("their header cannot be read")
+    code = blob[end:]
+    actual = hashlib.sha256(code).hexdigest()
+    if actual != expected:
+        raise _damaged(f"the code has sha256 {actual}, the header says {expected}")
+    return guards, code
+
+
+def _damaged(what: str) -> FileFormatError:
+    return FileFormatError(
+        f"the bytes are no serialized executable of pjrt-hub, or damaged: {what}",
+        path="the serialized executable",
+        hint="give what LoadedExecutable.serialize() gave, all of it",
+    )
+
+
+def topology(client: Client) -> bytes:
+    """The devices and their machine as the plugin writes them, or nothing where it does not.
+
+    (`PJRT_TopologyDescription_Serialize`)
+    """
+    try:
+        with client._in_call():
+            address = client._ask("PJRT_Client_TopologyDescription")
+            return irregular.serialized(
+                client.api, "PJRT_TopologyDescription_Serialize", topology=address
+            )
+    except (UnsupportedByPluginError, UnimplementedError):
+        return b""
+
+
+def _machine(client: Client) -> str:
+    if client.platform_name != "cpu":
+        return ""
+    try:
+        attributes = sorted(
+            bytes(value)
+            for number, value in wire.fields(memoryview(topology(client)))
+            if number == _CPU_TOPOLOGY_MACHINE_ATTRIBUTES and isinstance(value, memoryview)
+        )
+    except ValueError:  # a plugin that calls itself cpu and writes something else
+        return ""
+    return hashlib.sha256(b"\0".join(attributes)).hexdigest() if attributes else ""

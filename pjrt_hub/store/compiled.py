@@ -1,0 +1,155 @@
+"""Compiled programs on disk (layer 2), for `Client.compile(cache=True)`; shared by processes.
+
+Owns one file for each program, verified at every read. Losing one costs a compilation, so nothing
+here raises for a disk that is full, read-only or gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkstemp
+
+from pjrt_hub.store.cache import LAYOUT
+
+#: Variables that compilers read: another value is another program.
+COMPILER_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+#: What the files may take together, in bytes, unless PJRT_HUB_COMPILE_CACHE_NBYTES says.
+MAX_NBYTES = 2 * 1024**3
+_MAGIC = b"\x93pjrt-hub compiled 1\n"
+_HEADER_NBYTES = len(_MAGIC) + hashlib.sha256().digest_size
+_PARTIAL = ".partial."
+#: A partial file that old has no writer any more.
+_ABANDONED_SECONDS = 3600
+#: What remains of the bound after evicting, so that not every put has to.
+_AFTER_EVICTION = 0.9
+
+
+class CompiledPrograms:
+    """A directory of serialized executables, the least recently used of which go first.
+
+    Whoever can write the directory can run code in the processes that use it: it is made for its
+    owner alone.
+
+    Args:
+        root: an absolute path; the layout's version is a folder below it.
+        context: what a program depends on beside its key, as text.
+        max_nbytes: what all files may take together, in bytes.
+    """
+
+    def __init__(self, root: Path, *, context: str = "", max_nbytes: int = MAX_NBYTES) -> None:
+        self.root = root
+        self.max_nbytes = max_nbytes
+        self._folder = root / LAYOUT / "compiled"
+        self._context = context
+
+    @classmethod
+    def configured(cls, env: Mapping[str, str], cache_root: Path | None) -> CompiledPrograms | None:
+        """What `PJRT_HUB_COMPILE_CACHE` names, else a folder of the plugin cache.
+
+        Args:
+            env: the environment.
+            cache_root: of the plugin cache, where there is one.
+
+        Raises:
+            ValueError: PJRT_HUB_COMPILE_CACHE_NBYTES is no number.
+        """
+        named = env.get("PJRT_HUB_COMPILE_CACHE", "")
+        root = cache_root if named in ("", "0", "1") else Path(named).expanduser().absolute()
+        if root is None:
+            return None
+        bound = env.get("PJRT_HUB_COMPILE_CACHE_NBYTES") or str(MAX_NBYTES)
+        if not bound.isdecimal():
+            raise ValueError(
+                f"PJRT_HUB_COMPILE_CACHE_NBYTES is {bound!r}; it must be a number of bytes"
+            )
+        context = "\0".join(f"{name}={env.get(name, '')}" for name in COMPILER_VARIABLES)
+        return cls(root, context=context, max_nbytes=int(bound))
+
+    def __repr__(self) -> str:
+        return f"CompiledPrograms({str(self.root)!r})"
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes under a key, verified by their sha256, or None; a damaged file is removed."""
+        path = self._path(key)
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+                with suppress(OSError):  # a read-only directory is of use, too
+                    os.utime(file.fileno())  # used now, for the eviction
+        except OSError:
+            return None
+        value = content[_HEADER_NBYTES:]
+        if content[:_HEADER_NBYTES] != _header(value):
+            _log(f"removed the damaged compiled program {path}")
+            with suppress(OSError):
+                path.unlink()
+            return None
+        return value
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keeps bytes under a key: all of them or none, also through a crash or a power cut."""
+        if _HEADER_NBYTES + len(value) > self.max_nbytes:
+            return
+        path = self._path(key)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file, partial = mkstemp(prefix=f"{path.name}{_PARTIAL}", dir=path.parent)
+            try:
+                with os.fdopen(file, "wb") as out:
+                    out.write(_header(value))
+                    out.write(value)
+                    out.flush()
+                    os.fsync(out.fileno())
+                os.rename(partial, path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(partial)
+                raise
+            self._evict()
+        except OSError as exc:
+            _log(f"the compiled program cannot be kept in {self.root}: {exc}")
+
+    def nbytes(self) -> int:
+        """What the files take together, in bytes."""
+        return sum(size for _, size, _ in self._files())
+
+    def _path(self, key: str) -> Path:
+        name = hashlib.sha256(f"{key}\0{self._context}".encode()).hexdigest()
+        return self._folder / name[:2] / name
+
+    def _evict(self) -> None:
+        """Removes what nobody used for longest; two processes may do so at once."""
+        files = sorted(self._files())
+        total = sum(size for _, size, _ in files)
+        now = time.time()
+        goal = total if total <= self.max_nbytes else int(self.max_nbytes * _AFTER_EVICTION)
+        for used, size, path in files:
+            partial = _PARTIAL in path.name
+            if partial and now - used < _ABANDONED_SECONDS:
+                continue
+            if partial or total > goal:
+                with suppress(OSError):
+                    path.unlink()
+                total -= size
+
+    def _files(self) -> Iterator[tuple[float, int, Path]]:
+        """Each file's last use, its size and its path."""
+        for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
+            with suppress(OSError):  # another process removed it
+                found = path.stat()
+                yield found.st_mtime, found.st_size, path
+
+
+def _header(value: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(value).digest()
+
+
+def _log(text: str) -> None:
+    import logging
+
+    logging.getLogger("pjrt_hub.store").warning(text)

@@ -1,0 +1,246 @@
+"""Serialized executables and the compile cache, with the real plugin."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub import CompileOptions, Program
+from pjrt_hub.errors import (
+    ClosedError,
+    FileFormatError,
+    IncompatiblePluginError,
+    PjrtError,
+    PjrtHubError,
+)
+from pjrt_hub.runtime import compile_cache, serialized
+from pjrt_hub.store.compiled import CompiledPrograms
+
+
+class Memory(dict):
+    """A compile cache that counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def get(self, key):
+        self.asked.append(key)
+        return super().get(key)
+
+    def put(self, key, value):
+        self[key] = value
+
+
+@pytest.fixture
+def memory():
+    return Memory()
+
+
+def added(client, executable):
+    ones = client.buffer_from_host(np.ones(8, np.float32))
+    return executable(ones, ones).tolist()
+
+
+def test_the_second_compilation_is_loaded(client, program, memory):
+    first = client.compile(program("add"), cache=memory)
+    second = client.compile(program("add"), cache=memory)
+    assert len(memory) == 1
+    assert memory.asked[0] == memory.asked[1]
+    (blob,) = memory.values()
+    assert second.serialize() is blob  # it was loaded, not compiled
+    assert added(client, first) == added(client, second) == [2.0] * 8
+    assert second.signature == first.signature
+
+
+def test_without_a_word_nothing_is_cached(client, program, memory, clean_env):
+    client.compile(program("add"))
+    client.compile(program("add"), cache=False)
+    assert memory == {}
+    assert not list(pjrt_hub.cache().root.rglob("compiled"))
+
+
+def test_two_devices(pair, memory):
+    text = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+    for _ in range(2):
+        executable = pair.compile(text, CompileOptions(num_replicas=2), cache=memory)
+        rows = [[pair.buffer_from_host([1.0, d.id], device=d)] for d in executable.devices]
+        assert [out[0].tolist() for out in executable.execute(rows)] == [[1.0, 0.0], [1.0, 1.0]]
+    assert len(memory) == 1
+
+
+@pytest.fixture(scope="module")
+def key_of(client, program):
+    source = Program.of(program("add"))
+    return lambda options=None, source=source, client=client: compile_cache.key(
+        client, source, options or CompileOptions()
+    )
+
+
+def test_what_is_the_same_has_the_same_key(client, plugin, key_of):
+    with plugin.client() as other:
+        assert key_of(client=other) == key_of()
+    one = CompileOptions(flags={"xla_cpu_enable_fast_math": True, "xla_step_marker_location": "1"})
+    two = CompileOptions(flags=dict(reversed(one.flags.items())))
+    assert key_of(one) == key_of(two)
+
+
+def test_what_differs_has_another_key(client, pair, key_of):
+    source = Program.of("func.func @main() { return }")
+    keys = [
+        key_of(),
+        key_of(source=source),
+        key_of(source=dataclasses.replace(source, format="hlo")),
+        key_of(CompileOptions(flags={"xla_cpu_enable_fast_math": True})),
+        key_of(CompileOptions(flags={"xla_cpu_enable_fast_math": False})),
+        key_of(CompileOptions(device_ids=[[0]])),
+        key_of(client=pair),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "name", ["platform", "platform_version", "api_version", "plugin_sha256", "machine"]
+)
+def test_every_guard_is_in_the_key_and_refused_in_words(client, key_of, monkeypatch, name):
+    here = client.guards
+    assert all(dataclasses.astuple(here))
+    plain, blob = key_of(), client.compile("func.func @main() { return }").serialize()
+    elsewhere = dataclasses.replace(here, **{name: "another"})
+    with pytest.raises(IncompatiblePluginError, match="another") as caught:
+        client.load(elsewhere.seal(serialized.read(blob)[1]))
+    assert (caught.value.need, caught.value.have) == ("another", getattr(here, name))
+    assert "compile the program again" in caught.value.hint
+    monkeypatch.setattr(serialized.Guards, "of", lambda _: elsewhere)
+    assert key_of() != plain
+
+
+def test_code_for_any_machine_is_loaded(client, program):
+    code = serialized.read(client.compile(program("add")).serialize())[1]
+    anywhere = dataclasses.replace(client.guards, machine="")
+    assert added(client, client.load(anywhere.seal(code))) == [2.0] * 8
+
+
+def test_a_loaded_executable_gives_the_bytes_that_it_came_from(client, program):
+    blob = client.compile(program("add")).serialize()
+    for _ in range(3):
+        executable = client.load(blob)
+        assert executable.serialize() == blob
+        blob = executable.serialize()
+    assert added(client, client.load(blob)) == [2.0] * 8
+    executable.close()
+    with pytest.raises(ClosedError):
+        executable.serialize()
+
+
+def test_every_cut_and_every_flipped_byte_is_refused(client, program):
+    blob = client.compile(program("add")).serialize()
+    for end in range(0, len(blob), 61):
+        with pytest.raises(FileFormatError, match="no serialized executable"):
+            client.load(blob[:end])
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(blob), 300):
+        changed = bytearray(blob)
+        changed[place] ^= 0x11
+        with pytest.raises(PjrtHubError):
+            client.load(bytes(changed))
+
+
+@pytest.mark.parametrize(
+    "header", [b"", b"{}", b"[]", b"5", b"{", b"[" * 100_000, b'{"code_sha256": 5, "platform": []}']
+)
+def test_headers_of_junk(client, header):
+    with pytest.raises(FileFormatError, match="header cannot be read"):
+        client.load(serialized.MAGIC + len(header).to_bytes(4, "little") + header)
+
+
+def test_what_cannot_be_loaded_is_compiled_again(client, program, memory, caplog):
+    client.compile(program("add"), cache=memory)
+    (name,) = memory
+    whole = memory[name]
+    refused = client.guards.seal(b"what only the plugin finds wrong")
+    with pytest.raises(PjrtError):
+        client.load(refused)
+    for broken in (b"", whole[:-1], refused):
+        memory[name] = broken
+        with caplog.at_level(logging.WARNING):
+            assert added(client, client.compile(program("add"), cache=memory)) == [2.0] * 8
+        assert "compiled again" in caplog.text
+        caplog.clear()
+        serialized.read(memory[name])  # and kept again
+
+
+def test_errors_of_a_compilation_are_not_hidden(client, memory):
+    with pytest.raises(PjrtError):
+        client.compile("func.func @main() { return %x }", cache=memory)
+    assert memory == {}
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(5, TypeError), ("1", TypeError)])
+def test_what_is_no_cache(client, program, wrong, error):
+    with pytest.raises(error, match="cache is"):
+        client.compile(program("add"), cache=wrong)
+
+
+def test_a_plugin_without_a_cache(plugin, program):
+    from pjrt_hub.runtime.plugin import Plugin
+
+    with Plugin(plugin.path).client() as client:
+        assert added(client, client.compile(program("add"))) == [2.0] * 8
+        with pytest.raises(ValueError, match="loaded without a compile cache"):
+            client.compile(program("add"), cache=True)
+
+
+def test_a_closed_client(own, program, memory):
+    own.close()
+    with pytest.raises(ClosedError):
+        own.compile(program("add"), cache=memory)
+
+
+TWICE = """
+    import logging
+    logging.basicConfig(stream=sys.stdout)
+    exe = client.compile(ADD, **{})
+    assert exe(ones(), ones()).tolist() == [2.0] * 8
+    print("loaded" if exe._origin is not None else "compiled")
+"""
+
+
+def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):
+    code, env = TWICE.format("{'cache': True}"), {"PJRT_HUB_CACHE": str(tmp_path / "cache")}
+    assert [child(code, **env) for _ in range(3)] == ["compiled\n", "loaded\n", "loaded\n"]
+    (kept,) = (p for p in (tmp_path / "cache/v1/compiled").rglob("*") if p.is_file())
+    kept.write_bytes(kept.read_bytes()[:-1])
+    damaged, again = child(code, **env), child(code, **env)
+    assert "removed the damaged compiled program" in damaged
+    assert damaged.endswith("compiled\n")
+    assert again == "loaded\n"
+    assert child(code, XLA_FLAGS="--xla_cpu_enable_fast_math=true", **env) == "compiled\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "second"),
+    [("1", "cache", "loaded\n"), ("DIR", "dir", "loaded\n"), ("0", None, "compiled\n")],
+)
+def test_the_variable(child, tmp_path, value, place, second):
+    env = {"PJRT_HUB_CACHE": str(tmp_path / "cache")}
+    env["PJRT_HUB_COMPILE_CACHE"] = str(tmp_path / "dir") if value == "DIR" else value
+    code = TWICE.format("{}")
+    assert (child(code, **env), child(code, **env)) == ("compiled\n", second)
+    found = {name for name in ("cache", "dir") if (tmp_path / name / "v1/compiled").exists()}
+    assert found == ({place} if place else set())
+    assert child(TWICE.format("{'cache': False}"), **env) == "compiled\n"
+
+
+def test_a_small_cache_forgets(client, program, tmp_path):
+    size = len(client.compile(program("add")).serialize())
+    kept = CompiledPrograms(tmp_path, max_nbytes=3 * size)
+    for number in range(9):
+        flags = {"xla_dump_max_hlo_modules": number}
+        executable = client.compile(program("add"), CompileOptions(flags=flags), cache=kept)
+        assert added(client, executable) == [2.0] * 8
+        assert 0 < kept.nbytes() <= 3 * size

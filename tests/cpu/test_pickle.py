@@ -1,0 +1,183 @@
+"""What can be sent to another process, and what arrives there."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pjrt_hub import CompileOptions, Program
+from pjrt_hub.errors import ClosedError, FileFormatError, PjrtHubError
+from pjrt_hub.runtime import dtypes, serialized
+
+PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
+
+
+@pytest.fixture(params=PROTOCOLS)
+def again(request):
+    return lambda thing: pickle.loads(pickle.dumps(thing, request.param))
+
+
+def test_programs(again, program):
+    source = Program.of(program("add"))
+    assert again(source) == source
+
+
+def test_options(again):
+    options = CompileOptions(num_replicas=2, device_ids=[[1], [0]], flags={"a": 1, "b": True})
+    assert again(options) == options
+    assert again(options).serialize() == options.serialize()
+
+
+def test_signatures(again, executables):
+    signature = executables("two_outputs").signature
+    assert again(signature) == signature
+    assert str(again(signature)) == str(signature)
+
+
+ARRAYS = {
+    "vector": np.arange(8, dtype=np.float32),
+    "matrix": np.arange(12, dtype=np.int64).reshape(3, 4),
+    "scalar": np.float64(2.5),
+    "empty": np.zeros((0, 3), np.int8),
+    "bool": np.array([True, False]),
+    "complex": np.array([1 + 2j], np.complex64),
+    "bfloat16": np.arange(5).astype(ml_dtypes.bfloat16),
+    "float8": np.arange(5).astype(ml_dtypes.float8_e4m3fn),
+    "int4": np.array([-8, 7, 0], ml_dtypes.int4),
+}
+
+
+@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
+def test_buffers_arrive_as_arrays(again, client, array):
+    array = np.asarray(array)
+    arrived = again(client.buffer_from_host(array))
+    assert type(arrived) is np.ndarray
+    assert (arrived.dtype, arrived.shape) == (array.dtype, array.shape)
+    assert arrived.tobytes() == array.tobytes()
+    assert client.buffer_from_host(arrived).to_numpy().tobytes() == array.tobytes()
+
+
+def test_every_dtype_arrives(again, client):
+    for element in dtypes.ELEMENT_TYPES:
+        if element.since <= client.api.version.minor:
+            zeros = np.zeros(5, dtypes.numpy_dtype(element.code))
+            arrived = again(client.buffer_from_host(zeros))
+            assert (arrived.dtype, arrived.tobytes()) == (zeros.dtype, zeros.tobytes())
+
+
+def test_buffers_leave_without_a_copy(client):
+    buffer = client.buffer_from_host(np.arange(1024, dtype=np.float32))
+    outside = []
+    stream = pickle.dumps(buffer, 5, buffer_callback=outside.append)
+    assert len(stream) < 500
+    (raw,) = (memoryview(each) for each in outside)
+    assert np.frombuffer(raw, np.uint8).ctypes.data == buffer.to_numpy().ctypes.data
+    assert pickle.loads(stream, buffers=outside).tolist() == buffer.tolist()
+
+
+def test_a_result_of_another_layout(again, client, executables):
+    executable = executables("column_major")
+    shape = executable.signature.parameters[0].shape
+    matrix = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    result = executable(client.buffer_from_host(matrix))
+    assert again(result).tolist() == result.tolist()
+
+
+def test_buffers_that_have_no_value(client):
+    gone = client.buffer_from_host([1.0])
+    gone.delete()
+    with pytest.raises(ClosedError):
+        pickle.dumps(gone)
+
+
+def test_copy_says_what_to_use(client):
+    buffer = client.buffer_from_host([1.0])
+    for copied in (copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="copy_to_device"):
+            copied(buffer)
+
+
+@pytest.mark.parametrize("what", ["client", "device", "memory", "event"])
+def test_what_belongs_to_its_process(client, what):
+    thing = {
+        "client": client,
+        "device": client.devices[0],
+        "memory": client.memories[0],
+        "event": client.buffer_from_host([1.0]).ready,
+    }[what]
+    for protocol in PROTOCOLS:
+        with pytest.raises(TypeError, match=r"cannot be pickled|cannot pickle"):
+            pickle.dumps(thing, protocol)
+
+
+def test_executables_arrive_on_the_client_of_their_plugin(again, own, program):
+    arrived = again(own.compile(program("add")))
+    ones = arrived.client.buffer_from_host(np.ones(8, np.float32))
+    assert arrived(ones, ones).tolist() == [2.0] * 8
+    assert arrived.client.guards == own.guards
+    assert arrived.client.options == own.options
+
+
+def test_executables_of_two_devices_do_not_arrive_on_one(again, pair, client):
+    text = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+    arrived = again(pair.compile(text, CompileOptions(num_replicas=2)))
+    assert len(arrived.devices) == 2
+    assert arrived.client.options == {"cpu_device_count": 2}
+
+
+def test_a_damaged_executable_is_refused(client, program):
+    stream = pickle.dumps(client.compile(program("add")))
+    place = stream.index(serialized.MAGIC) + 2000
+    damaged = stream[:place] + bytes([stream[place] ^ 1]) + stream[place + 1 :]
+    with pytest.raises(FileFormatError):
+        pickle.loads(damaged)
+
+
+def test_an_executable_of_another_plugin_without_a_client(plugin, program):
+    from pjrt_hub.runtime.plugin import Plugin
+
+    with Plugin(plugin.path).client({"cpu_device_count": 3}) as client:
+        stream = pickle.dumps(client.compile(program("add")))
+        assert pickle.loads(stream).client is client
+    with pytest.raises(PjrtHubError, match="no open client of the plugin for 'cpu'"):
+        pickle.loads(stream)
+
+
+def test_a_closed_executable(own, program):
+    executable = own.compile(program("add"))
+    executable.close()
+    with pytest.raises(ClosedError):
+        pickle.dumps(executable)
+
+
+def test_a_process_without_a_client_makes_one(client, program, child):
+    stream = pickle.dumps(client.compile(program("add"))).hex()
+    code = f"""
+        import pickle
+        import numpy as np
+        one, two = (pickle.loads(bytes.fromhex({stream!r})) for _ in range(2))
+        assert one.client is two.client
+        ones = one.client.buffer_from_host(np.ones(8, np.float32))
+        print(one(ones, ones).tolist() == two(ones, ones).tolist() == [2.0] * 8)
+        """
+    assert child(code, prepared=False) == "True\n"
+
+
+def work(executable, array):
+    """What a worker runs: it has no client but the executable's."""
+    buffer = executable.client.buffer_from_host(array)
+    return executable(buffer, buffer)
+
+
+def test_a_pool_of_processes(client, executables, clean_env, monkeypatch):
+    """The `spawn` method, because a plugin's threads do not survive a fork."""
+    monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
+    inputs = [np.full(8, number, np.float32) for number in range(8)]
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        results = pool.starmap(work, [(executables("add"), array) for array in inputs])
+    assert [result.tolist() for result in results] == [[2.0 * n] * 8 for n in range(8)]

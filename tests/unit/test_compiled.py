@@ -1,0 +1,180 @@
+"""pjrt_hub.store.compiled: what is kept comes back whole, or not at all."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.compiled import MAX_NBYTES, CompiledPrograms
+
+KEY = "a" * 64
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return CompiledPrograms(tmp_path)
+
+
+def files(root):
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+def test_what_was_put_is_there_and_nothing_else(kept, tmp_path):
+    assert kept.get(KEY) is None
+    assert not list(tmp_path.iterdir())  # a look writes nothing
+    kept.put(KEY, b"code")
+    assert kept.get(KEY) == b"code"
+    assert kept.get("b" * 64) is None
+    assert CompiledPrograms(tmp_path).get(KEY) == b"code"
+    assert kept.nbytes() == files(tmp_path)[0].stat().st_size
+
+
+def test_a_second_put_replaces_the_first(kept, tmp_path):
+    kept.put(KEY, b"one")
+    kept.put(KEY, b"two")
+    assert kept.get(KEY) == b"two"
+    assert len(files(tmp_path)) == 1
+
+
+def test_only_the_owner_can_write_and_read(kept, tmp_path):
+    kept.put(KEY, b"code")
+    (file,) = files(tmp_path)
+    assert file.stat().st_mode & 0o077 == 0
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content + b"\0",
+        lambda content: content[:-1] + b"X",
+        lambda content: b"X" + content[1:],
+        lambda content: b"",
+        lambda content: os.urandom(len(content)),
+    ],
+    ids=["cut", "longer", "last byte", "first byte", "empty", "noise"],
+)
+def test_a_damaged_file_is_dropped(kept, tmp_path, damage, caplog):
+    kept.put(KEY, b"code" * 100)
+    (file,) = files(tmp_path)
+    file.write_bytes(damage(file.read_bytes()))
+    assert kept.get(KEY) is None
+    assert not file.exists()
+    assert "damaged" in caplog.text
+    kept.put(KEY, b"again")
+    assert kept.get(KEY) == b"again"
+
+
+def test_what_compilers_read_separates(tmp_path):
+    plain = CompiledPrograms.configured({}, tmp_path)
+    flags = CompiledPrograms.configured({"XLA_FLAGS": "--xla_dump_to=x"}, tmp_path)
+    plain.put(KEY, b"plain")
+    assert flags.get(KEY) is None
+    flags.put(KEY, b"flags")
+    assert (plain.get(KEY), flags.get(KEY)) == (b"plain", b"flags")
+
+
+def test_the_variable_says_where(tmp_path):
+    configured = CompiledPrograms.configured
+    assert configured({}, tmp_path).root == tmp_path
+    assert configured({"PJRT_HUB_COMPILE_CACHE": "1"}, tmp_path).root == tmp_path
+    assert configured({"PJRT_HUB_COMPILE_CACHE": "1"}, None) is None
+    other = tmp_path / "other"
+    assert configured({"PJRT_HUB_COMPILE_CACHE": str(other)}, tmp_path).root == other
+    assert configured({}, tmp_path).max_nbytes == MAX_NBYTES
+    bound = {"PJRT_HUB_COMPILE_CACHE_NBYTES": "1000"}
+    assert configured(bound, tmp_path).max_nbytes == 1000
+    with pytest.raises(ValueError, match="NBYTES is '1GB'"):
+        configured({"PJRT_HUB_COMPILE_CACHE_NBYTES": "1GB"}, tmp_path)
+
+
+def test_the_least_recently_used_goes_first(tmp_path):
+    kept = CompiledPrograms(tmp_path, max_nbytes=4000)
+    now = time.time()
+    for number in range(3):
+        kept.put(f"{number}", bytes(1000))
+        newest = max(files(tmp_path), key=lambda path: path.stat().st_mtime)
+        os.utime(newest, (now - 100 + number, now - 100 + number))
+    assert kept.get("0") == bytes(1000)  # used now: "1" is the oldest
+    kept.put("3", bytes(1000))
+    assert kept.nbytes() <= 4000
+    assert kept.get("1") is None
+    assert kept.get("0") == kept.get("3") == bytes(1000)
+
+
+def test_what_is_larger_than_the_bound_is_not_kept(tmp_path):
+    kept = CompiledPrograms(tmp_path, max_nbytes=100)
+    kept.put(KEY, bytes(100))
+    assert files(tmp_path) == []
+
+
+def test_the_bound_holds_when_the_clock_went_back(tmp_path):
+    kept = CompiledPrograms(tmp_path, max_nbytes=3000)
+    kept.put("old", bytes(2000))
+    ahead = time.time() + 1000
+    os.utime(files(tmp_path)[0], (ahead, ahead))
+    kept.put("new", bytes(2000))
+    assert kept.nbytes() <= 3000
+
+
+def test_abandoned_partial_files_go(kept, tmp_path):
+    kept.put(KEY, b"code")
+    folder = files(tmp_path)[0].parent
+    old, young = folder / "x.partial.old", folder / "x.partial.young"
+    old.write_bytes(b"half")
+    young.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    kept.put("other", b"code")
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_a_directory_that_cannot_be_made_only_costs_time(tmp_path, caplog):
+    (tmp_path / "v1").write_text("a file where the folder should be")
+    kept = CompiledPrograms(tmp_path)
+    assert kept.get(KEY) is None
+    kept.put(KEY, b"code")
+    assert "cannot be kept" in caplog.text
+    assert kept.get(KEY) is None
+
+
+def test_clearing_the_cache_clears_the_compiled_programs(tmp_path):
+    kept = CompiledPrograms(tmp_path)
+    kept.put(KEY, bytes(1000))
+    assert Cache(tmp_path).clear() >= 1000
+    assert kept.get(KEY) is None
+    assert kept.nbytes() == 0
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from pjrt_hub.store.compiled import CompiledPrograms
+kept = CompiledPrograms(Path(sys.argv[1]), max_nbytes=40_000)
+for number in range(150):
+    key = str(number % 7)
+    value = key.encode() * 5000
+    found = kept.get(key)
+    assert found in (None, value), len(found)
+    kept.put(key, value)
+"""
+
+
+def test_processes_share_it(tmp_path):
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for child in children:
+        _, stderr = child.communicate(timeout=60)
+        assert (child.returncode, stderr) == (0, "")
+    assert CompiledPrograms(tmp_path).nbytes() <= 60_000
+    assert [path for path in files(tmp_path) if ".partial." in path.name] == []
