@@ -1,0 +1,444 @@
+"""Custom calls: functions of Python and C that a program of the real CPU plugin calls by name."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import shutil
+import subprocess
+import sysconfig
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pjrt_hub.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    InvalidArgumentError,
+    NotFoundError,
+    PjrtError,
+    UnimplementedError,
+)
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def call(plugin, client):
+    """Registers a function under a new name and gives what runs it: `run(*arrays, results=...)`."""
+
+    def call(function, config=""):
+        name = f"test_{next(NUMBERS)}"
+        plugin.ffi.register(name, function)
+
+        def run(*arrays, results):
+            buffers = [client.buffer_from_host(each) for each in arrays]
+            outputs = compiled(client, name, buffers, results, config)(*buffers, simplify=False)
+            return [np.array(each.to_numpy()) for each in outputs]
+
+        return run
+
+    return call
+
+
+def compiled(client, name, buffers, results, config=""):
+    """Compiles one custom call with these arguments, results ("8xf32") and attributes."""
+    taken = ", ".join(f"tensor<{signature(each)}>" for each in buffers)
+    given = ", ".join(f"tensor<{each}>" for each in results)
+    values = ", ".join(f"%a{i}" for i in range(len(buffers)))
+    named = ", ".join(f"%a{i}: tensor<{signature(each)}>" for i, each in enumerate(buffers))
+    outputs = ", ".join(f"%r#{i}" for i in range(len(results)))
+    return client.compile(
+        f"""
+        func.func @main({named}) -> ({given}) {{
+          %r:{len(results)} = stablehlo.custom_call @{name}({values})
+              {{api_version = 4 : i32, backend_config = {{{config}}}}} : ({taken}) -> ({given})
+          return {outputs} : {given}
+        }}
+        """
+    )
+
+
+def signature(buffer):
+    from pjrt_hub.runtime import dtypes
+
+    return "".join(f"{size}x" for size in buffer.shape) + dtypes.of_code(buffer._dtype).name
+
+
+DTYPES = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "i8": np.int8,
+    "i64": np.int64,
+    "ui16": np.uint16,
+    "complex<f32>": np.complex64,
+    "complex<f64>": np.complex128,
+}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_dtype_arrives_and_returns(call, name):
+    seen = []
+
+    def add(a, b, out):
+        seen.append((a.dtype, a.shape, out.dtype, out.shape))
+        out[...] = a + b
+
+    values = np.arange(6).astype(DTYPES[name]).reshape(2, 3)
+    [result] = call(add)(values, values, results=[f"2x3x{name}"])
+    assert seen == [(np.dtype(DTYPES[name]), (2, 3)) * 2]
+    assert result.tolist() == (values + values).tolist()
+
+
+def test_bool(call):
+    def negate(a, out):
+        np.logical_not(a, out=out)
+
+    [result] = call(negate)(np.array([True, False]), results=["2xi1"])
+    assert result.tolist() == [False, True]
+
+
+def test_several_results_and_none_and_scalars(call):
+    def divide(a, b, quotient, rest, empty):
+        assert empty.shape == (0, 4)
+        quotient[...], rest[...] = divmod(a, b)
+
+    quotient, rest, empty = call(divide)(
+        np.int32(17), np.int32(5), results=["i32", "i32", "0x4xf32"]
+    )
+    assert (quotient.item(), rest.item(), empty.shape) == (3, 2, (0, 4))
+
+
+def test_attributes_have_their_types(call):
+    seen = {}
+
+    def look(out, **attributes):
+        seen.update(attributes)
+        out[...] = 0
+
+    config = """flag = true, small = -3 : i8, big = 18446744073709551615 : ui64, half = 1.5 : f32,
+        text = "h\\C3\\A9", empty = "", list = array<i64: 1, -2>, floats = array<f32: 0.5>,
+        table = {inner = {deep = 2.5 : f64}, word = "x"}"""
+    call(look, config)(results=["f32"])
+    lists = seen.pop("list"), seen.pop("floats")
+    assert seen == {
+        "flag": True,
+        "small": -3,
+        "big": 2**64 - 1,
+        "half": 1.5,
+        "text": "hé",
+        "empty": "",
+        "table": {"inner": {"deep": 2.5}, "word": "x"},
+    }
+    assert seen["flag"] is True
+    assert [(each.dtype, each.tolist()) for each in lists] == [
+        (np.int64, [1, -2]),
+        (np.float32, [0.5]),
+    ]
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "text"),
+    [
+        (ValueError("too cold"), InvalidArgumentError, "ValueError: too cold (test_ffi.py:"),
+        (NotImplementedError("later"), UnimplementedError, "NotImplementedError: later"),
+        (KeyError("k"), PjrtError, "KeyError: 'k'"),
+        (SystemExit(3), PjrtError, "SystemExit: 3"),
+        (Unspeakable(), PjrtError, "Unspeakable"),
+        (ValueError("a\0b"), InvalidArgumentError, "ValueError: ab"),
+        (
+            DataLossError("gone", code=15, function="f", payloads={}),
+            DataLossError,
+            "DataLossError: gone",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_an_exception_is_the_error_of_the_execution(call, raised, expected, text):
+    def fail(out):
+        raise raised
+
+    with pytest.raises(expected) as caught:
+        call(fail)(results=["f32"])
+    assert text in str(caught.value)
+
+
+def test_a_wrong_signature_is_named(call):
+    with pytest.raises(InvalidArgumentError, match=r"TypeError: .*takes 1 positional argument"):
+        call(lambda out: None)(np.float32(1), results=["f32"])
+
+
+def test_results_are_written_not_returned(call):
+    with pytest.raises(InvalidArgumentError, match=r"it returned .*results are written in place"):
+        call(lambda a, out: a + 1)(np.float32(1), results=["f32"])
+
+
+def test_arguments_cannot_be_written(call):
+    def write(a, out):
+        a[...] = 0
+
+    with pytest.raises(InvalidArgumentError, match="read-only"):
+        call(write)(np.ones(3, np.float32), results=["3xf32"])
+
+
+def test_an_array_that_outlives_the_call_is_an_error(call):
+    kept = []
+
+    def keep(a, out):
+        out[...] = a
+        kept.append(a[1:])
+
+    with pytest.raises(InvalidArgumentError, match="it kept an array"):
+        call(keep)(np.ones(3, np.float32), results=["3xf32"])
+
+    def cycle(a, out):
+        out[...] = a
+        knot = [a]
+        knot.append(knot)
+
+    assert call(cycle)(np.ones(3, np.float32), results=["3xf32"])[0].tolist() == [1, 1, 1]
+
+
+def test_packed_elements_are_refused(call):
+    with pytest.raises(UnimplementedError, match="packed"):
+        call(lambda a, out: None)(np.ones(4, ml_dtypes.int4), results=["4xi4"])
+
+
+def test_an_unknown_name_is_an_error_of_the_plugin(client):
+    with pytest.raises((NotFoundError, UnimplementedError, PjrtError), match="never_registered"):
+        compiled(client, "never_registered", [], ["f32"])().to_numpy()
+
+
+def test_a_name_is_registered_once(plugin):
+    plugin.ffi.register("once", lambda out: None)
+    with pytest.raises(AlreadyExistsError, match="'once' is registered on Host already"):
+        plugin.ffi.register("once", lambda out: None)
+    plugin.ffi.register("once", lambda out: None, platform="Elsewhere")
+    assert {("once", "Host"), ("once", "Elsewhere")} <= set(plugin.ffi.registered)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (("", print), ValueError, "name"),
+        (("a\0b", print), ValueError, "NUL"),
+        ((b"x", print), TypeError, "not a str"),
+        (("x", None), TypeError, "neither a Python function"),
+        (("x", True), TypeError, "neither a Python function"),
+        (("x", 0), ValueError, "no code"),
+        (("x", 4096), ValueError, "no code"),
+        (("x", id(object())), ValueError, "no code"),
+        (("x", -1), ValueError, "no code"),
+        (("x", 2**70), ValueError, "no code"),
+    ],
+)
+def test_what_cannot_be_called_is_refused(plugin, arguments, error, text):
+    with pytest.raises(error, match=text):
+        plugin.ffi.register(*arguments)
+    assert "x" not in {name for name, _ in plugin.ffi.registered}
+
+
+def test_from_several_threads(plugin, client):
+    places, gate = set(), threading.Barrier(4, timeout=30)
+
+    def meet(a, out):
+        places.add(threading.get_ident())
+        gate.wait()  # the others come only if the GIL and the plugin let them
+        out[...] = a + 1
+
+    plugin.ffi.register("meet", meet)
+    value = client.buffer_from_host(np.float32(1))
+    executable = compiled(client, "meet", [value], ["f32"])
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(executable(value).item())) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (answers, len(places)) == ([2.0] * 4, 4)
+
+
+def test_a_program_inside_a_program(plugin, client, executables):
+    def twice(a, out):
+        inner = client.buffer_from_host(np.array(a))
+        out[...] = executables("add")(inner, inner).to_numpy()
+        assert plugin.ffi.current.name == "twice"
+
+    executables("add")
+    plugin.ffi.register("twice", twice)
+    value = client.buffer_from_host(np.arange(8, dtype=np.float32))
+    result = compiled(client, "twice", [value], ["8xf32"])(value)
+    assert result.tolist() == (2 * np.arange(8)).tolist()
+    with pytest.raises(LookupError):
+        _ = plugin.ffi.current
+
+
+def test_what_a_call_tells(plugin, call):
+    told = []
+
+    def tell(out):
+        current = plugin.ffi.current
+        told.append((current.platform, current.stream, current.device_ordinal, current.user_data))
+        out[...] = 0
+
+    call(tell)(results=["f32"])
+    assert told == [("Host", None, 0, None)]
+
+
+def test_user_data_comes_through_the_execute_context(plugin, client):
+    api, ffi = plugin.api, plugin.ffi
+    context = api.call("PJRT_ExecuteContext_Create")
+    data = ffi.user_data({"answer": 42})
+    ffi.attach(context, data)
+    with pytest.raises(PjrtError):
+        ffi.attach(context, data)
+    api.call("PJRT_ExecuteContext_Destroy", context=context)
+
+
+C_SOURCE = """
+#include "pjrt_api.h"
+XLA_FFI_Error *triple(XLA_FFI_CallFrame *frame) {
+  XLA_FFI_Buffer *in = frame->args.args[0], *out = frame->rets.rets[0];
+  if (in->rank != 1) {
+    XLA_FFI_Error_Create_Args args = {.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE};
+    args.message = "one dimension, please";
+    args.errc = XLA_FFI_Error_Code_OUT_OF_RANGE;
+    return frame->api->XLA_FFI_Error_Create(&args);
+  }
+  for (int64_t i = 0; i < in->dims[0]; i++)
+    ((float *)out->data)[i] = 3 * ((float *)in->data)[i];
+  return NULL;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def c_library(tmp_path_factory):
+    """A handler in C, built against our own declarations."""
+    import sys
+
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    root = Path(__file__).parents[2]
+    sys.path.insert(0, str(root / "tools"))
+    try:
+        import capi
+    finally:
+        sys.path.remove(str(root / "tools"))
+    folder = tmp_path_factory.mktemp("ffi")
+    (folder / "pjrt_api.h").write_text(capi.header(capi.read()))
+    (folder / "triple.c").write_text(C_SOURCE)
+    library = folder / f"triple{sysconfig.get_config_var('SHLIB_SUFFIX')}"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, folder / "triple.c"], check=True, timeout=60
+    )
+    return ctypes.CDLL(str(library))
+
+
+@pytest.mark.parametrize("form", ["ctypes", "address"])
+def test_a_function_in_c(call, c_library, form):
+    address = ctypes.cast(c_library.triple, ctypes.c_void_p).value
+    run = call(c_library.triple if form == "ctypes" else address)
+    assert run(np.arange(4, dtype=np.float32), results=["4xf32"])[0].tolist() == [0, 3, 6, 9]
+    with pytest.raises(PjrtError, match="one dimension, please") as caught:
+        run(np.float32(1), results=["f32"])
+    assert caught.value.code == 11
+
+
+def test_functions_run_until_the_end_and_not_after_it(child):
+    """A program in flight at the end of Python ends before Python does; then nothing is called."""
+    output = child(
+        """
+        import threading, time
+        calls = []
+        def slow(a, out):
+            calls.append(time.sleep(0.3))
+            out[...] = a
+            print("ran", flush=True)
+        client.plugin.ffi.register("slow", slow)
+        executable = client.compile('''func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %0 = stablehlo.custom_call @slow(%a) {api_version = 4 : i32, backend_config = {}}
+              : (tensor<8xf32>) -> tensor<8xf32>
+          return %0 : tensor<8xf32> }''')
+        value = ones()
+        threading.Thread(target=lambda: executable(value), daemon=True).start()
+        while not client._num_children: pass
+        time.sleep(0.1)
+        """
+    )
+    assert output == "ran\n"
+
+
+def test_an_interrupt_inside_a_function_reaches_the_caller(child):
+    output = child(
+        """
+        import signal, time
+        def wait(out):
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(5)
+        client.plugin.ffi.register("wait", wait)
+        executable = client.compile('''func.func @main() -> tensor<f32> {
+          %0 = stablehlo.custom_call @wait() {api_version = 4 : i32, backend_config = {}}
+              : () -> tensor<f32>
+          return %0 : tensor<f32> }''')
+        try:
+            executable().to_numpy()
+            time.sleep(5)
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert output == "interrupted\n"
+
+
+def test_the_entry_points_end_with_an_error(child):
+    output = child(
+        """
+        ffi = client.plugin.ffi
+        try:
+            for number in range(2000):
+                ffi.register(f"n{number}", lambda out: None)
+        except RuntimeError as exc:
+            print(number, type(exc).__name__, "1024" in str(exc))
+        """
+    )
+    assert output == "1024 RuntimeError True\n"
+
+
+def test_failed_and_good_calls_leave_nothing(call):
+    import gc
+    import weakref
+
+    class Big:
+        pass
+
+    seen = []
+
+    def work(a, out):
+        big = Big()
+        seen.append(weakref.ref(big))
+        if a[0] > 0:
+            raise ValueError("positive")
+        out[...] = a
+
+    run = call(work)
+    for start in (0, 1, 0, 1):
+        with contextlib.suppress(InvalidArgumentError):
+            run(np.full(2, start, np.float32), results=["2xf32"])
+    gc.collect()
+    assert [each() for each in seen] == [None] * 4
