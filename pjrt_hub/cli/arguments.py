@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, its shape, and values.
-_TYPED = re.compile(r"(?P<type>[a-z][a-z0-9]*)\[(?P<shape>[0-9,]*)\]:(?P<values>.*)")
+_TYPED = re.compile(r"(?P<type>[a-z][a-z0-9]*)\[(?P<shape>(\d+(,\d+)*)?)\]:(?P<values>.*)")
 
 _TYPE_OF_BARE = {bool: "pred", int: "s32", float: "f32"}
 _NUMPY_NAMES = {"pred": "bool", "i1": "bool", "bf16": "bfloat16"}
@@ -53,16 +53,23 @@ def parse(text: str) -> NDArray[Any]:
 
 
 def _npy(path: Path) -> NDArray[Any]:
-    import numpy as np
+    from numpy.lib.format import open_memmap
 
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = open_memmap(path, mode="r")
     except (ValueError, EOFError) as exc:
         raise FileFormatError(
             f"{path} is not a .npy file of numbers: {exc}",
             path=path,
             hint="write it with numpy.save; arrays of objects cannot be passed",
         ) from exc
+    if array.dtype.kind == "V":  # numpy.save keeps the bytes of bfloat16 and loses its name
+        raise FileFormatError(
+            f"{path} does not say what its elements are: a .npy file cannot name bfloat16, float8 "
+            "and int4",
+            path=path,
+            hint="write it as .safetensors, or as float32",
+        )
     return array
 
 
@@ -86,7 +93,7 @@ def _literal(text: str) -> NDArray[Any]:
     import numpy as np
 
     if match := _TYPED.fullmatch(text):
-        name, sizes, words = match.groups()
+        name, sizes, words = match.group("type", "shape", "values")
     else:
         name, sizes, words = _TYPE_OF_BARE[type(_scalar(text))], "", text
     dtype = _dtype(name)
@@ -95,7 +102,8 @@ def _literal(text: str) -> NDArray[Any]:
     count = math.prod(shape)
     if len(values) not in (1, count):
         raise ValueError(f"{list(shape)} holds {count} values, found {len(values)}")
-    array = np.array(values, dtype)
+    with np.errstate(over="ignore"):  # 1e39 is an infinite f32
+        array = np.array(values, dtype)
     return array.reshape(shape) if len(values) == count else np.full(shape, array)
 
 
@@ -114,12 +122,12 @@ def _dtype(name: str) -> np.dtype[Any]:
 def _scalar(word: str) -> bool | int | float:
     if word in ("true", "false"):
         return word == "true"
-    for read in (int, float):
+    for read in (int, float, lambda digits: int(digits, 0)):
         try:
             return read(word)
         except ValueError:
             pass
-    raise ValueError(f"{word!r} is not a number, true or false")
+    raise ValueError(f"{word[:80]!r} is not a number, true or false")
 
 
 def _value(word: str, dtype: np.dtype[Any]) -> bool | int | float | complex:

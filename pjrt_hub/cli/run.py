@@ -27,7 +27,7 @@ def parse_all(
         return [arguments.parse(text) for text in texts]
     except PjrtHubError:
         raise
-    except ValueError as exc:
+    except (ValueError, MemoryError) as exc:
         raise click.BadParameter(
             f"{exc}. An argument is FILE.npy, FILE.safetensors:TENSOR, or a literal such as "
             "3.0 or f32[2,2]:1,2,3,4.",
@@ -132,7 +132,6 @@ def write(results: Sequence[Buffer], out: Path) -> list[Path]:
             )
         paths = [out]
     else:
-        out.mkdir(parents=True, exist_ok=True)
         paths = [out / f"{number}.npy" for number in range(len(results))]
     for result, path in zip(results, paths, strict=True):
         array = result.to_numpy()
@@ -141,6 +140,7 @@ def write(results: Sequence[Buffer], out: Path) -> list[Path]:
                 f"a .npy file cannot name the type {array.dtype} of {path.stem}",
                 hint="leave --out away, or convert the result in the program",
             )
+        path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, array)
     return paths
 

@@ -205,9 +205,12 @@ def test_run_writes_files(program, tmp_path, capsys):
     one, many = tmp_path / "one.npy", tmp_path / "many"
     assert run(["run", program, "--arg", "s8[2]:1,2", "--out", str(one)]) == 0
     assert np.load(one).tolist() == [1, 2]
+    assert run(["run", program, "--arg", "1", "--out", str(tmp_path / "new/folder/x.npy")]) == 0
+    assert int(np.load(tmp_path / "new/folder/x.npy")) == 1
+    capsys.readouterr()
     assert run(["run", program, "--arg", "1", "--arg", "2", "--out", str(many)]) == 0
     assert [int(np.load(many / f"{n}.npy")) for n in (0, 1)] == [1, 2]
-    assert capsys.readouterr().out.split() == [str(one), str(many / "0.npy"), str(many / "1.npy")]
+    assert capsys.readouterr().out.split() == [str(many / "0.npy"), str(many / "1.npy")]
 
 
 @pytest.mark.parametrize(
@@ -241,6 +244,8 @@ def test_run_refuses_to_write_what_a_file_cannot_hold(
         ("pred[2]:1,false", "bool", [True, False]),
         ("c128[1]:1+2j", "complex128", [1 + 2j]),
         ("f8e4m3fn[1]:1.5", "float8_e4m3fn", [1.5]),
+        ("u32[2]:0xffffffff,0x0", "uint32", [0xFFFFFFFF, 0]),
+        ("f32[1]:1e39", "float32", [float("inf")]),
     ],
 )
 def test_literals(text, dtype, value):
@@ -260,6 +265,8 @@ def test_literals(text, dtype, value):
         ("q7[1]:1", "'q7' is not an element type"),
         ("pred[1]:2", "'2' is not true, false, 1 or 0"),
         ("c64[1]:x", "'x' is not a complex number"),
+        ("f32[2,,3]:1", "'f32[2,,3]:1' is not a number"),
+        ("f32[999999999999999]:0", "Unable to allocate"),
     ],
 )
 def test_a_junk_literal_is_a_usage_error(program, capsys, text, message):
@@ -294,10 +301,15 @@ def write_safetensors(path, tensors):
 def test_junk_files_as_arguments(program, tmp_path, capsys):
     (tmp_path / "junk.npy").write_bytes(b"junk")
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
+    np.save(tmp_path / "short.npy", np.array([1], ml_dtypes.bfloat16))
+    np.savez(tmp_path / "several.npz", a=[1])
+    (tmp_path / "several.npz").rename(tmp_path / "several.npy")
     write_safetensors(tmp_path / "w.safetensors", {"x": b"\x80\x3f", "y": b"\x00\x40"})
     for name, status, message in [
         ("junk.npy", 1, "junk.npy is not a .npy file of numbers"),
         ("objects.npy", 1, "hint: write it with numpy.save"),
+        ("short.npy", 1, "a .npy file cannot name bfloat16"),
+        ("several.npy", 1, "several.npy is not a .npy file of numbers"),
         ("w.safetensors:z", 1, "holds 2 tensors, none of them named 'z'"),
         ("w.safetensors", 1, "w.safetensors:x"),
         ("absent.npy", 2, "absent.npy: No such file or directory"),
