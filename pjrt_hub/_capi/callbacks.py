@@ -1,26 +1,23 @@
 """From a plugin's thread to Python (layer 1): every C -> Python callback goes this way.
 
-`when_ready` registers a C callback on an event; a plugin's thread queues a token and wakes a pipe,
-without the GIL; the dispatcher thread takes the token and runs the Python callable. So no callback
-can raise into C, run during interpreter exit, or deadlock on the GIL.
+A plugin's thread queues a callable and wakes a pipe, without the GIL; the dispatcher thread takes
+it and calls it. So no callback can raise into C, run during interpreter exit, or deadlock.
 """
 
 from __future__ import annotations
 
-import itertools
+import atexit
 import os
 import threading
 from collections.abc import Callable
 
 from pjrt_hub._capi import hotpath
 
-_waiting: dict[int, Callable[[], None]] = {}
-_tokens = itertools.count(1)
 _lock = threading.Lock()
-_write_end: int | None = None
+_started = False
 
 
-def when_ready(api: int, event: int, callback: Callable[[], None]) -> None:
+def when_ready(api: int, event: int, callback: Callable[[], object]) -> None:
     """Calls `callback` on the dispatcher thread once a `PJRT_Event` is ready.
 
     The event may be destroyed at once; the callback still runs (`PJRT_Event_OnReady`). What the
@@ -31,40 +28,57 @@ def when_ready(api: int, event: int, callback: Callable[[], None]) -> None:
         event: the address of the event.
         callback: an exception in it goes to `sys.unraisablehook`.
     """
-    token = next(_tokens)
-    _waiting[token] = callback
-    try:
-        hotpath.notify(api, event, _pipe(), token)
-    except BaseException:
-        del _waiting[token]
-        raise
+    start()
+    hotpath.notify(api, event, callback)
 
 
-def _pipe() -> int:
-    global _write_end
+def keep(api: int, event: int, kept: object) -> None:
+    """Keeps an object alive until a `PJRT_Event` is ready; the event may be destroyed at once."""
+    start()
+    hotpath.keep(api, event, kept)
+
+
+def deleter(callback: Callable[[], object]) -> tuple[int, int]:
+    """A C function `void (void*, void* argument)` and its argument, for one call by a plugin.
+
+    That call makes the dispatcher thread call `callback`, which stays alive until then.
+    """
+    start()
+    return hotpath.deleter(callback)
+
+
+def start() -> None:
+    """Starts the dispatcher thread if there is none; only what may be called back needs it."""
+    global _started
+    if _started:
+        return
     with _lock:
-        if _write_end is None:
+        if not _started:
             read_end, write_end = os.pipe()
             os.set_blocking(write_end, False)  # a full pipe already holds a wake-up
+            hotpath.wake(write_end)
             threading.Thread(
                 target=_dispatch, args=(read_end,), name="pjrt-hub events", daemon=True
             ).start()
-            _write_end = write_end
-        return _write_end
+            _started = True
 
 
 def _dispatch(read_end: int) -> None:
     while os.read(read_end, 4096):
-        for token in hotpath.notified():
-            hotpath.run(_waiting.pop(token))  # no name holds on to it until the next one comes
+        hotpath.dispatch()
+
+
+@atexit.register
+def _end() -> None:
+    """Undue callbacks must not keep the globals that they refer to past Python's end."""
+    hotpath.end()
 
 
 def _after_fork() -> None:
     """The dispatcher does not exist in the child, where every object refuses anyway."""
-    global _write_end, _lock
-    _waiting.clear()
+    global _started, _lock
     _lock = threading.Lock()
-    _write_end = None
+    _started = False
 
 
 os.register_at_fork(after_in_child=_after_fork)

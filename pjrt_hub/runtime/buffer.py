@@ -42,17 +42,6 @@ class HostBufferSemantics(enum.IntEnum):
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 
-class Keep:
-    """A callback that does nothing but keep a host array alive until it ran."""
-
-    def __init__(self, array: object) -> None:
-        self._array = array
-
-    def __call__(self, *_: object) -> None:
-        """Lets the array go."""
-        del self._array
-
-
 class Buffer(hotpath.Buffer):
     """A `PJRT_Buffer`: an array on one device.
 
@@ -175,7 +164,7 @@ class Buffer(hotpath.Buffer):
         try:
             event.wait()
         except BaseException:  # interrupted: the plugin may still write into the array
-            callbacks.when_ready(self.client.api.address, event._address, Keep(host))
+            callbacks.keep(self.client.api.address, event._address, host)
             raise
         host.flags.writeable = False
         return host

@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -20,10 +19,11 @@ from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError, UnknownError
 from pjrt_hub.runtime import compile_cache, dtypes, pickled
-from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics, Keep
+from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
+from pjrt_hub.runtime.host_array import host_array
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.program import Program
 from pjrt_hub.runtime.serialized import Guards
@@ -141,7 +141,7 @@ class Client(hotpath.Client):
         import numpy
 
         plain_array = dtype is None and type(array) is numpy.ndarray
-        source: Any = array if plain_array else _host_array(array, dtype)
+        source: Any = array if plain_array else host_array(array, dtype)
         element = dtypes.of_numpy(source.dtype)
         if element.since:
             dtypes.require(element, self.api.version)
@@ -165,9 +165,11 @@ class Client(hotpath.Client):
         if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
             return Buffer._put(self, plain, element.code, shape, semantics, *where)[0]
         with self._in_call():
+            callbacks.start()  # the buffer's end may be before that of the use of the array
             buffer, done = Buffer._put(self, plain, element.code, shape, semantics, *where)
-            callbacks.when_ready(self.api.address, done, Keep(plain))
-            Event._of(self, done)  # owns it, so that it is freed
+            if done:
+                callbacks.keep(self.api.address, done, plain)
+                Event._of(self, done)  # owns it, so that it is freed
         return buffer
 
     def compile(
@@ -336,39 +338,6 @@ class Client(hotpath.Client):
             return f"<Client {self.platform_name} closed>"
         count = len(self.devices)
         return f"<Client {self.platform_name} with {count} device{'s' if count != 1 else ''}>"
-
-
-def _host_array(array: ArrayLike, dtype: Any) -> Any:
-    import numpy
-
-    masked = sys.modules.get("numpy.ma")  # without it no masked array can exist
-    if masked is not None and isinstance(array, masked.MaskedArray):
-        raise TypeError("the array is masked, and a device has no masks: fill it first")
-    wanted = None if dtype is None else dtypes.numpy_dtype(dtypes.of_numpy(dtype).code)
-    if wanted is None and isinstance(array, _NUMBERS | list | tuple):
-        guess = numpy.asarray(array)
-        narrow = _NARROW.get(guess.dtype.name)
-        return guess if narrow is None or _holds_wide(array) else _narrowed(guess, narrow)
-    return numpy.asarray(array, dtype=wanted)
-
-
-_NUMBERS = bool | int | float | complex
-#: What numpy makes of Python's numbers -> what devices compute with.
-_NARROW = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
-
-
-def _narrowed(guess: Any, narrow: str) -> Any:
-    narrowed = guess.astype(narrow)
-    if narrow == "int32" and (narrowed != guess).any():
-        raise OverflowError("an int does not fit int32, as which it is put: give dtype='int64'")
-    return narrowed
-
-
-def _holds_wide(array: Any) -> bool:
-    """Whether nested lists hold numpy scalars, whose dtype the user chose."""
-    if isinstance(array, list | tuple):
-        return any(map(_holds_wide, array))
-    return not isinstance(array, _NUMBERS) or hasattr(array, "dtype")
 
 
 @atexit.register

@@ -1,6 +1,9 @@
 /* Buffer: one PJRT_Buffer, and HostView: host memory lent out to numpy without a copy. */
 #include "hotpath.h"
 
+/* Where host memory has to begin for a plugin to share it. */
+enum { ALIGNED = 64 };
+
 PyTypeObject *BufferType, *HostViewType;
 
 /* Off the host a destroy may wait for the device, so there the GIL is released. On the host it only
@@ -27,6 +30,10 @@ static void buffer_destroy(Child *child) {
   buffer->ptr = NULL;
   client_enter(buffer->client);
   buffer_destroy_native(buffer->client, ptr);
+  if (buffer->source != NULL) {
+    event_let_go(buffer->client->api, buffer->done, buffer->source);
+    buffer->source = NULL;
+  }
   client_leave(buffer->client);
 }
 
@@ -69,6 +76,7 @@ static void buffer_dealloc(PyObject *self) {
   Py_XDECREF(buffer->shape);
   Py_XDECREF(buffer->layout);
   Py_XDECREF(buffer->device);
+  Py_XDECREF(buffer->source);
   Py_XDECREF((PyObject *)buffer->client);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
@@ -124,8 +132,9 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
 
 /* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
    the strides to use; `shape` is the logical shape, given because sub-byte and ml_dtypes arrays
-   are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event); the
-   event is freed and 0 where the memory was copied during the call. */
+   are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). The
+   event is 0 where there is nothing to wait for: the memory was copied, or the buffer shares and
+   keeps it. */
 static PyObject *buffer_put(PyObject *type, PyObject *args) {
   PyObject *owner, *source, *shape, *device;
   int dtype, semantics;
@@ -179,6 +188,8 @@ static PyObject *buffer_put(PyObject *type, PyObject *args) {
     error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
     Py_END_ALLOW_THREADS;
   }
+  bool shared = client->on_host && put.byte_strides == NULL && (uintptr_t)put.data % ALIGNED == 0 &&
+                semantics >= PJRT_HostBufferSemantics_kImmutableZeroCopy;
   PyBuffer_Release(&view);
   if (error != NULL) {
     client_leave(client);
@@ -188,8 +199,11 @@ static PyObject *buffer_put(PyObject *type, PyObject *args) {
   PyObject *layout = client->on_host ? Py_None : NULL;
   PyObject *buffer =
       buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, layout, device);
-  if (buffer == NULL || put.host_buffer_semantics ==
-                            PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
+  if (buffer != NULL && shared) {
+    ((BufferObject *)buffer)->source = Py_NewRef(source);
+    ((BufferObject *)buffer)->done = put.done_with_host_buffer;
+    put.done_with_host_buffer = NULL;
+  } else if (buffer == NULL || semantics == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
     event_destroy_native(client->api, put.done_with_host_buffer);
     put.done_with_host_buffer = NULL;
   }
@@ -334,10 +348,20 @@ PyType_Spec buffer_spec = {
     "pjrt_hub._capi.hotpath.Buffer", sizeof(BufferObject), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
+static PyObject *view_address(PyObject *self, void *unused) {
+  return PyLong_FromVoidPtr(((HostViewObject *)self)->data);
+}
+
+static PyGetSetDef view_properties[] = {
+    {"_address", view_address, NULL, "Of the memory.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot view_slots[] = {
     {Py_tp_doc, "Host memory of a buffer, lent out read-only through the buffer protocol."},
     {Py_tp_dealloc, view_dealloc},
     {Py_bf_getbuffer, view_getbuffer},
+    {Py_tp_getset, view_properties},
     {0, NULL},
 };
 

@@ -265,73 +265,157 @@ PyType_Spec event_spec = {
     "pjrt_hub._capi.hotpath.Event", sizeof(EventObject), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
 
-/* Tokens of events that became ready, appended by any thread, taken by Python's dispatcher. */
+/* What Python's dispatcher has to call or to let go of. */
 typedef struct Notice {
-  struct Notice *next;
+  struct Notice *next; /* in the queue, where any thread appends it once it is due */
+  struct Notice *previous_call, *next_call;
   const PJRT_Api *api;
-  unsigned long long token;
-  int fd;
+  PyObject *object;
+  bool call; /* or only let go of */
 } Notice;
 
 static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
 static Notice *queue_first, **queue_end = &queue_first;
+static int queue_fd = -1; /* wakes the dispatcher */
+static Notice calls = {.previous_call = &calls, .next_call = &calls}; /* not called yet */
+static bool ending;
 
 /* A fork may happen while another thread holds the mutex; the child starts with a new queue. */
 void event_queue_reset(void) {
   pthread_mutex_init(&queue_mutex, NULL);
   queue_first = NULL;
   queue_end = &queue_first;
+  queue_fd = -1;
+  calls.previous_call = calls.next_call = &calls;
 }
 
-static void notice_on_ready(PJRT_Error *error, void *user_arg) {
-  Notice *notice = user_arg;
-  int fd = notice->fd;
-  drop_error(notice->api, error);
+static Notice *new_notice(const PJRT_Api *api, PyObject *object, bool call) {
+  Notice *notice = calloc(1, sizeof(Notice));
+  if (notice == NULL) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  notice->api = api;
+  notice->call = call;
+  if (call && ending) return notice;
+  notice->object = Py_NewRef(object);
+  if (call) {
+    notice->previous_call = &calls;
+    notice->next_call = calls.next_call;
+    calls.next_call = calls.next_call->previous_call = notice;
+  }
+  return notice;
+}
+
+static PyObject *notice_take(Notice *notice) {
+  PyObject *object = notice->object;
+  notice->object = NULL;
+  if (notice->call && object != NULL) {
+    notice->previous_call->next_call = notice->next_call;
+    notice->next_call->previous_call = notice->previous_call;
+  }
+  return object;
+}
+
+static void drop_notice(Notice *notice) {
+  Py_XDECREF(notice_take(notice));
+  free(notice);
+}
+
+/* Python ends: what callbacks refer to, often the globals of a program and all that they hold, must
+   not outlive it. Host arrays stay, because the plugin may still look into them. */
+PyObject *event_end(PyObject *module, PyObject *unused) {
+  ending = true;
+  while (calls.next_call != &calls) Py_XDECREF(notice_take(calls.next_call));
+  Py_RETURN_NONE;
+}
+
+static void post(Notice *notice) {
   pthread_mutex_lock(&queue_mutex);
   *queue_end = notice;
   queue_end = &notice->next;
   pthread_mutex_unlock(&queue_mutex);
   /* A full pipe already holds a wake-up, so a failed write loses nothing. */
-  ssize_t written = write(fd, "", 1);
+  ssize_t written = write(queue_fd, "", 1);
   (void)written;
 }
 
-PyObject *event_notify(PyObject *module, PyObject *args) {
-  unsigned long long api, event, token;
-  int fd;
-  if (!PyArg_ParseTuple(args, "KKiK", &api, &event, &fd, &token)) return NULL;
-  Notice *notice = malloc(sizeof(Notice));
-  if (notice == NULL) return PyErr_NoMemory();
-  *notice = (Notice){NULL, (const PJRT_Api *)(uintptr_t)api, token, fd};
+static void notice_on_ready(PJRT_Error *error, void *user_arg) {
+  Notice *notice = user_arg;
+  drop_error(notice->api, error);
+  post(notice);
+}
+
+static void notice_on_delete(void *memory, void *user_arg) { post(user_arg); }
+
+static PyObject *notify(PyObject *args, bool call) {
+  unsigned long long api, event;
+  PyObject *object;
+  if (!PyArg_ParseTuple(args, "KKO", &api, &event, &object)) return NULL;
+  Notice *notice = new_notice((const PJRT_Api *)(uintptr_t)api, object, call);
+  if (notice == NULL) return NULL;
   if (register_callback(notice->api, (PJRT_Event *)(uintptr_t)event, notice_on_ready, notice) < 0) {
-    free(notice);
+    drop_notice(notice);
     return NULL;
   }
   Py_RETURN_NONE;
 }
 
-/* Runs a callback that has nobody to raise to: its exception goes to sys.unraisablehook. */
-PyObject *event_run(PyObject *module, PyObject *callback) {
-  PyObject *answer = PyObject_CallFunctionObjArgs(callback, NULL);
-  if (answer == NULL) PyErr_WriteUnraisable(callback);
-  Py_XDECREF(answer);
+PyObject *event_notify(PyObject *module, PyObject *args) { return notify(args, true); }
+
+PyObject *event_keep(PyObject *module, PyObject *args) { return notify(args, false); }
+
+/* Takes over an event and a reference, and frees the first at once and the second once it is
+   ready: where it is already, without the dispatcher. */
+void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object) {
+  PyObject *type, *value, *traceback; /* runs in destructors, also while an exception is raised */
+  PyErr_Fetch(&type, &value, &traceback);
+  if (is_ready(api, event) == 1) {
+    Py_DECREF(object);
+  } else {
+    Notice *notice = new_notice(api, object, false);
+    /* Where nobody can tell when the plugin is done, the object stays for ever. */
+    if (notice != NULL && register_callback(api, event, notice_on_ready, notice) == 0)
+      Py_DECREF(object);
+  }
+  event_destroy_native(api, event);
+  PyErr_Restore(type, value, traceback);
+}
+
+/* deleter(callback) -> (function, argument): a C `void (void *memory, void *argument)` that has
+   `callback` called by the dispatcher, once. */
+PyObject *event_deleter(PyObject *module, PyObject *callback) {
+  Notice *notice = new_notice(NULL, callback, true);
+  if (notice == NULL) return NULL;
+  return Py_BuildValue("KK", (unsigned long long)(uintptr_t)notice_on_delete,
+                       (unsigned long long)(uintptr_t)notice);
+}
+
+PyObject *event_wake(PyObject *module, PyObject *fd) {
+  long number = PyLong_AsLong(fd);
+  if (number == -1 && PyErr_Occurred()) return NULL;
+  queue_fd = (int)number;
   Py_RETURN_NONE;
 }
 
-PyObject *event_notified(PyObject *module, PyObject *unused) {
+/* Calls what has nobody to raise to: an exception goes to sys.unraisablehook. */
+PyObject *event_dispatch(PyObject *module, PyObject *unused) {
   pthread_mutex_lock(&queue_mutex);
   Notice *notice = queue_first;
   queue_first = NULL;
   queue_end = &queue_first;
   pthread_mutex_unlock(&queue_mutex);
-  PyObject *tokens = PyList_New(0);
   while (notice != NULL) {
     Notice *next = notice->next;
-    PyObject *token = PyLong_FromUnsignedLongLong(notice->token);
-    if (tokens != NULL && token != NULL) PyList_Append(tokens, token);
-    Py_XDECREF(token);
+    PyObject *object = notice_take(notice);
+    if (notice->call && object != NULL) {
+      PyObject *answer = PyObject_CallFunctionObjArgs(object, NULL);
+      if (answer == NULL) PyErr_WriteUnraisable(object);
+      Py_XDECREF(answer);
+    }
+    Py_XDECREF(object);
     free(notice);
     notice = next;
   }
-  return tokens;
+  Py_RETURN_NONE;
 }

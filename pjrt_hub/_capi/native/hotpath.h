@@ -1,5 +1,5 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, client, event, buffer, executable, module.
+   Each file uses those before it: process, client, owned, event, buffer, executable, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -60,7 +60,9 @@ typedef struct {
   PyObject *shape;  /* tuple of int */
   PyObject *layout; /* minor_to_major as a tuple, None for row-major, NULL for not asked yet */
   PyObject *device;
-  int dtype; /* PJRT_Buffer_Type */
+  PyObject *source; /* the host array whose memory the buffer shares, or NULL */
+  PJRT_Event *done; /* with source: the plugin no longer looks into it */
+  int dtype;        /* PJRT_Buffer_Type */
   bool deleted;
 } BufferObject;
 
@@ -105,15 +107,23 @@ void client_disown(ClientObject *client, Child *child);
 void client_view_begins(ClientObject *client, Child *child);
 void client_view_ended(ClientObject *client, Child *child);
 
+/* owned.c */
+extern PyTypeObject *OwnedType;
+extern PyType_Spec owned_spec;
+
 /* event.c */
 extern PyTypeObject *EventType;
 extern PyType_Spec event_spec;
 int event_await(const PJRT_Api *api, PJRT_Event *event, double seconds);
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
+void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object);
 PyObject *event_notify(PyObject *module, PyObject *args);
-PyObject *event_notified(PyObject *module, PyObject *unused);
-PyObject *event_run(PyObject *module, PyObject *callback);
+PyObject *event_keep(PyObject *module, PyObject *args);
+PyObject *event_deleter(PyObject *module, PyObject *callback);
+PyObject *event_wake(PyObject *module, PyObject *fd);
+PyObject *event_dispatch(PyObject *module, PyObject *unused);
+PyObject *event_end(PyObject *module, PyObject *unused);
 void event_queue_reset(void);
 
 /* buffer.c */

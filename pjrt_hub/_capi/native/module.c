@@ -98,10 +98,15 @@ static PyMethodDef functions[] = {
      "dlopen(path, NOW | LOCAL | NODELETE) and GetPjrtApi(): its address, or None without it."},
     {"preload_library", preload_library, METH_VARARGS, "dlopen(path, NOW | GLOBAL | NODELETE)."},
     {"payloads", error_payloads, METH_VARARGS, "payloads(api, error) -> dict of str to bytes."},
+    {"wake", event_wake, METH_O, "wake(fd): what is written to when there is work to dispatch."},
+    {"dispatch", event_dispatch, METH_NOARGS, "Calls what became due, oldest first."},
+    {"end", event_end, METH_NOARGS, "Nothing is dispatched any more, because Python ends."},
     {"notify", event_notify, METH_VARARGS,
-     "notify(api, event, fd, token): queue the token and wake fd when the event is ready."},
-    {"notified", event_notified, METH_NOARGS, "The queued tokens, oldest first."},
-    {"run", event_run, METH_O, "run(callback): its exception goes to sys.unraisablehook."},
+     "notify(api, event, callback): dispatch will call it when the event is ready."},
+    {"keep", event_keep, METH_VARARGS,
+     "keep(api, event, object): dispatch will let go of it when the event is ready."},
+    {"deleter", event_deleter, METH_O,
+     "deleter(callback) -> (function, argument) in C, on which dispatch will call it."},
     {"ffi_entry", ffi_entry, METH_VARARGS,
      "ffi_entry(address or callable, traits) -> address of an XLA FFI handler, None if none is left."},
     {"ffi_return", ffi_return, METH_O, "ffi_return(entry): no plugin took it."},
@@ -127,6 +132,7 @@ PyMODINIT_FUNC PyInit_hotpath(void) {
   if (module == NULL) return NULL;
   if (add_type(module, &ClientType, &client_spec, "Client") < 0 ||
       add_type(module, &BufferType, &buffer_spec, "Buffer") < 0 ||
+      add_type(module, &OwnedType, &owned_spec, "Owned") < 0 ||
       add_type(module, &EventType, &event_spec, "Event") < 0 ||
       add_type(module, &HostViewType, &host_view_spec, "HostView") < 0 ||
       add_type(module, &ExecutableType, &executable_spec, "LoadedExecutable") < 0 ||
