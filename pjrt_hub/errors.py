@@ -4,9 +4,10 @@
       PluginError                 which plugin to use, or whether it can be used
         PluginNotFoundError       no candidate was chosen; `.rejections` says why (LookupError)
         AmbiguousPluginError      several candidates claim the same place
+        TargetNotFoundError       the plugin knows no such machine to compile for (LookupError)
         ManifestError             a plugin's data is malformed (ValueError)
         PluginLoadError           the library cannot be loaded; `.path` (ImportError)
-        IncompatiblePluginError   its PJRT API version does not fit; `.need`, `.have`
+        IncompatiblePluginError   its PJRT API or StableHLO version does not fit; `.need`, `.have`
         PluginCrashedError        the first probe died; `.signal`, `.returncode`, `.stderr`
         PluginTimeoutError        the first probe passed its deadline; `.seconds`
       StoreError                  getting and keeping binaries
@@ -69,6 +70,10 @@ class AmbiguousPluginError(PluginError):
     """Several candidates claim the same name or the same first place; the message names each."""
 
 
+class TargetNotFoundError(PluginError, LookupError):
+    """The plugin knows no machine of that name to compile for."""
+
+
 class ManifestError(PluginError, ValueError):
     """A `pjrt_plugin.toml` or a registry row is malformed."""
 
@@ -86,7 +91,7 @@ class PluginLoadError(PluginError, ImportError):
 
 
 class IncompatiblePluginError(PluginError):
-    """The plugin's PJRT API version cannot be driven by this build.
+    """The plugin's PJRT API version cannot be driven, or its StableHLO is older than a program's.
 
     Attributes:
         need: what is needed, as text ("0.57 or newer").

@@ -6,23 +6,22 @@ The format is described in docs/manifest.md.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.contract.names import canonical, did_you_mean, is_name
+from pjrt_hub.contract import option
+from pjrt_hub.contract.names import canonical, is_name
+from pjrt_hub.contract.option import Option, OptionValue
 from pjrt_hub.contract.table import Table
-from pjrt_hub.errors import ManifestError
+from pjrt_hub.contract.target import NO_TARGETS, Targets
 
 SCHEMA = 1
 FILE_NAME = "pjrt_plugin.toml"
 DEFAULT_PRIORITY = 400
 
-OptionValue = str | int | float | bool | tuple[int, ...]
-OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool")
 PROBE_KINDS = ("always", "files", "kfd", "pci")
 WHEN = ("always", "present", "absent")
 
@@ -83,69 +82,6 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """One create option of the plugin's client (`PJRT_Client_Create`).
-
-    Attributes:
-        name: as the plugin spells it.
-        type: one of `OPTION_TYPES`.
-        default: what we send where the user says nothing, or None to send nothing.
-        doc: one line.
-        since: the first PJRT API version of this plugin known to take it, or None.
-    """
-
-    name: str
-    type: str
-    default: OptionValue | None = None
-    doc: str = ""
-    since: ApiVersion | None = None
-
-    def convert(self, value: object) -> OptionValue:
-        """Gives `value` as this option's type; nothing is parsed and nothing is rounded.
-
-        A wrong type aborts the process inside some plugins (std::bad_variant_access through the
-        C ABI), so it must never reach one.
-
-        Raises:
-            TypeError: the type is another.
-            ValueError: an integer does not fit into 64 bits.
-        """
-        if self.type == "string" and isinstance(value, str):
-            return value
-        if self.type == "bool" and isinstance(value, bool):
-            return value
-        if self.type == "float" and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if self.type == "int64":
-            return self._int64(value)
-        if self.type == "int64_list" and not isinstance(value, str | bytes):
-            return tuple(self._int64(item) for item in self._items(value))
-        raise self._mismatch(value)
-
-    def _items(self, value: object) -> Iterable[object]:
-        if not isinstance(value, Iterable):
-            raise self._mismatch(value)
-        return value
-
-    def _int64(self, value: Any) -> int:
-        if isinstance(value, bool):
-            raise self._mismatch(value)
-        try:
-            number = operator.index(value)
-        except TypeError as exc:
-            raise self._mismatch(value) from exc
-        if not -(1 << 63) <= number < 1 << 63:
-            raise ValueError(f"option {self.name!r}: {number} does not fit into 64 bits")
-        return number
-
-    def _mismatch(self, value: object) -> TypeError:
-        return TypeError(
-            f"option {self.name!r} is of type {self.type}, found {value!r} "
-            f"of type {type(value).__name__}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class EnvironmentDefault:
     """A variable to set before the library is loaded, where the user has not set it.
 
@@ -176,9 +112,12 @@ class Manifest:
         probe: how to tell that its hardware is there.
         options: its create options.
         environment: variables to set before it is loaded.
+        targets: the machines that it compiles for without them.
         api_minimum: the oldest PJRT API version that the manifest speaks of, or None.
         api_maximum: the newest one, or None.
         path: the file, or None for a plugin that nobody described.
+        module: the dotted name of the package around it, whose `initialize()` runs once the plugin
+            is chosen, or empty.
     """
 
     name: str
@@ -192,9 +131,11 @@ class Manifest:
     probe: Probe = Probe()
     options: tuple[Option, ...] = ()
     environment: tuple[EnvironmentDefault, ...] = ()
+    targets: Targets = NO_TARGETS
     api_minimum: ApiVersion | None = None
     api_maximum: ApiVersion | None = None
     path: Path | None = None
+    module: str = ""
 
     def create_options(
         self, given: Mapping[str, object], api: ApiVersion | None = None
@@ -211,25 +152,35 @@ class Manifest:
             TypeError: an option has another type.
             ValueError: the plugin has no such option, or its version is too old for it.
         """
-        known = {option.name: option for option in self.options}
-        result: dict[str, OptionValue] = {}
-        for option in self.options:
-            fits = option.since is None or api is None or option.since <= api
-            if option.default is not None and fits:
-                result[option.name] = option.default
-        for name, value in given.items():
-            if name not in known:
-                if self.path is not None:
-                    raise ValueError(_unknown_option(self.name, name, known))
-                result[name] = _undescribed(name, value)
-                continue
-            since = known[name].since
-            if since is not None and api is not None and since > api:
-                raise ValueError(
-                    f"option {name!r} is known since PJRT API {since}, {self.name} has {api}"
-                )
-            result[name] = known[name].convert(value)
-        return result
+        if self.path is None:
+            return option.undescribed(given)
+        return option.check(self.options, given, plugin=self.name, what="create option", api=api)
+
+    def topology_options(
+        self,
+        name: str,
+        given: Mapping[str, object],
+        library: Path,
+        api: ApiVersion | None = None,
+    ) -> tuple[str, dict[str, OptionValue]]:
+        """Gives the name and options for `PJRT_TopologyDescription_Create`.
+
+        Those of a plugin that nobody described pass as they are.
+
+        Args:
+            name: of a machine.
+            given: the user's options.
+            library: the plugin's.
+            api: the plugin's version.
+
+        Raises:
+            TargetNotFoundError: nothing describes the machine.
+            TypeError: an option has another type.
+            ValueError: no such option, or a shape that no machine has.
+        """
+        if self.path is None:
+            return name, option.undescribed(given)
+        return self.targets.resolve(name, given, plugin=self.name, library=library, api=api)
 
     def environment_for(self, *, present: bool) -> dict[str, str]:
         """Gives the variables to set by default on a machine with or without the hardware."""
@@ -295,12 +246,13 @@ def _manifest(table: Table) -> Manifest:
         registry=table.texts("registry"),
         preloads=tuple(_preload(item) for item in table.tables("preload")),
         probe=_probe(table.table("probe")),
-        options=tuple(_option(key, table.table("options")) for key in _keys(table, "options")),
+        options=option.read_all(table.table("options")),
         environment=tuple(
             _environment(key, table.table("environment")) for key in _keys(table, "environment")
         ),
-        api_minimum=_version(api, "minimum"),
-        api_maximum=_version(api, "maximum"),
+        targets=Targets.read(table.table("topology")),
+        api_minimum=api.version("minimum"),
+        api_maximum=api.version("maximum"),
         path=table.path,
     )
     api.finish()
@@ -384,22 +336,6 @@ def _probe(table: Table) -> Probe:
     return probe
 
 
-def _option(name: str, options: Table) -> Option:
-    table = options.table(name)
-    kind = table.text("type")
-    if kind not in OPTION_TYPES:
-        table.fail("type", f"one of {', '.join(OPTION_TYPES)}")
-    option = Option(name, kind, None, table.text("doc", ""), _version(table, "since"))
-    default = table.any("default")
-    table.finish()
-    if default is None:
-        return option
-    try:
-        return Option(name, kind, option.convert(default), option.doc, option.since)
-    except (TypeError, ValueError) as exc:
-        raise ManifestError(f"{table.path}: options.{name}.default: {exc}") from exc
-
-
 def _environment(name: str, environment: Table) -> EnvironmentDefault:
     if isinstance(environment.data[name], str):
         return EnvironmentDefault(name, environment.text(name))
@@ -409,28 +345,3 @@ def _environment(name: str, environment: Table) -> EnvironmentDefault:
         table.fail("when", f"one of {', '.join(WHEN)}")
     table.finish()
     return default
-
-
-def _version(table: Table, key: str) -> ApiVersion | None:
-    text = table.text(key, "")
-    if not text:
-        return None
-    try:
-        return ApiVersion.parse(text)
-    except ValueError:
-        table.fail(key, "a PJRT API version such as '0.81'")
-
-
-def _unknown_option(plugin: str, name: str, known: Mapping[str, Option]) -> str:
-    meant = did_you_mean(name, known)
-    return (
-        f"{plugin} has no create option {name!r}; it has {', '.join(sorted(known)) or 'none'}"
-        + (f" ({meant})" if meant else "")
-    )
-
-
-def _undescribed(name: str, value: object) -> OptionValue:
-    if isinstance(value, str | bool | float):
-        return value
-    kind = "int64_list" if isinstance(value, list | tuple) else "int64"
-    return Option(name, kind).convert(value)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract.names import did_you_mean
 from pjrt_hub.errors import ManifestError
 
@@ -52,7 +53,11 @@ class Table:
     def fail(self, key: str, expected: str) -> NoReturn:
         """Raises the error for one key."""
         found = f"found {self.data[key]!r}" if key in self.data else "not there"
-        raise ManifestError(f"{self.path}: {self._name(key)}: {found}, expected {expected}")
+        raise ManifestError(f"{self.place(key)}: {found}, expected {expected}")
+
+    def place(self, key: str) -> str:
+        """Names a key in messages: the file and the path of the key."""
+        return f"{self.path}: {self._name(key)}"
 
     def text(self, key: str, default: str | None = None) -> str:
         """Gives a string; `default` where the key is absent, an error where there is none."""
@@ -70,6 +75,16 @@ class Table:
         if not all(isinstance(item, str) for item in value):
             self.fail(key, "an array of strings")
         return tuple(value)
+
+    def version(self, key: str) -> ApiVersion | None:
+        """Gives a PJRT API version, None where the key is absent."""
+        text = self.text(key, "")
+        if not text:
+            return None
+        try:
+            return ApiVersion.parse(text)
+        except ValueError:
+            self.fail(key, "a PJRT API version such as '0.81'")
 
     def any(self, key: str) -> Any:
         """Gives a value of any type, None where the key is absent."""

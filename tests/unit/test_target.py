@@ -1,0 +1,185 @@
+"""Machines to compile for: how a name becomes what the plugin takes, and what never reaches one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub.contract.embedded import gpu_target_configs
+from pjrt_hub.contract.manifest import Manifest, read, undescribed
+from pjrt_hub.errors import ManifestError, PluginLoadError, TargetNotFoundError
+
+ROOT = Path(__file__).parents[2]
+
+
+def config(device: str, platform: str = "CUDA", more: str = "") -> str:
+    return (
+        f"# A comment.\ngpu_device_info {{\n  core_count: 1{more}\n}}\n"
+        f'platform_name: "{platform}"\ndevice_description_str: "{device}"\n'
+    )
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A file that embeds descriptions among other bytes."""
+    path = tmp_path / "plugin.so"
+    texts = [
+        config("NVIDIA H100 80GB HBM3"),
+        config("MI300X", "ROCM"),
+        config("NVIDIA X1"),
+        config("NVIDIA X1", more="  # again"),
+        "gpu_device_info { without a name }",
+    ]
+    path.write_bytes(b"\x7fELF\0" + b"\0\xff\0".join(text.encode() for text in texts) + b"\0")
+    return path
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A library that embeds none."""
+    path = tmp_path / "plain.so"
+    path.write_bytes(b"\x7fELF and nothing else")
+    return path
+
+
+def ours(name: str) -> Manifest:
+    folder = name.rstrip("123")
+    found = read(ROOT / "pjrt_plugins" / folder / "pjrt_plugin.toml")
+    return next(each for each in found if each.name == name)
+
+
+def test_embedded_descriptions_of_one_platform(library, plain, tmp_path):
+    found = gpu_target_configs(library, "CUDA")
+    assert found == {each: config(each) for each in ("NVIDIA H100 80GB HBM3", "NVIDIA X1")}
+    assert list(gpu_target_configs(library, "ROCM")) == ["MI300X"]
+    assert gpu_target_configs(plain, "CUDA") == {}
+    with pytest.raises(PluginLoadError, match="cannot be read"):
+        gpu_target_configs(tmp_path / "missing.so", "CUDA")
+    (tmp_path / "empty.so").write_bytes(b"")
+    with pytest.raises(PluginLoadError, match="cannot be read"):
+        gpu_target_configs(tmp_path / "empty.so", "CUDA")
+
+
+def test_a_text_without_an_end_is_bounded(tmp_path):
+    path = tmp_path / "endless.so"
+    path.write_bytes(b"a" * 200_000 + config("NVIDIA X1").encode() + b"a" * 200_000)
+    (text,) = gpu_target_configs(path, "CUDA").values()
+    assert len(text) <= 2 << 16
+
+
+def test_a_gpu_by_its_short_or_its_long_name(library):
+    cuda = ours("cuda13")
+    for name in ("H100", "h100", "NVIDIA H100 80GB HBM3", "nvidia h100 80gb hbm3"):
+        assert cuda.topology_options(name, {}, library) == (
+            "",
+            {"target_config": config("NVIDIA H100 80GB HBM3"), "topology": "1x1x1"},
+        )
+    _, options = cuda.topology_options("NVIDIA X1", {"topology": "1x2x4"}, library)
+    assert options == {"target_config": config("NVIDIA X1"), "topology": "1x2x4"}
+
+
+def test_a_users_description_wins(library):
+    given = {"target_config": "mine", "topology": "1x1x2"}
+    assert ours("cuda13").topology_options("H100", given, library) == ("", given)
+    assert ours("cuda13").topology_options("", {}, library) == ("", {"topology": "1x1x1"})
+
+
+def test_our_own_descriptions_are_for_libraries_that_embed_none(plain):
+    for name, capability in (("A100", 8), ("H100", 9)):
+        _, options = ours("cuda12").topology_options(name, {}, plain)
+        assert f"cuda_compute_capability {{ major: {capability} }}" in options["target_config"]
+        assert 'platform_name: "CUDA"' in options["target_config"]
+
+
+def test_a_gpu_that_nothing_describes(library, plain):
+    with pytest.raises(TargetNotFoundError, match="'B200'; it has A100, H100") as caught:
+        ours("cuda12").topology_options("B200", {}, plain)
+    assert "target_config" in caught.value.hint
+    with pytest.raises(TargetNotFoundError, match="it has A100, H100, NVIDIA X1"):
+        ours("cuda13").topology_options("NVIDIA X2", {}, library)
+
+
+def test_a_tpu_goes_by_the_name_that_the_plugin_knows(plain):
+    tpu = ours("tpu")
+    assert tpu.topology_options("V5E:2x2", {}, plain) == ("v5e:2x2", {})
+    assert tpu.topology_options("v5e:4x4", {"num_slices": 2}, plain) == (
+        "v5e:4x4",
+        {"num_slices": 2},
+    )
+
+
+@pytest.mark.parametrize(
+    ("plugin", "name", "given"),
+    [
+        ("tpu", "v5e:0x0", {}),
+        ("tpu", "v5e:-1x2", {}),
+        ("tpu", "v5e_0x2_untwisted", {}),
+        ("tpu", "v5e:99999x99999", {}),
+        ("tpu", "v5e:2x" + "9" * 5000, {}),
+        ("tpu", "v5e:2x2", {"num_slices": 0}),
+        ("tpu", "v5e:2x2", {"num_slices": 1 << 40}),
+        ("tpu", "v5e:2x2", {"chips_per_host_bounds": [1, 0, 1]}),
+        ("cuda13", "H100", {"topology": "-1x1x1"}),
+        ("cuda13", "H100", {"topology": "0x0x0"}),
+        ("cuda12", "H100", {"topology": "1x1x99999999"}),
+    ],
+)
+def test_shapes_that_end_the_process(plugin, name, given, plain):
+    with pytest.raises(ValueError, match="is no shape of a machine"):
+        ours(plugin).topology_options(name, given, plain)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "given", "error", "words"),
+    [
+        ("tpu", {"num_slices": "2"}, TypeError, "'num_slices' is of type int64"),
+        ("tpu", {"num_slice": 2}, ValueError, "did you mean 'num_slices'"),
+        ("cuda13", {"target_config": 1}, TypeError, "'target_config' is of type string"),
+        ("cuda12", {"topology": 1}, TypeError, "'topology' is of type string"),
+        ("cpu", {"x": 1}, ValueError, "cpu has no topology option 'x'; it has none"),
+    ],
+)
+def test_options_of_another_type_or_name(plugin, given, error, words, plain):
+    with pytest.raises(error, match=words):
+        ours(plugin).topology_options("", given, plain)
+
+
+def test_what_nobody_described_passes_as_it_is(plain):
+    assert undescribed("toy").topology_options("x", {"a": [1]}, plain) == ("x", {"a": (1,)})
+
+
+def test_the_list_of_a_plugin(library, plain):
+    assert [str(each) for each in ours("tpu").targets.list("tpu", None)] == [
+        "tpu:v2:2x2",
+        "tpu:v3:2x2",
+        "tpu:v4:2x2x1",
+        "tpu:v5e:2x2",
+        "tpu:v5p:2x2x1",
+        "tpu:v6e:2x2",
+        "tpu:tpu7x:2x2x1",
+    ]
+    cuda = ours("cuda13").targets
+    assert [each.name for each in cuda.list("cuda13", plain)] == ["A100", "H100"]
+    assert [each.name for each in cuda.list("cuda13", library)] == ["A100", "H100", "NVIDIA X1"]
+    assert {"A100", "B200", "GB300"} <= {each.name for each in cuda.list("cuda13", None)}
+    assert ours("cpu").targets.list("cpu", None) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[topology]\nx = 1", "topology.x: unknown key"),
+        ('[topology]\nembedded = "CUDA"', "topology.options: not there"),
+        ('[[topology.target]]\nname = ""', "target[0].name: found ''"),
+        ('[[topology.target]]\nname = "a"\nsize = 1', "target[0].size: unknown key"),
+        ('[topology.options]\na = { type = "int" }', "topology.options.a.type"),
+    ],
+)
+def test_malformed_manifests(tmp_path, text, words):
+    path = tmp_path / "pjrt_plugin.toml"
+    small = 'schema = 1\nname = "toy"\nplatform = "toy"\nregistry = ["toy"]\n'
+    path.write_text(small + text)
+    with pytest.raises(ManifestError) as caught:
+        read(path)
+    assert words in str(caught.value)
