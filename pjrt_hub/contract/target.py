@@ -141,7 +141,7 @@ class Targets:
         raise TargetNotFoundError(
             f"{plugin} has no description of the target {target.name!r}; it has "
             f"{', '.join(names) or 'none'}",
-            hint=f"name one of these, or give the option {_CONFIG!r}: a GpuTargetConfigProto as text",
+            hint=f"name one of these, or give a GpuTargetConfigProto as text in {_CONFIG!r}",
         )
 
 
