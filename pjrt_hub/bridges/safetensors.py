@@ -1,7 +1,7 @@
 """safetensors files as memory-mapped arrays and device buffers (layer 3).
 
-The header is read here, to the "Format" section of the safetensors project's README, because
-that library copies every tensor that it hands to NumPy. Nothing here may copy tensor bytes.
+The header is read and written here, to the "Format" section of the safetensors project's README,
+because that library copies every tensor that it hands to NumPy. Nothing here may copy tensor bytes.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from pjrt_hub.runtime.buffer import Buffer
     from pjrt_hub.runtime.client import Client
@@ -49,8 +51,17 @@ _NUMPY_NAMES = {
 }
 
 
+_CODES = {name: code for code, name in _NUMPY_NAMES.items()}
+
+#: The data begins on such a boundary, in bytes: the first tensor can then be used in place.
+_ALIGNMENT = 64
+_INDEX_SUFFIX = ".index.json"
+
+
 def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     """Maps a safetensors file into memory and checks its whole header.
+
+    A path that ends in ".index.json" is the index of a model in several files: all of them.
 
     The arrays are read-only views of the mapped file: opening reads the header alone, and the
     system reads a tensor's bytes when they are first touched. The mapping lives as long as any
@@ -63,6 +74,9 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
         OSError: the file cannot be opened.
         FileFormatError: it is not a valid safetensors file; the message names the tensor at fault.
     """
+    if os.fspath(path).endswith(_INDEX_SUFFIX):
+        index = _index(Path(path))
+        return _indexed(index, Path(path), index)
     with open(path, "rb") as file:
         try:
             return dict(_arrays(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
@@ -88,7 +102,8 @@ def load(
 
     Args:
         client: the client that will own the buffers.
-        path: the file, under the rules of `open_file` until the buffers are gone.
+        path: the file, or the index of several, of which only those with a wanted tensor are
+            opened; under the rules of `open_file` until the buffers are gone.
         names: the tensors wanted, in this order; all of them where None.
         device: where to put them; the client's first device where None.
 
@@ -102,17 +117,162 @@ def load(
     """
     from pjrt_hub.runtime.buffer import HostBufferSemantics
 
-    arrays = open_file(path)
-    wanted = list(arrays) if names is None else list(names)
+    indexed = os.fspath(path).endswith(_INDEX_SUFFIX)
+    index: Mapping[str, object] = _index(Path(path)) if indexed else open_file(path)
+    wanted = list(index) if names is None else list(names)
     for name in wanted:
-        if name not in arrays:
-            raise _missing(path, name, arrays)
+        if name not in index:
+            raise _missing(path, name, index)
+    arrays: Mapping[str, Any] = _indexed(index, Path(path), wanted) if indexed else index
     return {
         name: client.buffer_from_host(
             arrays[name], device=device, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY
         )
         for name in wanted
     }
+
+
+def save_file(
+    tensors: Mapping[str, ArrayLike | Buffer],
+    path: str | PathLike[str],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    max_shard_nbytes: int | None = None,
+) -> Path:
+    """Writes arrays and buffers to a safetensors file, or to several with an index.
+
+    A file appears whole or not at all. Buffers are waited for and written from where they lie.
+
+    Args:
+        tensors: by name; buffers, or what numpy makes arrays of.
+        path: of the file, "model.safetensors".
+        metadata: text by name, which readers may show.
+        max_shard_nbytes: the bytes of tensors that one file may hold, unless a tensor is larger;
+            then the files are "model-00001-of-00002.safetensors", ... and the index stands beside
+            them. None writes one file.
+
+    Returns:
+        The file's path, or the index's, for `open_file` and `load`.
+
+    Raises:
+        TypeError: the format has no such dtype, or a name or the metadata is no text.
+        ValueError: `path` does not end in ".safetensors" and shards are wanted.
+        OSError: the file cannot be written.
+    """
+    import numpy as np
+
+    target = Path(path)
+    arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
+    for name, array in arrays.items():
+        if not isinstance(name, str) or name == "__metadata__":
+            raise TypeError(f"a tensor cannot be named {name!r}")
+        if array.dtype.name not in _CODES:
+            raise TypeError(f"tensor {name!r} has the dtype {array.dtype}, which the format lacks")
+    texts = dict(metadata or {})
+    if not all(isinstance(each, str) for pair in texts.items() for each in pair):
+        raise TypeError(f"the metadata {texts!r} is not text by name")
+    if max_shard_nbytes is None:
+        _write(target, arrays, texts)
+        return target
+    if target.suffix != ".safetensors":
+        raise ValueError(f"{target} must end in '.safetensors' to be written in shards")
+    shards = list(_shards(arrays, max_shard_nbytes))
+    weight_map = {}
+    for number, shard in enumerate(shards, 1):
+        file = target.with_name(f"{target.stem}-{number:05}-of-{len(shards):05}.safetensors")
+        _write(file, shard, texts)
+        weight_map.update(dict.fromkeys(shard, file.name))
+    total = sum(array.nbytes for array in arrays.values())
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    _publish(target.with_name(target.name + _INDEX_SUFFIX), [json.dumps(index, indent=2).encode()])
+    return target.with_name(target.name + _INDEX_SUFFIX)
+
+
+def _shards(arrays: Mapping[str, NDArray[Any]], limit: int) -> Iterator[dict[str, NDArray[Any]]]:
+    """Fills one shard after the other, in the order of the tensors."""
+    shard: dict[str, NDArray[Any]] = {}
+    nbytes = 0
+    for name, array in arrays.items():
+        if shard and nbytes + array.nbytes > limit:
+            yield shard
+            shard, nbytes = {}, 0
+        shard[name] = array
+        nbytes += array.nbytes
+    yield shard
+
+
+def _write(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    import numpy as np
+
+    # The widest elements first, so that each tensor is aligned to its own.
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
+    position = 0
+    parts: list[Any] = []
+    for name, array in ordered:
+        end = position + array.nbytes
+        header[name] = {
+            "dtype": _CODES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [position, end],
+        }
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        parts.append(np.ascontiguousarray(little).reshape(-1).view(np.uint8))
+        position = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    if len(text) > _MAX_HEADER_NBYTES:
+        raise ValueError(f"a header of {len(text)} bytes is larger than the format allows")
+    _publish(path, [len(text).to_bytes(8, "little"), text, *parts])
+
+
+def _publish(path: Path, parts: Iterable[Any]) -> None:
+    """Writes a file under another name, and renames it once all of it is on the disk."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(partial, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _index(path: Path) -> dict[str, object]:
+    """The file of each tensor, by the index of a model in several files."""
+    content = path.read_bytes()
+    try:
+        index = json.loads(content, object_pairs_hook=_unique)
+        files = index["weight_map"]
+        for name in set(files.values()):
+            if Path(name).name != name or not name.endswith(".safetensors"):
+                raise ValueError(f"{name!r} is not the name of a safetensors file beside it")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
+        raise FileFormatError(
+            f"{path} is not the index of a model in several files: {exc}",
+            path=path,
+            hint="it has to map each tensor's name to a file, under 'weight_map'",
+        ) from exc
+    return dict(files)
+
+
+def _indexed(
+    index: Mapping[str, object], path: Path, names: Iterable[str]
+) -> dict[str, NDArray[Any]]:
+    """Opens the files that hold some tensors, each once."""
+    opened: dict[str, dict[str, NDArray[Any]]] = {}
+    arrays = {}
+    for name in names:
+        file = str(index[name])
+        if file not in opened:
+            opened[file] = open_file(path.with_name(file))
+        if name not in opened[file]:
+            raise _missing(path.with_name(file), name, opened[file])
+        arrays[name] = opened[file][name]
+    return arrays
 
 
 def _missing(path: str | PathLike[str], name: str, arrays: Mapping[str, object]) -> FileFormatError:

@@ -222,3 +222,144 @@ def test_load_moves_nothing_when_a_name_is_missing(three):
         safetensors.load(client, three, ["q", "vv"])
     assert "'v'" in caught.value.hint
     assert client.calls == []
+
+
+@pytest.mark.parametrize(("code", "dtype"), DTYPES.items())
+def test_what_is_saved_is_read_back(path, code, dtype):
+    values = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+    assert safetensors.save_file({"t": values}, path) == path
+    array = safetensors.open_file(path)["t"]
+    assert (array.dtype, array.shape) == (dtype, (2, 3))
+    assert array.tobytes() == values.tobytes()
+    header = path.read_bytes()[8:]
+    assert json.loads(header[: header.index(b"}}") + 2])["t"]["dtype"] == code
+
+
+def tensors():
+    rng = np.random.default_rng(0)
+    return {
+        "f32": rng.standard_normal((3, 5)).astype(np.float32),
+        "ä": np.arange(7, dtype=np.int8),
+        "scalar": np.float64(2.5),
+        "empty": np.zeros((0, 3), np.float16),
+        "strided": np.arange(24, dtype=np.int32).reshape(4, 6)[::2, ::-3].T,
+        "big": np.arange(3, dtype=">i4"),
+        "bf16": np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3),
+    }
+
+
+def same(read, saved):
+    assert set(read) == set(saved)
+    for name, array in read.items():
+        assert array.dtype == saved[name].dtype.newbyteorder("=")
+        assert array.tolist() == saved[name].tolist()
+
+
+def test_every_tensor_is_aligned_to_its_elements(path):
+    safetensors.save_file(tensors(), path, metadata={"made by": "a test"})
+    arrays = safetensors.open_file(path)
+    same(arrays, tensors())
+    assert all(a.ctypes.data % a.dtype.itemsize == 0 for a in arrays.values())
+    first = min(a.ctypes.data for a in arrays.values() if a.size)
+    assert first % 64 == 0
+
+
+def test_the_library_of_the_format_reads_it(path):
+    from safetensors.numpy import load_file
+
+    numbers = {n: a for n, a in tensors().items() if a.dtype.kind in "fi"}
+    safetensors.save_file(numbers, path, metadata={"a": "b"})
+    same(load_file(path), numbers)
+
+
+def test_we_read_what_the_library_of_the_format_writes(path):
+    from safetensors.numpy import save_file
+
+    numbers = {n: np.ascontiguousarray(a) for n, a in tensors().items() if a.dtype.kind in "fi"}
+    numbers = {n: a.astype(a.dtype.newbyteorder("=")) for n, a in numbers.items()}
+    save_file(numbers, path)
+    same(safetensors.open_file(path), numbers)
+
+
+def test_shards_with_an_index(tmp_path):
+    index = safetensors.save_file(tensors(), tmp_path / "m.safetensors", max_shard_nbytes=64)
+    assert index == tmp_path / "m.safetensors.index.json"
+    content = json.loads(index.read_text())
+    assert content["metadata"]["total_size"] == sum(a.nbytes for a in tensors().values())
+    files = sorted(set(content["weight_map"].values()))
+    count = len(files)
+    assert count == 2
+    assert files == [f"m-{n:05}-of-{count:05}.safetensors" for n in range(1, count + 1)]
+    same(safetensors.open_file(index), tensors())
+    for file in files:
+        arrays = safetensors.open_file(tmp_path / file)
+        assert sum(a.nbytes for a in arrays.values()) <= 64 or len(arrays) == 1
+
+
+def test_load_opens_only_the_files_that_it_needs(tmp_path):
+    values = {f"t{n}": np.full(4, n, np.float32) for n in range(3)}
+    index = safetensors.save_file(values, tmp_path / "m.safetensors", max_shard_nbytes=16)
+    (tmp_path / "m-00001-of-00003.safetensors").unlink()
+    client = Client()
+    assert list(safetensors.load(client, index, ["t2", "t1"])) == ["t2", "t1"]
+    assert [array.tolist() for array, _, _ in client.calls] == [[2.0] * 4, [1.0] * 4]
+    with pytest.raises(FileNotFoundError):
+        safetensors.load(client, index)
+    with pytest.raises(FileFormatError, match="none of them named 't3'"):
+        safetensors.load(client, index, ["t3"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"weight_map": []}',
+        '{"weight_map": {"t": 5}}',
+        '{"weight_map": {"t": "../x.safetensors"}}',
+        '{"weight_map": {"t": "/x.safetensors"}}',
+        '{"weight_map": {"t": ""}}',
+        '{"weight_map": {"t": "m.safetensors.index.json"}}',
+        '{"weight_map": {"t": ["x"]}}',
+    ],
+)
+def test_an_index_of_junk(tmp_path, content):
+    index = tmp_path / "m.safetensors.index.json"
+    index.write_text(content)
+    with pytest.raises(FileFormatError, match="not the index"):
+        safetensors.open_file(index)
+
+
+def test_an_index_that_names_the_wrong_file(tmp_path):
+    safetensors.save_file({"a": np.zeros(2)}, tmp_path / "x.safetensors")
+    index = tmp_path / "m.safetensors.index.json"
+    index.write_text('{"weight_map": {"b": "x.safetensors"}}')
+    with pytest.raises(FileFormatError, match="none of them named 'b'"):
+        safetensors.open_file(index)
+
+
+@pytest.mark.parametrize(
+    ("saved", "extra", "reason"),
+    [
+        ({"t": np.zeros(2, np.complex128)}, {}, "'t' has the dtype complex128"),
+        ({"t": np.zeros(2, ml_dtypes.int4)}, {}, "'t' has the dtype int4"),
+        ({"t": np.array(["a"])}, {}, "'t' has the dtype <U1"),
+        ({5: np.zeros(2)}, {}, "named 5"),
+        ({"__metadata__": np.zeros(2)}, {}, "named '__metadata__'"),
+        ({}, {"metadata": {"a": 5}}, "not text by name"),
+    ],
+)
+def test_what_the_format_has_no_place_for(path, saved, extra, reason):
+    with pytest.raises(TypeError, match=reason):
+        safetensors.save_file(saved, path, **extra)
+    assert not path.exists()
+
+
+def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
+    safetensors.save_file({"t": np.ones(2)}, path)
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match="full"):
+        safetensors.save_file({"t": np.zeros(2)}, path)
+    assert safetensors.open_file(path)["t"].tolist() == [1, 1]
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
