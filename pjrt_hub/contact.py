@@ -7,12 +7,13 @@ contact is trusted for the same bytes, so a warm start costs a few stat calls.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.errors import IncompatiblePluginError, PluginLoadError
+from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
 
 if TYPE_CHECKING:
     from pjrt_hub.contract.linking import Problem
@@ -22,6 +23,44 @@ if TYPE_CHECKING:
 
 #: Seconds for the first contact; `PJRT_HUB_PROBE_SECONDS` overrides it.
 DEADLINE = 30.0
+
+_INITIALIZED: set[str] = set()
+_INITIALIZING = threading.RLock()
+
+
+def initialize(path: Path, manifest: Manifest) -> bool:
+    """Runs `initialize()` of the package around a manifest, once in this process.
+
+    Args:
+        path: the library, for the error.
+        manifest: of the chosen plugin.
+
+    Returns:
+        Whether the package has one.
+
+    Raises:
+        PluginLoadError: it raised, or the package cannot be imported.
+    """
+    from importlib import import_module
+
+    module, home = manifest.module, manifest.path and manifest.path.parent
+    if not module or home is None or not (home / "__init__.py").is_file():
+        return False
+    with _INITIALIZING:
+        try:
+            function = getattr(import_module(module), "initialize", None)
+            if function is not None and module not in _INITIALIZED:
+                function()
+                _INITIALIZED.add(module)
+        except (Exception, SystemExit) as exc:  # whatever a vendor's code raises
+            raise PluginLoadError(
+                f"the plugin {manifest.name} cannot be initialized: {module} ({home}) raised "
+                f"{type(exc).__name__}: {exc}",
+                path=path,
+                hint=f"`python -c 'import {module}; {module}.initialize()'` shows where; "
+                "install what it needs, or another release of it",
+            ) from exc
+    return function is not None
 
 
 def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]) -> None:
@@ -94,11 +133,15 @@ def first_contact(
 def _deadline(env: Mapping[str, str]) -> float:
     text = env.get("PJRT_HUB_PROBE_SECONDS") or DEADLINE
     try:
-        return float(text)
-    except ValueError as exc:
-        raise ValueError(
-            f"PJRT_HUB_PROBE_SECONDS is {text!r}; it must be a number of seconds"
-        ) from exc
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= threading.TIMEOUT_MAX:  # which nan is not
+        raise PjrtHubError(
+            f"PJRT_HUB_PROBE_SECONDS is {text!r}, which is not a number of seconds",
+            hint="set it to a number such as 60, or unset it",
+        )
+    return seconds
 
 
 def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:

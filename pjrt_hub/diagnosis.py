@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pjrt_hub import connect, contact
 from pjrt_hub.discovery import place
-from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.errors import PjrtHubError, PluginLoadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,13 @@ def diagnose(name: str | os.PathLike[str] | None = None) -> Diagnosis:
 
 
 #: What comes after a step, for the name of one that raises.
-_NEXT = {"choice": "library", "hardware": "library", "library": "headers", "headers": "load"}
+_NEXT = {
+    "choice": "library",
+    "hardware": "library",
+    "library": "headers",
+    "initialize": "headers",
+    "headers": "load",
+}
 
 
 def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
@@ -80,6 +86,12 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
         yield Step("library", True, f"would fetch {what} (`pjrt-hub get {candidate.name}`)")
         return
     yield Step("library", True, str(path))
+    try:
+        if contact.initialize(path, candidate.manifest):
+            yield Step("initialize", True, f"{candidate.manifest.module}.initialize() ran")
+    except PluginLoadError as exc:
+        yield Step("initialize", False, exc.message, exc.hint)
+        return
     preloads = place.preloads(world, candidate.manifest)
     found = list(contact.problems(path, world, preloads.paths, os.environ))
     for problem in found:

@@ -7,6 +7,7 @@ is never imported.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pjrt_hub.contract.manifest import FILE_NAME, read
@@ -20,7 +21,9 @@ GROUP = "pjrt_plugins"
 
 def describe(world: World) -> Iterator[Described | Rejection]:
     """Yields the manifests of the group, and a rejection for each that cannot be read."""
-    for point in world.installed.entry_points:
+    points = world.installed.entry_points
+    frameworks = {point.module for point in points if point.group != GROUP}
+    for point in points:
         if point.group != GROUP:
             continue
         path = _manifest_path(world, point)
@@ -37,8 +40,12 @@ def describe(world: World) -> Iterator[Described | Rejection]:
         except ManifestError as exc:
             yield Rejection(point.name, str(point), exc.message, exc.hint)
             continue
+        # The initialize() of a module that is made for JAX too registers the plugin with JAX.
+        module = "" if point.module in frameworks else point.module
         for manifest in manifests:
-            yield Described(manifest, name, (str(point),), point.distribution.name)
+            yield Described(
+                replace(manifest, module=module), name, (str(point),), point.distribution.name
+            )
 
 
 def _manifest_path(world: World, point: EntryPoint) -> Path | None:

@@ -6,6 +6,7 @@ Owns the walk over its folders; nothing in them is imported.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pjrt_hub.contract.manifest import FILE_NAME, read
@@ -36,7 +37,7 @@ def describe(world: World) -> Iterator[Described | Rejection]:
             for manifest in manifests:
                 ours = package == own
                 yield Described(
-                    manifest,
+                    replace(manifest, module=f"{PACKAGE}.{folder}"),
                     name,
                     (f"{PACKAGE}.{folder}" if ours else origin,),
                     "pjrt-hub" if ours else "",

@@ -161,8 +161,9 @@ def test_what_a_crashed_plugin_started_ends_with_it(stub, environment, tmp_path)
 
 
 def test_a_deadline_that_is_no_number_is_said(stub, meet) -> None:
-    with pytest.raises(ValueError, match=r"PJRT_HUB_PROBE_SECONDS is 'soon'"):
-        meet(stub(), PJRT_HUB_PROBE_SECONDS="soon")
+    for text in ("soon", "nan", "inf", "-1", "0"):
+        with pytest.raises(errors.PjrtHubError, match=f"PJRT_HUB_PROBE_SECONDS is '{text}'"):
+            meet(stub(), PJRT_HUB_PROBE_SECONDS=text)
 
 
 @pytest.mark.parametrize("code", [3, 9, 13])
