@@ -23,6 +23,27 @@ def ffi_entry(
 def ffi_return(entry: int, /) -> None: ...
 def ffi_end() -> None: ...
 def capsule_address(capsule: object, /) -> int: ...
+def lend(
+    address: int,
+    device: tuple[int, int],
+    dtype: tuple[int, int],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    flags: int | None,
+    deleter: tuple[int, int],
+    /,
+) -> object: ...
+def borrow(
+    capsule: object, /
+) -> tuple[
+    object,
+    int,
+    tuple[int, int],
+    tuple[int, int, int],
+    int,
+    tuple[int, ...],
+    tuple[int, ...] | None,
+]: ...
 
 class Client:
     @property

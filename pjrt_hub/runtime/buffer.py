@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from pjrt_hub._capi import callbacks, hotpath, irregular, table
 from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.runtime import dtypes, pickled
+from pjrt_hub.runtime import display, dlpack, dtypes, pickled
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.signature import row_major_or
@@ -208,6 +208,52 @@ class Buffer(hotpath.Buffer):
     def __deepcopy__(self, memo: object) -> NoReturn:
         self.__copy__()
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's (device type, device id) of where it lives.
+
+        Raises:
+            BufferError: DLPack has no such device.
+        """
+        return dlpack.device_of(self)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Lends its memory to another framework: `torch.from_dlpack(buffer)` and the like.
+
+        Waits for the value, so that every stream may read it. The memory stays as it is past
+        `delete`, donation and `Client.close`, until the framework gives it back. It is marked
+        read-only where DLPack can say so (from version 1); writing into it all the same changes
+        the buffer.
+
+        Args:
+            stream: the consumer's; None on the host.
+            max_version: of DLPack that the consumer knows; below (1, 0), and with None, the capsule
+                is a classic one.
+            dl_device: where the consumer wants it: where it is, or the host, which is a copy.
+            copy: True lends a copy of its own, which may be written; False never copies.
+
+        Raises:
+            BufferError: DLPack cannot say what or where it is, or only a copy would do.
+            PjrtError: the computation of the value failed.
+            ClosedError: the buffer was deleted, donated or closed.
+        """
+        return dlpack.lend(self, stream, max_version, dl_device, copy)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Its memory for CuPy, Numba and others; only on CUDA devices. Waits for the value.
+
+        The interface has no way to give memory back: keep the buffer, and neither delete nor donate
+        it, while the memory is used. DLPack has.
+        """
+        return dlpack.cuda_array_interface(self)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a buffer without dimensions has no length")
@@ -232,23 +278,15 @@ class Buffer(hotpath.Buffer):
             raise
 
     def __str__(self) -> str:
-        return str(self.to_numpy())
+        """Prints the value like an array; waits for it."""
+        return display.of_array(self.to_numpy())
 
     def __repr__(self) -> str:
         """Prints the value like an array, with a footer; never waits for it and never raises."""
-        footer = f"[{self._summary()}]"
-        if self.client.closed or self.is_deleted:
-            return f"<Buffer deleted {footer}>"
-        if not self.ready.is_ready():
-            return f"<Buffer pending {footer}>"
-        try:
-            import numpy
+        return display.of_buffer(self)
 
-            body = numpy.array2string(self.to_numpy(), separator=", ", threshold=100, edgeitems=3)
-        except PjrtError as exc:
-            first_line = str(exc).partition("\n")[0]
-            return f"<Buffer failed: {first_line} {footer}>"
-        return f"{body}\n{footer}"
+    def _repr_html_(self) -> str:
+        return display.html_of_buffer(self)
 
     def _summary(self) -> str:
         element = dtypes.of_code(self._dtype)

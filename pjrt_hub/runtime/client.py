@@ -18,7 +18,7 @@ from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError, UnknownError
-from pjrt_hub.runtime import compile_cache, dtypes, pickled
+from pjrt_hub.runtime import compile_cache, display, dtypes, pickled, tensor
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory
@@ -171,6 +171,30 @@ class Client(hotpath.Client):
                 callbacks.keep(self.api.address, done, plain)
                 Event._of(self, done)  # owns it, so that it is freed
         return buffer
+
+    def from_dlpack(
+        self, source: Any, *, device: Device | None = None, copy: bool | None = None
+    ) -> Buffer:
+        """Takes another framework's array over DLPack, without a copy where the plugin can.
+
+        On the CPU that needs memory that is row-major and begins at a multiple of 64 bytes, as
+        torch's and JAX's does (`PJRT_Client_CreateViewOfDeviceBuffer`). Shared memory must not
+        change while the buffer lives.
+
+        Args:
+            source: an object with `__dlpack__`, or a DLPack capsule, which works once.
+            device: one of `devices`; by default where the array is, else the first.
+            copy: True always copies, so that the array may change at once; False never does; None
+                copies where sharing is not possible.
+
+        Raises:
+            TypeError: it speaks no DLPack, or PJRT has no such element type.
+            ValueError: the capsule was taken before, or the device is another client's.
+            BufferError: only a copy would do and copy=False, or it lives on a foreign device.
+            UnsupportedByPluginError: the plugin is older than the element type.
+            ClosedError: the client is closed.
+        """
+        return tensor.borrow(self, source, device, copy)
 
     def compile(
         self,
@@ -332,6 +356,9 @@ class Client(hotpath.Client):
         with self._in_call():
             self._enter()  # the call's own, which an interrupted wait does not end
             return LoadedExecutable._load(self, interruptible(call, discard, self._leave))
+
+    def _repr_html_(self) -> str:
+        return display.html_of_client(self)
 
     def __repr__(self) -> str:
         if self.closed:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.runtime import display
+
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
 
@@ -87,6 +89,9 @@ class Device:
 
     def __str__(self) -> str:
         return f"{self.client.platform_name}:{self.id}"
+
+    def _repr_html_(self) -> str:
+        return display.html_of_device(self)
 
     def __repr__(self) -> str:
         return f"<Device {self} {self.kind!r}>" if not self.client.closed else "<Device closed>"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import hotpath, irregular
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes, pickled
+from pjrt_hub.runtime import display, dtypes, pickled
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.device import Device
 from pjrt_hub.runtime.signature import Signature
@@ -199,6 +199,9 @@ class LoadedExecutable(hotpath.LoadedExecutable):
                     f"argument {index} is a buffer that was deleted or donated",
                     hint="a program that donates an argument takes its memory: keep the output",
                 )
+
+    def _repr_html_(self) -> str:
+        return display.html_of_executable(self)
 
     def __repr__(self) -> str:
         if self.closed:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pjrt_hub._capi import library, values
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub.abi import ApiVersion
+from pjrt_hub.runtime import display
 from pjrt_hub.runtime.client import Client
 from pjrt_hub.runtime.compile_cache import CompileCache
 from pjrt_hub.runtime.pickled import Reopen
@@ -112,6 +113,9 @@ class Plugin:
             lambda late: self.api.call("PJRT_Client_Destroy", client=late),
         )
         return Client(self, address, options or {})
+
+    def _repr_html_(self) -> str:
+        return display.html_of_plugin(self)
 
     def __repr__(self) -> str:
         return f"<Plugin {self.name} API {self.api_version} {self.path}>"

@@ -126,6 +126,10 @@ PyObject *event_dispatch(PyObject *module, PyObject *unused);
 PyObject *event_end(PyObject *module, PyObject *unused);
 void event_queue_reset(void);
 
+/* dlpack.c */
+PyObject *dlpack_lend(PyObject *module, PyObject *args);
+PyObject *dlpack_borrow(PyObject *module, PyObject *capsule);
+
 /* buffer.c */
 extern PyTypeObject *BufferType, *HostViewType;
 extern PyType_Spec buffer_spec, host_view_spec;

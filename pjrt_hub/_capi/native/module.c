@@ -112,6 +112,9 @@ static PyMethodDef functions[] = {
     {"ffi_return", ffi_return, METH_O, "ffi_return(entry): no plugin took it."},
     {"ffi_end", ffi_end, METH_NOARGS, "Ends the calling of Python functions by plugins."},
     {"capsule_address", capsule_address, METH_O, "The pointer in a capsule of any name."},
+    {"lend", dlpack_lend, METH_VARARGS,
+     "lend(address, device, dtype, shape, strides, flags, deleter) -> a DLPack capsule."},
+    {"borrow", dlpack_borrow, METH_O, "borrow(capsule) -> the parts of the tensor that it lends."},
     {NULL, NULL, 0, NULL},
 };
 

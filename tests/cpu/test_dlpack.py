@@ -1,0 +1,455 @@
+"""DLPack with numpy and with itself: what is shared, what is refused, and when a loan ends."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub.errors import ClosedError, InternalError
+from pjrt_hub.runtime import dtypes
+
+CPU = (1, 0)
+
+
+def address_of(array):
+    return array.__array_interface__["data"][0]
+
+
+def aligned(shape=(4, 8), dtype=np.float32):
+    """An array that begins at a multiple of 64 bytes."""
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(nbytes + 64, np.uint8)
+    start = -address_of(memory) % 64
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+class Lender:
+    """Lends with the arguments that an older producer knows."""
+
+    def __init__(self, array, **chosen):
+        self.array, self.chosen, self.asked = array, chosen, []
+
+    def __dlpack_device__(self):
+        return CPU
+
+    def __dlpack__(self, **named):
+        self.asked.append(named)
+        if set(named) - {"stream"}:
+            raise TypeError("an older __dlpack__")
+        return self.array.__dlpack__(**self.chosen)
+
+
+def test_numpy_shares_the_memory(client):
+    buffer = client.buffer_from_host(np.arange(12, dtype=np.float32).reshape(3, 4))
+    array = np.from_dlpack(buffer)
+    assert address_of(array) == address_of(buffer.to_numpy())
+    assert array.tolist() == buffer.tolist()
+    assert not array.flags.writeable
+    assert buffer.__dlpack_device__() == CPU
+
+
+def test_a_result_is_waited_for(slowly):
+    assert np.array_equal(np.from_dlpack(slowly(50)), np.eye(256, dtype=np.float32))
+
+
+def test_a_layout_becomes_strides(client, executables):
+    source = np.arange(6, dtype=np.float32).reshape(2, 3)
+    result = executables("column_major")(client.buffer_from_host(source))
+    expected = result.to_numpy()
+    array = np.from_dlpack(result)
+    assert result.layout == (0, 1)
+    assert array.strides == expected.strides
+    assert np.array_equal(array, expected)
+    assert np.array_equal(client.from_dlpack(result).to_numpy(), expected)
+
+
+#: Those of API 0.81.
+KNOWN = [element for element in dtypes.ELEMENT_TYPES if element.since <= 81]
+
+
+@pytest.mark.parametrize("element", KNOWN, ids=lambda element: element.name)
+@pytest.mark.parametrize("max_version", [None, (1, 1)], ids=["classic", "versioned"])
+def test_every_dtype_there_and_back(client, element, max_version):
+    """Shared both ways: the packed ones as they lie on the device."""
+    dtype = dtypes.numpy_dtype(element.code)
+    bits = np.arange(3 * 7 * dtype.itemsize, dtype=np.uint8) % 2
+    buffer = client.buffer_from_host(bits.view(dtype).reshape(3, 7))
+    back = client.from_dlpack(buffer.__dlpack__(max_version=max_version), copy=False)
+    assert (back.dtype, back.shape) == (dtype, (3, 7))
+    assert back.to_numpy().tobytes() == buffer.to_numpy().tobytes() == bits.tobytes()
+    copied = client.from_dlpack(buffer, copy=True)
+    assert copied.to_numpy().tobytes() == bits.tobytes()
+
+
+@pytest.mark.parametrize("name", ["i4", "ui4", "i2", "ui2", "f4E2M1FN"])
+def test_packed_elements_are_unpacked_in_order(client, name):
+    dtype = dtypes.numpy_dtype(dtypes.of_numpy(name).code)
+    values = np.array([1, 0, 1, 1, 0, 0, 1], np.float32).astype(dtype)
+    buffer = client.buffer_from_host(values)
+    assert client.from_dlpack(buffer, copy=True).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 5, 1), (2,) * 10])
+def test_every_shape_there_and_back(client, shape):
+    buffer = client.buffer_from_host(np.arange(math.prod(shape), dtype=np.int32).reshape(shape))
+    array = np.from_dlpack(buffer)
+    assert (array.shape, array.tolist()) == (shape, buffer.tolist())
+    back = client.from_dlpack(array)
+    assert (back.shape, back.tolist()) == (shape, buffer.tolist())
+
+
+def test_the_kinds_of_capsules(vector):
+    buffer = vector()
+    assert 'capsule object "dltensor"' in repr(buffer.__dlpack__())
+    assert 'capsule object "dltensor"' in repr(buffer.__dlpack__(max_version=(0, 8)))
+    for newer in ((1, 0), (1, 3), (2, 0)):
+        assert 'capsule object "dltensor_versioned"' in repr(buffer.__dlpack__(max_version=newer))
+
+
+def test_a_capsule_is_taken_once(client, vector):
+    capsule = vector().__dlpack__(max_version=(1, 0))
+    client.from_dlpack(capsule)
+    with pytest.raises(ValueError, match="taken before"):
+        client.from_dlpack(capsule)
+
+
+def test_a_copy_is_the_consumers_own(client, vector):
+    buffer = vector()
+    array = np.from_dlpack(buffer, copy=True)
+    assert array.flags.writeable
+    array[:] = 7
+    assert buffer.tolist() == list(range(8))
+
+
+def test_where_it_can_be_asked_for(client, vector):
+    buffer = vector()
+    assert np.from_dlpack(buffer, device="cpu").tolist() == buffer.tolist()
+    assert buffer.__dlpack__(dl_device=CPU, copy=False)
+    with pytest.raises(BufferError, match=r"lives on DLPack's device \(1, 0\), not on \(2, 0\)"):
+        buffer.__dlpack__(dl_device=(2, 0))
+
+
+@pytest.mark.parametrize("stream", [0, 1, 7, "a"])
+def test_the_host_has_no_streams(vector, stream):
+    with pytest.raises(BufferError, match="the host has no streams"):
+        vector().__dlpack__(stream=stream)
+    assert vector().__dlpack__(stream=-1)
+
+
+def test_a_deleted_buffer_is_not_lent(vector, executables):
+    buffer = vector()
+    buffer.delete()
+    with pytest.raises(ClosedError, match="deleted"):
+        buffer.__dlpack__()
+    donated = vector()
+    executables("donate")(donated, vector())
+    with pytest.raises(ClosedError, match="deleted or donated"):
+        np.from_dlpack(donated)
+
+
+def test_a_closed_client_neither_lends_nor_borrows(plugin):
+    with plugin.client() as client:
+        buffer = client.buffer_from_host([1.0])
+    with pytest.raises(ClosedError):
+        buffer.__dlpack__()
+    with pytest.raises(ClosedError):
+        client.from_dlpack(np.zeros(3))
+
+
+def test_lent_memory_outlives_everything(plugin, program, wait_until):
+    own = plugin.client()
+    donate = own.compile(program("donate"))
+    deleted, donated, closed = (own.buffer_from_host(np.arange(8, dtype=np.float32)) for _ in "123")
+    arrays = [np.from_dlpack(each) for each in (deleted, donated, closed)]
+    deleted.delete()
+    donate(donated, own.buffer_from_host(np.zeros(8, np.float32)))
+    own.close()
+    for array in arrays:
+        assert array.tolist() == list(range(8))
+    assert own._address  # the client itself waits for them
+    del array, arrays
+    gc.collect()
+    wait_until(lambda: not own._address)
+
+
+def test_a_forgotten_capsule_gives_the_memory_back(plugin, wait_until):
+    own = plugin.client()
+    buffer = own.buffer_from_host([1.0])
+    capsules = [buffer.__dlpack__(), buffer.__dlpack__(max_version=(1, 0))]
+    own.close()
+    assert own._address
+    capsules.clear()
+    wait_until(lambda: not own._address)
+
+
+def test_what_is_aligned_is_shared(client):
+    source = aligned()
+    buffer = client.from_dlpack(source, copy=False)
+    assert address_of(buffer.to_numpy()) == address_of(source)
+    source[0, 0] = 5
+    assert buffer.to_numpy()[0, 0] == 5
+
+
+def test_what_is_read_only_is_shared(client):
+    source = aligned()
+    source.flags.writeable = False
+    assert address_of(client.from_dlpack(source, copy=False).to_numpy()) == address_of(source)
+
+
+def test_a_borrowed_buffer_runs(client, executables):
+    source = aligned((8,))
+    source[:] = np.arange(8)
+    buffer = client.from_dlpack(source)
+    assert executables("add")(buffer, buffer).tolist() == (source * 2).tolist()
+
+
+def test_donating_a_borrowed_buffer_spares_its_source(client, executables, vector):
+    source = aligned((8,))
+    buffer = client.from_dlpack(source, copy=False)
+    before = source.copy()
+    executables("donate")(buffer, vector())
+    assert buffer.is_deleted
+    assert np.array_equal(source, before)
+
+
+@pytest.mark.parametrize(
+    ("cut", "why"),
+    [
+        (lambda a: a[:, ::2], "strides are"),
+        (lambda a: a.T, "strides are"),
+        (lambda a: a[::-1], "strides are"),
+        (lambda a: a[:, 1:2][:4].reshape(-1)[:1], None),
+        (lambda a: a.reshape(-1)[1:], "4 bytes past a multiple of 64"),
+        (lambda a: a[:0], "no elements"),
+    ],
+)
+def test_what_cannot_be_shared_is_copied(client, cut, why):
+    whole = aligned()
+    whole[:] = np.arange(whole.size).reshape(whole.shape)
+    source = cut(whole)
+    buffer = client.from_dlpack(source)
+    assert buffer.tolist() == source.tolist()
+    if why:
+        with pytest.raises(BufferError, match=why):
+            client.from_dlpack(source, copy=False)
+
+
+def test_copy_copies(client):
+    source = aligned()
+    buffer = client.from_dlpack(source, copy=True)
+    source[:] = 9
+    assert not buffer.to_numpy().any()
+
+
+def test_older_producers(client):
+    lender = Lender(aligned())
+    buffer = client.from_dlpack(lender, copy=False)
+    assert address_of(buffer.to_numpy()) == address_of(lender.array)
+    assert lender.asked == [{"max_version": (1, 1)}, {}]
+
+
+def test_the_producer_is_told(client, wait_until):
+    source = aligned()
+    base = weakref.ref(source.base.base if source.base.base is not None else source.base)
+    buffer = client.from_dlpack(source, copy=False)
+    del source
+    gc.collect()
+    assert base() is not None
+    assert not buffer.to_numpy().any()
+    del buffer
+    gc.collect()
+    wait_until(lambda: base() is None)
+
+
+def test_the_producer_of_a_copy_is_told_at_once(client):
+    source = np.zeros(5, np.float32)
+    gone = weakref.ref(source)
+    buffer = client.from_dlpack(source, copy=True)
+    del source
+    gc.collect()
+    assert gone() is None
+    assert buffer.shape == (5,)
+
+
+def test_from_one_client_to_another(client, pair):
+    buffer = client.buffer_from_host(np.arange(4, dtype=np.float32))
+    there = pair.from_dlpack(buffer, device=pair.devices[1], copy=False)
+    assert there.device is pair.devices[1]
+    assert address_of(there.to_numpy()) == address_of(buffer.to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "words"),
+    [
+        ([1, 2], TypeError, "no DLPack capsule"),
+        (None, TypeError, "no DLPack capsule"),
+        (np.zeros(2, ">f4"), BufferError, "endian|byte order|byte-order"),
+        (np.zeros(2, object), BufferError, "dtype"),
+        (np.zeros(2, np.longdouble), (BufferError, TypeError), None),
+    ],
+)
+def test_what_is_refused(client, source, error, words):
+    with pytest.raises(error, match=words):
+        client.from_dlpack(source)
+
+
+def test_a_foreign_device_is_refused(client, pair):
+    with pytest.raises(ValueError, match="another client"):
+        client.from_dlpack(aligned(), device=pair.devices[0])
+
+
+def test_a_failed_value_raises_its_own_error(client, monkeypatch):
+    """As numpy shows it: not as an error of DLPack."""
+    buffer = client.buffer_from_host([1.0])
+
+    def fail(self, nbytes):
+        raise InternalError("the computation failed")
+
+    monkeypatch.setattr(pjrt_hub.Buffer, "_view", fail)
+    with pytest.raises(InternalError, match="the computation failed"):
+        np.from_dlpack(buffer)
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind"), [("cuda", 2), ("rocm", 10), ("sycl", 14)], ids=["cuda", "rocm", "sycl"]
+)
+def test_the_devices_of_other_platforms(own, monkeypatch, platform, kind):
+    """What is asked of the platform's name, shown with the host's memory."""
+    buffer = own.buffer_from_host([1.0, 2.0])
+    monkeypatch.setattr(own, "platform_name", platform)
+    assert buffer.__dlpack_device__() == (kind, buffer.device.local_hardware_id)
+    assert buffer.__dlpack__(stream=7, max_version=(1, 0))
+    assert buffer.__dlpack__(stream=-1)
+    for stream in {"cuda": [0], "rocm": [1, 2], "sycl": []}[platform] + [-2, "a"]:
+        with pytest.raises(BufferError, match="names no stream"):
+            buffer.__dlpack__(stream=stream)
+    host = np.from_dlpack(buffer, device="cpu")
+    assert host.tolist() == [1, 2]
+    assert host.flags.writeable  # a copy
+    with pytest.raises(BufferError, match="only a copy"):
+        buffer.__dlpack__(dl_device=CPU, copy=False)
+
+
+def test_a_platform_that_dlpack_does_not_know(own, monkeypatch):
+    buffer = own.buffer_from_host([1.0])
+    monkeypatch.setattr(own, "platform_name", "tpu")
+    with pytest.raises(BufferError, match="no device for the platform tpu"):
+        buffer.__dlpack_device__()
+    with pytest.raises(BufferError, match="no device for the platform tpu"):
+        buffer.__dlpack__()
+
+
+def test_cuda_array_interface(own, monkeypatch):
+    buffer = own.buffer_from_host(np.arange(6, dtype=np.float16).reshape(2, 3))
+    short = own.buffer_from_host(np.ones(2, ml_dtypes.bfloat16))
+    assert not hasattr(buffer, "__cuda_array_interface__")
+    monkeypatch.setattr(own, "platform_name", "cuda")
+    assert buffer.__cuda_array_interface__ == {
+        "version": 3,
+        "shape": (2, 3),
+        "typestr": "<f2",
+        "data": (address_of(buffer.to_numpy()), True),
+        "strides": None,
+        "stream": None,
+    }
+    assert not hasattr(short, "__cuda_array_interface__")
+
+
+#: Ends a loan by the C function that a capsule holds, without the GIL, as a foreign thread would.
+END = """
+    import ctypes
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    USED = b"used_dltensor"
+    def take(buffer):
+        capsule = buffer.__dlpack__()
+        tensor = pointer_of(capsule, b"dltensor")
+        rename(capsule, USED)
+        return tensor
+    def end(tensor):
+        deleter = ctypes.cast(tensor + 56, ctypes.POINTER(ctypes.c_void_p))[0]
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(tensor)
+"""
+
+
+def test_a_loan_ends_on_any_thread(child):
+    child(
+        END
+        + """
+    taken = [take(ones()) for _ in range(200)]
+    threads = [threading.Thread(target=lambda i=i: [end(t) for t in taken[i::4]]) for i in range(4)]
+    for thread in threads: thread.start()
+    client.close()
+    for thread in threads: thread.join()
+    deadline = time.monotonic() + 10
+    while client._address and time.monotonic() < deadline: time.sleep(0.005)
+    assert not client._address
+    """
+    )
+
+
+def test_a_loan_ends_after_a_fork(child):
+    child(
+        END
+        + """
+    tensor, array = take(ones()), np.from_dlpack(ones())
+    borrowed = client.from_dlpack(np.zeros(64, np.float32))
+    pid = os.fork()
+    if pid == 0:
+        end(tensor)
+        assert array.sum() == 8
+        del array, borrowed
+        gc.collect()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    end(tensor)
+    """
+    )
+
+
+@pytest.mark.parametrize("ending", ["pass", "client.close()", "sys.exit(0)", "os._exit(0)"])
+def test_a_process_ends_with_open_loans(child, ending):
+    child(
+        END
+        + f"""
+    tensor, array, capsule = take(ones()), np.from_dlpack(ones()), ones().__dlpack__()
+    source = np.zeros(1024, np.float32)
+    borrowed = [client.from_dlpack(source[i:]) for i in range(32)]
+    import atexit
+    atexit.register(end, tensor)
+    {ending}
+    """
+    )
+
+
+def test_loans_leave_nothing_behind(child):
+    child(
+        """
+    import resource
+    source = np.zeros(1 << 16, np.float32)[16:]
+    source = source[-(source.__array_interface__["data"][0] // 4) % 16:]
+    def once():
+        buffer = client.from_dlpack(source)
+        assert np.from_dlpack(buffer).shape == source.shape
+        buffer.__dlpack__()
+    def settled():
+        deadline = time.monotonic() + 10
+        while client._num_children and time.monotonic() < deadline: time.sleep(0.005)
+        return client._num_children
+    for _ in range(2000): once()
+    settled()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(10000): once()
+    assert settled() == 0
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 8192, grown
+    """
+    )
