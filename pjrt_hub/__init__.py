@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.compile_options import CompileOptions
     from pjrt_hub.runtime.device import Device, Memory
     from pjrt_hub.runtime.event import Event
+    from pjrt_hub.runtime.execute_context import ExecuteContext
+    from pjrt_hub.runtime.execute_options import ExecuteOptions
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.program import Program
@@ -40,6 +42,8 @@ _HOMES = {
     "CompileOptions": "runtime.compile_options",
     "Device": "runtime.device",
     "Event": "runtime.event",
+    "ExecuteContext": "runtime.execute_context",
+    "ExecuteOptions": "runtime.execute_options",
     "Finding": "discovery.finding",
     "HostBufferSemantics": "runtime.buffer",
     "LoadedExecutable": "runtime.loaded_executable",
@@ -63,6 +67,8 @@ __all__ = [
     "CompileOptions",
     "Device",
     "Event",
+    "ExecuteContext",
+    "ExecuteOptions",
     "Finding",
     "HostBufferSemantics",
     "LoadedExecutable",

@@ -34,6 +34,8 @@ def test_the_public_names_are_these():
         "CompileOptions",
         "Device",
         "Event",
+        "ExecuteContext",
+        "ExecuteOptions",
         "Finding",
         "HostBufferSemantics",
         "LoadedExecutable",

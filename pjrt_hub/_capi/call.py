@@ -14,6 +14,8 @@ from typing import Any
 from pjrt_hub._capi import table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.status import raise_error
+from pjrt_hub.abi import ApiVersion
+from pjrt_hub.errors import UnsupportedByPluginError
 
 _SCALARS = frozenset(
     [
@@ -89,6 +91,34 @@ class BoundFunction:
         if error:
             raise_error(self._api_address, _address(error), self.name)
         return args
+
+
+class Struct:
+    """A struct that a caller fills for a plugin to read, alive as long as this object.
+
+    Args:
+        name: of the C struct.
+        members: its fields by name, as for `BoundFunction`.
+        version: of the plugin's API, which reads nothing that is newer.
+
+    Raises:
+        UnsupportedByPluginError: a field is newer than the plugin.
+    """
+
+    def __init__(self, name: str, members: Mapping[str, Any], version: ApiVersion) -> None:
+        since = {field.name: field.since for field in table.FIELDS[name]}
+        for member in members:
+            if since[member] > version.minor:
+                came = ApiVersion(0, since[member])
+                raise UnsupportedByPluginError(
+                    f"the plugin does not read {name}.{member}: it came with PJRT API {came}, the "
+                    f"plugin has {version}",
+                    function=name,
+                    since=str(came),
+                    have=str(version),
+                )
+        self._keep: list[Any] = []
+        self.address = _address(_struct(name, members, self._keep))
 
 
 def interruptible(

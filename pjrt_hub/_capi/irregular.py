@@ -62,3 +62,23 @@ def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
         return None
     tiled = layout.tiled
     return tuple(tiled.minor_to_major[i] for i in range(tiled.minor_to_major_size))
+
+
+def memory_kinds(api: Api, name: str, executable: int) -> list[str]:
+    """A list of texts that are not NUL-terminated: their sizes stand in a list beside it."""
+    function = api.function(name)
+    args = function.raw(executable=executable)
+    kinds = next(each for each in table.FIELDS[function.struct] if each.name == "memory_kinds")
+    count = getattr(args, kinds.count.split(",")[0])
+    return [
+        bytes(ffi.buffer(args.memory_kinds[i], args.memory_kind_sizes[i])).decode()
+        for i in range(count)
+    ]
+
+
+def logical_ids(api: Api, executable: int) -> list[tuple[int, int]]:
+    """`PJRT_LoadedExecutable_AddressableDeviceLogicalIds`: (replica, partition) of each device."""
+    function = api.function("PJRT_LoadedExecutable_AddressableDeviceLogicalIds")
+    args = function.raw(executable=executable)
+    ids, count = args.addressable_device_logical_ids, args.num_addressable_device_logical_ids
+    return [(ids[i].replica, ids[i].partition) for i in range(count)]

@@ -243,6 +243,10 @@ class CompileOptions:
         values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: value for name, value in values if value != getattr(default, name)}
 
+    def __repr__(self) -> str:
+        changed = ", ".join(f"{name}={value!r}" for name, value in self.changed().items())
+        return f"CompileOptions({changed})"
+
 
 def _grouped(message: memoryview) -> dict[int, list[int | memoryview]]:
     found: dict[int, list[int | memoryview]] = {}

@@ -1,7 +1,7 @@
 """Loaded executables (layer 2): compiled programs, ready to call.
 
-Owns what a program tells about itself and the words for refused arguments; checking and running
-are the compiled call path's.
+Owns where a program runs and the words for refused arguments; checking and running are the
+compiled call path's, and what a program tells about itself is `Compiled`'s.
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pjrt_hub._capi import hotpath, irregular
+from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.runtime import display, dtypes, pickled
 from pjrt_hub.runtime.buffer import Buffer
+from pjrt_hub.runtime.compiled import Compiled
 from pjrt_hub.runtime.device import Device
+from pjrt_hub.runtime.event import Event
+from pjrt_hub.runtime.execute_options import ExecuteOptions
+from pjrt_hub.runtime.option import DeviceAssignment
 from pjrt_hub.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
 
 
-class LoadedExecutable(hotpath.LoadedExecutable):
+class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     """A `PJRT_LoadedExecutable`: a program compiled for and loaded on the devices of one client.
 
     `exe(a, b)` runs it on one device: it never waits, and gives one Buffer for one output and a
@@ -65,58 +70,195 @@ class LoadedExecutable(hotpath.LoadedExecutable):
         executable._bind(client, address, Buffer, signature.parameters, signature.outputs, devices)
         return executable
 
+    @overload
     def execute(
         self,
         arguments: Sequence[Sequence[Buffer]],
+        options: ExecuteOptions | None = None,
         *,
-        launch_id: int = 0,
-        non_donatable: Sequence[int] = (),
-    ) -> list[tuple[Buffer, ...]]:
+        return_events: Literal[False] = False,
+    ) -> list[tuple[Buffer, ...]]: ...
+
+    @overload
+    def execute(
+        self,
+        arguments: Sequence[Sequence[Buffer]],
+        options: ExecuteOptions | None = None,
+        *,
+        return_events: Literal[True],
+    ) -> tuple[list[tuple[Buffer, ...]], list[Event]]: ...
+
+    def execute(
+        self,
+        arguments: Sequence[Sequence[Buffer]],
+        options: ExecuteOptions | None = None,
+        *,
+        return_events: bool = False,
+    ) -> Any:
         """Runs it on all its devices (`PJRT_LoadedExecutable_Execute`), without waiting.
 
         Args:
             arguments: a row of buffers for each device, in the order of `devices`.
-            launch_id: groups the launches of several processes.
-            non_donatable: indices of arguments that must not be donated though the program would.
+            options: see `ExecuteOptions`.
+            return_events: give also an event for each device, ready when it is done.
 
         Returns:
-            The outputs of each device.
+            The outputs of each device; with `return_events` these and the events.
 
         Raises:
-            TypeError: a wrong number of rows or arguments, no Buffer, or a wrong dtype.
+            TypeError: a wrong number of rows or arguments, no Buffer, or a wrong dtype; or the
+                program is portable.
             ValueError: a wrong shape, layout, device or client, or no such argument to keep.
+            UnsupportedByPluginError: the plugin is older than an option.
             ClosedError: something deleted, donated or closed.
         """
+        if not self.devices:
+            raise TypeError("the program belongs to no device: give execute_portable() one")
         rows = tuple(tuple(row) for row in arguments)
-        count = len(self.signature.parameters)
-        for index in non_donatable:  # the plugin would ignore it, and donate
-            if not 0 <= index < count:
-                raise ValueError(f"non_donatable names argument {index}, of {count} from 0")
-        return list(self._execute(rows, launch_id, tuple(non_donatable)))
+        outputs, events = self._launch(rows, self.devices, 0, options, return_events)
+        return (list(outputs), events) if return_events else list(outputs)
 
-    @cached_property
-    def name(self) -> str:
-        """The program's name (`PJRT_Executable_Name`)."""
-        return str(self._ask("PJRT_Executable_Name").decode())
+    def execute_sharded(
+        self,
+        arguments: Sequence[Buffer],
+        device: Device,
+        options: ExecuteOptions | None = None,
+    ) -> tuple[tuple[Buffer, ...], Event]:
+        """Runs the part of one of its devices, without waiting.
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Identifies the compiled code (`PJRT_Executable_Fingerprint`).
+        Where parts exchange values all of them must be started, each with its own call: it may
+        block until they are, so from a thread for each device. The C function is
+        `PJRT_LoadedExecutable_Execute` with an `execute_device`.
+
+        Args:
+            arguments: buffers on the device.
+            device: one of `devices`.
+            options: see `ExecuteOptions`.
+
+        Returns:
+            The outputs, and an event that is ready when the device is done.
 
         Raises:
-            UnimplementedError: the plugin has none.
+            TypeError, ValueError, ClosedError: as for `execute`.
         """
-        return str(self._ask("PJRT_Executable_Fingerprint").decode("utf-8", "replace"))
+        if device not in self.devices:
+            places = ", ".join(map(str, self.devices)) or "no device of its own: execute_portable()"
+            raise ValueError(f"{device} is none of the program's devices, {places}")
+        return self._launch_on(device, arguments, options)
 
-    def cost_analysis(self) -> dict[str, float]:
-        """The compiler's estimates: "flops", ... (`PJRT_Executable_GetCostAnalysis`)."""
-        costs: dict[str, float] = self._ask("PJRT_Executable_GetCostAnalysis")
-        return costs
+    def execute_portable(
+        self,
+        arguments: Sequence[Buffer],
+        device: Device,
+        options: ExecuteOptions | None = None,
+    ) -> tuple[tuple[Buffer, ...], Event]:
+        """Runs a program of `CompileOptions(compile_portable_executable=True)` on any one device.
 
-    def memory_stats(self) -> dict[str, int]:
-        """Bytes of code, arguments, ... (`PJRT_Executable_GetCompiledMemoryStats`)."""
-        stats = vars(self._ask("PJRT_Executable_GetCompiledMemoryStats"))
-        return {name: value for name, value in stats.items() if value is not None}
+        It never waits. The C function is `PJRT_LoadedExecutable_Execute` with an `execute_device`.
+
+        Args:
+            arguments: buffers on the device.
+            device: one of the client's devices.
+            options: see `ExecuteOptions`.
+
+        Returns:
+            The outputs, and an event that is ready when the device is done.
+
+        Raises:
+            TypeError, ValueError, ClosedError: as for `execute`; also if the program has devices.
+        """
+        if self.devices:
+            raise TypeError("the program is not portable: it runs where it was compiled for")
+        if device not in self.client.devices:
+            raise ValueError(f"{device} is no device of {self.client!r} that this process can use")
+        return self._launch_on(device, arguments, options)
+
+    def _launch_on(
+        self, device: Device, arguments: Sequence[Buffer], options: ExecuteOptions | None
+    ) -> tuple[tuple[Buffer, ...], Event]:
+        [outputs], [event] = self._launch(
+            (tuple(arguments),), (device,), device._address, options, True
+        )
+        return outputs, event
+
+    def _launch(
+        self,
+        rows: tuple[tuple[Buffer, ...], ...],
+        devices: tuple[Device, ...],
+        execute_device: int,
+        options: ExecuteOptions | None,
+        return_events: bool,
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
+        if options is None:
+            struct, context = None, None
+        elif isinstance(options, ExecuteOptions):
+            struct, context = options._for(self), options.context
+        else:
+            raise TypeError(f"the options are {options!r}, not ExecuteOptions")
+        address = 0 if struct is None else struct.address
+        with self.client._in_call():
+            outputs, addresses = self._execute(
+                rows, devices, address, execute_device, return_events or context is not None
+            )
+            events = [Event._of(self.client, each) for each in addresses]
+            if context is not None:
+                for event in events:
+                    context._keep_until(event)
+        return outputs, events
+
+    @cached_property
+    def device_assignment(self) -> tuple[tuple[int, ...], ...]:
+        """The device id of each [replica][partition], also of other processes' devices.
+
+        The C function is `PJRT_LoadedExecutable_GetDeviceAssignment`, of 0.79. A portable program
+        has none.
+        """
+        if not self.devices:
+            return ()
+        with self.client._in_call():
+            self._check()
+            message = irregular.serialized(
+                self._api, "PJRT_LoadedExecutable_GetDeviceAssignment", executable=self._address
+            )
+        return DeviceAssignment().parse(message)
+
+    @cached_property
+    def addressable_device_logical_ids(self) -> tuple[tuple[int, int], ...]:
+        """The (replica, partition) that each of `devices` runs.
+
+        The C function is `PJRT_LoadedExecutable_AddressableDeviceLogicalIds`, of 0.96; for an older
+        plugin the device assignment tells the same.
+        """
+        if self._api.has("PJRT_LoadedExecutable_AddressableDeviceLogicalIds"):
+            with self.client._in_call():
+                self._check()
+                return tuple(irregular.logical_ids(self._api, self._address))
+        where = {
+            device: (replica, partition)
+            for replica, row in enumerate(self.device_assignment)
+            for partition, device in enumerate(row)
+        }
+        return tuple(where[device.id] for device in self.devices)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it can run no more (`PJRT_LoadedExecutable_IsDeleted`)."""
+        if self.closed:
+            return True
+        with self.client._in_call():
+            self._check()
+            return bool(self._api.call("PJRT_LoadedExecutable_IsDeleted", executable=self._address))
+
+    def delete(self) -> None:
+        """Frees the devices' memory and closes it (`PJRT_LoadedExecutable_Delete`).
+
+        Programs that run already end as if nothing happened. May be called again.
+        """
+        if not self.closed:
+            with self.client._in_call():
+                self._check()
+                self._api.call("PJRT_LoadedExecutable_Delete", executable=self._address)
+        self.close()
 
     def serialize(self) -> bytes:
         """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`).
@@ -140,14 +282,9 @@ class LoadedExecutable(hotpath.LoadedExecutable):
         """
         return pickled.of_executable(self)
 
-    def optimized_program(self) -> tuple[bytes, str]:
-        """The program after the compiler, with its format (`PJRT_Executable_OptimizedProgram`)."""
-        with self._viewed() as view:
-            return irregular.optimized_program(self.client.api, view)
-
-    def _ask(self, function: str) -> Any:
-        with self._viewed() as view:
-            return self.client.api.call(function, executable=view)
+    @property
+    def _api(self) -> Api:
+        return self.client.api
 
     @contextmanager
     def _viewed(self) -> Iterator[int]:
@@ -177,7 +314,7 @@ class LoadedExecutable(hotpath.LoadedExecutable):
             raise TypeError(f"{what}, the buffer has elements of {given}")
         if argument.shape != slot.shape:
             raise ValueError(f"{what}, the buffer has the shape {argument.shape}")
-        if argument.device not in self.devices:
+        if self.devices and argument.device not in self.devices:
             places = ", ".join(map(str, self.devices))
             raise ValueError(
                 f"argument {index} is on {argument.device}, the program runs on {places}\n\n"
@@ -206,7 +343,7 @@ class LoadedExecutable(hotpath.LoadedExecutable):
     def __repr__(self) -> str:
         if self.closed:
             return "<LoadedExecutable closed>"
-        places = ", ".join(map(str, self.devices))
+        places = ", ".join(map(str, self.devices)) or "any device"
         return f"<LoadedExecutable {self.name} {self.signature} on {places}>"
 
 

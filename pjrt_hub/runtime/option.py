@@ -233,10 +233,14 @@ class DeviceAssignment(Kind):
         return wire.length_delimited(number, message)
 
     def read(self, found: Found) -> tuple[tuple[int, ...], ...]:
+        return self.parse(_bytes(found[-1]))
+
+    def parse(self, message: bytes) -> tuple[tuple[int, ...], ...]:
+        """Reads a DeviceAssignmentProto."""
         partitions = [
             [each for number, ids in wire.fields(memoryview(_bytes(value))) if number == 1
              for each in wire.integers(ids)]
-            for number, value in wire.fields(memoryview(_bytes(found[-1])))
+            for number, value in wire.fields(memoryview(message))
             if number == 3
         ]  # fmt: skip
         return tuple(zip(*partitions, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pjrt_hub import ExecuteOptions
 from pjrt_hub.errors import ClosedError, InvalidArgumentError, PjrtError
 
 NUMBERS = np.arange(8, dtype=np.float32)
@@ -153,7 +154,9 @@ def test_donation_reuses_the_memory(executables, vector):
 
 def test_an_argument_kept_from_donation(executables, vector):
     given = vector()
-    [[result]] = executables("donate").execute([[given, vector(1)]], non_donatable=[0])
+    [[result]] = executables("donate").execute(
+        [[given, vector(1)]], ExecuteOptions(non_donatable=[0])
+    )
     assert result.tolist() == (2 * NUMBERS + 1).tolist()
     assert given.tolist() == NUMBERS.tolist()
 
@@ -162,7 +165,7 @@ def test_an_argument_kept_from_donation(executables, vector):
 def test_keeping_an_argument_that_is_not_there(executables, vector, index):
     given = vector()
     with pytest.raises(ValueError, match=f"non_donatable names argument {index}"):
-        executables("donate").execute([[given, vector()]], non_donatable=[index])
+        executables("donate").execute([[given, vector()]], ExecuteOptions(non_donatable=[index]))
     assert given.tolist() == NUMBERS.tolist()
 
 

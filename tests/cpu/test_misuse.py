@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pjrt_hub import Event, LoadedExecutable
+from pjrt_hub import Event, ExecuteOptions, LoadedExecutable
 from pjrt_hub.errors import ClosedError
 
 NUMBERS = np.arange(8, dtype=np.float32)
@@ -121,14 +121,18 @@ CASES = {
     "a dtype in a row": (lambda c: c.add.execute([[c.f, c.typed("i32")]]), TypeError, "of i32"),
     "deleted in a row": (lambda c: c.add.execute([[c.deleted, c.f]]), ClosedError, "argument 0"),
     "donated in a row": (lambda c: c.add.execute([[c.f, c.donated]]), ClosedError, "argument 1"),
-    "launch by text": (lambda c: c.add.execute([[c.f] * 2], launch_id="1"), TypeError, "str"),
+    "launch by text": (
+        lambda c: c.add.execute([[c.f] * 2], ExecuteOptions(launch_id="1")),
+        TypeError,
+        "str",
+    ),
     "a launch too far": (
-        lambda c: c.add.execute([[c.f] * 2], launch_id=2**40),
+        lambda c: c.add.execute([[c.f] * 2], ExecuteOptions(launch_id=2**40)),
         OverflowError,
-        "int",
+        "32 bits",
     ),
     "keeping by text": (
-        lambda c: c.add.execute([[c.f] * 2], non_donatable=["a"]),
+        lambda c: c.add.execute([[c.f] * 2], ExecuteOptions(non_donatable=["a"])),
         TypeError,
         "str",
     ),

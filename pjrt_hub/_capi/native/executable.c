@@ -63,7 +63,7 @@ static int reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
   return -1;
 }
 
-static inline int take_argument(ExecutableObject *exe, Py_ssize_t index, Py_ssize_t device,
+static inline int take_argument(ExecutableObject *exe, Py_ssize_t index, PyObject *device,
                                 PyObject *argument, PJRT_Buffer **out) {
   if (Py_TYPE(argument) != exe->buffer_type && !PyObject_TypeCheck(argument, BufferType))
     return reject(exe, index, argument);
@@ -83,14 +83,13 @@ static inline int take_argument(ExecutableObject *exe, Py_ssize_t index, Py_ssiz
     if (same < 0) return -1;
     if (!same) return reject(exe, index, argument);
   }
-  if (buffer->device != PyTuple_GetItem(exe->devices, device)) return reject(exe, index, argument);
+  if (buffer->device != device) return reject(exe, index, argument);
   *out = buffer->ptr;
   return 0;
 }
 
-static PyObject *wrap_outputs(ExecutableObject *exe, Py_ssize_t device, PJRT_Buffer **outputs,
+static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
                               bool simplify) {
-  PyObject *where = PyTuple_GetItem(exe->devices, device);
   if (simplify && exe->num_outputs == 1) {
     Slot *slot = &exe->outputs[0];
     return buffer_wrap(exe->buffer_type, exe->client, outputs[0], slot->dtype, slot->shape,
@@ -119,11 +118,17 @@ typedef struct {
   PJRT_Buffer **lists[2];
   PJRT_Buffer **inputs, **outputs; /* [num_devices][num_parameters], [num_devices][num_outputs] */
   PJRT_Buffer ***rows;             /* the rows of inputs, then the rows of outputs */
+  Py_ssize_t num_devices;
+  PJRT_Device *execute_device; /* NULL: the executable's own devices */
+  PJRT_Event **events;         /* NULL: nobody asks when the devices are done */
   void *heap;
 } Launch;
 
-static int launch_prepare(Launch *launch, ExecutableObject *exe) {
-  Py_ssize_t in = exe->num_parameters, out = exe->num_outputs, devices = exe->num_devices;
+static int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices) {
+  Py_ssize_t in = exe->num_parameters, out = exe->num_outputs;
+  launch->num_devices = devices;
+  launch->execute_device = NULL;
+  launch->events = NULL;
   launch->heap = NULL;
   if (devices == 1 && in <= ON_STACK && out <= ON_STACK) {
     launch->inputs = launch->buffers;
@@ -153,9 +158,11 @@ static PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_Execut
   args.executable = exe->ptr;
   args.options = options;
   args.argument_lists = (PJRT_Buffer *const *const *)launch->rows;
-  args.num_devices = (size_t)exe->num_devices;
+  args.num_devices = (size_t)launch->num_devices;
   args.num_args = (size_t)exe->num_parameters;
-  args.output_lists = (PJRT_Buffer **const *)(launch->rows + exe->num_devices);
+  args.output_lists = (PJRT_Buffer **const *)(launch->rows + launch->num_devices);
+  args.execute_device = launch->execute_device;
+  args.device_complete_events = launch->events;
   PJRT_Error *error;
   client_enter(exe->client);
   Py_BEGIN_ALLOW_THREADS;
@@ -196,6 +203,9 @@ static PyObject *wrong_count(ExecutableObject *exe, Py_ssize_t given) {
 static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *arguments,
                                  Py_ssize_t count, bool simplify) {
   if (!executable_usable(exe)) return NULL;
+  if (exe->num_devices == 0)
+    return PyErr_Format(PyExc_TypeError,
+                        "the program belongs to no device: give execute_portable() one");
   if (exe->num_devices != 1)
     return PyErr_Format(PyExc_TypeError,
                         "the program runs on %zd devices: give execute() one list of arguments for "
@@ -203,14 +213,14 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
                         exe->num_devices);
   if (count != exe->num_parameters) return wrong_count(exe, count);
   Launch launch;
-  if (launch_prepare(&launch, exe) < 0) return NULL;
-  PyObject *result = NULL;
+  if (launch_prepare(&launch, exe, 1) < 0) return NULL;
+  PyObject *result = NULL, *device = PyTuple_GetItem(exe->devices, 0);
   for (Py_ssize_t i = 0; i < count; i++)
-    if (take_argument(exe, i, 0, arguments[i], &launch.inputs[i]) < 0) goto done;
+    if (take_argument(exe, i, device, arguments[i], &launch.inputs[i]) < 0) goto done;
   PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
   PJRT_Error *error = launch_run(&launch, exe, &options);
   if (error == NULL) {
-    result = wrap_outputs(exe, 0, launch.outputs, simplify);
+    result = wrap_outputs(exe, device, launch.outputs, simplify);
   } else {
     PyObject *tuple = PyTuple_New(count);
     for (Py_ssize_t i = 0; tuple != NULL && i < count; i++)
@@ -265,74 +275,101 @@ static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwarg
   return result;
 }
 
-/* _execute(rows, launch_id, non_donatable): a tuple of output tuples, one for each device. */
-static PyObject *executable_execute(PyObject *self, PyObject *args) {
-  ExecutableObject *exe = (ExecutableObject *)self;
-  PyObject *rows, *kept;
-  int launch_id;
-  if (!PyArg_ParseTuple(args, "O!iO!", &PyTuple_Type, &rows, &launch_id, &PyTuple_Type, &kept))
-    return NULL;
-  if (!executable_usable(exe)) return NULL;
-  if (PyTuple_Size(rows) != exe->num_devices)
-    return PyErr_Format(PyExc_TypeError, "the program runs on %zd devices, arguments for %zd given",
-                        exe->num_devices, PyTuple_Size(rows));
-  Py_ssize_t num_kept = PyTuple_Size(kept);
-  int64_t *indices = calloc((size_t)num_kept + 1, sizeof(int64_t));
-  if (indices == NULL) return PyErr_NoMemory();
-  Launch launch;
-  PyObject *result = NULL;
-  if (launch_prepare(&launch, exe) < 0) {
-    free(indices);
-    return NULL;
-  }
-  for (Py_ssize_t i = 0; i < num_kept; i++) {
-    indices[i] = PyLong_AsLongLong(PyTuple_GetItem(kept, i));
-    if (indices[i] == -1 && PyErr_Occurred()) goto done;
-  }
-  for (Py_ssize_t d = 0; d < exe->num_devices; d++) {
+static int take_rows(ExecutableObject *exe, Launch *launch, PyObject *rows, PyObject *devices) {
+  for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
     PyObject *row = PyTuple_GetItem(rows, d);
     if (!PyTuple_Check(row)) {
       PyErr_SetString(PyExc_TypeError, "the arguments of a device are not a tuple");
-      goto done;
+      return -1;
     }
     if (PyTuple_Size(row) != exe->num_parameters) {
       wrong_count(exe, PyTuple_Size(row));
-      goto done;
+      return -1;
     }
     for (Py_ssize_t i = 0; i < exe->num_parameters; i++)
-      if (take_argument(exe, i, d, PyTuple_GetItem(row, i),
-                        &launch.inputs[d * exe->num_parameters + i]) < 0)
-        goto done;
+      if (take_argument(exe, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
+                        &launch->rows[d][i]) < 0)
+        return -1;
   }
-  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
-  options.launch_id = launch_id;
-  options.non_donatable_input_indices = indices;
-  options.num_non_donatable_input_indices = (size_t)num_kept;
-  PJRT_Error *error = launch_run(&launch, exe, &options);
-  if (error != NULL) {
-    for (Py_ssize_t d = 0; d < exe->num_devices - 1; d++) { /* the last row raises for all */
-      PyObject *none = PyObject_CallMethod(self, "_refuse_deleted", "(O)", PyTuple_GetItem(rows, d));
-      if (none == NULL) break;
-      Py_DECREF(none);
-    }
-    if (PyErr_Occurred())
+  return 0;
+}
+
+static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows) {
+  Py_ssize_t last = PyTuple_Size(rows) - 1;
+  for (Py_ssize_t d = 0; d < last; d++) { /* the last row raises for all */
+    PyObject *none =
+        PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", PyTuple_GetItem(rows, d));
+    if (none == NULL) {
       drop_error(exe->client->api, error);
+      return;
+    }
+    Py_DECREF(none);
+  }
+  launch_failed(exe, error, PyTuple_GetItem(rows, last));
+}
+
+/* A tuple of output tuples and a tuple of the events' addresses, one of each for each device. */
+static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *devices) {
+  PyObject *outputs = PyTuple_New(launch->num_devices);
+  PyObject *events = PyTuple_New(launch->events != NULL ? launch->num_devices : 0);
+  for (Py_ssize_t d = 0; outputs != NULL && d < launch->num_devices; d++) {
+    PyObject *row = wrap_outputs(exe, PyTuple_GetItem(devices, d),
+                                 launch->rows[launch->num_devices + d], false);
+    if (row != NULL)
+      PyTuple_SetItem(outputs, d, row);
     else
-      launch_failed(exe, error, PyTuple_GetItem(rows, exe->num_devices - 1));
-  } else {
-    result = PyTuple_New(exe->num_devices);
-    for (Py_ssize_t d = 0; result != NULL && d < exe->num_devices; d++) {
-      PyObject *outputs = wrap_outputs(exe, d, launch.outputs + d * exe->num_outputs, false);
-      if (outputs != NULL)
-        PyTuple_SetItem(result, d, outputs);
-      else
-        Py_CLEAR(result); /* only out of memory leads here: the other devices' outputs are lost */
+      Py_CLEAR(outputs); /* only out of memory leads here: the other devices' outputs are lost */
+  }
+  for (Py_ssize_t d = 0; events != NULL && d < PyTuple_Size(events); d++) {
+    PyObject *address = PyLong_FromVoidPtr(launch->events[d]);
+    if (address != NULL)
+      PyTuple_SetItem(events, d, address);
+    else
+      Py_CLEAR(events);
+  }
+  PyObject *both = outputs != NULL && events != NULL ? PyTuple_Pack(2, outputs, events) : NULL;
+  Py_XDECREF(outputs);
+  Py_XDECREF(events);
+  return both;
+}
+
+/* Where `devices` are not the executable's own there is one, whose address is `execute_device`. */
+static PyObject *executable_execute(PyObject *self, PyObject *args) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  PyObject *rows, *devices;
+  unsigned long long options_address, execute_device;
+  int events;
+  if (!PyArg_ParseTuple(args, "O!O!KKp", &PyTuple_Type, &rows, &PyTuple_Type, &devices,
+                        &options_address, &execute_device, &events))
+    return NULL;
+  if (!executable_usable(exe)) return NULL;
+  Py_ssize_t count = PyTuple_Size(devices);
+  if (PyTuple_Size(rows) != count || count == 0)
+    return PyErr_Format(PyExc_TypeError, "the program runs on %zd devices, arguments for %zd given",
+                        count, PyTuple_Size(rows));
+  Launch launch;
+  PyObject *result = NULL;
+  if (launch_prepare(&launch, exe, count) < 0) return NULL;
+  launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
+  if (events) {
+    launch.events = calloc((size_t)count, sizeof(PJRT_Event *));
+    if (launch.events == NULL) {
+      PyErr_NoMemory();
+      goto done;
     }
   }
+  if (take_rows(exe, &launch, rows, devices) < 0) goto done;
+  PJRT_ExecuteOptions none = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_ExecuteOptions *options = (PJRT_ExecuteOptions *)(uintptr_t)options_address;
+  PJRT_Error *error = launch_run(&launch, exe, options != NULL ? options : &none);
+  if (error == NULL)
+    result = rows_outputs(exe, &launch, devices);
+  else
+    rows_failed(exe, error, rows);
   client_leave(exe->client);
 done:
+  free(launch.events);
   free(launch.heap);
-  free(indices);
   return result;
 }
 
@@ -416,7 +453,7 @@ static PyMethodDef methods[] = {
     {"_bind", executable_bind, METH_VARARGS,
      "_bind(client, address, Buffer type, parameters, outputs, devices)"},
     {"_check", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
-    {"_execute", executable_execute, METH_VARARGS, "_execute(rows, launch_id, non_donatable)"},
+    {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, with events): outputs and events"},
     {"close", executable_close, METH_NOARGS,
      "Frees the executable; may be called again (PJRT_LoadedExecutable_Destroy)."},
     {NULL, NULL, 0, NULL},

@@ -1,0 +1,104 @@
+"""Reports (layer 2): one page about a compiled program, for people.
+
+Owns the words; asks only what `Compiled` answers, and leaves out what a plugin does not tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+
+if TYPE_CHECKING:
+    from pjrt_hub.runtime.compiled import Compiled, Parameter
+    from pjrt_hub.runtime.signature import Slot
+
+_WIDTH, _LABEL = 100, 16
+#: Of the cost analysis; the rest are numbers for each operand.
+_COSTS = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
+
+
+def of(program: Compiled) -> str:
+    """Writes the page, a line for each fact; ends without a newline."""
+    title = f"{program.name}{program.signature}"
+    lines = [title if len(title) <= _WIDTH else program.name]
+    for label, value in _facts(program):
+        first, *more = value if isinstance(value, list) else [value]
+        lines.append(f"  {label:<{_LABEL}}{first}")
+        lines += [f"  {'':<{_LABEL}}{line}" for line in more]
+    return "\n".join(lines)
+
+
+def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
+    devices = getattr(program, "devices", None)
+    if devices is not None:
+        yield "devices", ", ".join(map(str, devices)) or "any one, chosen at each execution"
+    yield "split", f"{program.num_replicas} replica(s) x {program.num_partitions} partition(s)"
+    fingerprint = _told(lambda: program.fingerprint)
+    if fingerprint:
+        yield "fingerprint", fingerprint if fingerprint.isprintable() else repr(fingerprint)
+    kinds = _told(lambda: program.parameter_memory_kinds) or ()
+    for index, parameter in enumerate(program.parameters):
+        yield f"parameter {index}", _parameter(parameter) + _in(kinds, index)
+    kinds = _told(lambda: program.output_memory_kinds) or ()
+    for index, output in enumerate(program.signature.outputs):
+        yield f"output {index}", _output(output) + _in(kinds, index)
+    yield from _costs(_told(program.cost_analysis) or {})
+    memory = _told(program.memory_stats) or {}
+    sizes = [
+        f"{_bytes(size):>10}  {name.removesuffix('_in_bytes').replace('_', ' ')}"
+        for name, size in memory.items()
+        if size > 0
+    ]
+    if sizes:
+        yield "memory", sizes
+    options = _told(lambda: program.compile_options)
+    if options is not None:
+        yield "options", [f"{k} = {_short(v)}" for k, v in options.changed().items()] or "defaults"
+
+
+def _parameter(parameter: Parameter) -> str:
+    name = f"{parameter.name}: " if parameter.name else ""
+    text = f"{name}{'x'.join([*map(str, parameter.shape), parameter.dtype])}"
+    return text + _layout(parameter.layout) + (", donated" if parameter.donated else "")
+
+
+def _output(slot: Slot) -> str:
+    return f"{slot}{_layout(slot.layout or tuple(range(len(slot.shape) - 1, -1, -1)))}"
+
+
+def _layout(order: tuple[int, ...]) -> str:
+    return " {" + ",".join(map(str, order)) + "}" if len(order) > 1 else ""
+
+
+def _in(kinds: tuple[str, ...], index: int) -> str:
+    return f" in {kinds[index]}" if index < len(kinds) else ""
+
+
+def _costs(costs: dict[str, float]) -> Iterator[tuple[str, str]]:
+    for name in _COSTS:
+        if costs.get(name, -1) >= 0:
+            yield name.replace("_", " "), f"{costs[name]:,.10g}"
+
+
+def _bytes(size: int) -> str:
+    """In the largest unit of which there is at least one: 1536 is "1.5 KiB"."""
+    amount, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.4g} {unit}"
+
+
+def _short(value: Any) -> str:
+    text = f"{len(value):,} bytes" if isinstance(value, bytes) else repr(value)
+    return text if len(text) <= 70 else f"{text[:67]}..."
+
+
+def _told(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except (UnimplementedError, UnsupportedByPluginError):
+        return None

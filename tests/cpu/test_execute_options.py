@@ -1,0 +1,213 @@
+"""Execute options and contexts: what is refused, what the plugin takes, and who outlives whom."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from pjrt_hub import ExecuteContext, ExecuteOptions
+from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
+
+NUMBERS = np.arange(8, dtype=np.float32)
+
+
+@pytest.fixture
+def context(client):
+    """An execute context of the shared client."""
+    with ExecuteContext(client) as context:
+        yield context
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"launch_id": -(2**31)},
+        {"launch_id": 2**31 - 1},
+        {"call_location": "model.py:12 of naïve"},
+        {"incarnations": {0: 1, 7: -(2**63)}},
+        {"launch_id": 3, "call_location": "x", "incarnations": {1: 2}, "non_donatable": [1, 0]},
+    ],
+)
+def test_options_that_change_nothing(executables, vector, options):
+    [[result]] = executables("add").execute([[vector(), vector(1)]], ExecuteOptions(**options))
+    assert result.tolist() == (2 * NUMBERS + 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"launch_id": 1.0}, TypeError, "launch_id is 1.0, a float"),
+        ({"launch_id": True}, TypeError, "a bool; it must be an int"),
+        ({"launch_id": 2**31}, OverflowError, "does not fit 32 bits"),
+        ({"non_donatable": 0}, TypeError, "iterable"),
+        ({"non_donatable": [None]}, TypeError, "non_donatable is None"),
+        ({"context": 0}, TypeError, "not an ExecuteContext"),
+        ({"call_location": b"x"}, TypeError, "must be a str"),
+        ({"call_location": "a\0b"}, ValueError, "holds a NUL"),
+        ({"incarnations": [1]}, TypeError, "must be a mapping"),
+        ({"incarnations": {2**31: 1}}, OverflowError, "a task id"),
+        ({"incarnations": {1: 2**63}}, OverflowError, "does not fit 64 bits"),
+        ({"incarnations": {"a": 1}}, TypeError, "a task id"),
+        ({"custom_options": "x"}, TypeError, "must be a mapping"),
+    ],
+)
+def test_options_that_c_cannot_hold(options, error, message):
+    with pytest.raises(error, match=message):
+        ExecuteOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "since"),
+    [
+        ({"custom_options": {"a": 1}}, "0.116"),
+        ({"use_major_to_minor_data_layout_for_callbacks": True}, "0.108"),
+    ],
+)
+def test_an_older_plugin_would_not_read_it(client, executables, vector, options, since):
+    assert client.api.version.minor < 108
+    with pytest.raises(UnsupportedByPluginError, match=f"came with PJRT API {since}") as caught:
+        executables("add").execute([[vector(), vector()]], ExecuteOptions(**options))
+    assert (caught.value.since, caught.value.have) == (since, str(client.api.version))
+
+
+@pytest.mark.parametrize("options", [3, {"launch_id": 1}, "launch"])
+def test_options_are_execute_options(executables, vector, options):
+    with pytest.raises(TypeError, match="not ExecuteOptions"):
+        executables("add").execute([[vector(), vector()]], options)
+
+
+def test_an_event_tells_when_it_is_done(client, slowly, executables, vector):
+    results, events = executables("add").execute([[vector(), vector()]], return_events=True)
+    assert len(events) == len(results) == 1
+    events[0].wait(10)
+    assert results[0][0].tolist() == (2 * NUMBERS).tolist()
+
+
+def test_an_execution_in_a_context(executables, vector, context):
+    options = ExecuteOptions(context=context)
+    for _ in range(3):
+        [[result]] = executables("add").execute([[vector(), vector()]], options)
+        assert result.tolist() == (2 * NUMBERS).tolist()
+
+
+def test_a_closed_context(executables, vector, context):
+    assert not context.closed
+    context.close()
+    context.close()
+    assert (context.closed, repr(context)) == (True, "<ExecuteContext closed>")
+    with pytest.raises(ClosedError, match="the execute context is closed"):
+        executables("add").execute([[vector(), vector()]], ExecuteOptions(context=context))
+    with pytest.raises(ClosedError, match="the execute context is closed"):
+        context.keep(object())
+
+
+class Thing:
+    """Something whose end can be seen."""
+
+
+def test_a_running_execution_keeps_its_context(client, wait_until):
+    """Closed while the program runs, what it keeps goes when the program has ended, not before."""
+    executable = client.compile(SLOWER)
+    context, thing = ExecuteContext(client), Thing()
+    context.keep(thing)
+    seen = weakref.ref(thing)
+    del thing
+    rows = [[client.buffer_from_host(np.eye(256, dtype=np.float32))]]
+    [[result]], [event] = executable.execute(
+        rows, ExecuteOptions(context=context), return_events=True
+    )
+    context.close()
+    del context
+    gc.collect()
+    assert seen() is not None or event.is_ready()
+    result.ready.wait(60)
+    event.wait(60)
+    wait_until(lambda: seen() is None)
+
+
+#: A program that takes a while: 3000 products of 256x256 matrices.
+SLOWER = """
+func.func @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %rounds = stablehlo.constant dense<1000> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %zero, %x = %a) : tensor<i32>, tensor<256x256xf32>
+    cond {
+      %more = stablehlo.compare LT, %i, %rounds : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %j = stablehlo.add %i, %one : tensor<i32>
+      %y = stablehlo.dot_general %x, %a, contracting_dims = [1] x [0]
+          : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+      stablehlo.return %j, %y : tensor<i32>, tensor<256x256xf32>
+    }
+  return %r#1 : tensor<256x256xf32>
+}
+"""
+
+
+def test_a_context_outlives_its_client(plugin):
+    client = plugin.client()
+    context = ExecuteContext(client)
+    client.close()
+    context.close()
+    with pytest.raises(ClosedError):
+        ExecuteContext(client)
+
+
+def test_contexts_leave_nothing(client, executables, vector):
+    arguments = [[vector(), vector()]]
+    before = client._num_children
+    for _ in range(200):
+        options = ExecuteOptions(context=ExecuteContext(client))
+        [[result]], [event] = executables("add").execute(arguments, options, return_events=True)
+    result.ready.wait(10)
+    event.wait(10)
+    del result, event, options
+    gc.collect()
+    assert client._num_children == before
+
+
+def test_donation_is_in_the_signature(executables, vector):
+    donate = executables("donate")
+    assert donate.signature.donated == (0,)
+    assert [parameter.donated for parameter in donate.parameters] == [True, False]
+    assert executables("add").signature.donated == ()
+    given = vector()
+    [[_]] = donate.execute(
+        [[given, vector()]], ExecuteOptions(non_donatable=donate.signature.donated)
+    )
+    assert not given.is_deleted
+
+
+def test_a_donor_without_an_alias_is_in_the_signature(client):
+    """jax.buffer_donor gives memory away without saying to which result."""
+    executable = client.compile("""
+      func.func @main(%a: tensor<8xf32>, %b: tensor<8xf32> {jax.buffer_donor = true})
+          -> tensor<8xf32> {
+        %0 = stablehlo.add %a, %b : tensor<8xf32>
+        return %0 : tensor<8xf32>
+      }""")
+    assert executable.signature.donated == (1,)
+
+
+def test_deleting_an_executable(client, program, vector):
+    executable = client.compile(program("add"))
+    result = executable(vector(), vector())
+    assert not executable.is_deleted
+    executable.delete()
+    executable.delete()
+    assert (executable.is_deleted, executable.closed) == (True, True)
+    assert result.tolist() == (2 * NUMBERS).tolist()
+    for use in (
+        lambda: executable(vector(), vector()),
+        lambda: executable.execute([[vector(), vector()]]),
+        lambda: executable.execute_sharded([vector(), vector()], client.devices[0]),
+        executable.cost_analysis,
+    ):
+        with pytest.raises(ClosedError, match="the executable is closed"):
+            use()

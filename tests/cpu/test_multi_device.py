@@ -1,0 +1,271 @@
+"""Eight devices of one process: collectives, partitioned programs, assignments, portable programs.
+
+Whatever is computed together is compared with the same on one device or with numpy.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from pjrt_hub import CompileOptions, ExecuteOptions
+from pjrt_hub.errors import ClosedError, InvalidArgumentError
+
+EIGHT = CompileOptions(num_replicas=8)
+#: Compiling for eight replicas, row r of the arguments -> what row r of the results must be.
+COLLECTIVES = {
+    "all_reduce": ((8, 4), lambda rows: np.broadcast_to(rows.sum(axis=0), (8, 4))),
+    "all_gather": ((8, 4), lambda rows: np.broadcast_to(rows.reshape(32), (8, 32))),
+    "all_to_all": ((8, 8), lambda rows: rows.T),
+    "collective_permute": ((8, 4), lambda rows: np.vstack([np.zeros((1, 4)), rows[:-1]])),
+    "reduce_scatter": ((8, 16), lambda rows: rows.sum(axis=0).reshape(8, 2)),
+}
+
+
+@pytest.fixture(scope="module")
+def eight(plugin):
+    """A client of eight devices."""
+    with plugin.client({"cpu_device_count": 8}) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def put(eight):
+    """Puts an array for each device: `put(rows)` gives rows of one buffer."""
+
+    def put(rows, devices=None):
+        places = eight.devices if devices is None else devices
+        return [
+            [eight.buffer_from_host(np.ascontiguousarray(row), device=device)]
+            for row, device in zip(rows, places, strict=True)
+        ]
+
+    return put
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives(eight, put, program, name):
+    """Small whole numbers, so that the order of a sum does not matter."""
+    shape, expected = COLLECTIVES[name]
+    rows = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    executable = eight.compile(program(name), EIGHT)
+    assert executable.devices == eight.devices
+    for _ in range(3):
+        results = [result.to_numpy() for [result] in executable.execute(put(rows))]
+        assert np.array_equal(np.stack(results), expected(rows))
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives_on_other_devices(eight, put, program, name):
+    """Replica r is where the assignment says, and the rows are in the order of `devices`."""
+    shape, expected = COLLECTIVES[name]
+    rows = np.random.default_rng(1).integers(-9, 9, shape).astype(np.float32)
+    order = [3, 1, 4, 0, 5, 7, 2, 6]
+    executable = eight.compile(
+        program(name), CompileOptions(num_replicas=8, device_ids=[[each] for each in order])
+    )
+    assert sorted(device.id for device in executable.devices) == list(range(8))
+    assert executable.device_assignment == tuple((each,) for each in order)
+    replicas = [replica for replica, _ in executable.addressable_device_logical_ids]
+    assert [order[replica] for replica in replicas] == [d.id for d in executable.devices]
+    results = executable.execute(put(rows[replicas], executable.devices))
+    wanted = expected(rows)[replicas]
+    assert np.array_equal(np.stack([result.to_numpy() for [result] in results]), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "shardy"), [("matmul_gspmd", False), ("matmul_shardy", True)], ids=["gspmd", "shardy"]
+)
+def test_a_partitioned_program_equals_the_whole(eight, program, name, shardy):
+    """The mesh is 4x2: a is split both ways, b by what is summed, the result by its rows."""
+    random = np.random.default_rng(2)
+    a = random.normal(size=(8, 16)).astype(np.float32)
+    b = random.normal(size=(16, 6)).astype(np.float32)
+    whole = eight.compile(program("matmul_tanh"))
+    expected = whole(eight.buffer_from_host(a), eight.buffer_from_host(b)).to_numpy()
+    split = eight.compile(
+        program(name),
+        CompileOptions(num_partitions=8, use_spmd_partitioning=True, use_shardy_partitioner=shardy),
+    )
+    assert (split.num_replicas, split.num_partitions) == (1, 8)
+    assert [each.shape for each in split.signature.parameters] == [(2, 8), (8, 6)]
+    rows = []
+    for index, device in enumerate(split.devices):
+        x, y = divmod(index, 2)
+        parts = a[2 * x : 2 * x + 2, 8 * y : 8 * y + 8], b[8 * y : 8 * y + 8]
+        rows.append([eight.buffer_from_host(part.copy(), device=device) for part in parts])
+    for index, [part] in enumerate(split.execute(rows)):
+        x = index // 2
+        assert part.device is split.devices[index]
+        np.testing.assert_allclose(part.to_numpy(), expected[2 * x : 2 * x + 2], rtol=1e-5)
+
+
+#: a + 10 * the replica + the partition, for as many partitions as elements.
+WHERE = """
+func.func @main(%a: tensor<{n}xi32> {{mhlo.sharding = "{{devices=[{n}]<=[{n}]}}"}})
+    -> (tensor<{n}xi32> {{mhlo.sharding = "{{devices=[{n}]<=[{n}]}}"}}) {{
+  %replica = stablehlo.replica_id : tensor<ui32>
+  %number = stablehlo.convert %replica : (tensor<ui32>) -> tensor<i32>
+  %ten = stablehlo.constant dense<10> : tensor<i32>
+  %tens = stablehlo.multiply %number, %ten : tensor<i32>
+  %everywhere = stablehlo.broadcast_in_dim %tens, dims = [] : (tensor<i32>) -> tensor<{n}xi32>
+  %partition = stablehlo.iota dim = 0 : tensor<{n}xi32>
+  %id = stablehlo.add %everywhere, %partition : tensor<{n}xi32>
+  %out = stablehlo.add %a, %id : tensor<{n}xi32>
+  return %out : tensor<{n}xi32>
+}}
+"""
+
+
+@pytest.mark.parametrize(("replicas", "partitions"), [(1, 1), (8, 1), (1, 8), (2, 4), (4, 2)])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_replicas_times_partitions(eight, replicas, partitions, backwards):
+    ids = list(range(replicas * partitions))
+    ids = [7 - each for each in ids] if backwards else ids
+    assignment = [ids[r * partitions : (r + 1) * partitions] for r in range(replicas)]
+    options = CompileOptions(
+        num_replicas=replicas,
+        num_partitions=partitions,
+        device_ids=assignment,
+        use_spmd_partitioning=True,
+    )
+    executable = eight.compile(WHERE.format(n=partitions), options)
+    assert (executable.num_replicas, executable.num_partitions) == (replicas, partitions)
+    assert executable.device_assignment == tuple(map(tuple, assignment))
+    rows = [[eight.buffer_from_host([100], device=each)] for each in executable.devices]
+    results = executable.execute(rows)
+    logical = executable.addressable_device_logical_ids
+    assert [result.item() for [result] in results] == [100 + 10 * r + p for r, p in logical]
+    for [result], (replica, partition) in zip(results, logical, strict=True):
+        assert result.device.id == assignment[replica][partition]
+
+
+def test_wrong_lists(eight, put, program):
+    executable = eight.compile(program("all_reduce"), EIGHT)
+    rows = put(np.ones((8, 4), np.float32))
+    for wrong, error, message in [
+        (rows[:7], TypeError, "runs on 8 devices, arguments for 7"),
+        ([*rows, rows[0]], TypeError, "runs on 8 devices, arguments for 9"),
+        ([], TypeError, "arguments for 0"),
+        ([*rows[:7], []], TypeError, "takes 1 argument, 0 given"),
+        ([*rows[:7], rows[7] * 2], TypeError, "takes 1 argument, 2 given"),
+        ([*rows[:7], rows[6]], ValueError, "on cpu:6, its row is for another device"),
+        ([*rows[:7], [None]], TypeError, "argument 0 of 1 must be 4xf32"),
+        (rows[::-1], ValueError, "its row is for another device"),
+    ]:
+        with pytest.raises(error, match=message):
+            executable.execute(wrong)
+    with pytest.raises(TypeError, match="runs on 8 devices: give execute"):
+        executable(*rows[0])
+    assert [result.tolist() for [result] in executable.execute(rows)] == [[8.0] * 4] * 8
+
+
+def test_an_event_for_each_device(eight, put, program):
+    executable = eight.compile(program("all_reduce"), EIGHT)
+    results, events = executable.execute(put(np.ones((8, 4), np.float32)), return_events=True)
+    assert len(events) == 8
+    for event in events:
+        event.wait(10)
+        assert event.is_ready()
+    assert [result.tolist() for [result] in results] == [[8.0] * 4] * 8
+
+
+def test_each_part_by_itself(eight, put, program):
+    """Whoever starts a part first waits for the others: a thread for each."""
+    executable = eight.compile(program("all_reduce"), EIGHT)
+    rows = put(np.arange(32, dtype=np.float32).reshape(8, 4))
+
+    def part(index):
+        outputs, event = executable.execute_sharded(
+            rows[index], executable.devices[index], ExecuteOptions(launch_id=3)
+        )
+        event.wait(30)
+        return outputs[0].tolist()
+
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(part, range(8)))
+    assert results == [np.arange(32).reshape(8, 4).sum(axis=0).tolist()] * 8
+
+
+def test_a_part_on_a_wrong_device(eight, program, put):
+    one = eight.compile(program("matmul_tanh"), CompileOptions(device_ids=[[2]]))
+    assert one.devices == (eight.devices[2],)
+    with pytest.raises(ValueError, match="cpu:3 is none of the program's devices, cpu:2"):
+        one.execute_sharded([], eight.devices[3])
+    with pytest.raises(TypeError, match="takes 2 arguments, 0 given"):
+        one.execute_sharded([], eight.devices[2])
+    with pytest.raises(TypeError, match="not portable"):
+        one.execute_portable([], eight.devices[2])
+
+
+@pytest.fixture(scope="module")
+def portable(eight, program):
+    return eight.compile(program("add"), CompileOptions(compile_portable_executable=True))
+
+
+def test_a_portable_program_runs_anywhere(eight, portable):
+    assert (portable.devices, portable.device_assignment) == ((), ())
+    assert portable.addressable_device_logical_ids == ()
+    assert repr(portable).endswith("on any device>")
+    for device in eight.devices:
+        a = eight.buffer_from_host(np.full(8, device.id, np.float32), device=device)
+        [result], event = portable.execute_portable([a, a], device)
+        event.wait(10)
+        assert result.device is device
+        assert result.tolist() == [2.0 * device.id] * 8
+
+
+def test_a_portable_program_refuses(eight, portable, client):
+    here, there = eight.devices[:2]
+    a = eight.buffer_from_host(np.ones(8, np.float32), device=here)
+    gone = eight.buffer_from_host(np.ones(8, np.float32), device=here)
+    gone.delete()
+    ints = eight.buffer_from_host(np.ones(8, np.int32), device=here)
+    for misuse, error, message in [
+        (lambda: portable(a, a), TypeError, "belongs to no device: give execute_portable"),
+        (lambda: portable.execute([[a, a]]), TypeError, "belongs to no device"),
+        (lambda: portable.execute([]), TypeError, "belongs to no device"),
+        (lambda: portable.execute_sharded([a, a], here), ValueError, "no device of its own"),
+        (lambda: portable.execute_portable([a, a], there), ValueError, "for another device"),
+        (lambda: portable.execute_portable([a], here), TypeError, "takes 2 arguments, 1 given"),
+        (lambda: portable.execute_portable([a, ints], here), TypeError, "elements of i32"),
+        (lambda: portable.execute_portable([a, gone], here), ClosedError, "argument 1"),
+        (lambda: portable.execute_portable([a, a], client.devices[0]), ValueError, "no device of"),
+        (lambda: portable.execute_portable([a, a], 0), ValueError, "no device of"),
+    ]:
+        with pytest.raises(error, match=message):
+            misuse()
+    [result], _ = portable.execute_portable([a, a], here)
+    assert result.tolist() == [2.0] * 8
+
+
+def test_launches_of_one_id_come_together(eight, put, program):
+    """Two runs at once from two threads: their collectives must not mix."""
+    executable = eight.compile(program("all_reduce"), EIGHT)
+    rows = {n: put(np.full((8, 4), n, np.float32)) for n in (1, 2)}
+
+    def run(n):
+        results = executable.execute(rows[n], ExecuteOptions(launch_id=n))
+        return [result.tolist() for [result] in results]
+
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(10):
+            assert list(threads.map(run, (1, 2))) == [[[8.0 * n] * 4] * 8 for n in (1, 2)]
+
+
+def test_donation_on_every_device(eight, program):
+    executable = eight.compile(program("donate"), CompileOptions(num_replicas=8))
+    ones = np.ones(8, np.float32)
+    rows = [[eight.buffer_from_host(ones, device=d) for _ in "ab"] for d in executable.devices]
+    results = executable.execute(rows)
+    assert [result.tolist() for [result] in results] == [[2.0] * 8] * 8
+    assert [[buffer.is_deleted for buffer in row] for row in rows] == [[True, False]] * 8
+    with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted or donated"):
+        executable.execute(rows)
+
+
+def test_more_devices_than_the_assignment_has(eight, program):
+    with pytest.raises(InvalidArgumentError, match="device_id 8"):
+        eight.compile(program("all_reduce"), CompileOptions(device_ids=[[8]]))
