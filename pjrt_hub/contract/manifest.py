@@ -276,8 +276,9 @@ def _name(table: Table, key: str) -> str:
 def _relative(table: Table, key: str, default: str | None = None) -> str:
     text = table.text(key, default)
     path = PurePosixPath(text)
-    if not text or path.is_absolute() or ".." in path.parts or "\\" in text or "\0" in text:
-        table.fail(key, "a relative path with forward slashes and without '..'")
+    odd = any(part in text for part in ("\\", "\0", "**"))
+    if not text or path.is_absolute() or ".." in path.parts or odd:
+        table.fail(key, "a relative path with forward slashes and without '..' and '**'")
     return text
 
 
@@ -338,10 +339,13 @@ def _probe(table: Table) -> Probe:
 
 def _environment(name: str, environment: Table) -> EnvironmentDefault:
     if isinstance(environment.data[name], str):
-        return EnvironmentDefault(name, environment.text(name))
-    table = environment.table(name)
-    default = EnvironmentDefault(name, table.text("value"), table.text("when", "always"))
-    if default.when not in WHEN:
-        table.fail("when", f"one of {', '.join(WHEN)}")
-    table.finish()
+        default = EnvironmentDefault(name, environment.text(name))
+    else:
+        table = environment.table(name)
+        default = EnvironmentDefault(name, table.text("value"), table.text("when", "always"))
+        if default.when not in WHEN:
+            table.fail("when", f"one of {', '.join(WHEN)}")
+        table.finish()
+    if not name or "=" in name or "\0" in name + default.value:
+        environment.fail(name, "a variable's name without '=', and no NUL")
     return default

@@ -13,6 +13,7 @@ from pathlib import Path
 from pjrt_hub.contract.manifest import FILE_NAME, read
 from pjrt_hub.discovery.installed import EntryPoint
 from pjrt_hub.discovery.source import Described, Rejection, World
+from pjrt_hub.discovery.undescribed import plugin_name
 from pjrt_hub.errors import ManifestError
 
 name = "entry_points"
@@ -26,10 +27,11 @@ def describe(world: World) -> Iterator[Described | Rejection]:
     for point in points:
         if point.group != GROUP:
             continue
-        path = _manifest_path(world, point)
+        path = manifest_path(world, point)
         if path is None:
+            # Its library may still be recognised as those of other vendors are.
             yield Rejection(
-                point.name,
+                plugin_name(point.name),
                 str(point),
                 f"the package {point.module} has no {FILE_NAME}",
                 f"put {FILE_NAME} into the folder of {point.module}; the package is not imported",
@@ -48,7 +50,8 @@ def describe(world: World) -> Iterator[Described | Rejection]:
             )
 
 
-def _manifest_path(world: World, point: EntryPoint) -> Path | None:
+def manifest_path(world: World, point: EntryPoint) -> Path | None:
+    """Gives the manifest in the folder of an entry point's module, or None."""
     parts = point.module.split(".")
     if not all(part.isidentifier() for part in parts):
         return None

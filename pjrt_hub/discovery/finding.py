@@ -70,7 +70,13 @@ def findings(
         rejections = [each for each in exc.rejections if isinstance(each, Rejection)]
     except AmbiguousPluginError as exc:
         rejections = list(survey.rejections)
-        reasons = {(each.name, each.origin): exc.message for each in survey.candidates}
+        what = exc.message.partition("\n")[0]
+        reasons = {
+            (item.name, item.origin): what
+            if item.hardware.ok
+            else f"its hardware is absent: {item.hardware.reason}"
+            for item in survey.candidates
+        }
     else:
         chosen, rejections = choice.candidate, list(choice.rejections)
         reasons[chosen.name, chosen.origin] = choice.reason

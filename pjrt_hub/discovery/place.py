@@ -53,12 +53,15 @@ def _find(world: World, each: Described) -> Iterator[Found]:
         distribution, paths, reason = _look(world, each.manifest, library)
         if paths:
             # Several matches are one build under several names; the last is the newest by name.
+            # A library beside its manifest came with it; one that a variable names did not.
+            own = None if library.variable else world.installed.get(each.distribution)
+            shipped = distribution or own
             yield Candidate(
                 each.manifest,
                 each.source,
                 each.origins,
-                distribution.name if distribution else each.distribution,
-                distribution.version if distribution else "",
+                shipped.name if shipped else each.distribution,
+                shipped.version if shipped else "",
                 each.distribution,
                 paths[-1],
             )

@@ -267,17 +267,19 @@ def _not_found(
     manifests = (*survey.known, *(each.manifest for each in survey.candidates))
     names = {each.name for each in manifests}
     words = {word for each in manifests for word in _words(each)}
+    words |= {each.name for each in survey.rejections} & set(request.words)
     meant = [did_you_mean(word, words) for word in request.words if word not in words]
     wanted = " or ".join(f"'{_printable(word)}'" for word in request.words)
     rejections = (*unknown, *_losers(survey, None, (), "it was not asked for"))
     # Of the many reasons those are printed that concern what was asked for; the error has them all.
     asked = {each.name for each in manifests if set(_words(each)) & set(request.words)}
+    asked |= set(request.words)
     told = [each for each in rejections if each in unknown or each.name in asked]
     return PluginNotFoundError(
         f"no plugin for {wanted}, which {request.origin} asks for\n"
         + "\n".join(map(str, told))
         + f"\nknown: {', '.join(sorted(names)) or 'none'}; "
-        f"also by platform or alias: {', '.join(sorted(words - names)) or 'none'}",
+        f"also by platform or alias: {', '.join(sorted(words - names - asked)) or 'none'}",
         rejections=rejections,
         hint=" ".join(filter(None, meant)) or "`pjrt-hub list` shows every plugin and its verdict",
     )

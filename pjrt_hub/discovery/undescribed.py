@@ -21,10 +21,14 @@ _AFFIXES = re.compile(
 )
 
 
+def is_library(file_name: str, os: str) -> bool:
+    """Says whether a file's name is that of a shared library on `os`."""
+    return PurePath(file_name).suffix in _SUFFIXES.get(os, ())
+
+
 def is_plugin_library(file_name: str, os: str) -> bool:
     """Says whether a file's name is that of a PJRT plugin on `os` ("linux", "macos", "windows")."""
-    path = PurePath(file_name)
-    return path.suffix in _SUFFIXES.get(os, ()) and _PLUGIN.search(path.stem) is not None
+    return is_library(file_name, os) and _PLUGIN.search(PurePath(file_name).stem) is not None
 
 
 def plugin_name(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Vendors' own plugin packages, made for JAX or torch_xla (layer 3).
+"""Plugin packages without a manifest, such as vendors make for JAX or torch_xla (layer 3).
 
-Owns the way from their entry points and the namespace `jax_plugins` to a library, by RECORD and
-file names; vendor code is never imported.
+Owns the way from their entry points and namespaces to a library, by RECORD, the files' names and
+what they export; vendor code is never imported.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pjrt_hub.contract.manifest import undescribed
-from pjrt_hub.discovery.entry_points import GROUP
+from pjrt_hub.contract.elf import inspect
+from pjrt_hub.contract.manifest import FILE_NAME, undescribed
+from pjrt_hub.discovery.entry_points import GROUP, manifest_path
 from pjrt_hub.discovery.installed import EntryPoint
 from pjrt_hub.discovery.source import Candidate, Described, Found, Rejection, World
-from pjrt_hub.discovery.undescribed import is_plugin_library, plugin_name
+from pjrt_hub.discovery.undescribed import is_library, is_plugin_library, plugin_name
+from pjrt_hub.errors import PluginLoadError
 
 name = "vendor_wheels"
-NAMESPACES = ("jax_plugins", "xla_plugins")
+NAMESPACES = ("jax_plugins", "xla_plugins", "pjrt_plugins")
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
@@ -24,15 +26,21 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
     del described
     registered = set()
     for point in world.installed.entry_points:
-        if point.group != GROUP:
-            found = _registered(world, point)
-            registered.add(found.library_path if isinstance(found, Candidate) else None)
+        ours = point.group == GROUP
+        if ours and manifest_path(world, point) is not None:
+            continue
+        found = _registered(world, point)
+        if isinstance(found, Candidate):
+            registered.add(found.library_path)
+            yield found
+        elif not ours:  # `entry_points` has said that it lacks a manifest
             yield found
     for namespace in NAMESPACES:
         for package in world.installed.package_folders(namespace):
             for folder in sorted(path for path in package.iterdir() if path.is_dir()):
                 libraries = _in_folder(folder, world.host.os)
-                if len(libraries) == 1 and libraries[0] not in registered:
+                described_there = (folder / FILE_NAME).is_file()
+                if len(libraries) == 1 and libraries[0] not in registered and not described_there:
                     yield Candidate(
                         undescribed(plugin_name(folder.name)),
                         name,
@@ -88,9 +96,19 @@ def _libraries(world: World, point: EntryPoint) -> list[Path]:
 
 
 def _in_folder(folder: Path, os: str) -> list[Path]:
-    return sorted(
+    files = sorted(
         path
         for pattern in ("*", "lib/*")
         for path in folder.glob(pattern)
-        if is_plugin_library(path.name, os) and path.is_file()
+        if is_library(path.name, os) and path.is_file()
     )
+    named = [path for path in files if is_plugin_library(path.name, os)]
+    # Of libraries with names of their own, the entry point tells.
+    return named or [path for path in files if _is_plugin(path)]
+
+
+def _is_plugin(path: Path) -> bool:
+    try:
+        return inspect(path).exported
+    except PluginLoadError:
+        return False

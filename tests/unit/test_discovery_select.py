@@ -138,6 +138,15 @@ def test_what_is_here_comes_before_a_download_and_the_newest_download_first():
     assert pick("cuda", old, CUDA13).candidate is CUDA13
 
 
+def test_a_plugin_with_a_malformed_manifest_says_so_when_it_is_asked_for(tmp_path: Path):
+    site = Site(tmp_path / "site")
+    site.plugin("toy-plugin", "toy", more="colour = 3")
+    site.plugin("tot-plugin", "tot")
+    with pytest.raises(PluginNotFoundError, match="colour: unknown key") as caught:
+        choose(survey(world(tmp_path, site)), Request.read("toy", {}))
+    assert "did you mean" not in caught.value.hint
+
+
 def test_an_unknown_name_is_an_error_that_helps():
     with pytest.raises(PluginNotFoundError) as caught:
         pick("cdua13", CUDA13, CPU)

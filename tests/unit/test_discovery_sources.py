@@ -80,6 +80,31 @@ def test_an_entry_point_without_a_manifest(tmp_path: Path, site: Site):
     assert reasons(found) == {"toy": "the package toy has no pjrt_plugin.toml"}
 
 
+@pytest.mark.parametrize("library", ["toy_pjrt.so", "lib/odd.so"])
+def test_a_library_without_a_manifest_is_recognised(tmp_path: Path, site: Site, library: str):
+    files = {"code/__init__.py": SENTINEL, f"code/{library}": plugin_bytes(), "code/x.so": b"x"}
+    site.install("toy-plugin", "2.1", {"pjrt_plugins:toy": "code"}, files)
+    found = survey(world(tmp_path, site))
+    toy = only(found)
+    assert (toy.name, toy.distribution, toy.version) == ("toy", "toy-plugin", "2.1")
+    assert toy.library_path == site.folder / "code" / library
+    assert reasons(found) == {"toy": "the package code has no pjrt_plugin.toml"}
+
+
+@pytest.mark.parametrize("namespace", ["jax_plugins", "pjrt_plugins"])
+def test_a_namespace_folder_without_a_manifest(tmp_path: Path, site: Site, namespace: str):
+    library = site.write(f"{namespace}/toy/odd.so", plugin_bytes())
+    found = only(survey(world(tmp_path, site)))
+    assert (found.name, found.library_path) == ("toy", library)
+
+
+def test_a_plugin_beside_its_manifest_has_the_version_of_its_distribution(
+    tmp_path: Path, site: Site
+):
+    site.plugin("toy-plugin", "toy", version="2.1")
+    assert only(survey(world(tmp_path, site))).version == "2.1"
+
+
 def test_a_broken_manifest_does_not_hide_the_others(tmp_path: Path, site: Site):
     site.plugin("bad-plugin", "bad", more="colour = 3")
     site.plugin("toy-plugin", "toy")

@@ -64,6 +64,7 @@ def test_several_plugins_share_what_stands_above_them(tmp_path: Path):
         (SMALL + 'aliases = ["a b"]\n' + PLACE, "aliases", "names of"),
         (SMALL + '[[library]]\npath = "/lib/toy.so"', "library[0].path", "relative path"),
         (SMALL + '[[library]]\npath = "../toy.so"', "library[0].path", "relative path"),
+        (SMALL + '[[library]]\npath = "a**.so"', "library[0].path", "'**'"),
         (SMALL + '[[library]]\ndistribution = "a"\nmodule = "b"\npath = "c"', "module", "one base"),
         (SMALL + '[[library]]\nmodule = "a-b"\npath = "c"', "library[0].module", "dotted name"),
         (SMALL + PLACE + '[probe]\nkind = "usb"', "probe.kind", "always, files, kfd, pci"),
@@ -72,6 +73,8 @@ def test_several_plugins_share_what_stands_above_them(tmp_path: Path):
         (SMALL + PLACE + '[options.a]\ntype = "bool"\ndefault = 1', "options.a.default", "bool"),
         (SMALL + PLACE + '[api]\nminimum = "81"', "api.minimum", "PJRT API version"),
         (SMALL + PLACE + '[environment]\nA = { value = "1", when = "x" }', "when", "present"),
+        (SMALL + PLACE + '[environment]\n"A=B" = "1"', "environment.A=B", "without '='"),
+        (SMALL + PLACE + '[environment]\nA = "\\u0000"', "environment.A", "no NUL"),
     ],
 )
 def test_malformed(tmp_path: Path, text: str, key: str, expected: str):
