@@ -95,6 +95,13 @@ def cpu(session: nox.Session) -> None:
 
 
 @nox.session
+def interop(session: nox.Session) -> None:
+    """Frameworks beside the real XLA CPU plugin, sharing memory."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("interop"))
+    pytest(session, "interop")
+
+
+@nox.session
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
