@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pjrt_hub._capi import table
+from pjrt_hub._capi import table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.library import Api
 
@@ -53,6 +53,30 @@ def output_dimensions(api: Api, executable: int) -> list[tuple[int, ...]]:
         shapes.append(tuple(args.dims[i] for i in range(start, end)))
         start = end
     return shapes
+
+
+def device_attributes(api: Api, device: int) -> dict[str, values.NamedValue]:
+    """`PJRT_Device_GetAttributes`: named values behind a deleter."""
+    args = api.function("PJRT_Device_GetAttributes").raw(device=device)
+    try:
+        return values.decode(args.attributes, args.num_attributes)
+    finally:
+        args.attributes_deleter(args.device_attributes)
+
+
+def default_device_assignment(
+    api: Api, client: int, num_replicas: int, num_partitions: int
+) -> list[int]:
+    """`PJRT_Client_DefaultDeviceAssignment`: device ids, those of a replica together."""
+    ids = ffi.new("int[]", num_replicas * num_partitions)
+    api.function("PJRT_Client_DefaultDeviceAssignment").raw(
+        client=client,
+        num_replicas=num_replicas,
+        num_partitions=num_partitions,
+        default_assignment=int(ffi.cast("uintptr_t", ids)),
+        default_assignment_size=len(ids),  # after the address, which counts nothing
+    )
+    return list(ids)
 
 
 def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:

@@ -5,17 +5,21 @@ Both are borrowed from their client: they are views that end with it and are nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub._capi import irregular
+from pjrt_hub.errors import PjrtError
 from pjrt_hub.runtime import display
+from pjrt_hub.runtime.async_tracking_event import AsyncTrackingEvent
+from pjrt_hub.runtime.device_description import DeviceDescription
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
 
 
-class Device:
+class Device(DeviceDescription):
     """A `PJRT_Device`.
 
     Attributes:
@@ -26,19 +30,7 @@ class Device:
     def __init__(self, client: Client, address: int) -> None:
         self.client = client
         self._address = address
-        self._description = client._call("PJRT_Device_GetDescription", device=address)
-        # Read at once, because messages name devices after their client was closed, too.
-        self.id = int(self._describe("PJRT_DeviceDescription_Id"))
-
-    @cached_property
-    def kind(self) -> str:
-        """The vendor's name for it, "NVIDIA H100 80GB HBM3" (`PJRT_DeviceDescription_Kind`)."""
-        return str(self._describe("PJRT_DeviceDescription_Kind").decode())
-
-    @cached_property
-    def process_index(self) -> int:
-        """The process that it belongs to (`PJRT_DeviceDescription_ProcessIndex`)."""
-        return int(self._describe("PJRT_DeviceDescription_ProcessIndex"))
+        super().__init__(client, client._call("PJRT_Device_GetDescription", device=address))
 
     @cached_property
     def local_hardware_id(self) -> int:
@@ -49,12 +41,6 @@ class Device:
     def is_addressable(self) -> bool:
         """Whether this process can use it (`PJRT_Device_IsAddressable`)."""
         return bool(self._ask("PJRT_Device_IsAddressable"))
-
-    @cached_property
-    def attributes(self) -> Mapping[str, Any]:
-        """What the vendor says of it (`PJRT_DeviceDescription_Attributes`)."""
-        attributes: Mapping[str, Any] = self._describe("PJRT_DeviceDescription_Attributes")
-        return attributes
 
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
@@ -81,11 +67,65 @@ class Device:
             if not name.endswith("_is_set") and value is not None and stats.get(f"{name}_is_set", 1)
         }
 
+    def clear_memory_stats(self) -> None:
+        """Begins the peaks of `memory_stats` anew (`PJRT_Device_ClearMemoryStats`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.106.
+        """
+        self._ask("PJRT_Device_ClearMemoryStats")
+
+    def get_attributes(self) -> dict[str, Any]:
+        """What the vendor says of the device itself, now (`PJRT_Device_GetAttributes`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.92.
+        """
+        with self.client._in_call():
+            return irregular.device_attributes(self.client.api, self._address)
+
+    def poison_execution(self, launch_id: int, error: PjrtError) -> bool:
+        """Lets a launch on this device fail (`PJRT_Device_PoisonExecution`).
+
+        Args:
+            launch_id: that of `LoadedExecutable.execute`, 32 bits.
+            error: what the launch's outputs then raise: its code and message, and its payloads
+                where the plugin is 0.100 or newer, which must be UTF-8.
+
+        Returns:
+            Whether there was such a launch to fail.
+
+        Raises:
+            TypeError: no int, or no PjrtError.
+            ValueError: the launch id does not fit 32 bits.
+            UnsupportedByPluginError: the plugin is older than 0.85.
+        """
+        if not isinstance(error, PjrtError):
+            raise TypeError(f"the error is {error!r}, not a PjrtError")
+        return bool(
+            self.client._call(
+                "PJRT_Device_PoisonExecution",
+                device=self._address,
+                launch_id=int32("the launch id", launch_id),
+                error_code=error.code,
+                error_message=error.message,
+                payload={name: payload.decode() for name, payload in error.payloads.items()},
+            )
+        )
+
+    def create_async_tracking_event(self, description: str) -> AsyncTrackingEvent:
+        """Tells the device of work that it cannot see (`PJRT_Device_CreateAsyncTrackingEvent`).
+
+        Args:
+            description: for whoever looks at what the device waits for.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.86.
+        """
+        return AsyncTrackingEvent(self, description)
+
     def _ask(self, function: str) -> Any:
         return self.client._call(function, device=self._address)
-
-    def _describe(self, function: str) -> Any:
-        return self.client._call(function, device_description=self._description)
 
     def __str__(self) -> str:
         return f"{self.client.platform_name}:{self.id}"
@@ -132,3 +172,37 @@ class Memory:
 
     def __repr__(self) -> str:
         return f"<Memory {self}>" if not self.client.closed else "<Memory closed>"
+
+
+def default_assignment(
+    client: Client, num_replicas: int, num_partitions: int
+) -> tuple[tuple[int, ...], ...]:
+    """`Client.default_device_assignment`."""
+    counts = (num_replicas, num_partitions) = (
+        int32("num_replicas", num_replicas),
+        int32("num_partitions", num_partitions),
+    )
+    there = len(client.all_devices)
+    if min(counts) < 1 or num_replicas * num_partitions > there:  # 0 aborts some plugins
+        raise ValueError(
+            f"{num_replicas} replica(s) of {num_partitions} partition(s) cannot be placed on "
+            f"{there} device(s)"
+        )
+    with client._in_call():
+        ids = irregular.default_device_assignment(client.api, client._address, *counts)
+    return tuple(
+        tuple(ids[start : start + num_partitions]) for start in range(0, len(ids), num_partitions)
+    )
+
+
+def int32(what: str, value: int) -> int:
+    """An int that fits the C function's parameter.
+
+    Raises:
+        TypeError: it is no int.
+        ValueError: it does not fit.
+    """
+    number = operator.index(value)
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{what} is {number}, which does not fit 32 bits")
+    return number

@@ -6,13 +6,17 @@ Owns telling StableHLO text, StableHLO bytecode and HLO protos apart; must not c
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from pjrt_hub._capi import wire
-from pjrt_hub.errors import FileFormatError
+from pjrt_hub._capi.library import Api
+from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 
 _BYTECODE = b"ML\xefR"
+#: Bytecode, a version of it as a varint, and its producer.
+_PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
 _HINT = (
     "give StableHLO as text or bytecode, or a serialized HloModuleProto; "
     "a jax.jit function gives the text by .lower(...).as_text()"
@@ -62,6 +66,29 @@ class Program:
                 f"the program {name!r} cannot be read: {why}", path=path, hint=_HINT
             ) from exc
         return cls._detect(code, str(path))
+
+    @property
+    def stablehlo_version(self) -> tuple[int, int, int] | None:
+        """The version of a portable artifact, None for any other program: they tell none."""
+        match = _PORTABLE.match(self.code)
+        return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+    def require_readable(self, api: Api) -> None:
+        """Refuses what a plugin is too old to read.
+
+        Raises:
+            IncompatiblePluginError: it is a portable artifact of a newer StableHLO.
+        """
+        wanted, newest = self.stablehlo_version, api.attributes.get("stablehlo_current_version")
+        if wanted is None or not isinstance(newest, tuple) or wanted <= newest:
+            return
+        need, have = ".".join(map(str, wanted)), ".".join(map(str, newest))
+        raise IncompatiblePluginError(
+            f"{self.origin} is of StableHLO {need}, the plugin {api.path.name} reads up to {have}",
+            need=f"StableHLO {need}",
+            have=f"StableHLO {have}",
+            hint=f"serialize the program for StableHLO {have}, or use a newer plugin",
+        )
 
     @classmethod
     def _detect(cls, code: bytes, origin: str) -> Program:

@@ -1,0 +1,100 @@
+"""Executables (layer 2): programs compiled for devices that need not be there.
+
+Owns what a compiled program tells about itself; it cannot run: `Client.load` loads its bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pjrt_hub._capi import irregular
+from pjrt_hub._capi.library import Api
+from pjrt_hub.errors import ClosedError, PjrtError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime.compiled import Compiled
+from pjrt_hub.runtime.serialized import Guards
+from pjrt_hub.runtime.signature import Signature
+
+if TYPE_CHECKING:
+    from pjrt_hub.runtime.dtypes import ElementType
+    from pjrt_hub.runtime.topology import Topology
+
+
+class Executable(Compiled):
+    """A `PJRT_Executable` that `Topology.compile` made; freed with the last reference to it.
+
+    Attributes:
+        topology: the devices that it was compiled for.
+    """
+
+    def __init__(self, topology: Topology, address: int) -> None:
+        self.topology = topology
+        self._address = address
+        weakref.finalize(self, destroy, topology, address).atexit = False
+
+    @cached_property
+    def output_types(self) -> tuple[ElementType, ...]:
+        """The outputs' element types (`PJRT_Executable_OutputElementTypes`)."""
+        return tuple(map(dtypes.of_code, self._ask("PJRT_Executable_OutputElementTypes")))
+
+    @cached_property
+    def output_dimensions(self) -> tuple[tuple[int, ...], ...]:
+        """One device's shape of each output (`PJRT_Executable_OutputDimensions`)."""
+        with self._viewed() as view:
+            return tuple(irregular.output_dimensions(self._api, view))
+
+    @cached_property
+    def signature(self) -> Signature:  # type: ignore[override]
+        """What it takes and gives on one device, read from `optimized_program`.
+
+        Raises:
+            UnsupportedByPluginError: the plugin does not give the optimized program.
+        """
+        try:
+            return Signature.of_optimized(*self.optimized_program())
+        except UnimplementedError as exc:
+            raise UnsupportedByPluginError(
+                "the plugin does not tell what a program takes that was compiled ahead of time",
+                function="PJRT_Executable_OptimizedProgram",
+                since="0.57",
+                have=str(self.topology.api.version),
+            ) from exc
+
+    def serialize(self) -> bytes:
+        """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`).
+
+        A header stands before the plugin's own bytes, as in `LoadedExecutable.serialize`.
+        """
+        with self._viewed() as view:
+            code = irregular.serialized(self._api, "PJRT_Executable_Serialize", executable=view)
+        # A client's version names what is there, a topology's what is described: left open.
+        guards = Guards(
+            platform=self.topology.platform_name,
+            platform_version="",
+            api_version=str(self._api.version),
+            plugin_sha256=self._api.sha256,
+        )
+        return guards.seal(code)
+
+    @property
+    def _api(self) -> Api:
+        return self.topology.api
+
+    @contextlib.contextmanager
+    def _viewed(self) -> Iterator[int]:
+        with self.topology._in_call():
+            yield self._address
+
+    def __repr__(self) -> str:
+        return f"<Executable {self.name} for {self.topology}>"
+
+
+def destroy(topology: Topology, address: int) -> None:
+    """Frees a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
+    # Closed: a child process after a fork, or a client that is gone. Better leaked than crashed.
+    with contextlib.suppress(ClosedError, PjrtError):
+        topology._call("PJRT_Executable_Destroy", executable=address)

@@ -1,0 +1,219 @@
+"""Topologies (layer 2): the devices of a machine, described whether or not they are there.
+
+Owns compiling ahead of time; must not know any vendor's names for machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub._capi import irregular
+from pjrt_hub._capi.call import interruptible
+from pjrt_hub._capi.library import Api
+from pjrt_hub.errors import (
+    ClosedError,
+    NotFoundError,
+    PjrtError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+from pjrt_hub.runtime.compile_options import CompileOptions
+from pjrt_hub.runtime.device_description import DeviceDescription
+from pjrt_hub.runtime.executable import Executable, destroy
+from pjrt_hub.runtime.program import Program
+
+if TYPE_CHECKING:
+    from pjrt_hub._capi.values import NamedValue
+    from pjrt_hub.runtime.client import Client
+
+
+class Topology:
+    """A `PJRT_TopologyDescription`.
+
+    One that a client gave is its client's and ends with it; any other is freed with the last
+    reference to it.
+
+    Attributes:
+        api: the plugin's function table.
+        client: the client that it belongs to, or None.
+    """
+
+    def __init__(self, api: Api, address: int, client: Client | None = None) -> None:
+        self.api = api
+        self.client = client
+        self._address = address
+        if client is None:  # a client frees its own, and freeing it twice would abort
+            weakref.finalize(self, _destroy, api, address).atexit = False
+
+    @classmethod
+    def create(
+        cls, api: Api, name: str = "", options: Mapping[str, NamedValue] | None = None
+    ) -> Topology:
+        """Describes devices by name and options (`PJRT_TopologyDescription_Create`).
+
+        Args:
+            api: the plugin's function table.
+            name: the plugin's name of a machine, "v5e:2x2"; some take everything from the options.
+            options: by name.
+
+        Raises:
+            UnsupportedByPluginError: the plugin describes only devices that are there.
+            PjrtError: it knows no such machine or option.
+        """
+        try:
+            address = interruptible(
+                lambda: api.call(
+                    "PJRT_TopologyDescription_Create",
+                    topology_name=name,
+                    create_options=dict(options or {}),
+                ),
+                lambda late: _destroy(api, late),
+            )
+        except UnimplementedError as exc:
+            raise UnsupportedByPluginError(
+                f"the plugin {api.path.name} describes no devices that are not there: "
+                f"{exc.message}",
+                function="PJRT_TopologyDescription_Create",
+                since="0.57",
+                have=str(api.version),
+                hint="use client.topology, which describes what is there",
+            ) from exc
+        return cls(api, address)
+
+    @classmethod
+    def deserialize(cls, api: Api, serialized: bytes) -> Topology:
+        """Takes what `serialize` gave (`PJRT_TopologyDescription_Deserialize`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.75.
+            PjrtError: the bytes are damaged, or another plugin's.
+        """
+        data = bytes(serialized)
+        return cls(api, api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data))
+
+    @cached_property
+    def platform_name(self) -> str:
+        """What the devices are, "tpu" (`PJRT_TopologyDescription_PlatformName`)."""
+        return str(self._ask("PJRT_TopologyDescription_PlatformName").decode())
+
+    @cached_property
+    def platform_version(self) -> str:
+        """The plugin's own words (`PJRT_TopologyDescription_PlatformVersion`)."""
+        return str(self._ask("PJRT_TopologyDescription_PlatformVersion").decode())
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Any]:
+        """What the vendor says of it (`PJRT_TopologyDescription_Attributes`)."""
+        attributes: Mapping[str, Any] = self._ask("PJRT_TopologyDescription_Attributes")
+        return attributes
+
+    @cached_property
+    def device_descriptions(self) -> tuple[DeviceDescription, ...]:
+        """Its devices (`PJRT_TopologyDescription_GetDeviceDescriptions`)."""
+        addresses = self._ask("PJRT_TopologyDescription_GetDeviceDescriptions")
+        return tuple(DeviceDescription(self, address) for address in addresses)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """64 bits, equal for equal topologies (`PJRT_TopologyDescription_Fingerprint`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.101.
+        """
+        return int(self._ask("PJRT_TopologyDescription_Fingerprint"))
+
+    @cached_property
+    def memory_space_kind_ids(self) -> tuple[int, ...]:
+        """Ids of its kinds of memory (`PJRT_TopologyDescription_GetMemorySpaceKindIds`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.110.
+        """
+        return tuple(self._ask("PJRT_TopologyDescription_GetMemorySpaceKindIds"))
+
+    def serialize(self) -> bytes:
+        """The bytes for `Plugin.deserialize_topology` (`PJRT_TopologyDescription_Serialize`)."""
+        with self._in_call():
+            return irregular.serialized(
+                self.api, "PJRT_TopologyDescription_Serialize", topology=self._address
+            )
+
+    def compile(
+        self,
+        program: Program | str | bytes | os.PathLike[str],
+        options: CompileOptions | None = None,
+    ) -> Executable:
+        """Compiles a program for these devices (`PJRT_Compile`); Ctrl-C ends the waiting.
+
+        Args:
+            program: as for `Client.compile`.
+            options: see `CompileOptions`.
+
+        Raises:
+            FileFormatError: the program is none of the known formats.
+            IncompatiblePluginError: its StableHLO is newer than the plugin's.
+            PjrtError: the plugin cannot compile it.
+            ValueError: it needs more devices than there are.
+        """
+        source = Program.of(program)
+        source.require_readable(self.api)
+        chosen = CompileOptions() if options is None else options
+        if not isinstance(chosen, CompileOptions):
+            raise TypeError(f"the options are {chosen!r}, not CompileOptions")
+        needed, there = chosen.num_replicas * chosen.num_partitions, len(self.device_descriptions)
+        if needed > there:
+            raise ValueError(
+                f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
+                f"{needed} devices, the topology has {there}"
+            )
+        try:
+            address = interruptible(
+                lambda: self._call(
+                    "PJRT_Compile",
+                    topology=self._address,
+                    program={"code": source.code, "format": source.format},
+                    compile_options=chosen.serialize(),
+                    client=self.client._address if self.client else 0,
+                ),
+                lambda late: destroy(self, late),
+            )
+        except PjrtError as exc:
+            exc.hint = exc.hint or _hint(exc)
+            raise
+        return Executable(self, address)
+
+    def _ask(self, function: str) -> Any:
+        return self._call(function, topology=self._address)
+
+    def _call(self, function: str, **inputs: Any) -> Any:
+        call = self.client._call if self.client else self.api.call
+        return call(function, **inputs)
+
+    def _in_call(self) -> contextlib.AbstractContextManager[None]:
+        return self.client._in_call() if self.client else contextlib.nullcontext()
+
+    def __repr__(self) -> str:
+        if self.client and self.client.closed:
+            return "<Topology closed>"
+        return f"<Topology {self.platform_name} of {len(self.device_descriptions)} devices>"
+
+
+def _hint(error: PjrtError) -> str:
+    if isinstance(error, NotFoundError):  # no compiler is registered for the platform
+        return "the plugin may compile only on what is there: client.compile(program).serialize()"
+    if "autotune" in error.message:
+        return (
+            "there is no device to time kernels on: compile with "
+            'CompileOptions(flags={"xla_gpu_autotune_level": 0})'
+        )
+    return ""
+
+
+def _destroy(api: Api, address: int) -> None:
+    with contextlib.suppress(ClosedError, PjrtError):  # closed: a child process, after a fork
+        api.call("PJRT_TopologyDescription_Destroy", topology=address)
