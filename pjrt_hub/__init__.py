@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.compile_options import CompileOptions
     from pjrt_hub.runtime.device import Device, Memory
     from pjrt_hub.runtime.event import Event
+    from pjrt_hub.runtime.kv_store import DirectoryStore, Distributed, InMemoryStore
     from pjrt_hub.runtime.execute_context import ExecuteContext
     from pjrt_hub.runtime.execute_options import ExecuteOptions
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
@@ -41,11 +42,14 @@ _HOMES = {
     "Client": "runtime.client",
     "CompileOptions": "runtime.compile_options",
     "Device": "runtime.device",
+    "DirectoryStore": "runtime.kv_store",
+    "Distributed": "runtime.kv_store",
     "Event": "runtime.event",
     "ExecuteContext": "runtime.execute_context",
     "ExecuteOptions": "runtime.execute_options",
     "Finding": "discovery.finding",
     "HostBufferSemantics": "runtime.buffer",
+    "InMemoryStore": "runtime.kv_store",
     "LoadedExecutable": "runtime.loaded_executable",
     "Memory": "runtime.device",
     "Plugin": "runtime.plugin",
@@ -66,11 +70,14 @@ __all__ = [
     "Client",
     "CompileOptions",
     "Device",
+    "DirectoryStore",
+    "Distributed",
     "Event",
     "ExecuteContext",
     "ExecuteOptions",
     "Finding",
     "HostBufferSemantics",
+    "InMemoryStore",
     "LoadedExecutable",
     "Memory",
     "Plugin",

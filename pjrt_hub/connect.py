@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pjrt_hub.discovery.source import Candidate, World
     from pjrt_hub.discovery.survey import Survey
     from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.kv_store import Distributed
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.store.cache import Cache
     from pjrt_hub.store.compiled import CompiledPrograms
@@ -32,6 +33,7 @@ def client(
     platform: str | None = None,
     *,
     options: Mapping[str, NamedValue] | None = None,
+    distributed: Distributed | None = None,
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Client:
@@ -42,6 +44,7 @@ def client(
             commas in the order of preference. None asks `PJRT_HUB_PLATFORMS`, then `JAX_PLATFORMS`,
             then takes the plugin of the highest priority whose hardware is there.
         options: create options of the plugin's client, checked before they reach it.
+        distributed: the place of this process among those that it shares the platform with.
         offline: use no network.
         progress: is told how a download goes; by default a bar where stderr is a terminal.
 
@@ -54,7 +57,8 @@ def client(
         TypeError: an option has another type than the plugin takes.
         ValueError: the plugin has no such option.
     """
-    return _load(choose(platform, offline=offline), offline, progress).client(options)
+    plugin = _load(choose(platform, offline=offline), offline, progress)
+    return plugin.client(options, distributed=distributed)
 
 
 def load(
@@ -165,6 +169,9 @@ def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:
         path,
         name=candidate.name,
         create_options=lambda options, api: manifest.create_options({**given, **options}, api),
+        takes_option=lambda option: (
+            manifest.path is None or any(option == each.name for each in manifest.options)
+        ),
         sha256=functools.partial(probes.sha256, path) if probes else None,
         compile_cache=_compile_cache(here),
         caches_by_default=os.environ.get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),

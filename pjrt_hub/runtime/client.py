@@ -374,6 +374,7 @@ def _close_all() -> None:
         with contextlib.suppress(PjrtError):
             client.close()
     hotpath.ffi_end()
+    hotpath.kv_store_end()
 
 
 def _forget_in_child() -> None:

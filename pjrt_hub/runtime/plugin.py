@@ -17,6 +17,7 @@ from pjrt_hub.runtime.client import Client
 from pjrt_hub.runtime.compile_cache import CompileCache
 from pjrt_hub.runtime.pickled import Reopen
 from pjrt_hub.runtime.custom_calls import CustomCalls
+from pjrt_hub.runtime.kv_store import Distributed, Exchange
 
 #: Takes a user's create options and the plugin's version, gives those to send.
 CreateOptions = Callable[
@@ -41,6 +42,7 @@ class Plugin:
         *,
         name: str | None = None,
         create_options: CreateOptions | None = None,
+        takes_option: Callable[[str], bool] = lambda _: True,
         sha256: Callable[[], str] | None = None,
         compile_cache: CompileCache | None = None,
         caches_by_default: bool = False,
@@ -53,6 +55,7 @@ class Plugin:
             name: what it was chosen as; by default the file's name.
             create_options: checks a user's options and adds defaults; by default they pass as they
                 are, which is for plugins that nobody described.
+            takes_option: whether there is a create option of a name.
             sha256: gives the library's digest where it is known; by default the file is hashed.
             compile_cache: for `Client.compile(cache=True)`.
             caches_by_default: use it unasked.
@@ -65,6 +68,7 @@ class Plugin:
         self.api = library.load(path)
         self.name = name or self.api.path.name
         self._create_options: CreateOptions = create_options or (lambda options, _: options)
+        self._takes_option = takes_option
         self.api.known_sha256 = sha256
         self.compile_cache = compile_cache
         self.caches_by_default = caches_by_default
@@ -95,24 +99,44 @@ class Plugin:
         """Functions that programs call by name."""
         return CustomCalls(self.api)
 
-    def client(self, options: Mapping[str, values.NamedValue] | None = None) -> Client:
+    def client(
+        self,
+        options: Mapping[str, values.NamedValue] | None = None,
+        *,
+        distributed: Distributed | None = None,
+    ) -> Client:
         """Makes a client (`PJRT_Client_Create`); Ctrl-C ends the waiting.
 
         Args:
             options: create options by name.
+            distributed: the place of this process among those that it shares the platform with.
 
         Raises:
             TypeError: an option has another type than the plugin takes.
             ValueError: the plugin has no such option.
             PjrtError: the plugin cannot make a client, for example without its hardware.
+            PjrtHubError: the client did not join the other processes.
         """
         # Checked before the call, because a wrong type aborts some plugins.
-        checked = self._create_options(options or {}, self.api_version)
+        given = dict(options or {})
+        exchange = None
+        if distributed is not None:
+            given = {**distributed.create_options(self._takes_option), **given}
+            exchange = Exchange(distributed.store)
+        checked = self._create_options(given, self.api_version)
+        callbacks = exchange.arguments() if exchange else {}
         address = interruptible(
-            lambda: self.api.call("PJRT_Client_Create", create_options=checked),
+            lambda: self.api.call("PJRT_Client_Create", create_options=checked, **callbacks),
             lambda late: self.api.call("PJRT_Client_Destroy", client=late),
         )
-        return Client(self, address, options or {})
+        client = Client(self, address, given)
+        if distributed is not None and exchange is not None:
+            try:
+                distributed.check(client, exchange)
+            except BaseException:
+                client.close()
+                raise
+        return client
 
     def _repr_html_(self) -> str:
         return display.html_of_plugin(self)

@@ -3,6 +3,7 @@
    Faults of the library are macros (-DON_INITIALIZE=abort()), faults of a run are words of the
    program's text ("func add later fails"). */
 #include "objects.h"
+#include "kv_store.h"
 
 #ifndef ON_LOAD
 #define ON_LOAD (void)0
@@ -64,6 +65,8 @@ FUNCTION(PJRT_Plugin_Attributes) {
 
 FUNCTION(PJRT_Client_Create) {
   ON_CREATE;
+  PJRT_Error *error = join(args);
+  if (error != NULL) return error;
   PJRT_Client *client = make(sizeof(PJRT_Client), CLIENT, NULL);
   client->device.client = client->description.client = client;
   client->devices[0] = &client->device;
@@ -82,6 +85,12 @@ FUNCTION(PJRT_Client_PlatformName) {
   args->platform_name = PLATFORM;
   args->platform_name_size = sizeof PLATFORM - 1;
   leave(client);
+  return NULL;
+}
+
+FUNCTION(PJRT_Client_ProcessIndex) {
+  leave(enter(args->client, CLIENT));
+  args->process_index = (int)node_id;
   return NULL;
 }
 
@@ -111,6 +120,12 @@ FUNCTION(PJRT_Device_GetDescription) {
 FUNCTION(PJRT_DeviceDescription_Id) {
   leave(enter(args->device_description->client, CLIENT));
   args->id = 0;
+  return NULL;
+}
+
+FUNCTION(PJRT_DeviceDescription_ProcessIndex) {
+  leave(enter(args->device_description->client, CLIENT));
+  args->process_index = (int)node_id;
   return NULL;
 }
 
@@ -389,12 +404,14 @@ static PJRT_Api api = {
     SLOT(PJRT_Client_Create),
     SLOT(PJRT_Client_Destroy),
     SLOT(PJRT_Client_PlatformName),
+    SLOT(PJRT_Client_ProcessIndex),
     SLOT(PJRT_Client_Devices),
     SLOT(PJRT_Client_AddressableDevices),
     SLOT(PJRT_Client_BufferFromHostBuffer),
     SLOT(PJRT_Client_Compile),
     SLOT(PJRT_Device_GetDescription),
     SLOT(PJRT_DeviceDescription_Id),
+    SLOT(PJRT_DeviceDescription_ProcessIndex),
     SLOT(PJRT_DeviceDescription_Kind),
     SLOT(PJRT_Buffer_Destroy),
     SLOT(PJRT_Buffer_Delete),

@@ -137,6 +137,11 @@ PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr
                       PyObject *shape, PyObject *layout, PyObject *device);
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
 
+/* kv_store.c */
+PyObject *kv_store(PyObject *module, PyObject *args);
+PyObject *kv_store_end(PyObject *module, PyObject *unused);
+void kv_store_reset(void);
+
 /* ffi.c */
 PyObject *ffi_entry(PyObject *module, PyObject *args);
 PyObject *ffi_return(PyObject *module, PyObject *entry);

@@ -8,6 +8,7 @@ static void in_forked_child(void) {
   fork_generation++;
   event_queue_reset();
   ffi_reset();
+  kv_store_reset();
 }
 
 static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, const char *name) {
@@ -107,6 +108,9 @@ static PyMethodDef functions[] = {
      "keep(api, event, object): dispatch will let go of it when the event is ready."},
     {"deleter", event_deleter, METH_O,
      "deleter(callback) -> (function, argument) in C, on which dispatch will call it."},
+    {"kv_store", kv_store, METH_VARARGS,
+     "kv_store(get, try_get, put) -> addresses of the three callbacks and of their user_arg."},
+    {"kv_store_end", kv_store_end, METH_NOARGS, "Ends the asking of stores by plugins."},
     {"ffi_entry", ffi_entry, METH_VARARGS,
      "ffi_entry(address or callable, traits) -> address of an XLA FFI handler, None if none is left."},
     {"ffi_return", ffi_return, METH_O, "ffi_return(entry): no plugin took it."},
