@@ -230,12 +230,15 @@ class Client(hotpath.Client):
                 f"{needed} devices, {self.platform_name} has {len(self.all_devices)}"
             )
         kept = compile_cache.chosen(self, cache)
-        if kept is not None:
+        if kept is None:
+            executable = self._compile(source, chosen)
+        else:
             with self._in_call():
-                return compile_cache.compiled(
+                executable = compile_cache.compiled(
                     kept, self, source, chosen, lambda: self._compile(source, chosen)
                 )
-        return self._compile(source, chosen)
+        executable._given_options = chosen
+        return executable
 
     def _compile(self, source: Program, chosen: CompileOptions) -> LoadedExecutable:
         try:

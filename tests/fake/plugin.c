@@ -255,9 +255,14 @@ FUNCTION(PJRT_Buffer_ToHostBuffer) {
 
 struct PJRT_LoadedExecutable {
   Head head;
-  char *text;
+  char *text, *options;
+  size_t options_size;
   int num_args;
+  bool deleted;
 };
+
+/* What the last execution was asked for, as text. */
+char stub_executed[512];
 
 struct PJRT_Executable {
   Head head;
@@ -281,6 +286,9 @@ FUNCTION(PJRT_Client_Compile) {
   PJRT_Client *client = enter(args->client, CLIENT);
   PJRT_LoadedExecutable *exe = make(sizeof(PJRT_LoadedExecutable), EXECUTABLE, client);
   exe->text = strndup(args->program->code, args->program->code_size);
+  exe->options = memcpy(calloc(1, args->compile_options_size + 1), args->compile_options,
+                        args->compile_options_size);
+  exe->options_size = args->compile_options_size;
   exe->num_args = says(exe, "add") ? 2 : 1;
   if (says(exe, "slow_compile")) nap(30);
   if (says(exe, "short_compile")) nap(0.5);
@@ -327,6 +335,83 @@ FUNCTION(PJRT_Executable_Name) {
   return NULL;
 }
 
+FUNCTION(PJRT_Executable_ParameterMemoryKinds) {
+  static const char *const kinds[] = {"device_not_terminated", "pinned_host"};
+  static const size_t sizes[] = {6, 11};
+  PJRT_Executable *view = enter(args->executable, VIEW);
+  args->memory_kinds = kinds;
+  args->memory_kind_sizes = sizes;
+  args->num_parameters = (size_t)view->loaded->num_args;
+  leave(view);
+  return NULL;
+}
+
+FUNCTION(PJRT_Executable_OutputMemoryKinds) {
+  static const char *const kinds[] = {"device_not_terminated"};
+  static const size_t sizes[] = {6};
+  leave(enter(args->executable, VIEW));
+  args->memory_kinds = kinds;
+  args->memory_kind_sizes = sizes;
+  args->num_outputs = 1;
+  return NULL;
+}
+
+static void release_options(PJRT_SerializedCompileOptions *options) { free(options); }
+
+FUNCTION(PJRT_Executable_GetCompileOptions) {
+  PJRT_Executable *view = enter(args->executable, VIEW);
+  PJRT_LoadedExecutable *exe = view->loaded;
+  char *copy = memcpy(malloc(exe->options_size), exe->options, exe->options_size);
+  args->serialized_bytes = copy;
+  args->serialized_bytes_size = exe->options_size;
+  args->serialized_compile_options = (PJRT_SerializedCompileOptions *)copy;
+  args->serialized_compile_options_deleter = release_options;
+  leave(view);
+  return NULL;
+}
+
+FUNCTION(PJRT_LoadedExecutable_AddressableDeviceLogicalIds) {
+  static PJRT_LogicalDeviceIds ids[] = {{.replica = 3, .partition = 4}};
+  leave(enter(args->executable, EXECUTABLE));
+  args->addressable_device_logical_ids = ids;
+  args->num_addressable_device_logical_ids = 1;
+  return NULL;
+}
+
+FUNCTION(PJRT_LoadedExecutable_Delete) {
+  PJRT_LoadedExecutable *exe = enter(args->executable, EXECUTABLE);
+  exe->deleted = true;
+  leave(exe);
+  return NULL;
+}
+
+FUNCTION(PJRT_LoadedExecutable_IsDeleted) {
+  PJRT_LoadedExecutable *exe = enter(args->executable, EXECUTABLE);
+  args->is_deleted = exe->deleted;
+  leave(exe);
+  return NULL;
+}
+
+static void remember(const PJRT_LoadedExecutable_Execute_Args *args) {
+  const PJRT_ExecuteOptions *options = args->options;
+  char *end = stub_executed + sizeof stub_executed, *at = stub_executed;
+  at += snprintf(at, (size_t)(end - at), "launch %d at %s on %s", options->launch_id,
+                 options->call_location != NULL ? options->call_location : "nowhere",
+                 args->execute_device != NULL ? "one" : "all");
+  for (size_t i = 0; i < options->num_non_donatable_input_indices; i++)
+    at += snprintf(at, (size_t)(end - at), ", keep %d", (int)options->non_donatable_input_indices[i]);
+  for (size_t i = 0; i < options->num_tasks; i++)
+    at += snprintf(at, (size_t)(end - at), ", task %d is %lld", options->task_ids[i],
+                   (long long)options->incarnation_ids[i]);
+  for (size_t i = 0; i < options->num_custom_options; i++) {
+    const PJRT_NamedValue *value = &options->custom_options[i];
+    at += snprintf(at, (size_t)(end - at), ", %.*s type %d", (int)value->name_size, value->name,
+                   (int)value->type);
+  }
+  if (options->use_major_to_minor_data_layout_for_callbacks)
+    at += snprintf(at, (size_t)(end - at), ", major to minor");
+}
+
 /* HloModuleProto {host_program_shape {parameters: f32[4]..., result: f32[4]}} */
 FUNCTION(PJRT_Executable_OptimizedProgram) {
   static const char shape[] = "\x10\x0b\x1a\x01\x04\x2a\x03\x0a\x01\x00";
@@ -357,6 +442,7 @@ FUNCTION(PJRT_Executable_OptimizedProgram) {
 FUNCTION(PJRT_LoadedExecutable_Execute) {
   PJRT_LoadedExecutable *exe = enter(args->executable, EXECUTABLE);
   PJRT_Buffer *const *inputs = args->argument_lists[0];
+  remember(args);
   PJRT_Error *error = says(exe, "reject") ? NULL : error_said(exe);
   for (size_t i = 0; i < args->num_args; i++) {
     enter(inputs[i], BUFFER);
@@ -378,6 +464,8 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
       out->signal->fired = true;
     }
     args->output_lists[0][0] = out;
+    if (args->device_complete_events != NULL)
+      args->device_complete_events[0] = new_event(exe->head.client, out->signal);
   }
   for (size_t i = 0; i < args->num_args; i++) leave(inputs[i]);
   leave(exe);
@@ -426,9 +514,15 @@ static PJRT_Api api = {
     SLOT(PJRT_LoadedExecutable_AddressableDevices),
     SLOT(PJRT_LoadedExecutable_GetExecutable),
     SLOT(PJRT_LoadedExecutable_Execute),
+    SLOT(PJRT_LoadedExecutable_AddressableDeviceLogicalIds),
+    SLOT(PJRT_LoadedExecutable_Delete),
+    SLOT(PJRT_LoadedExecutable_IsDeleted),
     SLOT(PJRT_Executable_Destroy),
     SLOT(PJRT_Executable_Name),
     SLOT(PJRT_Executable_OptimizedProgram),
+    SLOT(PJRT_Executable_ParameterMemoryKinds),
+    SLOT(PJRT_Executable_OutputMemoryKinds),
+    SLOT(PJRT_Executable_GetCompileOptions),
 };
 
 static PJRT_Extension_Base cycle = {sizeof cycle, PJRT_Extension_Type_Stream, &cycle};
