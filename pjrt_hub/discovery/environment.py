@@ -90,6 +90,10 @@ def _jax(described: Sequence[Described], item: str) -> Found:
     if not path.is_absolute() or not path.is_file():
         return Rejection(called, f"${JAX}", f"{path} is not the absolute path of a file")
     found = _library(JAX, called, path, described)
+    try:
+        found.manifest.create_options(options)
+    except (TypeError, ValueError) as exc:
+        return Rejection(called, f"${JAX}", f"the create_options of {parts[1]}: {exc}")
     return replace(found, create_options=tuple(options.items()))
 
 

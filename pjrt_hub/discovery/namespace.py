@@ -15,6 +15,8 @@ from pjrt_hub.errors import ManifestError
 
 name = "namespace"
 PACKAGE = "pjrt_plugins"
+#: Our own folders; others install theirs into the same one.
+OURS = ("cpu", "cuda", "metal", "rocm", "tpu", "xpu")
 
 
 def describe(world: World) -> Iterator[Described | Rejection]:
@@ -35,7 +37,7 @@ def describe(world: World) -> Iterator[Described | Rejection]:
                 yield Rejection(folder, origin, exc.message, exc.hint)
                 continue
             for manifest in manifests:
-                ours = package == own
+                ours = package == own and folder in OURS
                 yield Described(
                     replace(manifest, module=f"{PACKAGE}.{folder}"),
                     name,

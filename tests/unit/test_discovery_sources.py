@@ -14,6 +14,7 @@ import wheels
 from trees import MANIFEST, SENTINEL, Site, plugin_bytes, world
 
 from pjrt_hub.contract.manifest import Probe, read
+from pjrt_hub.discovery import namespace
 from pjrt_hub.discovery.hardware import present
 from pjrt_hub.discovery.place import preloads
 from pjrt_hub.discovery.select import choose
@@ -91,9 +92,29 @@ def test_a_library_without_a_manifest_is_recognised(tmp_path: Path, site: Site, 
     assert reasons(found) == {"toy": "the package code has no pjrt_plugin.toml"}
 
 
-@pytest.mark.parametrize("namespace", ["jax_plugins", "pjrt_plugins"])
-def test_a_namespace_folder_without_a_manifest(tmp_path: Path, site: Site, namespace: str):
-    library = site.write(f"{namespace}/toy/odd.so", plugin_bytes())
+def test_what_others_put_beside_our_own_is_theirs(tmp_path: Path, site: Site):
+    text = MANIFEST.format(name="toy", platform="toy", priority=3, more="")
+    path = site.write("pjrt_plugins/toy/pjrt_plugin.toml", text)
+    site.write("pjrt_plugins/toy/toy.so", plugin_bytes())
+    site.install("pjrt-hub")
+    found = only(survey(world(tmp_path, site, first_party=site.folder)))
+    assert (found.distribution, found.origins) == ("", (str(path),))
+    assert sorted(namespace.OURS) == sorted(each.name for each in ROOT.glob("pjrt_plugins/[a-z]*"))
+
+
+@pytest.mark.parametrize("options", [{"a": None}, {"a": {}}, {"a": 1 << 64}, {"a": ["b"]}])
+def test_create_options_that_no_plugin_takes(tmp_path: Path, options: dict[str, object]):
+    library = Site(tmp_path).write("toy.so", plugin_bytes())
+    file = tmp_path / "toy.json"
+    file.write_text(json.dumps({"library_path": str(library), "create_options": options}))
+    found = survey(world(tmp_path, env={"PJRT_NAMES_AND_LIBRARY_PATHS": f"toy:{file}"}))
+    assert found.candidates == ()
+    assert reasons(found)["toy"].startswith(f"the create_options of {file}: option 'a'")
+
+
+@pytest.mark.parametrize("package", ["jax_plugins", "pjrt_plugins"])
+def test_a_namespace_folder_without_a_manifest(tmp_path: Path, site: Site, package: str):
+    library = site.write(f"{package}/toy/odd.so", plugin_bytes())
     found = only(survey(world(tmp_path, site)))
     assert (found.name, found.library_path) == ("toy", library)
 
