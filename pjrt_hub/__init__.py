@@ -20,20 +20,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pjrt_hub import errors
     from pjrt_hub.abi import ApiVersion, Verdict
-    from pjrt_hub.connect import cache, client, fetch, load, plugins
+    from pjrt_hub.connect import cache, client, fetch, load, plugins, targets, topology
+    from pjrt_hub.contract.target import Target
     from pjrt_hub.diagnosis import diagnose
     from pjrt_hub.discovery.finding import Finding
     from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.compile_options import CompileOptions
     from pjrt_hub.runtime.device import Device, Memory
+    from pjrt_hub.runtime.device_description import DeviceDescription
     from pjrt_hub.runtime.event import Event
-    from pjrt_hub.runtime.kv_store import DirectoryStore, Distributed, InMemoryStore
+    from pjrt_hub.runtime.executable import Executable
     from pjrt_hub.runtime.execute_context import ExecuteContext
     from pjrt_hub.runtime.execute_options import ExecuteOptions
+    from pjrt_hub.runtime.kv_store import DirectoryStore, Distributed, InMemoryStore
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.program import Program
+    from pjrt_hub.runtime.topology import Topology
 
 #: Public name -> the module that holds it.
 _HOMES = {
@@ -42,9 +46,11 @@ _HOMES = {
     "Client": "runtime.client",
     "CompileOptions": "runtime.compile_options",
     "Device": "runtime.device",
+    "DeviceDescription": "runtime.device_description",
     "DirectoryStore": "runtime.kv_store",
     "Distributed": "runtime.kv_store",
     "Event": "runtime.event",
+    "Executable": "runtime.executable",
     "ExecuteContext": "runtime.execute_context",
     "ExecuteOptions": "runtime.execute_options",
     "Finding": "discovery.finding",
@@ -54,6 +60,8 @@ _HOMES = {
     "Memory": "runtime.device",
     "Plugin": "runtime.plugin",
     "Program": "runtime.program",
+    "Target": "contract.target",
+    "Topology": "runtime.topology",
     "Verdict": "abi",
     "cache": "connect",
     "client": "connect",
@@ -62,6 +70,8 @@ _HOMES = {
     "fetch": "connect",
     "load": "connect",
     "plugins": "connect",
+    "targets": "connect",
+    "topology": "connect",
 }
 
 __all__ = [
@@ -70,9 +80,11 @@ __all__ = [
     "Client",
     "CompileOptions",
     "Device",
+    "DeviceDescription",
     "DirectoryStore",
     "Distributed",
     "Event",
+    "Executable",
     "ExecuteContext",
     "ExecuteOptions",
     "Finding",
@@ -82,6 +94,8 @@ __all__ = [
     "Memory",
     "Plugin",
     "Program",
+    "Target",
+    "Topology",
     "Verdict",
     "__version__",
     "cache",
@@ -91,20 +105,24 @@ __all__ = [
     "fetch",
     "load",
     "plugins",
+    "targets",
+    "topology",
 ]
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = import_module(f"{__name__}.{home or name}")
-    if home:
-        value = getattr(value, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # else a checker would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = import_module(f"{__name__}.{home or name}")
+        if home:
+            value = getattr(value, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

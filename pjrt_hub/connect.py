@@ -17,6 +17,7 @@ from pjrt_hub.errors import CacheError, PluginLoadError
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue
+    from pjrt_hub.contract.target import Target
     from pjrt_hub.discovery.finding import Finding
     from pjrt_hub.discovery.select import Choice, Request
     from pjrt_hub.discovery.source import Candidate, World
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.kv_store import Distributed
     from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.runtime.topology import Topology
     from pjrt_hub.store.cache import Cache
     from pjrt_hub.store.compiled import CompiledPrograms
     from pjrt_hub.store.fetch import Progress
@@ -73,6 +75,51 @@ def load(
         As `client`, but for what concerns options and hardware.
     """
     return _load(choose(path_or_name, offline=offline), offline, progress)
+
+
+def topology(
+    platform: str | os.PathLike[str],
+    name: str = "",
+    *,
+    options: Mapping[str, NamedValue] | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Topology:
+    """Describes a machine that need not be there, to compile for it ahead of time.
+
+    Args:
+        platform: as for `client`, or the path of a library.
+        name: of the machine: "v5e:2x2", "H100", ...; `targets` lists them.
+        options: topology options of the plugin.
+        offline: use no network.
+        progress: as for `client`.
+
+    Raises:
+        TargetNotFoundError: nothing describes a machine of that name.
+        UnsupportedByPluginError: the plugin describes only what is there.
+        TypeError: an option has another type than the plugin takes.
+        ValueError: no such option, or a shape that no machine has.
+        PjrtError: the plugin knows no such machine.
+        As `load` otherwise.
+    """
+    return load(platform, offline=offline, progress=progress).topology(name, options)
+
+
+def targets(platform: str | None = None) -> list[Target]:
+    """Lists the machines that plugins compile for ahead of time; loads and fetches nothing.
+
+    A plugin may know more than these, by names of the same form.
+
+    Args:
+        platform: a plugin, platform or alias; None means all of them.
+    """
+    from pjrt_hub.discovery.survey import survey
+
+    found: dict[str, list[Target]] = {}
+    for each in survey(world()).candidates:  # the best of a name first
+        if platform in (None, each.name, each.platform, *each.aliases) and each.name not in found:
+            found[each.name] = each.manifest.targets.list(each.name, each.library_path)
+    return [target for known in found.values() for target in known]
 
 
 def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
@@ -161,6 +208,7 @@ def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:
     for name, value in manifest.environment_for(present=candidate.hardware.ok).items():
         os.environ.setdefault(name, value)
     here = world()
+    contact.initialize(path, manifest)
     contact.prepare(path, manifest, here, os.environ)
     given = dict(candidate.create_options)
     probes = contact.memory(here)
@@ -175,6 +223,9 @@ def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:
         sha256=functools.partial(probes.sha256, path) if probes else None,
         compile_cache=_compile_cache(here),
         caches_by_default=os.environ.get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
+        topology_options=lambda target, options, api: manifest.topology_options(
+            target, options, path, api
+        ),
         reopen=functools.partial(_reopen, name),
     )
 

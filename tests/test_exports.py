@@ -33,9 +33,11 @@ def test_the_public_names_are_these():
         "Client",
         "CompileOptions",
         "Device",
+        "DeviceDescription",
         "DirectoryStore",
         "Distributed",
         "Event",
+        "Executable",
         "ExecuteContext",
         "ExecuteOptions",
         "Finding",
@@ -45,6 +47,8 @@ def test_the_public_names_are_these():
         "Memory",
         "Plugin",
         "Program",
+        "Target",
+        "Topology",
         "Verdict",
         "__version__",
         "cache",
@@ -54,6 +58,8 @@ def test_the_public_names_are_these():
         "fetch",
         "load",
         "plugins",
+        "targets",
+        "topology",
     ]
 
 

@@ -21,13 +21,14 @@ from pjrt_hub.errors import PjrtError, UnknownError
 from pjrt_hub.runtime import compile_cache, display, dtypes, pickled, tensor
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.runtime.compile_options import CompileOptions
-from pjrt_hub.runtime.device import Device, Memory
+from pjrt_hub.runtime.device import Device, Memory, default_assignment, int32
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.host_array import host_array
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.program import Program
 from pjrt_hub.runtime.serialized import Guards
 from pjrt_hub.runtime.signature import known_shape
+from pjrt_hub.runtime.topology import Topology
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -100,6 +101,54 @@ class Client(hotpath.Client):
     def devices(self) -> tuple[Device, ...]:
         """The devices that this process can use (`PJRT_Client_AddressableDevices`)."""
         return tuple(map(self._device, self._ask("PJRT_Client_AddressableDevices")))
+
+    @cached_property
+    def process_count(self) -> int:
+        """How many processes share the platform: those that its devices belong to."""
+        return len({device.process_index for device in self.all_devices})
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Its devices as a topology, which ends with it (`PJRT_Client_TopologyDescription`)."""
+        return Topology(self.api, self._ask("PJRT_Client_TopologyDescription"), self)
+
+    def lookup_device(self, id: int) -> Device:
+        """The device of that `Device.id` (`PJRT_Client_LookupDevice`).
+
+        Raises:
+            PjrtError: there is none.
+        """
+        number = int32("the id", id)
+        return self._device(self._call("PJRT_Client_LookupDevice", client=self._address, id=number))
+
+    def lookup_addressable_device(self, local_hardware_id: int) -> Device:
+        """The device of that number on this machine (`PJRT_Client_LookupAddressableDevice`).
+
+        Raises:
+            PjrtError: there is none.
+        """
+        return self._device(
+            self._call(
+                "PJRT_Client_LookupAddressableDevice",
+                client=self._address,
+                local_hardware_id=int32("the local hardware id", local_hardware_id),
+            )
+        )
+
+    def default_device_assignment(
+        self, num_replicas: int = 1, num_partitions: int = 1
+    ) -> tuple[tuple[int, ...], ...]:
+        """The device ids that a program runs on if nobody says.
+
+        The C function is `PJRT_Client_DefaultDeviceAssignment`.
+
+        Returns:
+            A row for each replica, of the device of each partition: as `CompileOptions.device_ids`.
+
+        Raises:
+            ValueError: a count below 1, or more devices than there are.
+        """
+        return default_assignment(self, num_replicas, num_partitions)
 
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
@@ -220,6 +269,7 @@ class Client(hotpath.Client):
             ClosedError: the client is closed.
         """
         source = Program.of(program)
+        source.require_readable(self.api)
         chosen = CompileOptions() if options is None else options
         if not isinstance(chosen, CompileOptions):
             raise TypeError(f"the options are {chosen!r}, not CompileOptions")

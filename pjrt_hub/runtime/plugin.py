@@ -15,13 +15,19 @@ from pjrt_hub.abi import ApiVersion
 from pjrt_hub.runtime import display
 from pjrt_hub.runtime.client import Client
 from pjrt_hub.runtime.compile_cache import CompileCache
-from pjrt_hub.runtime.pickled import Reopen
 from pjrt_hub.runtime.custom_calls import CustomCalls
 from pjrt_hub.runtime.kv_store import Distributed, Exchange
+from pjrt_hub.runtime.pickled import Reopen
+from pjrt_hub.runtime.topology import Topology
 
 #: Takes a user's create options and the plugin's version, gives those to send.
 CreateOptions = Callable[
     [Mapping[str, values.NamedValue], ApiVersion], Mapping[str, values.NamedValue]
+]
+#: Takes a machine's name, a user's topology options and the plugin's version, gives those to send.
+TopologyOptions = Callable[
+    [str, Mapping[str, values.NamedValue], ApiVersion],
+    tuple[str, Mapping[str, values.NamedValue]],
 ]
 
 
@@ -42,6 +48,7 @@ class Plugin:
         *,
         name: str | None = None,
         create_options: CreateOptions | None = None,
+        topology_options: TopologyOptions | None = None,
         takes_option: Callable[[str], bool] = lambda _: True,
         sha256: Callable[[], str] | None = None,
         compile_cache: CompileCache | None = None,
@@ -55,6 +62,7 @@ class Plugin:
             name: what it was chosen as; by default the file's name.
             create_options: checks a user's options and adds defaults; by default they pass as they
                 are, which is for plugins that nobody described.
+            topology_options: the same for topologies.
             takes_option: whether there is a create option of a name.
             sha256: gives the library's digest where it is known; by default the file is hashed.
             compile_cache: for `Client.compile(cache=True)`.
@@ -68,6 +76,9 @@ class Plugin:
         self.api = library.load(path)
         self.name = name or self.api.path.name
         self._create_options: CreateOptions = create_options or (lambda options, _: options)
+        self._topology_options: TopologyOptions = topology_options or (
+            lambda name, options, _: (name, options)
+        )
         self._takes_option = takes_option
         self.api.known_sha256 = sha256
         self.compile_cache = compile_cache
@@ -137,6 +148,36 @@ class Plugin:
                 client.close()
                 raise
         return client
+
+    def topology(
+        self, name: str = "", options: Mapping[str, values.NamedValue] | None = None
+    ) -> Topology:
+        """Describes a machine that need not be there (`PJRT_TopologyDescription_Create`).
+
+        Args:
+            name: of the machine: "v5e:2x2", "H100", ...; `pjrt_hub.targets` lists them.
+            options: topology options by name.
+
+        Raises:
+            TargetNotFoundError: nothing describes a machine of that name.
+            TypeError: an option has another type than the plugin takes.
+            ValueError: no such option, or a shape that no machine has.
+            UnsupportedByPluginError: the plugin describes only what is there.
+            PjrtError: it knows no such machine.
+        """
+        # Checked before the call, because a wrong type or shape aborts some plugins.
+        return Topology.create(
+            self.api, *self._topology_options(name, options or {}, self.api_version)
+        )
+
+    def deserialize_topology(self, serialized: bytes) -> Topology:
+        """Takes what `Topology.serialize` gave (`PJRT_TopologyDescription_Deserialize`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.75.
+            PjrtError: the bytes are damaged, or another plugin's.
+        """
+        return Topology.deserialize(self.api, serialized)
 
     def _repr_html_(self) -> str:
         return display.html_of_plugin(self)

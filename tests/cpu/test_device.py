@@ -1,0 +1,120 @@
+"""Devices on the CPU plugin: what they tell, how they are found, and what 0.81 lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+import pjrt_hub
+from pjrt_hub import errors
+
+
+@pytest.fixture(scope="module")
+def four(plugin):
+    with plugin.client({"cpu_device_count": 4}) as client:
+        yield client
+
+
+def test_a_device_in_the_plugins_words(four):
+    device = four.devices[1]
+    assert (device.debug_string, device.to_string()) == ("TFRT_CPU_1", "CpuDevice(id=1)")
+    assert (device.coords, dict(device.attributes)) == (None, {})
+
+
+def test_a_device_by_its_id(four):
+    for device in four.all_devices:
+        assert four.lookup_device(device.id) is device
+        assert four.lookup_addressable_device(device.local_hardware_id) is device
+
+
+@pytest.mark.parametrize("lookup", ["lookup_device", "lookup_addressable_device"])
+@pytest.mark.parametrize(
+    ("id", "error", "words"),
+    [
+        (4, errors.InvalidArgumentError, "No matching device found"),
+        (-1, errors.InvalidArgumentError, "No matching device found"),
+        (1 << 31, ValueError, "does not fit 32 bits"),
+        (1.0, TypeError, "float"),
+        ("0", TypeError, "str"),
+        (None, TypeError, "NoneType"),
+    ],
+)
+def test_a_device_that_is_not_there(four, lookup, id, error, words):
+    with pytest.raises(error, match=words):
+        getattr(four, lookup)(id)
+
+
+def test_processes(four):
+    assert (four.process_index, four.process_count) == (0, 1)
+    assert {device.process_index for device in four.all_devices} == {0}
+
+
+def test_the_default_device_assignment(four):
+    assert four.default_device_assignment() == ((0,),)
+    assert four.default_device_assignment(2, 2) == ((0, 1), (2, 3))
+    assert four.default_device_assignment(4) == ((0,), (1,), (2,), (3,))
+    assert four.default_device_assignment(1, 3) == ((0, 1, 2),)
+
+
+@pytest.mark.parametrize(
+    ("counts", "error"),
+    [
+        ((0, 1), ValueError),
+        ((1, 0), ValueError),
+        ((-1, 1), ValueError),
+        ((-2, -2), ValueError),
+        ((5, 1), ValueError),
+        ((2, 3), ValueError),
+        ((1 << 31, 1), ValueError),
+        ((1 << 16, 1 << 16), ValueError),
+        ((1.0, 1), TypeError),
+        (("1", 1), TypeError),
+    ],
+)
+def test_a_device_assignment_that_would_abort(four, counts, error):
+    with pytest.raises(error):
+        four.default_device_assignment(*counts)
+
+
+@pytest.mark.parametrize(
+    ("use", "since"),
+    [
+        (lambda device: device.clear_memory_stats(), "0.106"),
+        (lambda device: device.get_attributes(), "0.92"),
+        (lambda device: device.poison_execution(1, errors.AbortedError("x")), "0.85"),
+        (lambda device: device.create_async_tracking_event("x"), "0.86"),
+    ],
+)
+def test_what_the_plugin_is_too_old_for(four, use, since):
+    with pytest.raises(pjrt_hub.errors.UnsupportedByPluginError) as caught:
+        use(four.devices[0])
+    assert (caught.value.since, caught.value.have) == (since, "0.81")
+
+
+@pytest.mark.parametrize(
+    ("launch_id", "error", "kind"),
+    [
+        (1, "text", TypeError),
+        (1, ValueError("x"), TypeError),
+        (1 << 31, errors.AbortedError("x"), ValueError),
+        ("1", errors.AbortedError("x"), TypeError),
+    ],
+)
+def test_poison_is_checked_before_the_plugin_is_asked(four, launch_id, error, kind):
+    with pytest.raises(kind):
+        four.devices[0].poison_execution(launch_id, error)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda client: client.lookup_device(0),
+        lambda client: client.lookup_addressable_device(0),
+        lambda client: client.default_device_assignment(),
+        lambda client: client.topology,
+    ],
+)
+def test_a_closed_client_looks_nothing_up(plugin, use):
+    client = plugin.client()
+    client.close()
+    with pytest.raises(errors.ClosedError):
+        use(client)

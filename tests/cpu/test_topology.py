@@ -1,0 +1,151 @@
+"""Topologies of the CPU plugin, which has them only of what is there."""
+
+from __future__ import annotations
+
+import gc
+import re
+
+import pytest
+
+import pjrt_hub
+from pjrt_hub import errors
+
+HEADER = b"ML\xefR\x0dStableHLO_v%s\0"
+
+
+@pytest.fixture
+def topology(pair):
+    return pair.topology
+
+
+def test_what_it_tells(topology, pair):
+    assert (topology.platform_name, topology.platform_version) == ("cpu", "cpu")
+    assert (topology.client, dict(topology.attributes)) == (pair, {})
+    assert [(each.id, each.kind) for each in topology.device_descriptions] == [
+        (0, "cpu"),
+        (1, "cpu"),
+    ]
+    assert repr(topology) == "<Topology cpu of 2 devices>"
+    assert repr(topology.device_descriptions[1]) == "<DeviceDescription 1 'cpu'>"
+    assert pair.topology is topology
+
+
+def test_its_bytes_are_of_its_devices(topology, client):
+    assert topology.serialize() == topology.serialize()
+    assert topology.serialize() != client.topology.serialize()
+
+
+@pytest.mark.parametrize("name", ["fingerprint", "memory_space_kind_ids"])
+def test_what_the_plugin_is_too_old_for(topology, name):
+    with pytest.raises(errors.UnsupportedByPluginError, match=re.escape("the plugin has 0.81")):
+        getattr(topology, name)
+
+
+def test_none_by_name(plugin):
+    with pytest.raises(errors.UnsupportedByPluginError, match="not supported for CPU") as caught:
+        plugin.topology("x")
+    assert caught.value.function == "PJRT_TopologyDescription_Create"
+    assert "client.topology" in caught.value.hint
+    with pytest.raises(ValueError, match="cpu has no topology option 'x'"):
+        plugin.topology("", {"x": 1})
+
+
+def test_none_from_bytes(plugin, topology):
+    with pytest.raises(errors.NotFoundError, match="No compiler registered"):
+        plugin.deserialize_topology(topology.serialize())
+    with pytest.raises(errors.InvalidArgumentError, match="Failed to parse"):
+        plugin.deserialize_topology(b"\xff" * 20)
+
+
+def test_compiling_needs_the_client(topology, program):
+    with pytest.raises(errors.NotFoundError, match="No compiler registered") as caught:
+        topology.compile(program("add"))
+    assert "client.compile(program).serialize()" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (pjrt_hub.CompileOptions(num_replicas=3), ValueError),
+        (pjrt_hub.CompileOptions(num_replicas=2, num_partitions=2), ValueError),
+        ({"num_replicas": 1}, TypeError),
+    ],
+)
+def test_options_that_no_plugin_sees(topology, program, options, error):
+    with pytest.raises(error):
+        topology.compile(program("add"), options)
+
+
+def test_it_ends_with_its_client(plugin, program):
+    client = plugin.client()
+    topology, (description,) = client.topology, client.topology.device_descriptions
+    client.close()
+    for use in (
+        topology.serialize,
+        lambda: topology.attributes,
+        lambda: topology.compile(program("add")),
+        lambda: description.kind,
+    ):
+        with pytest.raises(errors.ClosedError):
+            use()
+    assert (repr(topology), repr(description)) == (
+        "<Topology closed>",
+        "<DeviceDescription closed>",
+    )
+
+
+def test_a_borrowed_one_is_never_destroyed(child):
+    """The client frees it: a second time would end this child by SIGABRT."""
+    out = child(
+        """
+        import gc
+        from pjrt_hub._capi.call import BoundFunction
+        called, call = [], BoundFunction.raw
+        def raw(self, **inputs):
+            called.append(self.name)
+            return call(self, **inputs)
+        BoundFunction.raw = raw
+        for _ in range(3):
+            own = pjrt_hub.client("cpu", offline=True)
+            topology = own.topology
+            topology.serialize()
+            own.close()
+            del own, topology
+            gc.collect()
+        print(called.count("PJRT_Client_TopologyDescription"))
+        print(called.count("PJRT_TopologyDescription_Destroy"))
+        """
+    )
+    assert out.split() == ["3", "0"]
+
+
+def test_its_client_lives_as_long_as_it_does(plugin):
+    topology = plugin.client().topology
+    gc.collect()
+    assert len(topology.device_descriptions) == 1
+
+
+def test_a_program_that_is_too_new(client, topology):
+    """The plugin reads 1.13.3; a newer portable artifact is refused before it sees it."""
+    assert client.plugin.attributes["stablehlo_current_version"] == (1, 13, 3)
+    for compile in (client.compile, topology.compile):
+        with pytest.raises(errors.IncompatiblePluginError) as caught:
+            compile(HEADER % b"1.14.0")
+        assert (caught.value.need, caught.value.have) == ("StableHLO 1.14.0", "StableHLO 1.13.3")
+        assert "1.14.0" in caught.value.message
+        assert "1.13.3" in caught.value.message
+
+
+@pytest.mark.parametrize("version", [b"1.13.3", b"0.9.0"])
+def test_a_program_that_is_old_enough_reaches_the_plugin(client, version):
+    with pytest.raises(errors.PjrtError):  # it is nothing but a header
+        client.compile(HEADER % version)
+
+
+def test_the_version_of_a_program(program):
+    def version(source):
+        return pjrt_hub.Program.of(source).stablehlo_version
+
+    assert version(HEADER % b"1.13.3") == (1, 13, 3)
+    assert version(b"ML\xefR\x01MLIR20.0.0git\0") is None
+    assert version(program("add")) is None
