@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from pjrt_hub._capi import table, values
 from pjrt_hub._capi._pjrt import ffi
@@ -44,10 +44,19 @@ class BoundFunction:
     older code never writes it.
     """
 
-    def __init__(self, api_address: int, minor: int, name: str, pointer: Any, struct: str) -> None:
+    def __init__(
+        self,
+        api_address: int,
+        minor: int,
+        name: str,
+        pointer: Any,
+        struct: str,
+        raising: Callable[[int, int, str], NoReturn] = raise_error,
+    ) -> None:
         self.name = name
         self.struct = struct
         self._api_address = api_address
+        self._raising = raising
         self._pointer = pointer
         self._pointer_type = ffi.typeof(f"{struct}*")
         self._struct_size = table.STRUCT_SIZE[struct]
@@ -89,7 +98,7 @@ class BoundFunction:
             _assign(args, self._fields[name], value, keep)
         error = self._pointer(args)
         if error:
-            raise_error(self._api_address, _address(error), self.name)
+            self._raising(self._api_address, _address(error), self.name)
         return args
 
 

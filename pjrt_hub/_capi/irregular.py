@@ -9,6 +9,7 @@ from typing import Any
 
 from pjrt_hub._capi import table, values
 from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub._capi.call import BoundFunction
 from pjrt_hub._capi.library import Api
 
 _TILED = table.ENUMS["PJRT_Buffer_MemoryLayout_Type"]["PJRT_Buffer_MemoryLayout_Type_Tiled"]
@@ -16,7 +17,11 @@ _TILED = table.ENUMS["PJRT_Buffer_MemoryLayout_Type"]["PJRT_Buffer_MemoryLayout_
 
 def serialized(api: Api, name: str, **inputs: Any) -> bytes:
     """Calls a function that answers with bytes and the deleter of what holds them."""
-    function = api.function(name)
+    return taken(api.function(name), **inputs)
+
+
+def taken(function: BoundFunction, **inputs: Any) -> bytes:
+    """As `serialized`, for a function of the table or of an extension."""
     args = function.raw(**inputs)
     outputs = [field for field in table.FIELDS[function.struct] if field.direction == "out"]
     data = next(field for field in outputs if field.count)
@@ -26,6 +31,26 @@ def serialized(api: Api, name: str, **inputs: Any) -> bytes:
         return bytes(ffi.buffer(getattr(args, data.name), getattr(args, data.count)))
     finally:
         getattr(args, deleter.name)(getattr(args, holder.name))
+
+
+def phase_texts(api: Api, name: str, **inputs: Any) -> list[bytes]:
+    """Calls a function of PhaseCompile, whose texts the plugin frees when it is told to."""
+    node = api.extension("PhaseCompile")
+    function = node.function(name)
+    args = function.raw(**inputs)
+    outputs = [field for field in table.FIELDS[function.struct] if field.direction == "out"]
+    texts = next(getattr(args, field.name) for field in outputs if "," in field.count)
+    number, sizes = next(field.count for field in outputs if "," in field.count).split(",")
+    count, each = getattr(args, number), getattr(args, sizes)
+    try:
+        return [bytes(ffi.buffer(texts[i], each[i])) for i in range(count)]
+    finally:
+        node.call(
+            "PJRT_PhaseCompile_C_Buffers_Destroy",
+            char_buffers=int(ffi.cast("uintptr_t", texts)),
+            char_buffer_sizes=int(ffi.cast("uintptr_t", each)),
+            num_char_buffers=count,
+        )
 
 
 def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:

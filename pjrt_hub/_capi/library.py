@@ -138,7 +138,7 @@ class Api:
         self._refuse_after_fork()
         known = self._known.get(name)
         if known is None:
-            if name not in self._nodes:
+            if name not in self._nodes or name not in table.EXTENSIONS:
                 raise errors.UnsupportedByPluginError(
                     f"the plugin {self.path.name} lacks the extension {name}: it has "
                     f"{', '.join(self._nodes) or 'none'}",

@@ -38,12 +38,17 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
     finally:
         args = _args("PJRT_Error_Destroy_Args", pointer)
         functions.PJRT_Error_Destroy(args)
-    cls = _CLASSES.get(code, errors.PjrtError)
+    cls = error_class(code)
     # Some plugins name the function themselves.
     where = f"{function}: " if function and not message.startswith(function) else ""
     raise cls(
         where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads
     )
+
+
+def error_class(code: int) -> type[errors.PjrtError]:
+    """The class of a status code; PjrtError itself for one that no class stands for."""
+    return _CLASSES.get(code, errors.PjrtError)
 
 
 def _args(struct: str, error: Any) -> Any:

@@ -6,6 +6,7 @@ Imports numpy late.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import math
@@ -23,27 +24,28 @@ from pjrt_hub.runtime import dtypes
 if TYPE_CHECKING:
     import numpy
 
+    from pjrt_hub.runtime.execute_context import ExecuteContext
+
 _HOST, _CUDA = "Host", "CUDA"
 _GPU_API_VERSION = 1  # of the GPU extension's function: an XLA FFI handler
 _TOKEN = 17
-_USER_DATA_TYPE = "pjrt_hub.user_data"
+_TYPE_NAME = "pjrt_hub.user_data"
 
 _registering = threading.Lock()
 _registered: dict[int, dict[tuple[str, str], object]] = {}
-_user_data_types: dict[int, int] = {}
-_user_data: weakref.WeakValueDictionary[int, UserData] = weakref.WeakValueDictionary()
+_user_data_types: dict[int, int | None] = {}
+_user_data: weakref.WeakValueDictionary[int, _UserData] = weakref.WeakValueDictionary()
 _tokens = itertools.count(1)
 _running = threading.local()
 
 
-class UserData:
-    """A Python object for the Python functions of one execution; see `CustomCalls.user_data`."""
+class _UserData:
+    """An object that calls find by a number, for as long as their execute context lives."""
 
-    def __init__(self, value: object, type_id: int) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
-        self._type_id = type_id
-        self._token = next(_tokens)
-        _user_data[self._token] = self
+        self.token = next(_tokens)
+        _user_data[self.token] = self
 
 
 class DeviceArray:
@@ -91,7 +93,7 @@ class CustomCall:
 
     @property
     def user_data(self) -> object:
-        """The object that the execute context holds, or None (`XLA_FFI_InvokeContext_Get`)."""
+        """What `add_user_data` gave this execution, or None (`XLA_FFI_InvokeContext_Get`)."""
         type_id = _user_data_types.get(self._api.address)
         token = None if type_id is None else self._frame.user_data(type_id)
         known = None if token is None else _user_data.get(token)
@@ -166,6 +168,7 @@ class CustomCalls:
             if not text or "\0" in text:
                 raise ValueError(f"the {what} {text!r} is empty or has a NUL in it")
         target = self._target(name, platform, function)
+        _user_data_type(self._api)
         traits = custom_calls.COMMAND_BUFFER_COMPATIBLE if command_buffer_compatible else 0
         with _registering:
             known = _registered.setdefault(self._api.address, {})
@@ -196,41 +199,39 @@ class CustomCalls:
             raise LookupError("this thread is not inside a custom call")
         return call
 
-    def user_data(self, value: object) -> UserData:
-        """Wraps an object for `current.user_data` (`PJRT_FFI_Type_Register`).
+    def add_user_data(self, context: ExecuteContext, value: object) -> None:
+        """Gives the calls of some executions an object, which they find in `current.user_data`.
 
-        It is handed to functions through an execute context, see `attach`, and must live as long as
-        that is used.
-
-        Raises:
-            UnsupportedByPluginError: the plugin has no execute contexts.
-        """
-        with _registering:
-            type_id = _user_data_types.get(self._api.address)
-            if type_id is None:
-                type_id = int(
-                    self._api.extension("FFI").call(
-                        "PJRT_FFI_Type_Register", type_name=_USER_DATA_TYPE, type_info={}
-                    )
-                )
-                _user_data_types[self._api.address] = type_id
-        return UserData(value, type_id)
-
-    def attach(self, context: int, data: UserData) -> None:
-        """Puts user data into a `PJRT_ExecuteContext` (`PJRT_FFI_UserData_Add`).
+        The C functions are `PJRT_FFI_Type_Register` and `PJRT_FFI_UserData_Add`.
 
         Args:
-            context: the address of the context.
-            data: of this plugin; one for each context.
+            context: what the executions are given in `ExecuteOptions`; it keeps the object alive.
+            value: any object; one for each context.
 
         Raises:
-            PjrtError: the context has user data already.
+            ValueError: the context is another plugin's.
+            UnsupportedByPluginError: the plugin has no FFI.
+            PjrtError: the context has an object already.
         """
-        self._api.extension("FFI").call(
-            "PJRT_FFI_UserData_Add",
-            context=context,
-            user_data={"type_id": data._type_id, "data": data._token},
-        )
+        if context.client.api is not self._api:
+            raise ValueError(f"{context!r} belongs to another plugin")
+        node = self._api.extension("FFI")
+        type_id = _user_data_type(self._api)
+        if type_id is None:
+            raise UnsupportedByPluginError(
+                f"the plugin {self._api.path.name} has no execute contexts or no types for them",
+                function="PJRT_FFI_Type_Register",
+                since="0.52",
+                have=str(self._api.version),
+            )
+        data = _UserData(value)
+        context.keep(data)
+        with context.client._in_call():
+            node.call(
+                "PJRT_FFI_UserData_Add",
+                context=context._address,
+                user_data={"type_id": type_id, "data": data.token},
+            )
 
     def _target(self, name: str, platform: str, function: object) -> int | custom_calls.PythonEntry:
         address = custom_calls.address_of(function)
@@ -262,6 +263,22 @@ class CustomCalls:
             )
         else:
             self._api.extension("FFI").require("PJRT_FFI_Register_Handler")
+
+
+def _user_data_type(api: Api) -> int | None:
+    """The type of our user data in a plugin, None where it takes none.
+
+    Registered once, before anything can be called: from then on every execution has a context.
+    """
+    with _registering:
+        if api.address not in _user_data_types:
+            _user_data_types[api.address] = None
+            with contextlib.suppress(UnsupportedByPluginError, PjrtError):
+                node = api.extension("FFI")
+                number = node.call("PJRT_FFI_Type_Register", type_name=_TYPE_NAME, type_info={})
+                if hotpath.ffi_share(api.address, api.call("PJRT_ExecuteContext_Create")):
+                    _user_data_types[api.address] = int(number)
+        return _user_data_types[api.address]
 
 
 def _python_entry(

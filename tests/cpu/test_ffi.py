@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import pjrt_hub
 from pjrt_hub.errors import (
     AlreadyExistsError,
     DataLossError,
@@ -300,13 +301,24 @@ def test_what_a_call_tells(plugin, call):
 
 
 def test_user_data_comes_through_the_execute_context(plugin, client):
-    api, ffi = plugin.api, plugin.ffi
-    context = api.call("PJRT_ExecuteContext_Create")
-    data = ffi.user_data({"answer": 42})
-    ffi.attach(context, data)
-    with pytest.raises(PjrtError):
-        ffi.attach(context, data)
-    api.call("PJRT_ExecuteContext_Destroy", context=context)
+    seen = []
+
+    def look(a, out):
+        seen.append(plugin.ffi.current.user_data)
+        out[...] = a
+
+    plugin.ffi.register("look", look)
+    value = client.buffer_from_host(np.float32(1))
+    executable = compiled(client, "look", [value], ["f32"])
+    with pjrt_hub.ExecuteContext(client) as context:
+        plugin.ffi.add_user_data(context, {"answer": 42})
+        with pytest.raises(PjrtError):
+            plugin.ffi.add_user_data(context, "again")
+        options = pjrt_hub.ExecuteOptions(context=context)
+        [[result]] = executable.execute([[value]], options)
+        assert result.item() == 1.0
+    executable(value).to_numpy()
+    assert seen == [{"answer": 42}, None]
 
 
 C_SOURCE = """

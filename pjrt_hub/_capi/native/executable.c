@@ -156,6 +156,7 @@ static PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_Execut
   PJRT_LoadedExecutable_Execute_Args args = {
       .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
   args.executable = exe->ptr;
+  if (options->context == NULL) options->context = ffi_context(exe->client->api);
   args.options = options;
   args.argument_lists = (PJRT_Buffer *const *const *)launch->rows;
   args.num_devices = (size_t)launch->num_devices;

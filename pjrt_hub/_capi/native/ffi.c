@@ -3,8 +3,7 @@
    A plugin calls a handler with a frame and nothing else: no user pointer and no name. So each
    registration takes one of a fixed number of compiled entry points, which knows its own number.
    An entry answers the plugin's question for the FFI version with the plugin's own: handlers built
-   for another minor would be dropped without a word, though calls have been laid out alike since
-   0.2. A plugin never forgets a handler, so an entry is held for the life of the process. */
+   for another minor would be dropped without a word, though calls are laid out alike. A plugin never forgets a handler, so an entry is held for the life of the process. */
 #include "hotpath.h"
 
 #include <stdatomic.h>
@@ -34,14 +33,19 @@ static XLA_FFI_Error *make_error(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_C
   return frame->api->XLA_FFI_Error_Create(&args);
 }
 
+/* The FFI version of plugins that ask without showing their table: PJRT API 0.58. */
+enum { UNSHOWN_MAJOR = 0, UNSHOWN_MINOR = 1 };
+
 static bool answers_metadata(const XLA_FFI_CallFrame *frame, const Entry *entry) {
   for (XLA_FFI_InternalExtension *each = frame->extension_start; each != NULL; each = each->next) {
     if (each->type != XLA_FFI_Extension_Metadata) continue;
     XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)each)->metadata;
     metadata->api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
     metadata->api_version.extension_start = NULL;
-    metadata->api_version.major_version = frame->api->api_version.major_version;
-    metadata->api_version.minor_version = frame->api->api_version.minor_version;
+    metadata->api_version.major_version =
+        frame->api != NULL ? frame->api->api_version.major_version : UNSHOWN_MAJOR;
+    metadata->api_version.minor_version =
+        frame->api != NULL ? frame->api->api_version.minor_version : UNSHOWN_MINOR;
     metadata->traits = entry->traits;
     return true;
   }
@@ -156,6 +160,32 @@ PyObject *ffi_end(PyObject *module, PyObject *unused) {
   while (atomic_load(&running) > 0) nanosleep(&pause, NULL);
   Py_END_ALLOW_THREADS;
   Py_RETURN_NONE;
+}
+
+/* An empty execute context for each plugin whose programs may call functions of ours: asking a call
+   for its user data crashes the XLA CPU plugin where the execution has no context at all. */
+enum { MAX_PLUGINS = 64 };
+static struct {
+  const PJRT_Api *api;
+  PJRT_ExecuteContext *context;
+} contexts[MAX_PLUGINS];
+static int num_contexts;
+
+PJRT_ExecuteContext *ffi_context(const PJRT_Api *api) {
+  for (int i = 0; i < num_contexts; i++)
+    if (contexts[i].api == api) return contexts[i].context;
+  return NULL;
+}
+
+/* ffi_share(api, context) -> whether from here on every execution without a context has this one. */
+PyObject *ffi_share(PyObject *module, PyObject *args) {
+  unsigned long long api, context;
+  if (!PyArg_ParseTuple(args, "KK", &api, &context)) return NULL;
+  if (num_contexts == MAX_PLUGINS) Py_RETURN_FALSE;
+  contexts[num_contexts].api = (const PJRT_Api *)(uintptr_t)api;
+  contexts[num_contexts].context = (PJRT_ExecuteContext *)(uintptr_t)context;
+  num_contexts++;
+  Py_RETURN_TRUE;
 }
 
 /* The threads that ran handlers do not exist in a forked child. */

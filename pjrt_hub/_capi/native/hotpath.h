@@ -146,7 +146,9 @@ void kv_store_reset(void);
 PyObject *ffi_entry(PyObject *module, PyObject *args);
 PyObject *ffi_return(PyObject *module, PyObject *entry);
 PyObject *ffi_end(PyObject *module, PyObject *unused);
+PyObject *ffi_share(PyObject *module, PyObject *args);
 PyObject *capsule_address(PyObject *module, PyObject *capsule);
+PJRT_ExecuteContext *ffi_context(const PJRT_Api *api);
 void ffi_reset(void);
 
 /* executable.c */

@@ -115,6 +115,8 @@ static PyMethodDef functions[] = {
      "ffi_entry(address or callable, traits) -> address of an XLA FFI handler, None if none is left."},
     {"ffi_return", ffi_return, METH_O, "ffi_return(entry): no plugin took it."},
     {"ffi_end", ffi_end, METH_NOARGS, "Ends the calling of Python functions by plugins."},
+    {"ffi_share", ffi_share, METH_VARARGS,
+     "ffi_share(api, context) -> whether executions without a context have this one from now on."},
     {"capsule_address", capsule_address, METH_O, "The pointer in a capsule of any name."},
     {"lend", dlpack_lend, METH_VARARGS,
      "lend(address, device, dtype, shape, strides, flags, deleter) -> a DLPack capsule."},

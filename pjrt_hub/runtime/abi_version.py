@@ -1,0 +1,137 @@
+"""ABI versions (layer 2): whether compiled code fits a runtime (extension AbiVersion).
+
+Both are small protos of the plugin's; they are kept as bytes and asked about when needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pjrt_hub._capi import irregular
+from pjrt_hub._capi.library import Api
+from pjrt_hub.errors import PjrtError
+
+if TYPE_CHECKING:
+    from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.compiled import Compiled
+
+_RUNTIME, _EXECUTABLE = "PJRT_RuntimeAbiVersion", "PJRT_ExecutableAbiVersion"
+
+
+class AbiVersion:
+    """What compiled code was made for, or what a runtime takes.
+
+    Attributes:
+        api: the plugin's function table.
+        proto: the plugin's own words, serialized: for another process or machine.
+    """
+
+    _type: str
+
+    def __init__(self, api: Api, proto: bytes) -> None:
+        """Takes what `proto` gave, there or elsewhere.
+
+        Raises:
+            UnsupportedByPluginError: the plugin has no such extension.
+            PjrtError: the bytes are damaged.
+        """
+        self.api = api
+        self.proto = bytes(proto)
+        with self._native():
+            pass
+
+    @property
+    def platform_id(self) -> int:
+        """64 bits that stand for the platform."""
+        with self._native() as address:
+            name = f"{self._type}_PlatformId"
+            return int(self.api.extension("AbiVersion").call(name, abi_version=address))
+
+    @contextmanager
+    def _native(self) -> Iterator[int]:
+        call = self.api.extension("AbiVersion").call
+        address = call(f"{self._type}_FromProto", serialized_proto=self.proto)
+        try:
+            yield address
+        finally:
+            call(f"{self._type}_Destroy", abi_version=address)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.proto == getattr(other, "proto", None)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.proto))
+
+
+class ExecutableAbiVersion(AbiVersion):
+    """A `PJRT_ExecutableAbiVersion`: what compiled code was made for."""
+
+    _type = _EXECUTABLE
+
+    @classmethod
+    def of(cls, executable: Compiled) -> ExecutableAbiVersion:
+        """Asks a compiled program (`PJRT_Executable_GetAbiVersion`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin has no such extension.
+            PjrtError: the plugin does not tell.
+        """
+        with executable._viewed() as view:
+            call = executable._api.extension("AbiVersion").call
+            address = call("PJRT_Executable_GetAbiVersion", executable=view)
+            return cls(executable._api, _proto(executable._api, cls._type, address))
+
+
+class RuntimeAbiVersion(AbiVersion):
+    """A `PJRT_RuntimeAbiVersion`: what a runtime takes."""
+
+    _type = _RUNTIME
+
+    @classmethod
+    def of(cls, client: Client) -> RuntimeAbiVersion:
+        """Asks a client (`PJRT_Client_RuntimeAbiVersion`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin has no such extension.
+            PjrtError: the plugin does not tell.
+        """
+        with client._in_call():
+            call = client.api.extension("AbiVersion").call
+            address = call("PJRT_Client_RuntimeAbiVersion", client=client._address)
+            return cls(client.api, _proto(client.api, cls._type, address))
+
+    def incompatible_with(self, other: AbiVersion) -> str | None:
+        """Why this runtime cannot take another's, or an executable's, code; None if it can.
+
+        The C functions are `PJRT_RuntimeAbiVersion_IsCompatibleWithRuntime` and
+        `PJRT_RuntimeAbiVersion_IsCompatibleWithExecutable`.
+        """
+        with self._native() as ours, other._native() as theirs:
+            call = self.api.extension("AbiVersion").call
+            try:
+                if isinstance(other, RuntimeAbiVersion):
+                    call(
+                        "PJRT_RuntimeAbiVersion_IsCompatibleWithRuntime",
+                        abi_version=ours,
+                        other_abi_version=theirs,
+                    )
+                else:
+                    call(
+                        "PJRT_RuntimeAbiVersion_IsCompatibleWithExecutable",
+                        abi_version=ours,
+                        executable_abi_version=theirs,
+                    )
+            except PjrtError as exc:
+                return str(exc)
+        return None
+
+
+def _proto(api: Api, kind: str, address: int) -> bytes:
+    """Serializes a version that is the caller's, and frees it."""
+    node = api.extension("AbiVersion")
+    try:
+        return irregular.taken(node.function(f"{kind}_ToProto"), abi_version=address)
+    finally:
+        node.call(f"{kind}_Destroy", abi_version=address)

@@ -1,0 +1,92 @@
+"""Phase compile (layer 2): a compiler run phase by phase (extension PhaseCompile).
+
+The phases and what passes between them are the plugin's own; nothing here looks inside.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pjrt_hub._capi import irregular
+from pjrt_hub._capi.library import Api
+from pjrt_hub.errors import ClosedError
+from pjrt_hub.runtime.compile_options import CompileOptions
+
+if TYPE_CHECKING:
+    from pjrt_hub.runtime.topology import Topology
+
+
+class PhaseCompiler:
+    """A `PJRT_PhaseCompiler`; freed with the last reference to it."""
+
+    def __init__(self, api: Api) -> None:
+        """Gets the plugin's compiler (`PJRT_PhaseCompile_Get_Compiler`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin compiles in one go only (XLA's CPU plugin has the
+                extension without a compiler in it).
+        """
+        self._api = api
+        self._address = api.extension("PhaseCompile").call("PJRT_PhaseCompile_Get_Compiler")
+        weakref.finalize(self, _destroy, api, self._address).atexit = False
+
+    @cached_property
+    def phase_names(self) -> tuple[str, ...]:
+        """The phases in their order (`PJRT_PhaseCompile_Get_PhaseNames`)."""
+        names = irregular.phase_texts(
+            self._api, "PJRT_PhaseCompile_Get_PhaseNames", phase_compiler=self._address
+        )
+        return tuple(name.decode() for name in names)
+
+    def run(
+        self,
+        programs: Sequence[bytes],
+        phases: Sequence[str],
+        topology: Topology,
+        options: CompileOptions | None = None,
+    ) -> tuple[bytes, ...]:
+        """Runs some phases (`PJRT_PhaseCompile_Run_Phase`).
+
+        Args:
+            programs: what the phase before gave, as the plugin serializes it.
+            phases: some of `phase_names`, in their order.
+            topology: of this plugin: the devices to compile for.
+            options: see `CompileOptions`.
+
+        Returns:
+            The programs for the next phase.
+
+        Raises:
+            ValueError: no program, no phase, one that the plugin has not, or another's topology.
+            PjrtError: a program is not what the phase takes, or cannot be compiled.
+        """
+        if not programs or not phases:
+            raise ValueError("there is no program, or no phase to run it through")
+        unknown = [name for name in phases if name not in self.phase_names]
+        if unknown:
+            known = ", ".join(self.phase_names)
+            raise ValueError(f"the plugin has no phase {unknown[0]!r}, it has {known}")
+        if topology.api is not self._api:
+            raise ValueError(f"{topology!r} belongs to another plugin than the compiler")
+        with topology._in_call():
+            programs_after = irregular.phase_texts(
+                self._api,
+                "PJRT_PhaseCompile_Run_Phase",
+                phase_compiler=self._address,
+                input_programs=[bytes(program) for program in programs],
+                phases_to_run=list(phases),
+                compile_options=(options or CompileOptions()).serialize(),
+                topology=topology._address,
+            )
+        return tuple(programs_after)
+
+
+def _destroy(api: Api, address: int) -> None:
+    with suppress(ClosedError):  # in the child of a fork
+        api.extension("PhaseCompile").call(
+            "PJRT_PhaseCompile_Destroy_Compiler", phase_compiler=address
+        )

@@ -1,0 +1,147 @@
+"""The extensions of the real CPU plugin: layouts, memory descriptions, and what it has not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
+from pjrt_hub.runtime import (
+    abi_version,
+    layouts,
+    memory_descriptions,
+    phase_compile,
+    shardings,
+    stream,
+)
+from pjrt_hub.runtime.layouts import Layout
+
+
+def test_the_chain(plugin):
+    assert plugin.extensions == {
+        "PhaseCompile": 64,
+        "FFI": 48,
+        "MemoryDescriptions": 40,
+        "Layouts": 72,
+    }
+    node = plugin.api.extension("Layouts")
+    assert (node.name, node.size) == ("Layouts", 72)
+    assert node is plugin.api.extension("Layouts")
+
+
+def test_a_function_past_the_node_is_refused(plugin):
+    node = plugin.api.extension("Layouts")
+    assert node.has("PJRT_Layouts_PJRT_Executable_GetOutputLayouts")
+    assert not node.has("PJRT_Layouts_PJRT_Executable_GetParameterLayouts")
+    with pytest.raises(UnsupportedByPluginError, match=r"byte 72 .* node has 72 bytes") as caught:
+        node.call("PJRT_Layouts_PJRT_Executable_GetParameterLayouts", executable=0)
+    assert caught.value.function == "PJRT_Layouts_PJRT_Executable_GetParameterLayouts"
+
+
+def test_a_null_function_is_refused(plugin):
+    with pytest.raises(UnsupportedByPluginError, match="there the plugin has NULL"):
+        phase_compile.PhaseCompiler(plugin.api)
+
+
+@pytest.mark.parametrize("name", ["Profiler", "Stream", "nonsense", "unknown 99"])
+def test_an_extension_that_is_not_there_is_refused(plugin, name):
+    with pytest.raises(UnsupportedByPluginError, match=f"lacks the extension {name}: it has Phase"):
+        plugin.api.extension(name)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (4, 1, 5), (0, 2)])
+def test_the_default_layout(client, shape):
+    layout = layouts.default_layout(client, np.float32, shape)
+    order = tuple(range(len(shape) - 1, -1, -1))
+    assert (layout.minor_to_major, layout.tiles) == (order, ())
+    assert str(layout) == f"{{{','.join(map(str, order))}}}"
+
+
+def test_a_wrong_shape_or_dtype_has_no_layout(client):
+    with pytest.raises(ValueError, match="negative"):
+        layouts.default_layout(client, "f32", (2, -1))
+    with pytest.raises(TypeError):
+        layouts.default_layout(client, object, (2,))
+    with pytest.raises(UnsupportedByPluginError, match=r"0\.94"):
+        layouts.default_layout(client, "u1", (2,))
+
+
+def test_layouts_of_buffers_and_executables(client, program):
+    executable = client.compile(program("column_major"))
+    result = executable(
+        *(
+            client.buffer_from_host(np.zeros(each.shape, np.float32))
+            for each in executable.signature.parameters
+        )
+    )
+    assert layouts.output_layouts(executable) == (Layout("{0,1}"),)
+    assert layouts.buffer_layout(result) == Layout("{0,1}")
+    assert layouts.buffer_layout(result).minor_to_major == result.layout
+    with pytest.raises(UnsupportedByPluginError):
+        layouts.parameter_layouts(executable)
+
+
+def test_layouts_after_the_end(own, program):
+    buffer = own.buffer_from_host(np.ones(3, np.float32))
+    executable = own.compile(program("add"))
+    buffer.delete()
+    with pytest.raises(ClosedError, match="deleted"):
+        layouts.buffer_layout(buffer)
+    own.close()
+    for ask in (layouts.buffer_layout, layouts.output_layouts, layouts.default_layout):
+        with pytest.raises(ClosedError):
+            ask(
+                *{layouts.buffer_layout: (buffer,), layouts.output_layouts: (executable,)}.get(
+                    ask, (own, "f32", (2,))
+                )
+            )
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "tiles"),
+    [
+        ("{}", (), ()),
+        ("{1,0:T(8,128)}", (1, 0), ((8, 128),)),
+        ("{1,0:T(8,128)(2,1)}", (1, 0), ((8, 128), (2, 1))),
+        ("{2,1,0:T(*,128)S(1)}", (2, 1, 0), ((-1, 128),)),
+        ("{0:E(4)}", (0,), ()),
+    ],
+)
+def test_reading_a_layout(text, order, tiles):
+    assert (Layout(text).minor_to_major, Layout(text).tiles) == (order, tiles)
+
+
+def test_the_plugin_describes_no_memories(client, pair):
+    assert memory_descriptions.memory_descriptions(client, client.devices[0]) == ()
+    with pytest.raises(ValueError, match="does not belong"):
+        memory_descriptions.memory_descriptions(client, pair.devices[0])
+
+
+def test_what_the_plugin_has_not(plugin, client, vector, executables):
+    buffer, executable = vector(), executables("add")
+    for call in (
+        lambda: plugin.profiler("never.pb"),
+        lambda: stream.stream_for_external_ready_events(client.devices[0]),
+        lambda: stream.wait_until_ready_on_stream(buffer, 0),
+        lambda: shardings.parameter_shardings(executable),
+        lambda: shardings.output_shardings(executable),
+        lambda: abi_version.RuntimeAbiVersion.of(client),
+        lambda: abi_version.ExecutableAbiVersion.of(executable),
+        lambda: abi_version.RuntimeAbiVersion(plugin.api, b""),
+    ):
+        with pytest.raises(UnsupportedByPluginError):
+            call()
+    with pytest.raises(TypeError, match="not an int"):
+        stream.wait_until_ready_on_stream(buffer, "0")
+
+
+def test_layouts_leave_nothing(client, vector):
+    from resource import RUSAGE_SELF, getrusage
+
+    buffer = vector()
+    for _ in range(1000):
+        layouts.buffer_layout(buffer)
+    before = getrusage(RUSAGE_SELF).ru_maxrss
+    for _ in range(10_000):
+        layouts.buffer_layout(buffer)
+    assert getrusage(RUSAGE_SELF).ru_maxrss - before < 4096  # KiB
