@@ -9,19 +9,15 @@ from typing import Any
 
 from pjrt_hub._capi import table, values
 from pjrt_hub._capi._pjrt import ffi
-from pjrt_hub._capi.call import BoundFunction
+from pjrt_hub._capi.extensions import Extension
 from pjrt_hub._capi.library import Api
 
 _TILED = table.ENUMS["PJRT_Buffer_MemoryLayout_Type"]["PJRT_Buffer_MemoryLayout_Type_Tiled"]
 
 
-def serialized(api: Api, name: str, **inputs: Any) -> bytes:
+def serialized(functions: Api | Extension, name: str, **inputs: Any) -> bytes:
     """Calls a function that answers with bytes and the deleter of what holds them."""
-    return taken(api.function(name), **inputs)
-
-
-def taken(function: BoundFunction, **inputs: Any) -> bytes:
-    """As `serialized`, for a function of the table or of an extension."""
+    function = functions.function(name)
     args = function.raw(**inputs)
     outputs = [field for field in table.FIELDS[function.struct] if field.direction == "out"]
     data = next(field for field in outputs if field.count)

@@ -132,6 +132,6 @@ def _proto(api: Api, kind: str, address: int) -> bytes:
     """Serializes a version that is the caller's, and frees it."""
     node = api.extension("AbiVersion")
     try:
-        return irregular.taken(node.function(f"{kind}_ToProto"), abi_version=address)
+        return irregular.serialized(node, f"{kind}_ToProto", abi_version=address)
     finally:
         node.call(f"{kind}_Destroy", abi_version=address)

@@ -138,5 +138,6 @@ def _taken(api: Api, layout: int) -> Layout:
 
 
 def _read(api: Api, layout: int) -> Layout:
-    serialize = api.extension("Layouts").function("PJRT_Layouts_MemoryLayout_Serialize")
-    return Layout(irregular.taken(serialize, layout=layout).decode())
+    node = api.extension("Layouts")
+    text = irregular.serialized(node, "PJRT_Layouts_MemoryLayout_Serialize", layout=layout)
+    return Layout(text.decode())

@@ -18,6 +18,7 @@ from pjrt_hub.runtime.compile_cache import CompileCache
 from pjrt_hub.runtime.custom_calls import CustomCalls
 from pjrt_hub.runtime.kv_store import Distributed, Exchange
 from pjrt_hub.runtime.pickled import Reopen
+from pjrt_hub.runtime.profiler import Profiler
 from pjrt_hub.runtime.topology import Topology
 
 #: Takes a user's create options and the plugin's version, gives those to send.
@@ -109,6 +110,21 @@ class Plugin:
     def ffi(self) -> CustomCalls:
         """Functions that programs call by name."""
         return CustomCalls(self.api)
+
+    def profiler(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        host_level: int = 2,
+        device_level: int = 1,
+        hlo: bool = True,
+    ) -> Profiler:
+        """Makes a profiler, whose arguments these are.
+
+        Raises:
+            UnsupportedByPluginError: the plugin has none.
+        """
+        return Profiler(self.api, path, host_level=host_level, device_level=device_level, hlo=hlo)
 
     def client(
         self,
