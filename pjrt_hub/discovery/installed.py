@@ -6,6 +6,7 @@ Owns the scan for entry points, RECORDs and package folders; imports nothing of 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ class Distribution:
         name: its canonical name.
         version: its version.
         folder: the folder on `sys.path` that it is installed in.
-        info: its `*.dist-info` folder.
+        info: its `*.dist-info` folder, or `*.egg-info` of older tools.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Installed:
 
     def __init__(self, sys_path: Sequence[str], finders: Sequence[Any] = ()) -> None:
         # "" is the current folder, for Python as here; a zip file holds no library to load.
-        absolute = dict.fromkeys(map(os.path.abspath, sys_path))
+        absolute = dict.fromkeys(map(_absolute, sys_path))
         self.folders = tuple(Path(item) for item in absolute if os.path.isdir(item))
         self._finders = finders
 
@@ -126,6 +127,25 @@ class Installed:
                 package = Path(location).joinpath(*rest)
                 if package.is_dir():
                     yield package
+            yield from _mapped(finder, module)
+
+
+def _absolute(item: str) -> str:
+    try:
+        return os.path.abspath(item)
+    except FileNotFoundError:  # the current folder is gone, and everything relative to it
+        return ""
+
+
+def _mapped(finder: Any, module: str) -> Iterator[Path]:
+    """Yields where setuptools' finder has a package inside of a namespace, or a namespace."""
+    mapping = getattr(sys.modules.get(finder.__module__), "MAPPING", {})
+    for name, location in mapping.items():
+        parent, dot, child = name.rpartition(".")
+        if dot and name == module:
+            yield Path(location)
+        elif dot and parent == module and Path(location).name == child:
+            yield Path(location).parent
 
 
 def entry_points(distribution: Distribution) -> Iterator[EntryPoint]:
@@ -156,3 +176,6 @@ def _distributions(folder: Path) -> Iterator[Distribution]:
             stem, _, version = name[: -len(".dist-info")].rpartition("-")
             if stem:
                 yield Distribution(canonical(stem), version, folder, folder / name)
+        elif name.endswith(".egg-info"):  # "toy-1.0-py3.11", or "toy" in a folder of sources
+            stem, version, *_ = f"{name[: -len('.egg-info')]}-".split("-")
+            yield Distribution(canonical(stem), version, folder, folder / name)

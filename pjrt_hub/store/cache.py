@@ -30,7 +30,6 @@ ROW_NAME = "pjrt_hub_entry.json"
 #: A partial download that nobody wrote to for this long has no owner any more.
 _ABANDONED_SECONDS = 24 * 3600
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,9 +370,9 @@ class Cache:
                     hint="free some space, run `pjrt-hub cache clear`, or set PJRT_HUB_CACHE to "
                     "a directory on a larger disk",
                 )
-        hint = "set PJRT_HUB_CACHE to a directory that you can write to"
         return CacheError(
-            f"{what} {path}: {exc.strerror or exc}", hint=hint if exc.errno in _UNWRITABLE else ""
+            f"{what} {path}: {exc.strerror or exc}",
+            hint="set PJRT_HUB_CACHE to a directory that you can write to",
         )
 
 

@@ -60,7 +60,7 @@ def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sour
     """
     pip = _pip_command(env)
     said = _pip_configuration(pip, env) if pip else _pip_variables(env)
-    uv = _uv_configuration(env, directory or Path.cwd())
+    uv = _uv_configuration(env, directory or Path())
     find_links = (*said.get("find-links", "").split(), *uv.find_links)
     reached = said.get("cert"), said.get("proxy")
     if _is_true(said.get("no-index", "")) or uv.no_index:
@@ -337,6 +337,8 @@ def _uv_tables(env: Mapping[str, str], directory: Path) -> Iterator[dict[str, An
     if chosen := env.get("UV_CONFIG_FILE"):
         yield _toml(Path(chosen))
         return
+    with suppress(FileNotFoundError):  # the current directory is gone
+        directory = directory.absolute()
     for folder in (directory, *directory.parents):
         if (folder / "uv.toml").is_file():
             yield _toml(folder / "uv.toml")

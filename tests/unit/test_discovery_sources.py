@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import wheels
@@ -167,6 +168,54 @@ def test_a_package_that_only_a_finder_knows(tmp_path: Path, site: Site):
     site.install("toy", entry_points={"pjrt_plugins:toy": "toy_code"})
     found = only(survey(world(tmp_path, site, finders=(Finder,))))
     assert found.library_path == tmp_path / "checkout" / "toy_code" / "toy.so"
+
+
+@pytest.mark.parametrize("group", ["pjrt_plugins", "jax_plugins"])
+def test_a_namespace_package_that_only_a_finder_maps(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch, group: str
+):
+    """As setuptools has it for an editable install of `packages = ["pjrt_plugins.toy"]`."""
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: object) -> None:
+            return None
+
+    checkout = Site(tmp_path / "checkout")
+    library = checkout.write(f"{group}/toy/toy.so", plugin_bytes())
+    if group == "pjrt_plugins":
+        text = MANIFEST.format(name="toy", platform="toy", priority=3, more="")
+        checkout.write("pjrt_plugins/toy/pjrt_plugin.toml", text)
+    module = ModuleType("__editable___toy_finder")
+    module.MAPPING = {f"{group}.toy": str(checkout.folder / group / "toy")}
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    Finder.__module__ = module.__name__
+    found = only(survey(world(tmp_path, site, finders=(Finder,))))
+    assert (found.name, found.library_path) == ("toy", library)
+
+
+@pytest.mark.parametrize(
+    ("info", "version"), [("toy.egg-info", ""), ("toy_plugin-2.1-py3.11.egg-info", "2.1")]
+)
+def test_what_older_tools_installed(tmp_path: Path, site: Site, info: str, version: str):
+    site.write(
+        "code/pjrt_plugin.toml", MANIFEST.format(name="toy", platform="toy", priority=3, more="")
+    )
+    site.write("code/toy.so", plugin_bytes())
+    site.write(f"{info}/entry_points.txt", "[pjrt_plugins]\ntoy = code\n")
+    found = only(survey(world(tmp_path, site)))
+    assert (found.name, found.version) == ("toy", version)
+
+
+def test_the_current_folder_is_gone(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch):
+    site.plugin("toy-plugin", "toy")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    here = world(tmp_path, site)
+    paths = ("", "relative", *here.sys_path)
+    assert only(survey(replace(here, sys_path=paths))).name == "toy"
 
 
 def test_a_vendor_wheel_that_a_manifest_describes_is_one_candidate(tmp_path: Path, site: Site):
