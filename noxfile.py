@@ -102,6 +102,13 @@ def interop(session: nox.Session) -> None:
 
 
 @nox.session
+def dask(session: nox.Session) -> None:
+    """Executables on their way to the workers of a Dask cluster."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("dask"))
+    pytest(session, "dask")
+
+
+@nox.session
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))

@@ -34,13 +34,15 @@ _HINT = "compile the program again here, or load it with the plugin that it was 
 class Guards:
     """Where a serialized executable runs: what it was compiled with must be here, too.
 
+    An empty one is not compared: the compiler did not know it, or it does not matter.
+
     Attributes:
         platform: "cpu", "cuda", ...
         platform_version: the plugin's own words (`PJRT_Client_PlatformVersion`).
         api_version: the plugin's PJRT API version, as text.
         plugin_sha256: of the plugin's library.
         machine: sha256 of the processor's features, where the platform is the processor; code for
-            another one would end the process. Empty where it does not matter.
+            another one would end the process.
     """
 
     platform: str
