@@ -47,6 +47,7 @@ HEAVY = {
     "numpy": frozenset({"runtime", "bridges"}),
     "packaging": frozenset[str](),
     "platformdirs": frozenset[str](),
+    "redis": frozenset[str](),
     "rich": frozenset[str](),
     "subprocess": frozenset({"_capi", "store"}),
     "unearth": frozenset[str](),

@@ -119,9 +119,10 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, key_of, monkeypa
     assert key_of() != plain
 
 
-def test_code_for_any_machine_is_loaded(client, program):
+@pytest.mark.parametrize("unknown", ["machine", "platform_version"])
+def test_what_the_compiler_did_not_know_is_not_compared(client, program, unknown):
     code = serialized.read(client.compile(program("add")).serialize())[1]
-    anywhere = dataclasses.replace(client.guards, machine="")
+    anywhere = dataclasses.replace(client.guards, **{unknown: ""})
     assert added(client, client.load(anywhere.seal(code))) == [2.0] * 8
 
 
