@@ -221,11 +221,9 @@ typedef struct {
 
 /* Waits for the value and lends its host memory: an external reference keeps the memory through
    delete and donation, and the view keeps the client through close. */
-static PyObject *buffer_view(PyObject *self, PyObject *args) {
+static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   BufferObject *buffer = (BufferObject *)self;
   ClientObject *client = buffer->client;
-  Py_ssize_t nbytes;
-  if (!PyArg_ParseTuple(args, "n", &nbytes)) return NULL;
   if (!buffer_usable(buffer)) return NULL;
   const PJRT_Api *api = client->api;
   PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE};
@@ -273,6 +271,101 @@ leave:
   client_leave(client);
   return result;
 }
+
+static PyObject *buffer_view(PyObject *self, PyObject *args) {
+  Py_ssize_t nbytes;
+  if (!PyArg_ParseTuple(args, "n", &nbytes)) return NULL;
+  return lend(self, nbytes);
+}
+
+/* Python's formats of the element types that it knows, by PJRT_Buffer_Type, and their bytes. */
+static const struct {
+  const char *format;
+  Py_ssize_t size;
+} FORMATS[] = {
+    [PJRT_Buffer_Type_PRED] = {"?", 1}, [PJRT_Buffer_Type_S8] = {"b", 1},
+    [PJRT_Buffer_Type_S16] = {"h", 2},  [PJRT_Buffer_Type_S32] = {"i", 4},
+    [PJRT_Buffer_Type_S64] = {"l", 8},  [PJRT_Buffer_Type_U8] = {"B", 1},
+    [PJRT_Buffer_Type_U16] = {"H", 2},  [PJRT_Buffer_Type_U32] = {"I", 4},
+    [PJRT_Buffer_Type_U64] = {"L", 8},  [PJRT_Buffer_Type_F16] = {"e", 2},
+    [PJRT_Buffer_Type_F32] = {"f", 4},  [PJRT_Buffer_Type_F64] = {"d", 8},
+    [PJRT_Buffer_Type_C64] = {"Zf", 8}, [PJRT_Buffer_Type_C128] = {"Zd", 16},
+};
+
+static int refuse_view(const char *why) {
+  PyErr_SetString(PyExc_BufferError, why);
+  return -1;
+}
+
+/* numpy drops what a signal's handler raised here, and asks __array__ next: that raises it. */
+static void keep_interrupt(PyObject *self) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyObject *none = PyObject_CallMethod(self, "_keep_interrupt", "O", value);
+  if (none == NULL) PyErr_Clear();
+  Py_XDECREF(none);
+  PyErr_Restore(type, value, traceback);
+}
+
+/* memoryview(buffer): its memory, read-only, with format, shape and strides. Waits. */
+static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
+  BufferObject *buffer = (BufferObject *)self;
+  out->obj = NULL;
+  if (!buffer_usable(buffer)) return -1;
+  PyObject *lends = PyObject_GetAttrString((PyObject *)buffer->client, "_lends");
+  if (lends == NULL) return -1;
+  Py_DECREF(lends); /* a bool */
+  size_t type = (size_t)buffer->dtype;
+  if (lends != Py_True || type >= sizeof FORMATS / sizeof *FORMATS || FORMATS[type].format == NULL)
+    return refuse_view("the buffer protocol cannot say where or what this is: use to_numpy()");
+  if (flags & PyBUF_WRITABLE) return refuse_view("buffers are read-only");
+  if (buffer->layout == NULL) { /* not asked yet */
+    PyObject *order = PyObject_CallMethod(self, "_order", NULL);
+    if (order == NULL) return -1;
+    Py_DECREF(order);
+  }
+  Py_ssize_t rank = PyTuple_Size(buffer->shape), step = FORMATS[type].size;
+  bool row_major = buffer->layout == Py_None;
+  int by_row = (PyBUF_C_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS) & ~PyBUF_STRIDES;
+  int by_column = PyBUF_F_CONTIGUOUS & ~PyBUF_STRIDES;
+  if (!row_major && ((flags & PyBUF_STRIDES) != PyBUF_STRIDES || flags & (by_row | by_column)))
+    return refuse_view("the buffer is not row-major, and strides were not asked for");
+  if (row_major && rank > 1 && flags & by_column)
+    return refuse_view("the buffer is row-major, not column-major");
+  Py_ssize_t *extents = PyMem_Malloc((size_t)(rank > 0 ? 2 * rank : 1) * sizeof(Py_ssize_t));
+  if (extents == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < rank; i++) {
+    Py_ssize_t d = row_major ? rank - 1 - i : PyLong_AsSsize_t(PyTuple_GetItem(buffer->layout, i));
+    extents[d] = PyLong_AsSsize_t(PyTuple_GetItem(buffer->shape, d));
+    extents[rank + d] = step;
+    step *= extents[d];
+  }
+  PyObject *view = lend(self, step);
+  if (view == NULL) {
+    PyMem_Free(extents);
+    keep_interrupt(self);
+    return -1;
+  }
+  PyBuffer_FillInfo(out, view, ((HostViewObject *)view)->data, step, 1, PyBUF_SIMPLE);
+  Py_DECREF(view); /* `out` holds it */
+  static char nothing;
+  if (out->buf == NULL) out->buf = &nothing;
+  out->internal = extents;
+  out->itemsize = FORMATS[type].size;
+  if (flags & PyBUF_FORMAT) out->format = (char *)FORMATS[type].format;
+  if (flags & PyBUF_ND) {
+    out->ndim = (int)rank;
+    out->shape = extents;
+  }
+  if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES) out->strides = extents + rank;
+  return 0;
+}
+
+static void view_releasebuffer(PyObject *self, Py_buffer *out) { PyMem_Free(out->internal); }
 
 static void view_dealloc(PyObject *self) {
   HostViewObject *view = (HostViewObject *)self;
@@ -337,6 +430,7 @@ static PyGetSetDef properties[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of runtime.Buffer: owns one PJRT_Buffer."},
     {Py_tp_dealloc, buffer_dealloc},
+    {Py_bf_getbuffer, buffer_getbuffer},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
     {Py_tp_getset, properties},
@@ -361,6 +455,7 @@ static PyType_Slot view_slots[] = {
     {Py_tp_doc, "Host memory of a buffer, lent out read-only through the buffer protocol."},
     {Py_tp_dealloc, view_dealloc},
     {Py_bf_getbuffer, view_getbuffer},
+    {Py_bf_releasebuffer, view_releasebuffer},
     {Py_tp_getset, view_properties},
     {0, NULL},
 };
