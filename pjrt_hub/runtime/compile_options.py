@@ -244,8 +244,11 @@ class CompileOptions:
         return {name: value for name, value in values if value != getattr(default, name)}
 
     def __repr__(self) -> str:
-        changed = ", ".join(f"{name}={value!r}" for name, value in self.changed().items())
-        return f"CompileOptions({changed})"
+        changed = (
+            f"{name}={f'<{len(value)} bytes>' if isinstance(value, bytes) else repr(value)}"
+            for name, value in self.changed().items()
+        )
+        return f"CompileOptions({', '.join(changed)})"
 
 
 def _grouped(message: memoryview) -> dict[int, list[int | memoryview]]:

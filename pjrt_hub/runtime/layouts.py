@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub._capi import irregular
+from pjrt_hub._capi import hotpath, irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.runtime import dtypes
@@ -72,14 +72,12 @@ def default_layout(place: Client | Topology, dtype: Any, shape: Sequence[int]) -
         UnsupportedByPluginError: the plugin has no layouts, is older than the dtype, or tells only
             a client's.
     """
-    from pjrt_hub.runtime.topology import Topology
-
     element = dtypes.of_numpy(dtype)
     dtypes.require(element, place.api.version)
     dims = [int(size) for size in shape]
     if any(size < 0 for size in dims):
         raise ValueError(f"the shape {tuple(dims)} has a negative dimension")
-    of_topology = isinstance(place, Topology)
+    of_topology = not isinstance(place, hotpath.Client)
     name = f"PJRT_Layouts_PJRT_{'Topology' if of_topology else 'Client'}_GetDefaultLayout"
     owner = "topology_description" if of_topology else "client"
     with place._in_call():

@@ -1,18 +1,18 @@
 """Reports (layer 2): one page about a compiled program, for people.
 
-Owns the words; asks only what `Compiled` answers, and leaves out what a plugin does not tell.
+Owns the words; asks only what an executable answers, and leaves out what a plugin does not tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.runtime import layouts
 
 if TYPE_CHECKING:
-    from pjrt_hub.runtime.compiled import Compiled, Parameter
-    from pjrt_hub.runtime.signature import Slot
+    from pjrt_hub.runtime.compiled import Compiled
 
 _WIDTH, _LABEL = 100, 16
 #: Of the cost analysis; the rest are numbers for each operand.
@@ -37,13 +37,20 @@ def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
     yield "split", f"{program.num_replicas} replica(s) x {program.num_partitions} partition(s)"
     fingerprint = _told(lambda: program.fingerprint)
     if fingerprint:
-        yield "fingerprint", fingerprint if fingerprint.isprintable() else repr(fingerprint)
+        shown = (each if each.isprintable() else f"\\x{ord(each):02x}" for each in fingerprint)
+        yield "fingerprint", "".join(shown)
+    texts = _told(lambda: layouts.parameter_layouts(program)) or ()
     kinds = _told(lambda: program.parameter_memory_kinds) or ()
     for index, parameter in enumerate(program.parameters):
-        yield f"parameter {index}", _parameter(parameter) + _in(kinds, index)
+        name = f"{parameter.name}: " if parameter.name else ""
+        text = "x".join([*map(str, parameter.shape), parameter.dtype])
+        where = _layout(texts, index, parameter.layout) + _kind(kinds, index)
+        yield f"parameter {index}", f"{name}{text}{where}{', donated' * parameter.donated}"
+    texts = _told(lambda: layouts.output_layouts(program)) or ()
     kinds = _told(lambda: program.output_memory_kinds) or ()
     for index, output in enumerate(program.signature.outputs):
-        yield f"output {index}", _output(output) + _in(kinds, index)
+        order = output.layout or tuple(range(len(output.shape) - 1, -1, -1))
+        yield f"output {index}", f"{output}{_layout(texts, index, order)}{_kind(kinds, index)}"
     yield from _costs(_told(program.cost_analysis) or {})
     memory = _told(program.memory_stats) or {}
     sizes = [
@@ -58,21 +65,14 @@ def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
         yield "options", [f"{k} = {_short(v)}" for k, v in options.changed().items()] or "defaults"
 
 
-def _parameter(parameter: Parameter) -> str:
-    name = f"{parameter.name}: " if parameter.name else ""
-    text = f"{name}{'x'.join([*map(str, parameter.shape), parameter.dtype])}"
-    return text + _layout(parameter.layout) + (", donated" if parameter.donated else "")
+def _layout(texts: Sequence[object], index: int, order: Sequence[int]) -> str:
+    """The compiler's words, which tell tiles, too; of one dimension only those."""
+    plain = "{" + ",".join(map(str, order)) + "}"
+    text = str(texts[index]) if index < len(texts) else plain
+    return f" {text}" if len(order) > 1 or text != plain else ""
 
 
-def _output(slot: Slot) -> str:
-    return f"{slot}{_layout(slot.layout or tuple(range(len(slot.shape) - 1, -1, -1)))}"
-
-
-def _layout(order: tuple[int, ...]) -> str:
-    return " {" + ",".join(map(str, order)) + "}" if len(order) > 1 else ""
-
-
-def _in(kinds: tuple[str, ...], index: int) -> str:
+def _kind(kinds: Sequence[str], index: int) -> str:
     return f" in {kinds[index]}" if index < len(kinds) else ""
 
 
@@ -93,7 +93,7 @@ def _bytes(size: int) -> str:
 
 
 def _short(value: Any) -> str:
-    text = f"{len(value):,} bytes" if isinstance(value, bytes) else repr(value)
+    text = f"<{len(value)} bytes>" if isinstance(value, bytes) else repr(value)
     return text if len(text) <= 70 else f"{text[:67]}..."
 
 
