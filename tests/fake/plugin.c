@@ -4,6 +4,7 @@
    program's text ("func add later fails"). */
 #include "objects.h"
 #include "kv_store.h"
+#include "device.h"
 
 #ifndef ON_LOAD
 #define ON_LOAD (void)0
@@ -501,6 +502,12 @@ static PJRT_Api api = {
     SLOT(PJRT_DeviceDescription_Id),
     SLOT(PJRT_DeviceDescription_ProcessIndex),
     SLOT(PJRT_DeviceDescription_Kind),
+    SLOT(PJRT_Device_MemoryStats),
+    SLOT(PJRT_Device_ClearMemoryStats),
+    SLOT(PJRT_Device_GetAttributes),
+    SLOT(PJRT_Device_PoisonExecution),
+    SLOT(PJRT_Device_CreateAsyncTrackingEvent),
+    SLOT(PJRT_AsyncTrackingEvent_Destroy),
     SLOT(PJRT_Buffer_Destroy),
     SLOT(PJRT_Buffer_Delete),
     SLOT(PJRT_Buffer_IsDeleted),

@@ -1,0 +1,65 @@
+/* What devices of newer plugins can do: memory statistics, attributes, poison, tracking events. */
+
+char stub_poison[512]; /* the last poison, as text */
+atomic_long stub_tracked, stub_cleared, stub_attributes; /* alive; calls; alive */
+
+FUNCTION(PJRT_Device_MemoryStats) {
+  leave(enter(args->device->client, CLIENT));
+  args->bytes_in_use = 100;
+  args->peak_bytes_in_use = 200;
+  args->peak_bytes_in_use_is_set = true;
+  args->num_allocs = 7; /* not set */
+  args->peak_allocated_bytes = 300;
+  args->peak_allocated_bytes_is_set = true;
+  return NULL;
+}
+
+FUNCTION(PJRT_Device_ClearMemoryStats) {
+  leave(enter(args->device->client, CLIENT));
+  stub_cleared++;
+  return NULL;
+}
+
+static void forget_attributes(PJRT_Device_Attributes *attributes) {
+  free(attributes);
+  stub_attributes--;
+}
+
+FUNCTION(PJRT_Device_GetAttributes) {
+  leave(enter(args->device->client, CLIENT));
+  PJRT_NamedValue value = {.name = "temperature", .name_size = 11, .type = PJRT_NamedValue_kInt64,
+                           .int64_value = 40, .value_size = 1};
+  PJRT_NamedValue *values = memcpy(malloc(sizeof value), &value, sizeof value);
+  args->attributes = values;
+  args->num_attributes = 1;
+  args->device_attributes = (PJRT_Device_Attributes *)values;
+  args->attributes_deleter = forget_attributes;
+  stub_attributes++;
+  return NULL;
+}
+
+FUNCTION(PJRT_Device_PoisonExecution) {
+  leave(enter(args->device->client, CLIENT));
+  int length = snprintf(stub_poison, sizeof stub_poison, "%d %d %.*s", args->launch_id,
+                        (int)args->error_code, (int)args->error_message_size, args->error_message);
+  for (size_t i = 0; i < args->num_payload; i++) {
+    const PJRT_NamedValue *each = &args->payload[i];
+    length += snprintf(stub_poison + length, sizeof stub_poison - length, " %.*s=%.*s",
+                       (int)each->name_size, each->name, (int)each->value_size, each->string_value);
+  }
+  args->poisoned = args->launch_id == 5;
+  return NULL;
+}
+
+FUNCTION(PJRT_Device_CreateAsyncTrackingEvent) {
+  leave(enter(args->device->client, CLIENT));
+  args->event = (PJRT_AsyncTrackingEvent *)strndup(args->description, args->description_size);
+  stub_tracked++;
+  return NULL;
+}
+
+FUNCTION(PJRT_AsyncTrackingEvent_Destroy) {
+  free(args->event);
+  stub_tracked--;
+  return NULL;
+}
