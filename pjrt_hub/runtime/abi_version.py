@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.compiled import Compiled
 
-_RUNTIME, _EXECUTABLE = "PJRT_RuntimeAbiVersion", "PJRT_ExecutableAbiVersion"
-
 
 class AbiVersion:
     """What compiled code was made for, or what a runtime takes.
@@ -28,7 +26,10 @@ class AbiVersion:
         proto: the plugin's own words, serialized: for another process or machine.
     """
 
-    _type: str
+    _destroy: str
+    _to_proto: str
+    _from_proto: str
+    _platform_id: str
 
     def __init__(self, api: Api, proto: bytes) -> None:
         """Takes what `proto` gave, there or elsewhere.
@@ -46,17 +47,26 @@ class AbiVersion:
     def platform_id(self) -> int:
         """64 bits that stand for the platform."""
         with self._native() as address:
-            name = f"{self._type}_PlatformId"
-            return int(self.api.extension("AbiVersion").call(name, abi_version=address))
+            call = self.api.extension("AbiVersion").call
+            return int(call(self._platform_id, abi_version=address))
+
+    @classmethod
+    def _taken(cls, api: Api, address: int) -> bytes:
+        """Serializes a version that is the caller's, and frees it."""
+        node = api.extension("AbiVersion")
+        try:
+            return irregular.serialized(node, cls._to_proto, abi_version=address)
+        finally:
+            node.call(cls._destroy, abi_version=address)
 
     @contextmanager
     def _native(self) -> Iterator[int]:
         call = self.api.extension("AbiVersion").call
-        address = call(f"{self._type}_FromProto", serialized_proto=self.proto)
+        address = call(self._from_proto, serialized_proto=self.proto)
         try:
             yield address
         finally:
-            call(f"{self._type}_Destroy", abi_version=address)
+            call(self._destroy, abi_version=address)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.proto == getattr(other, "proto", None)
@@ -68,7 +78,10 @@ class AbiVersion:
 class ExecutableAbiVersion(AbiVersion):
     """A `PJRT_ExecutableAbiVersion`: what compiled code was made for."""
 
-    _type = _EXECUTABLE
+    _destroy = "PJRT_ExecutableAbiVersion_Destroy"
+    _to_proto = "PJRT_ExecutableAbiVersion_ToProto"
+    _from_proto = "PJRT_ExecutableAbiVersion_FromProto"
+    _platform_id = "PJRT_ExecutableAbiVersion_PlatformId"
 
     @classmethod
     def of(cls, executable: Compiled) -> ExecutableAbiVersion:
@@ -81,13 +94,16 @@ class ExecutableAbiVersion(AbiVersion):
         with executable._viewed() as view:
             call = executable._api.extension("AbiVersion").call
             address = call("PJRT_Executable_GetAbiVersion", executable=view)
-            return cls(executable._api, _proto(executable._api, cls._type, address))
+            return cls(executable._api, cls._taken(executable._api, address))
 
 
 class RuntimeAbiVersion(AbiVersion):
     """A `PJRT_RuntimeAbiVersion`: what a runtime takes."""
 
-    _type = _RUNTIME
+    _destroy = "PJRT_RuntimeAbiVersion_Destroy"
+    _to_proto = "PJRT_RuntimeAbiVersion_ToProto"
+    _from_proto = "PJRT_RuntimeAbiVersion_FromProto"
+    _platform_id = "PJRT_RuntimeAbiVersion_PlatformId"
 
     @classmethod
     def of(cls, client: Client) -> RuntimeAbiVersion:
@@ -100,7 +116,7 @@ class RuntimeAbiVersion(AbiVersion):
         with client._in_call():
             call = client.api.extension("AbiVersion").call
             address = call("PJRT_Client_RuntimeAbiVersion", client=client._address)
-            return cls(client.api, _proto(client.api, cls._type, address))
+            return cls(client.api, cls._taken(client.api, address))
 
     def incompatible_with(self, other: AbiVersion) -> str | None:
         """Why this runtime cannot take another's, or an executable's, code; None if it can.
@@ -126,12 +142,3 @@ class RuntimeAbiVersion(AbiVersion):
             except PjrtError as exc:
                 return str(exc)
         return None
-
-
-def _proto(api: Api, kind: str, address: int) -> bytes:
-    """Serializes a version that is the caller's, and frees it."""
-    node = api.extension("AbiVersion")
-    try:
-        return irregular.serialized(node, f"{kind}_ToProto", abi_version=address)
-    finally:
-        node.call(f"{kind}_Destroy", abi_version=address)

@@ -77,9 +77,10 @@ def default_layout(place: Client | Topology, dtype: Any, shape: Sequence[int]) -
     dims = [int(size) for size in shape]
     if any(size < 0 for size in dims):
         raise ValueError(f"the shape {tuple(dims)} has a negative dimension")
-    of_topology = not isinstance(place, hotpath.Client)
-    name = f"PJRT_Layouts_PJRT_{'Topology' if of_topology else 'Client'}_GetDefaultLayout"
-    owner = "topology_description" if of_topology else "client"
+    if isinstance(place, hotpath.Client):
+        name, owner = "PJRT_Layouts_PJRT_Client_GetDefaultLayout", "client"
+    else:
+        name, owner = "PJRT_Layouts_PJRT_Topology_GetDefaultLayout", "topology_description"
     with place._in_call():
         call = place.api.extension("Layouts").call
         layout = call(name, **{owner: place._address}, type=element.code, dims=dims)

@@ -1,5 +1,5 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, client, owned, event, dlpack, buffer, executable, module.
+   Each file uses those before it: process, client, owned, event, dlpack, buffer, ffi, executable, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
