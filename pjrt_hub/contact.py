@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator, Mapping
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def initialize(path: Path, manifest: Manifest) -> bool:
     from importlib import import_module
 
     module, home = manifest.module, manifest.path and manifest.path.parent
-    if not module or home is None or not (home / "__init__.py").is_file():
+    if not module or home is None or not isfile(home / "__init__.py"):
         return False
     with _INITIALIZING:
         try:

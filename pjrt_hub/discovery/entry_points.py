@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 
 from pjrt_hub.contract.manifest import FILE_NAME, read
@@ -58,4 +59,4 @@ def manifest_path(world: World, point: EntryPoint) -> Path | None:
     # The distribution's own folder first: another one may bring a package of the same name.
     own = point.distribution.folder.joinpath(*parts)
     folders = (own, *world.installed.package_folders(point.module))
-    return next((path for folder in folders if (path := folder / FILE_NAME).is_file()), None)
+    return next((path for folder in folders if isfile(path := folder / FILE_NAME)), None)

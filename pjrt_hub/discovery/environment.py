@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from os.path import isdir, isfile
 from pathlib import Path
 
 from pjrt_hub.contract.manifest import FILE_NAME, read
@@ -40,14 +41,14 @@ def _ours(world: World, described: Sequence[Described], item: str) -> Iterator[F
         yield Rejection(item, f"${OURS}", f"{called!r} cannot name a plugin: {_NAME_RULE}")
     elif not path.is_absolute():
         yield Rejection(item, f"${OURS}", "the path is not absolute")
-    elif path.is_file():
+    elif isfile(path):
         yield _library(OURS, called, path, described)
-    elif not path.is_dir():
+    elif not isdir(path):
         yield Rejection(item, f"${OURS}", f"{path} is neither a file nor a folder")
-    elif (path / FILE_NAME).is_file():
+    elif isfile(path / FILE_NAME):
         yield from _folder(world, path / FILE_NAME)
     else:
-        libraries = [p for p in sorted(path.iterdir()) if is_plugin_library(p.name, world.host.os)]
+        libraries = [p for p in sorted(path.glob("*")) if is_plugin_library(p.name, world.host.os)]
         for library in libraries:
             yield _library(OURS, called, library, described)
         if not libraries:
@@ -87,7 +88,7 @@ def _jax(described: Sequence[Described], item: str) -> Found:
                 f"{path} cannot be read: {type(exc).__name__}: {exc}",
                 'it holds {"library_path": "...", "create_options": {...}}',
             )
-    if not path.is_absolute() or not path.is_file():
+    if not path.is_absolute() or not isfile(path):
         return Rejection(called, f"${JAX}", f"{path} is not the absolute path of a file")
     found = _library(JAX, called, path, described)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import isfile
 from pathlib import Path
 
 from pjrt_hub.discovery.source import Candidate, Described
@@ -19,7 +20,7 @@ def candidate(path: Path, described: Sequence[Described]) -> Candidate:
         PluginLoadError: there is no such file.
     """
     path = path.absolute()
-    if not path.is_file():
+    if not isfile(path):
         raise PluginLoadError(
             f"{path} is not a file",
             path=path,

@@ -119,13 +119,13 @@ class Installed:
         top, *rest = module.split(".")
         for folder in self.folders:
             package = folder.joinpath(top, *rest)
-            if package.is_dir():
+            if os.path.isdir(package):
                 yield package
         for finder in self._finders:
             spec = finder.find_spec(top, None)
             for location in (spec and spec.submodule_search_locations) or ():
                 package = Path(location).joinpath(*rest)
-                if package.is_dir():
+                if os.path.isdir(package):
                     yield package
             yield from _mapped(finder, module)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 
 from pjrt_hub.contract.manifest import Library, Manifest
@@ -33,7 +34,7 @@ def preloads(world: World, manifest: Manifest) -> Preloads:
     for item in manifest.preloads:
         folders = [folder / item.folder for folder in world.installed.package_folders(item.module)]
         for name in item.libraries:
-            found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+            found = next((folder / name for folder in folders if isfile(folder / name)), None)
             if found is None:
                 missing.append(name)
             else:
@@ -86,7 +87,7 @@ def _look(
         if not named:
             return None, [], ""
         path = Path(named)
-        if not path.is_absolute() or not path.is_file():
+        if not path.is_absolute() or not isfile(path):
             return None, [], f"{library.variable} is set to {named}, which is not a file"
         return None, [path], ""
     if library.distribution:
@@ -111,7 +112,7 @@ def _matches(folders: Iterable[Path], pattern: str) -> list[Path]:
             found = [folder / pattern]
         else:
             found = sorted(folder.glob(pattern))
-        files = [path for path in found if path.is_file()]
+        files = [path for path in found if isfile(path)]
         if files:
             return files
     return []

@@ -7,6 +7,7 @@ what they export; vendor code is never imported.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from os.path import isdir, isfile
 from pathlib import Path
 
 from pjrt_hub.contract.elf import inspect
@@ -37,9 +38,9 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
             yield found
     for namespace in NAMESPACES:
         for package in world.installed.package_folders(namespace):
-            for folder in sorted(path for path in package.iterdir() if path.is_dir()):
+            for folder in sorted(filter(isdir, package.glob("*"))):
                 libraries = _in_folder(folder, world.host.os)
-                described_there = (folder / FILE_NAME).is_file()
+                described_there = isfile(folder / FILE_NAME)
                 if len(libraries) == 1 and libraries[0] not in registered and not described_there:
                     yield Candidate(
                         undescribed(plugin_name(folder.name)),
@@ -83,7 +84,7 @@ def _libraries(world: World, point: EntryPoint) -> list[Path]:
     recorded = sorted(
         home / path
         for path in point.distribution.files()
-        if is_plugin_library(path, world.host.os) and (home / path).is_file()
+        if is_plugin_library(path, world.host.os) and isfile(home / path)
     )
     if recorded:
         return recorded
@@ -100,7 +101,7 @@ def _in_folder(folder: Path, os: str) -> list[Path]:
         path
         for pattern in ("*", "lib/*")
         for path in folder.glob(pattern)
-        if is_library(path.name, os) and path.is_file()
+        if is_library(path.name, os) and isfile(path)
     )
     named = [path for path in files if is_plugin_library(path.name, os)]
     # Of libraries with names of their own, the entry point tells.

@@ -197,8 +197,9 @@ class Cache:
         Raises:
             CacheError: the directory cannot be written.
         """
-        if not self._tree.is_dir():
-            return 0
+        with self._writing("cannot look into", self._tree, 0):
+            if not self._tree.is_dir():
+                return 0
         freed = 0
         with self._writing("cannot clear", self._tree, 0):
             gone = [*self._roots(), *self._abandoned("partial"), *self._abandoned("unpacking")]
@@ -273,7 +274,8 @@ class Cache:
     # Paths below the root.
 
     def _roots(self) -> list[Path]:
-        return sorted(path for path in self._tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
+        with self._writing("cannot look into", self._tree, 0):
+            return sorted(path for path in self._tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
 
     def _abandoned(self, area: str) -> list[Path]:
         return sorted(path for path in (self._tree / area).glob("*") if _is_abandoned(path))

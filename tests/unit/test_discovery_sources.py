@@ -21,7 +21,7 @@ from pjrt_hub.discovery.place import preloads
 from pjrt_hub.discovery.select import choose
 from pjrt_hub.discovery.source import Candidate
 from pjrt_hub.discovery.survey import Survey, survey
-from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.errors import CacheError, PluginLoadError
 from pjrt_hub.host import HostTag
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.catalog import Artifact, Catalog
@@ -205,6 +205,36 @@ def test_what_older_tools_installed(tmp_path: Path, site: Site, info: str, versi
     site.write(f"{info}/entry_points.txt", "[pjrt_plugins]\ntoy = code\n")
     found = only(survey(world(tmp_path, site)))
     assert (found.name, found.version) == ("toy", version)
+
+
+def test_folders_that_may_not_be_read_are_as_good_as_empty(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    """The tests may run as root, who reads everything: the system call refuses instead."""
+    site.plugin("toy-plugin", "toy")
+    closed = tmp_path / "closed"
+    stat = os.stat
+
+    def refusing(path, *args, **kwargs):
+        if not isinstance(path, int) and closed in (Path(os.fsdecode(path)), *Path(path).parents):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    rows = catalog(tmp_path, row("other", "other", "other"))
+    env = {
+        "PJRT_HUB_PLUGIN_PATH": f"{closed}/a.so",
+        "PJRT_NAMES_AND_LIBRARY_PATHS": f"b:{closed}/b.so",
+    }
+    here = world(tmp_path, site, env=env, catalog=rows, cache=Cache(closed))
+    found = survey(replace(here, sys_path=(*here.sys_path, str(closed))))
+    assert [each.source for each in found.candidates] == ["catalogued", "entry_points"]
+    assert "is not the absolute path of a file" in reasons(found)["b"]
+    with pytest.raises(PluginLoadError, match="is not a file"):
+        survey(here, closed / "c.so")
+    for ask in (Cache(closed).entries, Cache(closed).verify, Cache(closed).clear):
+        with pytest.raises(CacheError, match="cannot look into"):
+            ask()
 
 
 def test_the_current_folder_is_gone(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch):
