@@ -15,7 +15,6 @@ from pjrt_hub.errors import (
     FileFormatError,
     InvalidArgumentError,
     NotFoundError,
-    PjrtError,
     PjrtHubError,
     UnknownError,
 )
