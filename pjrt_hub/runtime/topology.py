@@ -6,10 +6,13 @@ Owns compiling ahead of time; must not know any vendor's names for machines.
 from __future__ import annotations
 
 import contextlib
+import math
+import operator
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import irregular
@@ -22,6 +25,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
 from pjrt_hub.runtime.executable import Executable, destroy
@@ -30,6 +34,7 @@ from pjrt_hub.runtime.program import Program
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue
     from pjrt_hub.runtime.client import Client
+_MAX_ELEMENTS = 1 << 48
 
 
 class Topology:
@@ -135,6 +140,46 @@ class Topology:
             UnsupportedByPluginError: the plugin is older than 0.110.
         """
         return tuple(self._ask("PJRT_TopologyDescription_GetMemorySpaceKindIds"))
+
+    def make_canonical_shape(
+        self, memory_space_kind_id: int, dims: Sequence[int], dtype: Any
+    ) -> bytes:
+        """Lays an array out as a kind of memory has it, tiles and all.
+
+        The C function is `PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace`.
+
+        Args:
+            memory_space_kind_id: one of `memory_space_kind_ids`.
+            dims: the array's sizes, at least 0.
+            dtype: as for `Client.buffer_from_host`.
+
+        Returns:
+            XLA's ShapeProto, serialized.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.110 or than the dtype.
+            TypeError: a size that is no int, or no such dtype.
+            ValueError: no such kind of memory, or an impossible size.
+        """
+        if memory_space_kind_id not in self.memory_space_kind_ids:
+            raise ValueError(
+                f"there is no kind of memory {memory_space_kind_id!r}, only "
+                f"{', '.join(map(str, self.memory_space_kind_ids))}"
+            )
+        element = dtypes.of_numpy(dtype)
+        dtypes.require(element, self.api.version)
+        sizes = [operator.index(size) for size in dims]
+        if min(sizes, default=0) < 0 or math.prod(map(max, sizes, repeat(1))) > _MAX_ELEMENTS:
+            raise ValueError(f"an array of {sizes} is impossible")  # the plugin would abort
+        with self._in_call():
+            return irregular.serialized(
+                self.api,
+                "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
+                topology=self._address,
+                memory_space_kind_id=memory_space_kind_id,
+                dims=sizes,
+                element_type=element.code,
+            )
 
     def serialize(self) -> bytes:
         """The bytes for `Plugin.deserialize_topology` (`PJRT_TopologyDescription_Serialize`)."""

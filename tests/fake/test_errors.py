@@ -208,6 +208,7 @@ OPTIONAL = {
     "PJRT_TopologyDescription_Fingerprint": "described().fingerprint",
     "PJRT_TopologyDescription_GetDeviceDescriptions": "described(()).device_descriptions",
     "PJRT_TopologyDescription_GetMemorySpaceKindIds": "described().memory_space_kind_ids",
+    "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace": "shaped()",
     "PJRT_TopologyDescription_PlatformName": "described().platform_name",
     "PJRT_TopologyDescription_PlatformVersion": "described().platform_version",
     "PJRT_TopologyDescription_Serialize": "described().serialize()",
@@ -281,6 +282,11 @@ def described(known=("device_descriptions",)):
     topology = Topology(plugin.api, 1, client)  # a client's, so that it is never freed
     vars(topology).update(dict.fromkeys(known, (None,)))
     return topology
+
+
+def shaped():
+    topology = described(("memory_space_kind_ids",))
+    return topology.make_canonical_shape(None, [2], "float32")
 
 
 def loaded(code):

@@ -144,6 +144,27 @@ def test_a_topology_travels(child):
     }
 
 
+def test_an_array_laid_out_for_a_kind_of_memory(child):
+    told = child(
+        """
+        from pjrt_hub.runtime.signature import flatten
+        told = {}
+        for platform, name in (("tpu", "v5e:2x2"), ("cuda13", "H100")):
+            topology = pjrt_hub.topology(platform, name, offline=True)
+            first, *_ = topology.memory_space_kind_ids
+            shape = topology.make_canonical_shape
+            told[platform] = [str(*flatten(memoryview(shape(first, dims, dtype))))
+                              for dims, dtype in (([3, 5], "float32"), ([], "bfloat16"))]
+            told[platform] += [refusal(lambda: shape(*args))["error"] for args in (
+                (first, [-1], "float32"), (first, [1 << 40, 1 << 40], "float32"),
+                (first, [1.5], "float32"), (12345, [1], "float32"), (first, [1], "str"))]
+        print(json.dumps(told))
+        """
+    )
+    refused = ["ValueError", "ValueError", "TypeError", "ValueError", "TypeError"]
+    assert told == {each: ["3x5xf32", "bf16", *refused] for each in ("tpu", "cuda13")}
+
+
 def test_what_the_old_plugin_lacks(child):
     told = child(
         """
