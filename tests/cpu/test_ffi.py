@@ -396,6 +396,36 @@ def test_functions_run_until_the_end_and_not_after_it(child):
     assert output == "ran\n"
 
 
+ORDERS = {
+    "close": "client.close()",
+    "delete": "result.delete(); del result, value; executable.close(); client.close()",
+    "forget": "del result, value, executable, client; gc.collect()",
+    "exit": "",
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_any_end_while_the_plugin_calls(child, order):
+    """The plugin's own thread calls between two steps of a program that nobody waits for."""
+    output = child(
+        f"""
+        def slow(a, out):
+            time.sleep(0.1)
+            out[...] = a
+            print("ran", flush=True)
+        client.plugin.ffi.register("slow", slow)
+        executable = client.compile(SLOW.replace("stablehlo.return %j, %y", '''
+            %z = stablehlo.custom_call @slow(%y) {{api_version = 4 : i32, backend_config = {{}}}}
+                : (tensor<256x256xf32>) -> tensor<256x256xf32>
+            stablehlo.return %j, %z'''))
+        value = client.buffer_from_host(np.eye(256, dtype=np.float32))
+        result = executable(value, client.buffer_from_host(np.int32(3)))
+        {ORDERS[order]}
+        """
+    )
+    assert output == "ran\n" * 3
+
+
 def test_an_interrupt_inside_a_function_reaches_the_caller(child):
     output = child(
         """
