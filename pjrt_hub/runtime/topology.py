@@ -230,7 +230,9 @@ class Topology:
         except PjrtError as exc:
             exc.hint = exc.hint or _hint(exc)
             raise
-        return Executable(self, address)
+        executable = Executable(self, address)
+        executable._given_options = chosen
+        return executable
 
     def _ask(self, function: str) -> Any:
         return self._call(function, topology=self._address)
