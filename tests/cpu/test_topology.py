@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import re
 
@@ -9,6 +10,7 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import errors
+from pjrt_hub.runtime import serialized
 
 HEADER = b"ML\xefR\x0dStableHLO_v%s\0"
 
@@ -149,3 +151,15 @@ def test_the_version_of_a_program(program):
     assert version(HEADER % b"1.13.3") == (1, 13, 3)
     assert version(b"ML\xefR\x01MLIR20.0.0git\0") is None
     assert version(program("add")) is None
+
+
+def test_code_compiled_ahead_of_time_is_guarded_by_what_its_topology_knows(
+    client, executables, vector
+):
+    """Its header leaves open how the machine's own client will call its version."""
+    guards, code = serialized.read(executables("add").serialize())
+    ahead = dataclasses.replace(guards, platform_version="", machine="")
+    loaded = client.load(ahead.seal(code))
+    assert loaded(vector(), vector(1)).tolist() == [1, 3, 5, 7, 9, 11, 13, 15]
+    with pytest.raises(errors.IncompatiblePluginError, match="'tpu', here is 'cpu'"):
+        client.load(dataclasses.replace(ahead, platform="tpu").seal(code))
