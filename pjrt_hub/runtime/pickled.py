@@ -68,8 +68,9 @@ def to_executable(
     """
     guards, _ = serialized.read(blob)
     for _, client in sorted(_clients.items()):
-        if not client.closed and client.options == options and client.guards == guards:
-            return client.load(blob)
+        if client.closed or client.options != options or guards.differences(client.guards):
+            continue
+        return client.load(blob)
     if reopen is None:
         raise PjrtHubError(
             f"no open client of the plugin for {guards.platform!r} has the options {options!r} "

@@ -76,16 +76,19 @@ class Guards:
             IncompatiblePluginError: they were compiled with something else.
         """
         found, code = read(blob)
-        for name, have in asdict(self).items():
-            need = getattr(found, name)
-            if need and need != have:
-                raise IncompatiblePluginError(
-                    f"the executable was compiled for the {_SAY[name]} {need!r}, here is {have!r}",
-                    need=need,
-                    have=have,
-                    hint=_HINT,
-                )
+        for name, need, have in found.differences(self):
+            raise IncompatiblePluginError(
+                f"the executable was compiled for the {_SAY[name]} {need!r}, here is {have!r}",
+                need=need,
+                have=have,
+                hint=_HINT,
+            )
         return code
+
+    def differences(self, here: Guards) -> list[tuple[str, str, str]]:
+        """The name, the need and what is here of each guard that keeps it from running here."""
+        pairs = ((name, need, getattr(here, name)) for name, need in asdict(self).items())
+        return [(name, need, have) for name, need, have in pairs if need and need != have]
 
 
 _SAY = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import multiprocessing
 import pickle
 
@@ -128,6 +129,14 @@ def test_executables_of_two_devices_do_not_arrive_on_one(again, pair, client):
     arrived = again(pair.compile(text, CompileOptions(num_replicas=2)))
     assert len(arrived.devices) == 2
     assert arrived.client.options == {"cpu_device_count": 2}
+
+
+def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypatch):
+    monkeypatch.setattr(client.plugin, "reopen", None)  # an open client must do
+    blob = client.compile(program("add")).serialize()
+    ahead = dataclasses.replace(client.guards, platform_version="", machine="")
+    loaded = client.load(ahead.seal(serialized.read(blob)[1]))
+    assert pickle.loads(pickle.dumps(loaded)).client.options == client.options
 
 
 def test_a_damaged_executable_is_refused(client, program):
