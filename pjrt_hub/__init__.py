@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.executable import Executable
     from pjrt_hub.runtime.execute_context import ExecuteContext
     from pjrt_hub.runtime.execute_options import ExecuteOptions
+    from pjrt_hub.runtime.host_array import empty_aligned
     from pjrt_hub.runtime.kv_store import DirectoryStore, Distributed, InMemoryStore
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
     from pjrt_hub.runtime.plugin import Plugin
@@ -66,6 +67,7 @@ _HOMES = {
     "cache": "connect",
     "client": "connect",
     "diagnose": "diagnosis",
+    "empty_aligned": "runtime.host_array",
     "errors": "",
     "fetch": "connect",
     "load": "connect",
@@ -101,6 +103,7 @@ __all__ = [
     "cache",
     "client",
     "diagnose",
+    "empty_aligned",
     "errors",
     "fetch",
     "load",

@@ -54,6 +54,7 @@ def test_the_public_names_are_these():
         "cache",
         "client",
         "diagnose",
+        "empty_aligned",
         "errors",
         "fetch",
         "load",

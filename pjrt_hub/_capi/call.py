@@ -236,13 +236,15 @@ def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
         return (struct if ctype.endswith("*") else struct[0]), 1
     if isinstance(value, Sequence):
         element = element.removesuffix("const").strip()
-        array = ffi.new(f"{element}[]", [_element(element, each) for each in value])
+        array = ffi.new(f"{element}[]", [_element(element, each, keep) for each in value])
         keep.append(array)
         return array, len(value)
     raise TypeError(f"{field.name}: cannot make {ctype} of {value!r}")
 
 
-def _element(element: str, value: Any) -> Any:
+def _element(element: str, value: Any, keep: list[Any]) -> Any:
+    if isinstance(value, Mapping):
+        return _struct(element, value, keep)[0]
     return ffi.cast(element, value) if element.endswith("*") else value
 
 

@@ -38,13 +38,13 @@ def keep(api: int, event: int, kept: object) -> None:
     hotpath.keep(api, event, kept)
 
 
-def deleter(callback: Callable[[], object]) -> tuple[int, int]:
+def deleter(callback: Callable[[], object], kept: object = None) -> tuple[int, int]:
     """A C function `void (void*, void* argument)` and its argument, for one call by a plugin.
 
-    That call makes the dispatcher thread call `callback`, which stays alive until then.
+    That call makes the dispatcher thread call `callback`. `kept` stays alive until then.
     """
     start()
-    return hotpath.deleter(callback)
+    return hotpath.deleter(callback, kept)
 
 
 def start() -> None:

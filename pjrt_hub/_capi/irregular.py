@@ -127,3 +127,18 @@ def logical_ids(api: Api, executable: int) -> list[tuple[int, int]]:
     args = function.raw(executable=executable)
     ids, count = args.addressable_device_logical_ids, args.num_addressable_device_logical_ids
     return [(ids[i].replica, ids[i].partition) for i in range(count)]
+
+
+def answer(struct: str, function: int, data: int, code: int, message: str, dst: int = 0) -> None:
+    """Calls a function that a plugin gave to be called back once, with its own data."""
+    text = message.encode()
+    pointer = ffi.from_buffer(text)
+    args = ffi.new(f"{struct}*")
+    args.struct_size = table.STRUCT_SIZE[struct]
+    args.callback_data = ffi.cast("void*", data)
+    args.error_code = code
+    args.error_message = ffi.cast("const char*", pointer)
+    args.error_message_size = len(text)
+    if any(field.name == "dst" for field in table.FIELDS[struct]):
+        args.dst = ffi.cast("void*", dst)
+    ffi.cast(f"void (*)({struct}*)", function)(args)

@@ -42,7 +42,7 @@ def encode(values: Mapping[str, NamedValue], keep: list[Any]) -> Any:
             item.type, item.int64_value, item.value_size = _INT64, value, 1
         elif isinstance(value, float):
             item.type, item.float_value, item.value_size = _FLOAT, value, 1
-        elif isinstance(value, str):
+        elif isinstance(value, str | bytes):
             item.type = _STRING
             item.string_value, item.value_size = _characters(value, keep)
         elif isinstance(value, Sequence) and all(isinstance(each, int) for each in value):
@@ -75,8 +75,8 @@ def _value(item: Any) -> NamedValue:
             return bool(item.bool_value)
 
 
-def _characters(text: str, keep: list[Any]) -> tuple[Any, int]:
-    data = text.encode()
+def _characters(text: str | bytes, keep: list[Any]) -> tuple[Any, int]:
+    data = text.encode() if isinstance(text, str) else text
     pointer = ffi.from_buffer("char[]", data)
     keep.append(pointer)
     return pointer, len(data)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from pjrt_hub._capi import callbacks, hotpath, irregular, table
 from pjrt_hub.errors import ClosedError, PjrtError, PjrtHubError
-from pjrt_hub.runtime import display, dlpack, dtypes, pickled
+from pjrt_hub.runtime import device_memory, display, dlpack, dtypes, pickled
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
+from pjrt_hub.runtime.shape_spec import ShapeSpec
 from pjrt_hub.runtime.signature import row_major_or
 
 if TYPE_CHECKING:
@@ -107,6 +108,24 @@ class Buffer(hotpath.Buffer):
         order = self._order()
         return tuple(range(self.ndim - 1, -1, -1)) if order is None else order
 
+    @classmethod
+    def _made(
+        cls,
+        client: Client,
+        address: int,
+        element: dtypes.ElementType,
+        shape: tuple[int, ...],
+        device: Device,
+    ) -> Buffer:
+        """Takes over a native buffer of the plugin's default layout.
+
+        On the host that is row-major; elsewhere the plugin is asked when it matters.
+        """
+        buffer = cls._adopt(client, address, element.code, shape, None, device)
+        if not client._on_host:
+            del buffer._layout
+        return buffer
+
     def _order(self) -> tuple[int, ...] | None:
         """As `layout`, but None for row-major."""
         try:
@@ -177,6 +196,89 @@ class Buffer(hotpath.Buffer):
         with self.client._in_call():
             address = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
             return Buffer._adopt(self.client, address, self._dtype, self.shape, layout, device)
+
+    def copy_to_memory(self, memory: Memory) -> Buffer:
+        """Copies it to another memory, "pinned_host" for one (`PJRT_Buffer_CopyToMemory`)."""
+        device, address = self.client._place(None, memory)
+        layout = self._order()
+        with self.client._in_call():
+            copy = self._ask("PJRT_Buffer_CopyToMemory", dst_memory=address)
+            return Buffer._adopt(self.client, copy, self._dtype, self.shape, layout, device)
+
+    def copy_raw_to_host(self, destination: Any, offset: int = 0) -> Event:
+        """Copies bytes of the device memory into host memory (`PJRT_Buffer_CopyRawToHost`).
+
+        Args:
+            destination: a writable contiguous array or buffer; its size says how many bytes. It is
+                kept alive until the event is ready.
+            offset: of the first byte on the device.
+
+        Returns:
+            The event of the copy's end.
+
+        Raises:
+            ValueError: the bytes lie outside of `on_device_nbytes`, or the destination is
+                read-only.
+        """
+        return device_memory.copy_raw(self, destination, offset)
+
+    def copy_raw_to_host_future(
+        self, offset: int = 0, size: int | None = None
+    ) -> device_memory.RawCopy:
+        """As above, but the destination comes later (`PJRT_Buffer_CopyRawToHostFuture`, API 0.84).
+
+        Args:
+            offset: of the first byte on the device.
+            size: in bytes; None takes the rest.
+
+        Raises:
+            ValueError: the bytes lie outside of `on_device_nbytes`.
+        """
+        return device_memory.RawCopy(self, *device_memory.checked_range(self, offset, size))
+
+    def donate_with_control_dependency(self) -> tuple[Buffer, device_memory.ControlDependency]:
+        """Donates it to a new buffer, whose memory may be used once the dependency is fulfilled.
+
+        `PJRT_Buffer_DonateWithControlDependency`, API 0.88. This buffer is deleted by it.
+        """
+        return device_memory.donate(self)
+
+    def bitcast(self, dtype: Any, shape: Any) -> Buffer:
+        """Gives its memory another dtype and shape, and deletes it (`PJRT_Buffer_Bitcast`, 0.98).
+
+        Raises:
+            ValueError: both do not have the same number of bits.
+        """
+        return device_memory.bitcast(self, ShapeSpec.of(shape, dtype, self.client.api.version))
+
+    def external_reference(self) -> device_memory.ExternalReference:
+        """Waits for the value and lends its memory out by address, for as long as that is held."""
+        return device_memory.ExternalReference(self)
+
+    def unsafe_pointer(self) -> int:
+        """The address of the value, which nothing keeps there (`PJRT_Buffer_UnsafePointer`)."""
+        return int(self._ask("PJRT_Buffer_UnsafePointer"))
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether it lives in host memory (`PJRT_Buffer_IsOnCpu`)."""
+        return bool(self._ask("PJRT_Buffer_IsOnCpu"))
+
+    @property
+    def logical_shape(self) -> tuple[int, ...]:
+        """`shape` as it really is where dimensions are dynamic (`PJRT_Buffer_UnpaddedDimensions`).
+
+        Waits for the value where there are any.
+        """
+        return tuple(self._ask("PJRT_Buffer_UnpaddedDimensions"))
+
+    @property
+    def dynamic_dimensions(self) -> tuple[int, ...]:
+        """Which dimensions are dynamic, `shape` being their bound.
+
+        `PJRT_Buffer_DynamicDimensionIndices`.
+        """
+        return tuple(self._ask("PJRT_Buffer_DynamicDimensionIndices"))
 
     def item(self) -> Any:
         """The only element, as a Python number.

@@ -9,7 +9,7 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,29 +18,27 @@ from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError, UnknownError
-from pjrt_hub.runtime import compile_cache, display, dtypes, pickled, tensor
+from pjrt_hub.runtime import compile_cache, display, dtypes, pickled, placeholder, tensor
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory, default_assignment, int32
-from pjrt_hub.runtime.event import Event
+from pjrt_hub.runtime.device_memory import LENDING, DmaMapping
+from pjrt_hub.runtime.event import Event, SettableEvent
 from pjrt_hub.runtime.host_array import host_array
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
+from pjrt_hub.runtime.placeholder import Alias
 from pjrt_hub.runtime.program import Program
 from pjrt_hub.runtime.serialized import Guards
+from pjrt_hub.runtime.shape_spec import ShapeSpec
 from pjrt_hub.runtime.signature import known_shape
 from pjrt_hub.runtime.topology import Topology
+from pjrt_hub.runtime.transfer import Transfer
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from pjrt_hub.runtime.plugin import Plugin
 
-#: What a view of a buffer's host memory needs, beside what every plugin has.
-_LENDING = (
-    "PJRT_Buffer_IncreaseExternalReferenceCount",
-    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
-    "PJRT_Buffer_DecreaseExternalReferenceCount",
-)
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
@@ -70,7 +68,7 @@ class Client(hotpath.Client):
             raise
         self.platform_name: str = name
         self._on_host = name == "cpu"
-        self._lends = self._on_host and all(map(self.api.has, _LENDING))
+        self._lends = self._on_host and all(map(self.api.has, LENDING))
         self._devices: dict[int, Device] = {}
         self._memories: dict[int, Memory] = {}
         self._bind(self.api.address, address, self._on_host)
@@ -245,6 +243,125 @@ class Client(hotpath.Client):
         """
         return tensor.borrow(self, source, device, copy)
 
+    def create_uninitialized_buffer(
+        self,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        device: Device | None = None,
+        memory: Memory | None = None,
+    ) -> Buffer:
+        """A buffer with whatever the memory held (`PJRT_Client_CreateUninitializedBuffer`, 0.69).
+
+        Args:
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            device: one of `devices`; by default the first, unless `memory` says where.
+            memory: one of a device's memories; by default the device's own.
+
+        Raises:
+            TypeError: PJRT has no such dtype.
+            ValueError: the shape cannot be, or device or memory belong to another client.
+            UnsupportedByPluginError: the plugin is older.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        return placeholder.uninitialized(self, spec, device, memory)
+
+    def create_error_buffer(
+        self,
+        error: PjrtError,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        memory: Memory | None = None,
+    ) -> Buffer:
+        """A buffer that failed: whatever uses it gets the error (`PJRT_Client_CreateErrorBuffer`).
+
+        Args:
+            error: its code, message and payloads arrive.
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            memory: one of a device's memories; by default the first device's own.
+
+        Raises:
+            TypeError: the error is no PjrtError.
+            UnsupportedByPluginError: the plugin is older than API 0.82.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        return placeholder.failed(self, error, spec, memory or self._default_memory)
+
+    def create_alias_buffer(
+        self, shape: Any, dtype: Any = "float32", *, memory: Memory | None = None
+    ) -> Alias:
+        """A buffer that stands for one made later (`PJRT_Client_CreateAliasBuffer`, API 0.77).
+
+        Args:
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            memory: one of a device's memories; by default the first device's own.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        return Alias(self, spec, memory or self._default_memory)
+
+    def create_view_of_device_buffer(
+        self,
+        memory_at: Any,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        device: Device | None = None,
+        memory: Memory | None = None,
+        stream: int = 0,
+        on_delete: Callable[[], object] | None = None,
+    ) -> Buffer:
+        """A buffer over device memory that is there (`PJRT_Client_CreateViewOfDeviceBuffer`).
+
+        Args:
+            memory_at: its address, whose memory must live until `on_delete` is called; on the CPU
+                also an array, which is kept alive. On the CPU it begins at a multiple of 64 bytes.
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            device: one of `devices`; by default the first, unless `memory` says where.
+            memory: one of a device's memories; by default the device's own.
+            stream: the GPU stream on which the memory is ready; 0 is none.
+            on_delete: called once the plugin is done with the memory, on pjrt-hub's own thread.
+
+        Raises:
+            ValueError: the memory is too small, or not aligned.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        return placeholder.view(self, memory_at, spec, device, memory, stream, on_delete)
+
+    def create_buffers_for_async_host_to_device(
+        self, shape_specs: Iterable[Any], *, memory: Memory | None = None
+    ) -> Transfer:
+        """Makes buffers that are filled in parts (`PJRT_Client_CreateBuffersForAsyncHostToDevice`).
+
+        Args:
+            shape_specs: a pair (shape, dtype) for each, or anything with `.shape` and `.dtype`.
+            memory: where they go; by default the first device's own.
+
+        Raises:
+            ValueError: there is none, or a shape cannot be.
+            UnsupportedByPluginError: the plugin is older than API 0.60.
+        """
+        return Transfer(self, shape_specs, memory or self._default_memory)
+
+    def create_event(self) -> SettableEvent:
+        """An event that becomes ready by `event.set()` (`PJRT_Event_Create`, API 0.89)."""
+        return SettableEvent(self)
+
+    def dma_map(self, array: Any) -> DmaMapping:
+        """Lets devices reach host memory directly until that is closed (`PJRT_Client_DmaMap`).
+
+        Args:
+            array: contiguous; see `pjrt_hub.empty_aligned`.
+
+        Raises:
+            UnimplementedError: the plugin has no such devices (the XLA CPU plugin).
+        """
+        return DmaMapping(self, array)
+
     def compile(
         self,
         program: Program | str | bytes | os.PathLike[str],
@@ -350,6 +467,10 @@ class Client(hotpath.Client):
     @cached_property
     def _default_place(self) -> tuple[Device, int]:
         return self._place(None, None)
+
+    @property
+    def _default_memory(self) -> Memory:
+        return self._default_place[0].default_memory
 
     def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
         for place, kind in ((device, Device), (memory, Memory)):

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, hotpath
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.runtime.promise import Promise, checked_error
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
@@ -82,3 +84,36 @@ class Event(hotpath.Event):
         if not self._address or self.client.closed:
             return "<Event closed>"
         return f"<Event {'ready' if self.is_ready() else 'pending'}>"
+
+
+class SettableEvent(Event):
+    """An event that Python sets (`PJRT_Event_Create`), made by `Client.create_event`.
+
+    One that dies or is closed with its client before it is set fails with CANCELLED.
+    """
+
+    __slots__ = ("_promise",)
+
+    def __init__(self, client: Client) -> None:
+        call = client.api.call
+        with client._in_call():
+            client.api.require("PJRT_Event_Set")
+            address = call("PJRT_Event_Create")
+            self._bind(client, address)
+
+            def answer(code: int, message: str, _: int) -> None:
+                call("PJRT_Event_Set", event=address, error_code=code, error_message=message)
+
+            self._promise = Promise(client, answer)
+
+    def set(self, error: PjrtError | None = None) -> None:
+        """Makes it ready, once (`PJRT_Event_Set`).
+
+        Args:
+            error: what waiting for it raises: its code and message arrive.
+
+        Raises:
+            ClosedError: it was set before.
+        """
+        code, message = (0, "") if error is None else checked_error(error)
+        self._promise._answer(code, message, 0)

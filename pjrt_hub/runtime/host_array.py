@@ -90,7 +90,7 @@ def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
         raise TypeError(f"{type(data).__name__} is neither an array nor bytes") from None
     if not memory.c_contiguous:
         raise ValueError("the memory is not contiguous")
-    return numpy.frombuffer(memory.cast("B") if memory.nbytes else b"", numpy.uint8)
+    return numpy.frombuffer(memory.cast("B") if memory.nbytes else bytearray(), numpy.uint8)
 
 
 def host_array(array: ArrayLike, dtype: Any) -> Any:

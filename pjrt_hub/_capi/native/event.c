@@ -271,7 +271,8 @@ typedef struct Notice {
   struct Notice *previous_call, *next_call;
   const PJRT_Api *api;
   PyObject *object;
-  bool call; /* or only let go of */
+  PyObject *kept; /* besides, whatever becomes of object */
+  bool call;      /* or only let go of */
 } Notice;
 
 static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -319,6 +320,7 @@ static PyObject *notice_take(Notice *notice) {
 
 static void drop_notice(Notice *notice) {
   Py_XDECREF(notice_take(notice));
+  Py_XDECREF(notice->kept);
   free(notice);
 }
 
@@ -382,11 +384,14 @@ void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object) {
   PyErr_Restore(type, value, traceback);
 }
 
-/* deleter(callback) -> (function, argument): a C `void (void *memory, void *argument)` that has
-   `callback` called by the dispatcher, once. */
-PyObject *event_deleter(PyObject *module, PyObject *callback) {
+/* deleter(callback, kept) -> (function, argument): a C `void (void *memory, void *argument)` that has
+   `callback` called by the dispatcher, once, and keeps `kept` alive until then. */
+PyObject *event_deleter(PyObject *module, PyObject *args) {
+  PyObject *callback, *kept;
+  if (!PyArg_ParseTuple(args, "OO", &callback, &kept)) return NULL;
   Notice *notice = new_notice(NULL, callback, true);
   if (notice == NULL) return NULL;
+  notice->kept = Py_NewRef(kept);
   return Py_BuildValue("KK", (unsigned long long)(uintptr_t)notice_on_delete,
                        (unsigned long long)(uintptr_t)notice);
 }
@@ -414,7 +419,7 @@ PyObject *event_dispatch(PyObject *module, PyObject *unused) {
       Py_XDECREF(answer);
     }
     Py_XDECREF(object);
-    free(notice);
+    drop_notice(notice);
     notice = next;
   }
   Py_RETURN_NONE;

@@ -120,7 +120,7 @@ void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
 void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object);
 PyObject *event_notify(PyObject *module, PyObject *args);
 PyObject *event_keep(PyObject *module, PyObject *args);
-PyObject *event_deleter(PyObject *module, PyObject *callback);
+PyObject *event_deleter(PyObject *module, PyObject *args);
 PyObject *event_wake(PyObject *module, PyObject *fd);
 PyObject *event_dispatch(PyObject *module, PyObject *unused);
 PyObject *event_end(PyObject *module, PyObject *unused);

@@ -1,0 +1,188 @@
+"""Buffers that no host array made, device memory by its address, and what an old plugin lacks."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub import HostBufferSemantics, errors
+
+NUMBERS = np.arange(8, dtype=np.float32)
+OLD = errors.UnsupportedByPluginError
+
+
+def test_aligned_arrays_are_shared(client):
+    for shape, dtype in ((8, "f32"), ((3, 5), "bf16"), ((1 << 20,), "f32")):
+        array = pjrt_hub.empty_aligned(shape, dtype)
+        assert array.__array_interface__["data"][0] % 64 == 0
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+    array = pjrt_hub.empty_aligned(8)
+    array[:] = 1
+    shared = client.buffer_from_host(array, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY)
+    array[0] = 7
+    assert shared.tolist() == [7.0] + [1.0] * 7
+    with pytest.raises(ValueError, match="negative"):
+        pjrt_hub.empty_aligned((-1,))
+
+
+def test_a_shared_array_lives_as_long_as_its_buffer(client):
+    array = pjrt_hub.empty_aligned(8)
+    gone = weakref.ref(array)
+    shared = client.buffer_from_host(array, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY)
+    del array
+    gc.collect()
+    assert gone() is not None
+    del shared
+    assert gone() is None
+
+
+def test_uninitialized(client):
+    buffer = client.create_uninitialized_buffer((2, 3), "bf16")
+    assert (buffer.shape, buffer.dtype.name, len(buffer.to_numpy())) == ((2, 3), "bfloat16", 2)
+    pinned = client.devices[0].memories[1]
+    assert client.create_uninitialized_buffer(4, memory=pinned).memory is pinned
+    with pytest.raises(errors.ResourceExhaustedError):
+        client.create_uninitialized_buffer((1 << 50,), "i8")
+    with pytest.raises(ValueError, match="larger than any memory"):
+        client.create_uninitialized_buffer((1 << 31, 1 << 31), "f32")
+
+
+def test_an_alias_waits_for_its_buffer(client, executables):
+    alias = client.create_alias_buffer((8,))
+    value = client.buffer_from_host(NUMBERS)
+    result = executables("add")(alias.buffer, value)
+    assert not result.ready.is_ready()
+    alias.fulfill(value)
+    assert alias.buffer.tolist() == NUMBERS.tolist()
+    assert result.tolist() == (2 * NUMBERS).tolist()
+    assert value.is_deleted
+    value = client.buffer_from_host(NUMBERS)
+    for again in (lambda: alias.fulfill(value), lambda: alias.fail(errors.AbortedError("late"))):
+        with pytest.raises(errors.ClosedError, match="before"):
+            again()
+
+
+def test_an_alias_that_fails_or_is_given_up(client):
+    alias = client.create_alias_buffer((8,))
+    alias.fail(errors.DataLossError("it never came"))
+    with pytest.raises(errors.PjrtError, match="it never came"):
+        alias.buffer.ready.wait(10)
+    alias = client.create_alias_buffer((8,))
+    waiting = alias.buffer
+    del alias
+    with pytest.raises(errors.PjrtError, match="nobody kept the promise"):
+        waiting.ready.wait(10)
+
+
+def test_an_alias_ends_with_its_client(plugin):
+    client = plugin.client()
+    alias = client.create_alias_buffer((8,))
+    client.close()
+    assert alias.closed
+    with pytest.raises(errors.ClosedError):
+        alias.fail(errors.AbortedError("late"))
+
+
+@pytest.mark.parametrize(
+    ("give", "error", "words"),
+    [
+        (lambda c, alias: NUMBERS, TypeError, "ndarray"),
+        (lambda c, alias: alias.buffer, ValueError, "itself"),
+        (lambda c, alias: c.buffer_from_host(NUMBERS[:4]), ValueError, "(4,)"),
+        (lambda c, alias: c.buffer_from_host(NUMBERS, dtype="i32"), TypeError, "int32"),
+        (
+            lambda c, alias: c.buffer_from_host(NUMBERS, memory=c.devices[0].memories[1]),
+            ValueError,
+            "pinned_host",
+        ),
+    ],
+)
+def test_what_an_alias_cannot_stand_for(client, give, error, words):
+    alias = client.create_alias_buffer((8,))
+    with pytest.raises(error) as caught:
+        alias.fulfill(give(client, alias))
+    assert words in str(caught.value)
+
+
+def test_a_view_of_an_array(client, wait_until):
+    array = pjrt_hub.empty_aligned(8)
+    array[:] = NUMBERS
+    deleted = []
+    view = client.create_view_of_device_buffer(array, (8,), on_delete=lambda: deleted.append(1))
+    array[0] = 9
+    assert view.tolist() == [9, *range(1, 8)]
+    del view
+    wait_until(lambda: deleted == [1])
+
+
+def test_views_that_cannot_be(client):
+    array = pjrt_hub.empty_aligned(8)
+    for memory, shape, words in (
+        (array, (9,), "needs 36 bytes"),
+        (array[1:], (4,), "multiple of 64"),
+        (0, (4,), "no address"),
+        (array.__array_interface__["data"][0] + 4, (4,), "multiple of 64"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            client.create_view_of_device_buffer(memory, shape)
+
+
+def test_an_external_reference_keeps_the_memory(client):
+    buffer = client.buffer_from_host(NUMBERS)
+    with buffer.external_reference() as reference:
+        assert reference.pointer == buffer.unsafe_pointer()
+        assert reference.pointer == buffer.to_numpy().__array_interface__["data"][0]
+        buffer.delete()
+        assert reference.pointer
+    with pytest.raises(errors.ClosedError, match="released"):
+        _ = reference.pointer
+    with pytest.raises(errors.ClosedError):
+        buffer.external_reference()
+
+
+def test_copies_to_memories(client):
+    buffer = client.buffer_from_host(NUMBERS)
+    for memory in client.devices[0].memories:
+        copy = buffer.copy_to_memory(memory)
+        assert (copy.memory, copy.tolist()) == (memory, NUMBERS.tolist())
+    assert {memory.kind for memory in client.memories} >= {"device", "pinned_host"}
+
+
+def test_raw_copies(client):
+    buffer = client.buffer_from_host(NUMBERS)
+    middle = np.zeros(3, np.float32)
+    buffer.copy_raw_to_host(middle, offset=8).wait(10)
+    assert middle.tolist() == [2, 3, 4]
+    buffer.copy_raw_to_host(bytearray(0), offset=32).wait(10)
+    for destination, offset, words in ((middle, 24, "outside"), (middle, -1, "outside")):
+        with pytest.raises(ValueError, match=words):
+            buffer.copy_raw_to_host(destination, offset)
+    with pytest.raises(ValueError, match="read-only"):
+        buffer.copy_raw_to_host(b"1234")
+
+
+def test_static_shapes(client):
+    buffer = client.buffer_from_host(NUMBERS.reshape(2, 4))
+    assert (buffer.logical_shape, buffer.dynamic_dimensions) == ((2, 4), ())
+    assert buffer.is_on_cpu is True
+
+
+@pytest.mark.parametrize(
+    ("ask", "error"),
+    [
+        (lambda c, b: c.create_error_buffer(errors.DataLossError("x"), (2,)), OLD),
+        (lambda c, b: c.create_event(), OLD),
+        (lambda c, b: b.copy_raw_to_host_future(), OLD),
+        (lambda c, b: b.donate_with_control_dependency(), OLD),
+        (lambda c, b: b.bitcast("i32", (8,)), OLD),
+        (lambda c, b: c.dma_map(np.zeros(4096)), errors.UnimplementedError),
+    ],
+)
+def test_what_the_old_plugin_lacks(client, ask, error):
+    with pytest.raises(error):
+        ask(client, client.buffer_from_host(NUMBERS))
