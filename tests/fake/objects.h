@@ -252,3 +252,17 @@ FUNCTION(PJRT_Event_OnReady) {
   if (fired) args->callback(failure_of(signal), args->user_arg);
   return NULL;
 }
+
+FUNCTION(PJRT_Event_Create) {
+  args->event = new_event(NULL, new_signal());
+  return NULL;
+}
+
+FUNCTION(PJRT_Event_Set) {
+  PJRT_Event *event = enter(args->event, EVENT);
+  if (event->signal->fired) die("set twice", EVENT);
+  event->signal->code = (int)args->error_code;
+  fire(event->signal);
+  leave(event);
+  return NULL;
+}

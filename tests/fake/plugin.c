@@ -252,6 +252,38 @@ FUNCTION(PJRT_Buffer_ToHostBuffer) {
   return error;
 }
 
+FUNCTION(PJRT_Buffer_OnDeviceSizeInBytes) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->on_device_size_in_bytes = buffer->count * sizeof(float);
+  leave(buffer);
+  return NULL;
+}
+
+typedef struct {
+  Signal *signal;
+  const char *from;
+  size_t size;
+} RawCopy;
+
+static void raw_copy_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *args) {
+  RawCopy *copy = args->callback_data;
+  if (copy->signal->fired) die("answered twice", BUFFER);
+  copy->signal->code = (int)args->error_code;
+  if (args->error_code == 0) memcpy(args->dst, copy->from, copy->size);
+  fire(copy->signal);
+}
+
+FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  RawCopy *copy = calloc(1, sizeof(RawCopy));
+  *copy = (RawCopy){new_signal(), (char *)buffer->data + args->offset, (size_t)args->transfer_size};
+  args->event = new_event(buffer->head.client, copy->signal);
+  args->callback_data = copy;
+  args->future_ready_callback = raw_copy_ready;
+  leave(buffer);
+  return NULL;
+}
+
 /* Programs of float32[4]: "add" of two arguments, otherwise of one, whose copy it returns */
 
 struct PJRT_LoadedExecutable {
@@ -488,6 +520,8 @@ static PJRT_Api api = {
     SLOT(PJRT_Event_IsReady),
     SLOT(PJRT_Event_Error),
     SLOT(PJRT_Event_OnReady),
+    SLOT(PJRT_Event_Create),
+    SLOT(PJRT_Event_Set),
     SLOT(PJRT_Plugin_Initialize),
     SLOT(PJRT_Plugin_Attributes),
     SLOT(PJRT_Client_Create),
@@ -517,6 +551,8 @@ static PJRT_Api api = {
     SLOT(PJRT_Buffer_OpaqueDeviceMemoryDataPointer),
     SLOT(PJRT_Buffer_GetMemoryLayout),
     SLOT(PJRT_Buffer_ToHostBuffer),
+    SLOT(PJRT_Buffer_OnDeviceSizeInBytes),
+    SLOT(PJRT_Buffer_CopyRawToHostFuture),
     SLOT(PJRT_LoadedExecutable_Destroy),
     SLOT(PJRT_LoadedExecutable_AddressableDevices),
     SLOT(PJRT_LoadedExecutable_GetExecutable),
