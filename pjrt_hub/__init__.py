@@ -6,7 +6,8 @@ Importing it costs nothing: each public name is imported on first use.
 # The layers, from the bottom; an arrow down is an import that is allowed (docs/architecture.md).
 #
 #   cli                                   the commands
-#   connect, contact, diagnosis           client() load() plugins(): where both towers meet
+#   connect, opening, contact, diagnosis  client() load() plugins(): where both towers meet
+#   surroundings                          environment, registry, cache
 #   discovery        bridges              which plugin and why  |  numpy, safetensors, ...
 #   store            runtime              verified binaries     |  clients, buffers, executables
 #   contract         _capi                manifests, ELF        |  the C API and the call path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pjrt_hub import errors
     from pjrt_hub.abi import ApiVersion, Verdict
-    from pjrt_hub.connect import cache, client, fetch, load, plugins, targets, topology
+    from pjrt_hub.connect import client, fetch, load, plugins, targets, topology
     from pjrt_hub.contract.target import Target
     from pjrt_hub.diagnosis import diagnose
     from pjrt_hub.discovery.finding import Finding
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.program import Program
     from pjrt_hub.runtime.topology import Topology
+    from pjrt_hub.surroundings import cache
 
 #: Public name -> the module that holds it.
 _HOMES = {
@@ -64,7 +66,7 @@ _HOMES = {
     "Target": "contract.target",
     "Topology": "runtime.topology",
     "Verdict": "abi",
-    "cache": "connect",
+    "cache": "surroundings",
     "client": "connect",
     "diagnose": "diagnosis",
     "empty_aligned": "runtime.host_array",

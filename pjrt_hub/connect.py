@@ -1,33 +1,28 @@
-"""From a platform's name to a client (layer 4): the one file that imports both towers.
+"""From a platform's name to a client (layer 4): the door between the two towers.
 
-Read it as choose -> ready -> load -> client. Only here and in the CLI is the environment read.
+Read it as choose -> opening.plugin -> client.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub.errors import CacheError, PluginLoadError
+from pjrt_hub.surroundings import say, world
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue
     from pjrt_hub.contract.target import Target
     from pjrt_hub.discovery.finding import Finding
     from pjrt_hub.discovery.select import Choice, Request
-    from pjrt_hub.discovery.source import Candidate, World
     from pjrt_hub.discovery.survey import Survey
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.kv_store import Distributed
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.topology import Topology
-    from pjrt_hub.store.cache import Cache
-    from pjrt_hub.store.compiled import CompiledPrograms
     from pjrt_hub.store.fetch import Progress
 
 
@@ -128,7 +123,10 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
     Raises:
         As `client`, but for what concerns loading.
     """
-    return _library_path(choose(name, offline=offline).candidate, offline, progress)
+    from pjrt_hub.opening import library_path
+
+    candidate = choose(name, offline=offline).candidate
+    return library_path(candidate, offline=offline, progress=progress)
 
 
 def plugins(platform: str | None = None, *, offline: bool = False) -> list[Finding]:
@@ -159,31 +157,8 @@ def choose(path_or_name: str | os.PathLike[str] | None = None, *, offline: bool 
     request = _request(None if path_or_name is None else os.fspath(path_or_name))
     choice = select.choose(_survey(), request, offline=offline)
     if os.environ.get("PJRT_HUB_DEBUG"):
-        _say(select.explain(choice))
+        say(select.explain(choice))
     return choice
-
-
-def cache() -> Cache:
-    """The cache of this user: `PJRT_HUB_CACHE`, else the platform's cache directory.
-
-    Raises:
-        CacheError: there is no place for one.
-    """
-    from pjrt_hub.store.cache import Cache
-
-    return Cache.configured(os.environ)
-
-
-def world() -> World:
-    """What discovery looks at: this process's environment, `sys.path`, registry and cache."""
-    from pjrt_hub.discovery.source import World
-    from pjrt_hub.store.catalog import Catalog, shipped_registry
-
-    try:
-        known = cache()
-    except CacheError:
-        known = None  # what is installed can be used without one
-    return World.current(os.environ, catalog=Catalog([shipped_registry()]), cache=known)
 
 
 def _survey(explicit_path: Path | None = None) -> Survey:
@@ -199,35 +174,9 @@ def _request(platform: str | None) -> Request | None:
 
 
 def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:
-    from pjrt_hub import contact
-    from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub import opening
 
-    candidate = choice.candidate
-    path = _library_path(candidate, offline, progress)
-    manifest = candidate.manifest
-    for name, value in manifest.environment_for(present=candidate.hardware.ok).items():
-        os.environ.setdefault(name, value)
-    here = world()
-    contact.initialize(path, manifest)
-    contact.prepare(path, manifest, here, os.environ)
-    given = dict(candidate.create_options)
-    probes = contact.memory(here)
-    name = str(path) if candidate.source == "explicit" else candidate.name
-    return Plugin(
-        path,
-        name=candidate.name,
-        create_options=lambda options, api: manifest.create_options({**given, **options}, api),
-        takes_option=lambda option: (
-            manifest.path is None or any(option == each.name for each in manifest.options)
-        ),
-        sha256=functools.partial(probes.sha256, path) if probes else None,
-        compile_cache=_compile_cache(here),
-        caches_by_default=os.environ.get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
-        topology_options=lambda target, options, api: manifest.topology_options(
-            target, options, path, api
-        ),
-        reopen=functools.partial(_reopen, name),
-    )
+    return opening.plugin(choice, offline=offline, progress=progress, reopen=_reopen)
 
 
 #: Clients that unpickled executables needed, by what was asked for; kept while the process lives.
@@ -244,41 +193,7 @@ def _reopen(path_or_name: str, options: Mapping[str, NamedValue]) -> Client:
         return kept
 
 
-def _compile_cache(here: World) -> CompiledPrograms | None:
-    from pjrt_hub.store.compiled import CompiledPrograms
-
-    return CompiledPrograms.configured(os.environ, here.cache.root if here.cache else None)
-
-
-def _library_path(candidate: Candidate, offline: bool, progress: Progress | None) -> Path:
-    artifact = candidate.artifact
-    if artifact is None:
-        if candidate.library_path is None:
-            raise PluginLoadError(f"{candidate} has neither a library nor a registry row", path="")
-        return candidate.library_path
-    from pjrt_hub.store.fetch import obtain
-
-    store = cache()
-    if candidate.must_be_fetched and not offline:
-        size = f"{artifact.size / 1e6:.0f} MB"
-        _say(
-            f"no plugin for {candidate.platform!r} is installed; fetching {artifact.package} "
-            f"{artifact.version} ({size}) into {store.root}"
-        )
-        if progress is None:
-            from pjrt_hub.terminal import terminal_progress
-
-            progress = terminal_progress(artifact.package)
-    entry = obtain(artifact, store, env=os.environ, offline=offline, progress=progress, notify=_say)
-    return entry.library_path
-
-
 def _is_path(path_or_name: str | os.PathLike[str]) -> bool:
     if not isinstance(path_or_name, str):
         return True
     return os.sep in path_or_name or path_or_name.endswith((".so", ".dylib", ".dll"))
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None:  # print would take stdout instead
-        print(f"pjrt-hub: {text}", file=sys.stderr)

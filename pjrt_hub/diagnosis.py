@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pjrt_hub import connect, contact
+from pjrt_hub import connect, contact, surroundings
 from pjrt_hub.discovery import place
 from pjrt_hub.errors import PjrtHubError, PluginLoadError
 
@@ -78,7 +78,7 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
     # A plugin without its hardware still compiles ahead of time: worth a word, no failure.
     absent = "" if candidate.hardware.ok else "absent, so it can only compile: "
     yield Step("hardware", True, absent + candidate.hardware.reason)
-    world = connect.world()
+    world = surroundings.world()
     path = candidate.library_path
     if path is None:
         artifact = candidate.artifact

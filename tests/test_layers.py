@@ -30,12 +30,14 @@ MAY_IMPORT = {
     "runtime": frozenset({"errors", "abi", "_capi"}),
     "bridges": frozenset({"errors", "runtime"}),
     "contact": BELOW,
-    "connect": BELOW | {"contact"},
-    "diagnosis": BELOW | {"contact", "connect"},
+    "surroundings": BELOW,
+    "opening": BELOW | {"contact", "surroundings"},
+    "connect": BELOW | {"contact", "opening", "surroundings"},
+    "diagnosis": BELOW | {"contact", "connect", "surroundings"},
     "cli": frozenset({"", "errors", "bridges"}),
-    "": BELOW | {"connect", "diagnosis"},
+    "": BELOW | {"connect", "diagnosis", "surroundings"},
 }
-READS_ENVIRONMENT = frozenset({"connect", "diagnosis", "cli"})
+READS_ENVIRONMENT = frozenset({"surroundings", "opening", "connect", "diagnosis", "cli"})
 
 #: Costly to import, so imported in the function that needs it; and who may import it at the top.
 HEAVY = {

@@ -1,0 +1,108 @@
+"""From a choice to a loaded plugin (layer 4): fetch, prepare, load.
+
+The runtime knows nothing of manifests and caches: what it needs of them goes in here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.surroundings import cache, say, world
+
+if TYPE_CHECKING:
+    from pjrt_hub._capi.values import NamedValue
+    from pjrt_hub.discovery.select import Choice
+    from pjrt_hub.discovery.source import Candidate, World
+    from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.store.compiled import CompiledPrograms
+    from pjrt_hub.store.fetch import Progress
+
+    Reopen = Callable[[str, Mapping[str, NamedValue]], Client]
+
+
+def plugin(
+    choice: Choice, *, offline: bool = False, progress: Progress | None = None, reopen: Reopen
+) -> Plugin:
+    """Fetches the library where it is missing, checks it, and loads it.
+
+    Args:
+        choice: what `discovery.select` chose.
+        offline: use no network.
+        progress: is told how a download goes; by default a bar where stderr is a terminal.
+        reopen: makes a client of the same plugin again, for executables that were unpickled.
+
+    Raises:
+        StoreError: the plugin cannot be fetched.
+        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
+    """
+    from pjrt_hub import contact
+    from pjrt_hub.runtime.plugin import Plugin
+
+    candidate = choice.candidate
+    path = library_path(candidate, offline=offline, progress=progress)
+    manifest = candidate.manifest
+    for name, value in manifest.environment_for(present=candidate.hardware.ok).items():
+        os.environ.setdefault(name, value)
+    here = world()
+    contact.initialize(path, manifest)
+    contact.prepare(path, manifest, here, os.environ)
+    given = dict(candidate.create_options)
+    probes = contact.memory(here)
+    name = str(path) if candidate.source == "explicit" else candidate.name
+    return Plugin(
+        path,
+        name=candidate.name,
+        create_options=lambda options, api: manifest.create_options({**given, **options}, api),
+        takes_option=lambda option: (
+            manifest.path is None or any(option == each.name for each in manifest.options)
+        ),
+        sha256=functools.partial(probes.sha256, path) if probes else None,
+        compile_cache=_compile_cache(here),
+        caches_by_default=os.environ.get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
+        topology_options=lambda target, options, api: manifest.topology_options(
+            target, options, path, api
+        ),
+        reopen=functools.partial(reopen, name),
+    )
+
+
+def _compile_cache(here: World) -> CompiledPrograms | None:
+    from pjrt_hub.store.compiled import CompiledPrograms
+
+    return CompiledPrograms.configured(os.environ, here.cache.root if here.cache else None)
+
+
+def library_path(
+    candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
+) -> Path:
+    """Gives the path of a candidate's library, and fetches it first where it is missing.
+
+    Raises:
+        StoreError: it cannot be fetched.
+    """
+    artifact = candidate.artifact
+    if artifact is None:
+        if candidate.library_path is None:
+            raise PluginLoadError(f"{candidate} has neither a library nor a registry row", path="")
+        return candidate.library_path
+    from pjrt_hub.store.fetch import obtain
+
+    store = cache()
+    if candidate.must_be_fetched and not offline:
+        size = f"{artifact.size / 1e6:.0f} MB"
+        say(
+            f"no plugin for {candidate.platform!r} is installed; fetching {artifact.package} "
+            f"{artifact.version} ({size}) into {store.root}"
+        )
+        if progress is None:
+            from pjrt_hub.terminal import terminal_progress
+
+            progress = terminal_progress(artifact.package)
+    entry = obtain(artifact, store, env=os.environ, offline=offline, progress=progress, notify=say)
+    return entry.library_path
