@@ -145,17 +145,30 @@ def test_an_error_while_a_program_is_loaded_frees_it(stub, check, fault: str, cl
 
 #: An operation for each function that the runtime asks for by name.
 OPTIONAL = {
+    "PJRT_Buffer_Bitcast": "a.bitcast('int32', (4,))",
+    "PJRT_Buffer_CopyRawToHostFuture": "a.copy_raw_to_host_future()",
     "PJRT_Buffer_CopyToDevice": "a.copy_to_device(client.devices[0])",
+    "PJRT_Buffer_CopyToMemory": "a.copy_to_memory(space())",
+    "PJRT_Buffer_DonateWithControlDependency": "a.donate_with_control_dependency()",
+    "PJRT_Buffer_DynamicDimensionIndices": "a.dynamic_dimensions",
     "PJRT_Buffer_GetMemoryLayout": "off_host().layout",
+    "PJRT_Buffer_IsOnCpu": "a.is_on_cpu",
     "PJRT_Buffer_Memory": "a.memory",
     "PJRT_Buffer_OnDeviceSizeInBytes": "a.on_device_nbytes",
     "PJRT_Buffer_ToHostBuffer": "off_host().to_numpy()",
+    "PJRT_Buffer_UnpaddedDimensions": "a.logical_shape",
+    "PJRT_Buffer_UnsafePointer": "a.unsafe_pointer()",
     "PJRT_Client_AddressableDevices": "plugin.client().devices",
     "PJRT_Client_AddressableMemories": "client.memories",
     "PJRT_Client_Compile": "client.compile(func('identity'))",
     "PJRT_Client_Create": "plugin.client()",
+    "PJRT_Client_CreateAliasBuffer": "client.create_alias_buffer((4,), 'f32', memory=space())",
+    "PJRT_Client_CreateBuffersForAsyncHostToDevice": "filled()",
+    "PJRT_Client_CreateErrorBuffer": "failed()",
+    "PJRT_Client_CreateUninitializedBuffer": "client.create_uninitialized_buffer((4,), 'f32')",
     "PJRT_Client_DefaultDeviceAssignment": "client.default_device_assignment()",
     "PJRT_Client_Devices": "plugin.client().all_devices",
+    "PJRT_Client_DmaMap": "client.dma_map(ONE_TO_FOUR)",
     "PJRT_Client_LookupAddressableDevice": "client.lookup_addressable_device(0)",
     "PJRT_Client_LookupDevice": "client.lookup_device(0)",
     "PJRT_Client_PlatformName": "plugin.client()",
@@ -179,6 +192,7 @@ OPTIONAL = {
     "PJRT_Device_LocalHardwareId": "plugin.client().devices[0].local_hardware_id",
     "PJRT_Device_MemoryStats": "plugin.client().devices[0].memory_stats()",
     "PJRT_Device_PoisonExecution": "client.devices[0].poison_execution(1, errors.PjrtError('x'))",
+    "PJRT_Event_Create": "client.create_event()",
     "PJRT_Executable_DeserializeAndLoad": "loaded(b'x')",
     "PJRT_Executable_Fingerprint": "exe.fingerprint",
     "PJRT_Executable_GetCompileOptions": "unknown(exe).compile_options",
@@ -230,7 +244,19 @@ CHOSEN = {
 
 #: Asked for only where another function gave what it is asked about.
 AFTER = {
+    "PJRT_AsyncHostToDeviceTransferManager_AddMetadata",
+    "PJRT_AsyncHostToDeviceTransferManager_BufferCount",
+    "PJRT_AsyncHostToDeviceTransferManager_BufferSize",
+    "PJRT_AsyncHostToDeviceTransferManager_Destroy",
+    "PJRT_AsyncHostToDeviceTransferManager_Device",
+    "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer",
+    "PJRT_AsyncHostToDeviceTransferManager_SetBufferError",
+    "PJRT_AsyncHostToDeviceTransferManager_TransferData",
+    "PJRT_AsyncHostToDeviceTransferManager_TransferLiteral",
     "PJRT_AsyncTrackingEvent_Destroy",
+    "PJRT_Client_DmaUnmap",
+    "PJRT_Client_FulfillAliasBuffer",
+    "PJRT_Event_Set",
     "PJRT_Executable_Destroy",
     "PJRT_Executable_OutputDimensions",
     "PJRT_ExecuteContext_Destroy",
@@ -256,6 +282,7 @@ from pjrt_hub.runtime.device import Memory
 from pjrt_hub.runtime.executable import Executable
 from pjrt_hub.runtime.execute_context import ExecuteContext
 from pjrt_hub.runtime.topology import Topology
+from pjrt_hub.runtime.transfer import ShapeSpec
 
 plugin = Plugin(path)
 off_host_plugin = Plugin(sys.argv[2])
@@ -287,6 +314,22 @@ def described(known=("device_descriptions",)):
 def shaped():
     topology = described(("memory_space_kind_ids",))
     return topology.make_canonical_shape(None, [2], "float32")
+
+
+def space():
+    memory = Memory(client, 1)
+    vars(memory)["devices"] = client.devices
+    return memory
+
+
+def filled():
+    specs = [ShapeSpec((4,), "f32")]
+    return client.create_buffers_for_async_host_to_device(specs, memory=space())
+
+
+def failed():
+    error = errors.PjrtError("x")
+    return client.create_error_buffer(error, (4,), "f32", memory=space())
 
 
 def loaded(code):
