@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import multiprocessing
 import pickle
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -177,16 +178,42 @@ def test_a_process_without_a_client_makes_one(client, program, child):
     assert child(code, prepared=False) == "True\n"
 
 
+POOL = """
+import multiprocessing
+import sys
+
+import numpy as np
+
+import pjrt_hub
+
+
 def work(executable, array):
-    """What a worker runs: it has no client but the executable's."""
     buffer = executable.client.buffer_from_host(array)
     return executable(buffer, buffer)
 
 
-def test_a_pool_of_processes(client, executables, clean_env, monkeypatch):
-    """The `spawn` method, because a plugin's threads do not survive a fork."""
-    monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
-    inputs = [np.full(8, number, np.float32) for number in range(8)]
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        results = pool.starmap(work, [(executables("add"), array) for array in inputs])
-    assert [result.tolist() for result in results] == [[2.0 * n] * 8 for n in range(8)]
+if __name__ == "__main__":
+    with pjrt_hub.client("cpu", offline=True) as client:
+        executable = client.compile(sys.argv[1])
+        inputs = [np.full(8, number, np.float32) for number in range(8)]
+        with multiprocessing.get_context("spawn").Pool(2) as pool:
+            results = pool.starmap(work, [(executable, array) for array in inputs])
+        print([result.tolist() for result in results] == [[2.0 * n] * 8 for n in range(8)])
+"""
+
+
+def test_a_pool_of_processes(child, program, tmp_path):
+    """The `spawn` method, because a plugin's threads do not survive a fork.
+
+    In a script of its own: a worker that cannot import the function leaves the pool waiting.
+    """
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    done = subprocess.run(
+        [sys.executable, script, program("add")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=child.env,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
