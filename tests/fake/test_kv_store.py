@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -232,7 +233,9 @@ def test_processes_meet_in_a_directory(stub, start, tmp_path):
 def redis_server(tmp_path):
     """A server on the loopback interface that keeps nothing, and its URL."""
     program = shutil.which("redis-server")
-    assert program, "this test needs redis-server (the package redis-server of the system)"
+    if program is None and "CI" not in os.environ:  # there it is installed, so missing is a failure
+        pytest.skip("this test needs redis-server (the package redis-server of the system)")
+    assert program
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
