@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pjrt_hub.runtime.closing import Closing
+
 if TYPE_CHECKING:
     from pjrt_hub.runtime.device import Device
 
 
-class AsyncTrackingEvent:
+class AsyncTrackingEvent(Closing):
     """A `PJRT_AsyncTrackingEvent`: work that a device waits for; ends with `close` or a `with`.
 
     Attributes:
@@ -31,9 +33,3 @@ class AsyncTrackingEvent:
         address, self._address = self._address, 0
         if address:
             self.device.client._call("PJRT_AsyncTrackingEvent_Destroy", event=address)
-
-    def __enter__(self) -> AsyncTrackingEvent:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

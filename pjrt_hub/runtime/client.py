@@ -11,7 +11,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub._capi import callbacks, hotpath
@@ -20,6 +19,7 @@ from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError, UnknownError
 from pjrt_hub.runtime import compile_cache, display, dtypes, pickled, placeholder, tensor
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory, default_assignment, int32
 from pjrt_hub.runtime.device_memory import LENDING, DmaMapping
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-class Client(hotpath.Client):
+class Client(Closing, hotpath.Client):
     """A `PJRT_Client`.
 
     Closing it closes its buffers, events and executables first; using any of them afterwards raises
@@ -452,17 +452,6 @@ class Client(hotpath.Client):
             "pickled\n\nhint: make a client in the other process; programs, options, executables "
             "and buffers can be pickled"
         )
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @cached_property
     def _default_place(self) -> tuple[Device, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, hotpath, irregular
 from pjrt_hub.errors import ClosedError
+from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.host_array import address_of, as_bytes
 from pjrt_hub.runtime.promise import Promise
@@ -72,7 +73,7 @@ class ExternalReference:
         self.release()
 
 
-class DmaMapping(hotpath.Owned):
+class DmaMapping(Closing, hotpath.Owned):
     """Host memory that devices reach directly (`PJRT_Client_DmaMap`), for faster transfers.
 
     Ends with `close`, a `with` block, or when it dies; the array is kept alive until then.
@@ -96,17 +97,6 @@ class DmaMapping(hotpath.Owned):
     def close(self) -> None:
         """Unmaps it (`PJRT_Client_DmaUnmap`); may be called again."""
         self._release()
-
-    def __enter__(self) -> DmaMapping:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class RawCopy(Promise):

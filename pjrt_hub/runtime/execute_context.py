@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub._capi import callbacks
 from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.runtime.closing import Closing
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from pjrt_hub._capi.library import Api
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.event import Event
 
 
-class ExecuteContext:
+class ExecuteContext(Closing):
     """A `PJRT_ExecuteContext`, given to executions as `ExecuteOptions(context=...)`.
 
     It may be closed or forgotten at any time: running executions keep what they need. Also a
@@ -68,17 +67,6 @@ class ExecuteContext:
         if self._native is None:
             raise ClosedError("the execute context is closed")
         return self._native
-
-    def __enter__(self) -> ExecuteContext:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<ExecuteContext {'closed' if self.closed else self.client.platform_name}>"

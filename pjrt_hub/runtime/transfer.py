@@ -10,13 +10,13 @@ import operator
 import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.buffer import Buffer
+from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.host_array import address_of, as_bytes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
 
 
-class Transfer(hotpath.Owned):
+class Transfer(Closing, hotpath.Owned):
     """A `PJRT_AsyncHostToDeviceTransferManager`: several buffers on their way to one memory.
 
     Buffers can be retrieved and used before their data come. Closing it, or forgetting it, fails
@@ -233,17 +233,6 @@ class Transfer(hotpath.Owned):
         if not self.closed:
             with self._lock:
                 self._release()
-
-    def __enter__(self) -> Transfer:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _index(self, buffer_index: int) -> int:
         index = operator.index(buffer_index)
