@@ -14,10 +14,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub._capi import callbacks, hotpath
-from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
-from pjrt_hub.errors import PjrtError, UnknownError
-from pjrt_hub.runtime import compile_cache, display, dtypes, pickled, placeholder, tensor
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.runtime import (
+    compilation,
+    compile_cache,
+    display,
+    dtypes,
+    pickled,
+    placeholder,
+    tensor,
+)
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.compile_options import CompileOptions
@@ -385,41 +392,7 @@ class Client(Closing, hotpath.Client):
             ValueError: it needs more devices than there are.
             ClosedError: the client is closed.
         """
-        source = Program.of(program)
-        source.require_readable(self.api)
-        chosen = CompileOptions() if options is None else options
-        if not isinstance(chosen, CompileOptions):
-            raise TypeError(f"the options are {chosen!r}, not CompileOptions")
-        needed = chosen.num_replicas * chosen.num_partitions
-        if needed > len(self.all_devices):
-            raise ValueError(
-                f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
-                f"{needed} devices, {self.platform_name} has {len(self.all_devices)}"
-            )
-        kept = compile_cache.chosen(self, cache)
-        if kept is None:
-            executable = self._compile(source, chosen)
-        else:
-            with self._in_call():
-                executable = compile_cache.compiled(
-                    kept, self, source, chosen, lambda: self._compile(source, chosen)
-                )
-        executable._given_options = chosen
-        return executable
-
-    def _compile(self, source: Program, chosen: CompileOptions) -> LoadedExecutable:
-        try:
-            return self._load(
-                "PJRT_Client_Compile",
-                program={"code": source.code, "format": source.format},
-                compile_options=chosen.serialize(),
-            )
-        except UnknownError as exc:  # the code of MLIR's parser and verifier
-            exc.hint = exc.hint or (
-                f"{source.origin} was taken as {source.format!r}; the plugin's line and column "
-                "numbers refer to it"
-            )
-            raise
+        return compilation.compiled(self, program, options, cache)
 
     def load(self, serialized: bytes) -> LoadedExecutable:
         """Loads what `LoadedExecutable.serialize` gave (`PJRT_Executable_DeserializeAndLoad`).
@@ -430,12 +403,7 @@ class Client(Closing, hotpath.Client):
             PjrtError: the plugin refuses them.
             ClosedError: the client is closed.
         """
-        self._check()
-        blob = bytes(serialized)
-        code = self.guards.open(blob)
-        executable = self._load("PJRT_Executable_DeserializeAndLoad", serialized_executable=code)
-        executable._origin = blob
-        return executable
+        return compilation.deserialized(self, serialized)
 
     def close(self) -> None:
         """Frees everything that belongs to the client, then the client; may be called again.
@@ -506,19 +474,6 @@ class Client(Closing, hotpath.Client):
             yield
         finally:
             self._leave()
-
-    def _load(self, function: str, **inputs: Any) -> LoadedExecutable:
-        """Takes what a C function gives after seconds; Ctrl-C ends the waiting."""
-
-        def call() -> int:
-            return int(self.api.call(function, client=self._address, **inputs))
-
-        def discard(late: int) -> None:
-            self.api.call("PJRT_LoadedExecutable_Destroy", executable=late)
-
-        with self._in_call():
-            self._enter()  # the call's own, which an interrupted wait does not end
-            return LoadedExecutable._load(self, interruptible(call, discard, self._leave))
 
     def _repr_html_(self) -> str:
         return display.html_of_client(self)

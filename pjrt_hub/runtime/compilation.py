@@ -1,0 +1,89 @@
+"""Compilation (layer 2): from a program, or from a serialized executable, to one that is loaded.
+
+Owns the checks before it and the waiting that Ctrl-C ends; must not know how a cache keeps bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub._capi.call import interruptible
+from pjrt_hub.errors import UnknownError
+from pjrt_hub.runtime import compile_cache
+from pjrt_hub.runtime.compile_options import CompileOptions
+from pjrt_hub.runtime.loaded_executable import LoadedExecutable
+from pjrt_hub.runtime.program import Program
+
+if TYPE_CHECKING:
+    from pjrt_hub.runtime.client import Client
+
+
+def compiled(
+    client: Client,
+    program: Program | str | bytes | os.PathLike[str],
+    options: CompileOptions | None,
+    cache: bool | compile_cache.CompileCache | None,
+) -> LoadedExecutable:
+    """What `Client.compile` gives, from the cache where it has an equal compilation."""
+    source = Program.of(program)
+    source.require_readable(client.api)
+    chosen = CompileOptions() if options is None else options
+    if not isinstance(chosen, CompileOptions):
+        raise TypeError(f"the options are {chosen!r}, not CompileOptions")
+    needed = chosen.num_replicas * chosen.num_partitions
+    if needed > len(client.all_devices):
+        raise ValueError(
+            f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
+            f"{needed} devices, {client.platform_name} has {len(client.all_devices)}"
+        )
+    kept = compile_cache.chosen(client, cache)
+    if kept is None:
+        executable = _compiled(client, source, chosen)
+    else:
+        with client._in_call():
+            executable = compile_cache.compiled(
+                kept, client, source, chosen, lambda: _compiled(client, source, chosen)
+            )
+    executable._given_options = chosen
+    return executable
+
+
+def deserialized(client: Client, serialized: bytes) -> LoadedExecutable:
+    """What `Client.load` gives, once the guards of the bytes agree with the client's."""
+    client._check()
+    blob = bytes(serialized)
+    code = client.guards.open(blob)
+    executable = _loaded(client, "PJRT_Executable_DeserializeAndLoad", serialized_executable=code)
+    executable._origin = blob
+    return executable
+
+
+def _compiled(client: Client, source: Program, chosen: CompileOptions) -> LoadedExecutable:
+    try:
+        return _loaded(
+            client,
+            "PJRT_Client_Compile",
+            program={"code": source.code, "format": source.format},
+            compile_options=chosen.serialize(),
+        )
+    except UnknownError as exc:  # the code of MLIR's parser and verifier
+        exc.hint = exc.hint or (
+            f"{source.origin} was taken as {source.format!r}; the plugin's line and column "
+            "numbers refer to it"
+        )
+        raise
+
+
+def _loaded(client: Client, function: str, **inputs: Any) -> LoadedExecutable:
+    """Takes what a C function gives after seconds; Ctrl-C ends the waiting."""
+
+    def call() -> int:
+        return int(client.api.call(function, client=client._address, **inputs))
+
+    def discard(late: int) -> None:
+        client.api.call("PJRT_LoadedExecutable_Destroy", executable=late)
+
+    with client._in_call():
+        client._enter()  # the call's own, which an interrupted wait does not end
+        return LoadedExecutable._load(client, interruptible(call, discard, client._leave))
