@@ -170,6 +170,7 @@ FUNCTION(PJRT_Error_ForEachPayload) {
 /* Signals: what events look at. They outlive both the events and the work. */
 
 enum { MAX_CALLBACKS = 1000 };
+atomic_long stub_callbacks; /* registered on events that have not fired */
 
 typedef struct {
   pthread_mutex_t mutex;
@@ -199,6 +200,7 @@ static void *fire(void *arg) {
   signal->fired = true;
   int waiting = signal->waiting;
   pthread_mutex_unlock(&signal->mutex);
+  stub_callbacks -= waiting;
   while (waiting-- > 0) /* the last registered runs first, as in real plugins */
     signal->callbacks[waiting].call(failure_of(signal), signal->callbacks[waiting].user_arg);
   return NULL;
@@ -246,6 +248,7 @@ FUNCTION(PJRT_Event_OnReady) {
     if (signal->waiting == MAX_CALLBACKS) die("too many callbacks", EVENT);
     signal->callbacks[signal->waiting].call = args->callback;
     signal->callbacks[signal->waiting++].user_arg = args->user_arg;
+    stub_callbacks++;
   }
   pthread_mutex_unlock(&signal->mutex);
   leave(event);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 PENDING = """
 import asyncio, threading, time, weakref
 
@@ -228,5 +230,61 @@ del array
 soon(lambda: gone() is None)  # the stub's event is ready at once
 assert b.tolist() == [1, 2, 3, 4]
 assert live() == {"client": 1, "buffer": 2}, live()
+""",
+    )
+
+
+@pytest.mark.slow
+def test_waits_that_time_out_leave_nothing(stub, check) -> None:
+    """The stub ends the process at a thousand callbacks of one event, and memory stays flat."""
+    check(
+        stub(),
+        PENDING
+        + """
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def time_out(count):
+    for _ in range(count):
+        try:
+            never.wait(1e-9)
+        except TimeoutError:
+            continue
+        raise AssertionError("it never comes")
+
+
+never = run("identity never").ready
+time_out(5_000)
+before = resident()
+time_out(100_000)
+assert resident() - before < 1 << 20, resident() - before
+waiters = ctypes.c_long.in_dll(ctypes.CDLL(path), "stub_callbacks")
+assert waiters.value == 1, waiters
+""",
+        seconds=200,
+    )
+
+
+def test_waits_of_many_threads_share_and_all_end(stub, check) -> None:
+    check(
+        stub(),
+        PENDING
+        + """
+for words, error in (("identity later", None), ("identity fails later", "the stub failed later")):
+    event, ends = run(words).ready, []
+
+    def wait():
+        try:
+            event.wait(30)
+            ends.append(None)
+        except errors.PluginInternalError as exc:
+            ends.append(exc.message)
+
+    threads = [threading.Thread(target=wait) for _ in range(40)]
+    for each in threads: each.start()
+    for each in threads: each.join()
+    assert ends == [error] * 40, ends
 """,
     )

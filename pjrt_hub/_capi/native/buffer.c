@@ -233,7 +233,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   client_enter(client);
   PyObject *result = NULL;
   HostViewObject *view = NULL;
-  int waited = event_await(api, ready.event, -1.0);
+  int waited = event_await(api, ready.event);
   error = waited == 1 ? event_take_error(api, ready.event) : NULL;
   event_destroy_native(api, ready.event);
   if (waited != 1) goto leave; /* interrupted: the exception is set */

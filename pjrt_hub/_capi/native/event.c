@@ -11,13 +11,15 @@
 
 PyTypeObject *EventType;
 
-/* Shared by a waiter and the plugin's callback; the one that leaves last frees it. */
-typedef struct {
+/* Shared by those that wait and the plugin's callback; whoever leaves last frees it. A plugin forgets
+   no callback before the event fires, so an event has one latch, however often it is waited for. */
+struct Latch {
+  const PJRT_Api *api;
   pthread_mutex_t mutex;
   pthread_cond_t ready;
   bool fired;
   int holders;
-} Latch;
+};
 
 static void latch_release(Latch *latch) {
   pthread_mutex_lock(&latch->mutex);
@@ -29,20 +31,14 @@ static void latch_release(Latch *latch) {
   free(latch);
 }
 
-typedef struct {
-  const PJRT_Api *api;
-  Latch *latch;
-} LatchCall;
-
 static void latch_on_ready(PJRT_Error *error, void *user_arg) {
-  LatchCall *call = user_arg;
-  drop_error(call->api, error); /* the event keeps its own, where a waiter looks for it */
-  pthread_mutex_lock(&call->latch->mutex);
-  call->latch->fired = true;
-  pthread_cond_signal(&call->latch->ready);
-  pthread_mutex_unlock(&call->latch->mutex);
-  latch_release(call->latch);
-  free(call);
+  Latch *latch = user_arg;
+  drop_error(latch->api, error); /* the event keeps its own, where a waiter looks for it */
+  pthread_mutex_lock(&latch->mutex);
+  latch->fired = true;
+  pthread_cond_broadcast(&latch->ready);
+  pthread_mutex_unlock(&latch->mutex);
+  latch_release(latch);
 }
 
 static void add_seconds(struct timespec *time, double seconds) {
@@ -114,17 +110,12 @@ static int register_callback(const PJRT_Api *api, PJRT_Event *event,
   return -1;
 }
 
-/* Waits until the event is ready; seconds < 0 waits for ever. 1 ready, 0 timed out, -1 exception. */
-int event_await(const PJRT_Api *api, PJRT_Event *event, double seconds) {
-  int ready = is_ready(api, event);
-  if (ready != 0 || seconds == 0) return ready;
+/* A latch that fires with the event, for the caller to release; NULL with an exception set. */
+static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
   Latch *latch = calloc(1, sizeof(Latch));
-  LatchCall *call = malloc(sizeof(LatchCall));
-  if (latch == NULL || call == NULL) {
-    free(latch);
-    free(call);
+  if (latch == NULL) {
     PyErr_NoMemory();
-    return -1;
+    return NULL;
   }
   pthread_condattr_t monotonic; /* a stepped wall clock must not stretch the wait */
   pthread_condattr_init(&monotonic);
@@ -132,17 +123,38 @@ int event_await(const PJRT_Api *api, PJRT_Event *event, double seconds) {
   pthread_mutex_init(&latch->mutex, NULL);
   pthread_cond_init(&latch->ready, &monotonic);
   pthread_condattr_destroy(&monotonic);
+  latch->api = api;
   latch->holders = 2;
-  *call = (LatchCall){api, latch};
-  if (register_callback(api, event, latch_on_ready, call) < 0) {
-    latch_release(latch);
-    latch_release(latch);
-    free(call);
-    return -1;
-  }
-  int result = latch_await(latch, seconds);
+  if (register_callback(api, event, latch_on_ready, latch) == 0) return latch;
   latch_release(latch);
-  return result;
+  latch_release(latch);
+  return NULL;
+}
+
+/* Waits for ever until an event that nobody else waits for is ready. 1 ready, -1 exception. */
+int event_await(const PJRT_Api *api, PJRT_Event *event) {
+  int ready = is_ready(api, event);
+  if (ready != 0) return ready;
+  Latch *latch = latch_on(api, event);
+  if (latch == NULL) return -1;
+  ready = latch_await(latch, -1);
+  latch_release(latch);
+  return ready;
+}
+
+/* As latch_await, of an event's own latch. */
+static int await_shared(EventObject *event, double seconds) {
+  int ready = is_ready(event->client->api, event->ptr);
+  if (ready != 0 || seconds == 0) return ready;
+  if (event->latch == NULL) {
+    Latch *latch = latch_on(event->client->api, event->ptr);
+    if (latch == NULL) return -1;
+    if (event->latch == NULL)
+      event->latch = latch;
+    else
+      latch_release(latch); /* another thread was faster while the GIL was released */
+  }
+  return latch_await(event->latch, seconds);
 }
 
 /* The error of a ready event, owned by the caller, or NULL. Asking a pending event aborts. */
@@ -164,6 +176,8 @@ static void event_destroy(Child *child) {
   client_disown(event->client, child);
   PJRT_Event *ptr = event->ptr;
   event->ptr = NULL;
+  if (event->latch != NULL) latch_release(event->latch); /* nobody waits: the client is not busy */
+  event->latch = NULL;
   event_destroy_native(event->client->api, ptr);
 }
 
@@ -211,7 +225,7 @@ static PyObject *event_wait(PyObject *self, PyObject *seconds) {
   if (!event_usable(event)) return NULL;
   ClientObject *client = event->client;
   client_enter(client);
-  int ready = event_await(client->api, event->ptr, limit);
+  int ready = await_shared(event, limit);
   PJRT_Error *error = ready == 1 ? event_take_error(client->api, event->ptr) : NULL;
   client_leave(client);
   if (ready < 0) return NULL;

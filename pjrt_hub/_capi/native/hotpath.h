@@ -45,11 +45,14 @@ typedef struct {
   bool on_host; /* buffers live in host memory, so destroying one never blocks */
 } ClientObject;
 
+typedef struct Latch Latch; /* event.c: what waits block on */
+
 typedef struct {
   PyObject_HEAD
   Child child;
   ClientObject *client;
   PJRT_Event *ptr; /* NULL once destroyed */
+  Latch *latch;    /* NULL until somebody waits while it is pending */
 } EventObject;
 
 typedef struct {
@@ -114,7 +117,7 @@ extern PyType_Spec owned_spec;
 /* event.c */
 extern PyTypeObject *EventType;
 extern PyType_Spec event_spec;
-int event_await(const PJRT_Api *api, PJRT_Event *event, double seconds);
+int event_await(const PJRT_Api *api, PJRT_Event *event);
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
 void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object);
