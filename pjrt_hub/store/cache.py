@@ -12,24 +12,22 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
 from pjrt_hub.abi import Verdict
-from pjrt_hub.errors import CacheError, ManifestError, PjrtHubError
-from pjrt_hub.store import digest
+from pjrt_hub.errors import CacheError, ManifestError
+from pjrt_hub.store import digest, disk, owner
 from pjrt_hub.store.catalog import Artifact, Member
+from pjrt_hub.store.memo import Memo
 
 #: The layout's version: a change of layout changes this and leaves older trees alone.
 LAYOUT = "v1"
 #: The row of an entry, beside its members.
 ROW_NAME = "pjrt_hub_entry.json"
-#: A partial download that nobody wrote to for this long has no owner any more.
-_ABANDONED_SECONDS = 24 * 3600
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,7 @@ class Cache:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._tree = root / LAYOUT
+        self._memo = Memo(root, self._tree / "memo")
 
     @classmethod
     def configured(cls, env: Mapping[str, str]) -> Cache:
@@ -114,23 +113,13 @@ class Cache:
             CacheError: a corrupted entry cannot be moved aside, or nothing can be read.
         """
         root = self.entry_root(artifact)
-        try:
+        with disk.writing("cannot read the cache entry", root):
             if not root.is_dir():
                 return None
-        except OSError as exc:
-            raise self._failure("cannot look into", root, exc) from exc
-        memo = self._read_memo(artifact)
-        seen: dict[str, list[object]] = {}
-        for member in artifact.members:
-            try:
-                reason, seen[member.path] = _examine(root, member, memo.get(member.path))
-            except OSError as exc:
-                raise self._failure("cannot read the cache entry", root, exc) from exc
-            if reason:
-                self._set_aside(root, reason)
-                return None
-        if seen != memo:
-            self._write_memo(artifact, seen)
+            for member in artifact.members:
+                if reason := _difference(root, member, self._memo.sha256):
+                    self._set_aside(root, reason)
+                    return None
         return Entry(artifact, root)
 
     def publish(self, artifact: Artifact, archive_path: Path) -> Entry:
@@ -147,18 +136,18 @@ class Cache:
         from pjrt_hub.store.archive import unpack
 
         root = self.entry_root(artifact)
-        with self._writing("cannot publish", root, artifact.nbytes):
+        with disk.writing("cannot publish", root, artifact.nbytes):
             self.require_space(artifact.nbytes)
-            self._make(root.parent)
+            disk.make(self.root, root.parent)
             for path in self._abandoned("unpacking"):
                 shutil.rmtree(path, ignore_errors=True)
             private = self._make_private("unpacking", artifact)
             try:
                 unpack(archive_path, artifact.members, private)
-                _write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
+                disk.write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
                 private.chmod(0o755)
                 for folder, _, _ in os.walk(private):
-                    _sync_directory(Path(folder))
+                    disk.sync_directory(Path(folder))
                 self._rename_into_place(artifact, private, root)
             finally:
                 shutil.rmtree(private, ignore_errors=True)
@@ -183,7 +172,7 @@ class Cache:
             reason = ""
             for member in row.members:
                 try:
-                    reason = reason or _examine(root, member, None)[0]
+                    reason = reason or _difference(root, member, digest.of_file)
                 except OSError as exc:
                     reason = f"{member.path} cannot be read: {exc.strerror}"
             audits.append(Audit(root, Entry(row, root), Verdict(not reason, reason)))
@@ -197,25 +186,25 @@ class Cache:
         Raises:
             CacheError: the directory cannot be written.
         """
-        with self._writing("cannot look into", self._tree, 0):
+        with disk.writing("cannot look into", self._tree):
             if not self._tree.is_dir():
                 return 0
         freed = 0
-        with self._writing("cannot clear", self._tree, 0):
+        with disk.writing("cannot clear", self._tree):
             gone = [*self._roots(), *self._abandoned("partial"), *self._abandoned("unpacking")]
             gone += self._tree.glob("compiled")
             for root in gone:
-                freed += _tree_nbytes(root)
+                freed += disk.tree_nbytes(root)
                 self._discard(root)
             for leftover in (self._tree / "trash").glob("*"):
-                freed += _tree_nbytes(leftover)
+                freed += disk.tree_nbytes(leftover)
                 shutil.rmtree(leftover, ignore_errors=True)
             shutil.rmtree(self._tree / "memo", ignore_errors=True)
         return freed
 
     def nbytes(self) -> int:
         """What the whole cache takes on disk, in bytes."""
-        return _tree_nbytes(self._tree)
+        return disk.tree_nbytes(self._tree)
 
     def lock_path(self, artifact: Artifact) -> Path:
         """The lock file of an artifact, in a directory that exists afterwards.
@@ -223,7 +212,7 @@ class Cache:
         Raises:
             CacheError: the directory cannot be made.
         """
-        with self._writing("cannot write to", self._tree, 0):
+        with disk.writing("cannot write to", self._tree):
             return self._make_area("locks") / artifact.sha256
 
     @contextmanager
@@ -237,7 +226,7 @@ class Cache:
         Raises:
             CacheError: the directory cannot be written, or is full.
         """
-        with self._writing("cannot download to", self._tree, artifact.size):
+        with disk.writing("cannot download to", self._tree, artifact.size):
             private = self._make_private("partial", artifact)
             for path in self._abandoned("partial"):
                 if path.name.startswith(artifact.sha256):
@@ -248,9 +237,9 @@ class Cache:
             try:
                 yield private
             except BaseException:
-                if _tree_nbytes(private):
+                if disk.tree_nbytes(private):
                     tail = private.name.rpartition(".")[2]
-                    private.rename(private.with_name(f"{artifact.sha256}.left.{tail}"))
+                    private.rename(private.with_name(f"{artifact.sha256}.{owner.NOBODY}.{tail}"))
                 else:
                     shutil.rmtree(private, ignore_errors=True)
                 raise
@@ -262,39 +251,25 @@ class Cache:
         Raises:
             CacheError: fewer than `nbytes` bytes are free where the cache lies.
         """
-        place = next(path for path in (self._tree, *self._tree.parents) if path.exists())
-        free = shutil.disk_usage(place).free
-        if free < nbytes:
-            raise CacheError(
-                f"no space in the cache {self.root}: {nbytes:,} bytes needed, {free:,} free",
-                hint="free some space, run `pjrt-hub cache clear`, or set PJRT_HUB_CACHE to a "
-                "directory on a larger disk",
-            )
+        disk.require_space(self.root, nbytes)
 
     # Paths below the root.
 
     def _roots(self) -> list[Path]:
-        with self._writing("cannot look into", self._tree, 0):
+        with disk.writing("cannot look into", self._tree):
             return sorted(path for path in self._tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
 
     def _abandoned(self, area: str) -> list[Path]:
-        return sorted(path for path in (self._tree / area).glob("*") if _is_abandoned(path))
-
-    def _make(self, path: Path) -> Path:
-        if not self.root.is_dir():
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Step by step, because `parents` ignores the mode: nothing here is writable for others.
-        for part in reversed([path, *path.parents]):
-            if part.is_relative_to(self._tree):
-                part.mkdir(mode=0o755, exist_ok=True)
-        return path
+        return sorted(path for path in (self._tree / area).glob("*") if owner.is_abandoned(path))
 
     def _make_area(self, name: str) -> Path:
-        return self._make(self._tree / name)
+        return disk.make(self.root, self._tree / name)
 
     def _make_private(self, area: str, artifact: Artifact) -> Path:
         """A directory of our own, whose name tells when nobody owns it any more."""
-        return Path(mkdtemp(prefix=f"{artifact.sha256}.{_owner()}.", dir=self._make_area(area)))
+        return Path(
+            mkdtemp(prefix=f"{artifact.sha256}.{owner.this_process()}.", dir=self._make_area(area))
+        )
 
     def _rename_into_place(self, artifact: Artifact, private: Path, root: Path) -> None:
         try:
@@ -305,12 +280,14 @@ class Cache:
             # Somebody else published meanwhile: theirs stays if it is sound.
             if self.lookup(artifact) is None:
                 private.rename(root)
-        _sync_directory(root.parent)
-        _sync_directory(self._tree)
+        disk.sync_directory(root.parent)
+        disk.sync_directory(self._tree)
 
     def _discard(self, root: Path) -> None:
         """Out of sight first, so that nobody finds half of it; then gone."""
-        trash = self._make_area("trash") / f"{root.name}.{_owner()}.{time.monotonic_ns()}"
+        trash = (
+            self._make_area("trash") / f"{root.name}.{owner.this_process()}.{time.monotonic_ns()}"
+        )
         root.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
 
@@ -331,75 +308,21 @@ class Cache:
             "removed the corrupted cache entry %s: %s", root, reason
         )
 
-    # The memo: which files were hashed, by identity. Losing it costs a second, never correctness.
 
-    def _memo_path(self, artifact: Artifact) -> Path:
-        return self._tree / "memo" / f"{artifact.sha256}.json"
-
-    def _read_memo(self, artifact: Artifact) -> dict[str, list[object]]:
-        try:
-            memo = json.loads(self._memo_path(artifact).read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return memo if isinstance(memo, dict) else {}
-
-    def _write_memo(self, artifact: Artifact, memo: Mapping[str, list[object]]) -> None:
-        path = self._memo_path(artifact)
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        with suppress(OSError):  # a read-only cache is hashed at each look
-            self._make_area("memo")
-            fresh.touch(mode=0o644)
-            fresh.write_text(json.dumps(memo), "utf-8")
-            fresh.rename(path)
-
-    # Errors of the disk.
-
-    @contextmanager
-    def _writing(self, what: str, path: Path, needed: int) -> Iterator[None]:
-        try:
-            yield
-        except PjrtHubError:  # ours, some of which are OSErrors too
-            raise
-        except OSError as exc:
-            raise self._failure(what, path, exc, needed) from exc
-
-    def _failure(self, what: str, path: Path, exc: OSError, needed: int = 0) -> CacheError:
-        if exc.errno in _FULL:
-            with suppress(OSError):
-                free = shutil.disk_usage(self.root).free
-                return CacheError(
-                    f"{what} {path}: no space left, {needed:,} bytes needed, {free:,} free",
-                    hint="free some space, run `pjrt-hub cache clear`, or set PJRT_HUB_CACHE to "
-                    "a directory on a larger disk",
-                )
-        return CacheError(
-            f"{what} {path}: {exc.strerror or exc}",
-            hint="set PJRT_HUB_CACHE to a directory that you can write to",
-        )
-
-
-def _examine(root: Path, member: Member, verified: object) -> tuple[str, list[object]]:
-    """Compares a file with its pin: the reason why it is wrong, and what to remember of it."""
+def _difference(root: Path, member: Member, sha256: Callable[[Path], str]) -> str:
+    """Says how a file differs from its pin, or gives an empty string."""
     path = root / member.path
     try:
         found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return f"{member.path} is missing", []
+        return f"{member.path} is missing"
     if not stat.S_ISREG(found.st_mode):
-        return f"{member.path} is not a plain file", []
+        return f"{member.path} is not a plain file"
     if found.st_size != member.size:
-        return f"{member.path} has {found.st_size} bytes, the pin says {member.size}", []
-    identity: list[object] = [
-        member.sha256,
-        found.st_dev,
-        found.st_ino,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-    ]
-    if identity != verified and (actual := digest.of_file(path)) != member.sha256:
-        return f"{member.path} has sha256 {actual}, the pin says {member.sha256}", []
-    return "", identity
+        return f"{member.path} has {found.st_size} bytes, the pin says {member.size}"
+    if (actual := sha256(path)) != member.sha256:
+        return f"{member.path} has sha256 {actual}, the pin says {member.sha256}"
+    return ""
 
 
 def _read_row(root: Path) -> Artifact | str:
@@ -412,65 +335,3 @@ def _read_row(root: Path) -> Artifact | str:
         return exc.message
     except (OSError, ValueError, TypeError) as exc:
         return f"{path} cannot be read: {exc}"
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with open(path, "x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fchmod(file.fileno(), 0o444)
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _tree_nbytes(root: Path) -> int:
-    total = 0
-    for folder, _, names in os.walk(root):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_size
-    return total
-
-
-def _owner() -> str:
-    """This process as "machine-pid-start", so that a reused pid is told apart."""
-    return f"{_machine()}-{os.getpid()}-{_started(os.getpid())}"
-
-
-def _machine() -> str:
-    import hashlib
-
-    namespace = ""
-    with suppress(OSError):  # two containers may share a cache and a host name
-        namespace = os.readlink("/proc/self/ns/pid")
-    return hashlib.sha256(f"{os.uname().nodename} {namespace}".encode()).hexdigest()[:12]
-
-
-def _started(pid: int) -> str:
-    """When a process started, in clock ticks after boot (proc(5), stat, field 22)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return "0"
-    return text.rpartition(")")[2].split()[19]
-
-
-def _is_abandoned(path: Path) -> bool:
-    owner = path.name.split(".")[1]
-    if owner == "left":
-        return True
-    machine, _, process = owner.partition("-")
-    pid, _, started = process.partition("-")
-    if machine == _machine() and pid.isdecimal():
-        return _started(int(pid)) != started
-    with suppress(OSError):
-        newest = max(each.stat().st_mtime for each in (path, *path.iterdir()))
-        return time.time() - newest > _ABANDONED_SECONDS
-    return False

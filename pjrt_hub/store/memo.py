@@ -1,0 +1,72 @@
+"""Which files were hashed, by identity: device, inode, size and times (layer 2).
+
+Owns small JSON files below the cache root. Losing one costs a second, never correctness, so nothing
+here raises for a disk that is full or read-only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pjrt_hub.store import digest, disk
+
+
+class Memo:
+    """A directory of answers, each a JSON object.
+
+    Args:
+        root: the cache directory.
+        folder: below it; both are created by the first write.
+    """
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root
+        self._folder = folder
+
+    def sha256(self, path: Path) -> str:
+        """The sha256 of a file; one whose identity is known is not hashed again.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        known = self.known_sha256(path)
+        if known is None:
+            name = _identity(path)  # before: a change meanwhile makes another identity
+            known = digest.of_file(path)
+            self.write(name, {"sha256": known})
+        return known
+
+    def known_sha256(self, path: Path) -> str | None:
+        """As `sha256`, but None for a file that was not hashed before."""
+        answer = self.read(_identity(path))
+        sha256 = answer.get("sha256") if answer else None
+        return sha256 if isinstance(sha256, str) else None
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """The answer of that name, or None where there is none that can be read."""
+        try:
+            answer = json.loads((self._folder / f"{name}.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return answer if isinstance(answer, dict) else None
+
+    def write(self, name: str, answer: dict[str, Any]) -> None:
+        """Keeps an answer, if it can be kept."""
+        path = self._folder / f"{name}.json"
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        with suppress(OSError):
+            disk.make(self._root, self._folder)
+            partial.touch(mode=0o644)
+            partial.write_text(json.dumps(answer), "utf-8")
+            partial.replace(path)
+
+
+def _identity(path: Path) -> str:
+    status = path.stat()
+    parts = (status.st_dev, status.st_ino, status.st_size)
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return f"file-{'-'.join(f'{each:x}' for each in (*parts, *times))}"

@@ -1,0 +1,53 @@
+"""Whose a private directory is (layer 2): a process, named so that its death can be told.
+
+Owns the names of directories that one process works in; must not remove any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+#: A directory that nobody wrote to for this long has no owner on a machine that we cannot ask.
+_ABANDONED_SECONDS = 24 * 3600
+#: In the place of an owner: whoever wants the directory may have it.
+NOBODY = "left"
+
+
+def this_process() -> str:
+    """This process as "machine-pid-start", so that a reused pid is told apart."""
+    return f"{_machine()}-{os.getpid()}-{_started(os.getpid())}"
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether the owner of a directory named "content.owner.random" is gone."""
+    owner = path.name.split(".")[1]
+    if owner == NOBODY:
+        return True
+    machine, _, process = owner.partition("-")
+    pid, _, started = process.partition("-")
+    if machine == _machine() and pid.isdecimal():
+        return _started(int(pid)) != started
+    with suppress(OSError):
+        newest = max(each.stat().st_mtime for each in (path, *path.iterdir()))
+        return time.time() - newest > _ABANDONED_SECONDS
+    return False
+
+
+def _machine() -> str:
+    namespace = ""
+    with suppress(OSError):  # two containers may share a cache and a host name
+        namespace = os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(f"{os.uname().nodename} {namespace}".encode()).hexdigest()[:12]
+
+
+def _started(pid: int) -> str:
+    """When a process started, in clock ticks after boot (proc(5), stat, field 22)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "0"
+    return text.rpartition(")")[2].split()[19]
