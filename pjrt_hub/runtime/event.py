@@ -5,12 +5,12 @@ Owns waiting, awaiting and callbacks; must not know what an event stands for.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub.errors import PjrtError
+from pjrt_hub.runtime import awaiting
 from pjrt_hub.runtime.promise import Promise, checked_error
 
 if TYPE_CHECKING:
@@ -25,7 +25,10 @@ class Event(hotpath.Event):
 
     client: Client
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_waiters")
+
+    def __init__(self) -> None:
+        self._waiters: awaiting.Waiters | None = None
 
     @classmethod
     def _of(cls, client: Client, address: int) -> Event:
@@ -56,29 +59,30 @@ class Event(hotpath.Event):
         with self.client._in_call():
             callbacks.when_ready(self.client.api.address, self._address, lambda: callback(self))
 
-    def __await__(self) -> Generator[Any, None, None]:
-        """Suspends the running asyncio task until it is ready.
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Suspends the running task of asyncio or trio, also by anyio, until it is ready.
+
+        Cancelling the task ends the waiting; the work goes on.
 
         Raises:
             PjrtError: the work failed.
+            ClosedError: the client was closed.
+            RuntimeError: it is awaited outside of both.
         """
-        if not self.is_ready():
-            import asyncio  # late: it costs 20 ms, and most programs never await
-
-            loop = asyncio.get_running_loop()
-            ready: asyncio.Future[None] = loop.create_future()
-
-            def settle() -> None:
-                if not ready.done():
-                    ready.set_result(None)
-
-            def wake(_: Event) -> None:
-                with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-                    loop.call_soon_threadsafe(settle)
-
-            self.add_done_callback(wake)
-            yield from ready
+        if self.is_ready():
+            yield from awaiting.checkpoint()
+        else:
+            yield from self._awaited().sleep()
         self.wait(0)
+
+    def _awaited(self) -> awaiting.Waiters:
+        """The tasks that await it: the plugin is asked once to tell them, however many come."""
+        if self._waiters is None:
+            waiters = awaiting.Waiters()
+            with self.client._in_call():
+                callbacks.when_ready(self.client.api.address, self._address, waiters.fire)
+            self._waiters = waiters
+        return self._waiters
 
     def __repr__(self) -> str:
         if not self._address or self.client.closed:
@@ -95,6 +99,7 @@ class SettableEvent(Event):
     __slots__ = ("_promise",)
 
     def __init__(self, client: Client) -> None:
+        super().__init__()
         call = client.api.call
         with client._in_call():
             client.api.require("PJRT_Event_Set")

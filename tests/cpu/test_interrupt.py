@@ -13,6 +13,9 @@ LONG = {
     "asarray": "np.asarray(start())",
     "str": "str(start())",
     "await": "asyncio.run(awaited(start()))",
+    "await on trio": "import trio; trio.run(awaited, start())",
+    "wait for an execution": "execute().wait()",
+    "await an execution": "asyncio.run(awaited(Ready(execute())))",
 }
 
 CODE = """
@@ -35,6 +38,14 @@ def start():
     identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
     result = slow(identity, client.buffer_from_host(np.int32(50_000)))
     return result
+
+def execute():
+    identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
+    row = [identity, client.buffer_from_host(np.int32(50_000))]
+    return slow.execute([row], return_events=True)[1][0]
+
+class Ready:
+    def __init__(self, event): self.ready = event
 
 async def awaited(buffer):
     await buffer.ready

@@ -203,6 +203,27 @@ def test_python_ends_while_threads_ask(check_kv, operation, end):
     )
 
 
+INTERRUPTED = """
+        import signal
+
+        def interrupt():
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        began = time.monotonic()
+        raises(KeyboardInterrupt, joined, STORE, 0, 2)  # the other process never comes
+        assert time.monotonic() - began < 5
+        END
+"""
+
+
+@pytest.mark.parametrize("store", ["InMemoryStore()", "DirectoryStore(os.path.dirname(path))"])
+@pytest.mark.parametrize("end", ["", "sys.exit(0)"])
+def test_an_interrupt_ends_the_waiting_for_others(check_kv, store, end):
+    check_kv(INTERRUPTED.replace("STORE", store).replace("END", end), seconds=15)
+
+
 JOIN = """
 store = {store}
 with joined(store, int(sys.argv[2]), 3) as client:
