@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.kv_store import Distributed
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.topology import Topology
-    from pjrt_hub.store.fetch import Progress
+    from pjrt_hub.store.partial import Progress
 
 
 def client(

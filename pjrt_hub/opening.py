@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.store.compiled import CompiledPrograms
-    from pjrt_hub.store.fetch import Progress
+    from pjrt_hub.store.partial import Progress
 
     Reopen = Callable[[str, Mapping[str, NamedValue]], Client]
 
