@@ -16,7 +16,7 @@ from pjrt_hub.runtime import device_memory, display, dlpack, dtypes, pickled
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.shape_spec import ShapeSpec
-from pjrt_hub.runtime.signature import row_major_or
+from pjrt_hub.runtime.signature import dims_text, row_major_or
 
 if TYPE_CHECKING:
     import numpy
@@ -52,7 +52,7 @@ class Buffer(hotpath.Buffer):
     Attributes:
         client: the client that it belongs to.
         device: the device that it lives on.
-        shape: the dimensions, in elements.
+        shape: the dimensions, in elements; where they are dynamic, their bounds.
         is_deleted: whether it was deleted, donated, or closed with its client.
     """
 
@@ -143,7 +143,7 @@ class Buffer(hotpath.Buffer):
         On the CPU the array shares the buffer's memory, without a copy, and keeps it alive past
         `delete` and `Client.close`; while it lives, a program that the buffer is donated to works
         on a copy. From other devices it is copied (`PJRT_Buffer_ToHostBuffer`). Its strides follow
-        the device's layout.
+        the device's layout. Where dimensions are dynamic it is a copy of `logical_shape`.
 
         Raises:
             PjrtError: the computation of the value failed.
@@ -154,7 +154,7 @@ class Buffer(hotpath.Buffer):
         code = self._dtype
         dtype = dtypes.numpy_dtype(code)
         try:
-            if self.client._lends and dtypes.of_code(code).bits >= 8:
+            if self.client._lends and not self._dynamic and dtypes.of_code(code).bits >= 8:
                 data: Any = self._view(self.size * dtype.itemsize)
             else:
                 self._check()
@@ -165,11 +165,12 @@ class Buffer(hotpath.Buffer):
                 raise ClosedError(_GONE) from exc
             raise
         order = self._order()
+        shape = self.logical_shape if self._dynamic else self.shape
         if order is None:
-            return numpy.ndarray(self.shape, dtype, data)
+            return numpy.ndarray(shape, dtype, data)
         # The memory holds the dimensions in the order of the layout, the slowest first.
         slowest_first = order[::-1]
-        stored = numpy.ndarray([self.shape[d] for d in slowest_first], dtype, data)
+        stored = numpy.ndarray([shape[d] for d in slowest_first], dtype, data)
         return stored.transpose([slowest_first.index(d) for d in range(self.ndim)])
 
     def _copy_to_host(self) -> Any:
@@ -402,4 +403,5 @@ class Buffer(hotpath.Buffer):
     def _summary(self) -> str:
         element = dtypes.of_code(self._dtype)
         where = str(self.device) if not self.client.closed else "closed client"
-        return f"{where} {element.name}[{','.join(map(str, self.shape))}]"
+        dynamic = self.dynamic_dimensions if self._dynamic and not self.is_deleted else ()
+        return f"{where} {element.name}[{dims_text(self.shape, dynamic, ',')}]"

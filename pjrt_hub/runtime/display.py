@@ -158,6 +158,7 @@ def _fetches_parts(buffer: Buffer) -> bool:
         not client._lends
         and client.platform_name in _LINEAR
         and buffer.nbytes > _LARGE
+        and not buffer._dynamic
         and dtypes.of_code(buffer._dtype).bits >= 8
         and client.api.has("PJRT_Buffer_CopyRawToHost")
     )

@@ -88,6 +88,8 @@ def lend(
     here = device_of(buffer)
     _check_stream(here[0], stream)
     element = dtypes.of_code(buffer._dtype)
+    if buffer._dynamic:
+        raise BufferError("some dimensions are dynamic: to_numpy() gives the value")
     if element.bits == 6:
         raise BufferError(f"how {element.name} lies in memory is each plugin's own matter")
     elsewhere = dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != here

@@ -314,6 +314,11 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             raise TypeError(f"{what}, the buffer has elements of {given}")
         if argument.shape != slot.shape:
             raise ValueError(f"{what}, the buffer has the shape {argument.shape}")
+        if argument._dynamic != bool(slot.dynamic):
+            raise ValueError(
+                f"{what}, the dynamic dimensions of the buffer are {argument.dynamic_dimensions}"
+                "\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) is one without any"
+            )
         if self.devices and argument.device not in self.devices:
             places = ", ".join(map(str, self.devices))
             raise ValueError(

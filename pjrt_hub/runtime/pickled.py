@@ -35,11 +35,12 @@ def of_buffer(buffer: Buffer, protocol: int) -> tuple[Any, ...]:
     """Serves `Buffer.__reduce_ex__`: the host's array, out of band from protocol 5 on."""
     import numpy
 
-    array = numpy.ascontiguousarray(buffer.to_numpy())
+    value = buffer.to_numpy()
+    array = numpy.ascontiguousarray(value)
     data: Any = array.reshape(-1).view(numpy.uint8)
-    # The shape is the buffer's own: a contiguous array has at least one dimension.
+    # The shape is the value's own: a contiguous array has at least one dimension.
     packed = pickle.PickleBuffer(data) if protocol >= 5 else data.tobytes()
-    return to_array, (packed, array.dtype.name, buffer.shape)
+    return to_array, (packed, array.dtype.name, value.shape)
 
 
 def to_array(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:

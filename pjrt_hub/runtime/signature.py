@@ -20,7 +20,7 @@ _PROGRAM_PARAMETERS, _PROGRAM_RESULT, _PROGRAM_NAMES = 1, 2, 3
 _ENTRIES = 1
 _ALIAS_PARAMETER, _ALIAS_PARAMETER_INDEX = 2, 3
 _DONOR_PARAMETER, _DONOR_PARAMETER_INDEX = 1, 2
-_SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT = 2, 3, 4, 5
+_SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT, _SHAPE_DYNAMIC = 2, 3, 4, 5, 6
 _LAYOUT_MINOR_TO_MAJOR = 1
 _TUPLE, _TOKEN = 13, 17
 
@@ -35,11 +35,13 @@ class Slot(NamedTuple):
         dtype: the `PJRT_Buffer_Type`.
         shape: one device's dimensions.
         layout: minor_to_major, or None for row-major.
+        dynamic: the dimensions whose size is only a bound.
     """
 
     dtype: int
     shape: tuple[int, ...]
     layout: tuple[int, ...] | None
+    dynamic: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, dtype: Any, shape: Sequence[int], layout: Sequence[int] | None = None) -> Slot:
@@ -75,8 +77,8 @@ class Slot(NamedTuple):
         )
 
     def __str__(self) -> str:
-        dimensions = "".join(f"{size}x" for size in self.shape)
-        return f"{dimensions}{dtypes.of_code(self.dtype).name}"
+        dimensions = dims_text(self.shape, self.dynamic, "x")
+        return f"{dimensions}{'x' if self.shape else ''}{dtypes.of_code(self.dtype).name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,11 @@ def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return _shapes.get(shape, shape)
 
 
+def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...], separator: str) -> str:
+    """Writes dimensions as XLA does: "<=8" where the size is a bound."""
+    return separator.join(f"{'<=' if d in dynamic else ''}{size}" for d, size in enumerate(shape))
+
+
 def row_major_or(layout: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Writes row-major as None, so that layouts compare by identity in the common case."""
     if layout is None or layout == tuple(range(len(layout) - 1, -1, -1)):
@@ -189,6 +196,7 @@ def flatten(shape: memoryview) -> Iterator[Slot]:
     element = 0
     dimensions: list[int] = []
     layout: tuple[int, ...] | None = None
+    dynamic: list[int] = []
     parts: list[memoryview] = []
     for number, value in wire.fields(shape):
         if number == _SHAPE_TYPE and isinstance(value, int):
@@ -199,13 +207,16 @@ def flatten(shape: memoryview) -> Iterator[Slot]:
             parts.append(value)
         elif number == _SHAPE_LAYOUT and isinstance(value, memoryview):
             layout = _minor_to_major(value)
+        elif number == _SHAPE_DYNAMIC:
+            dynamic += wire.integers(value)
     if element == _TUPLE:
         for part in parts:
             yield from flatten(part)
     elif element != _TOKEN:
         code = dtypes.of_primitive(element).code
         dims = tuple(dimensions)
-        yield Slot(code, _shapes.setdefault(dims, dims), row_major_or(layout))
+        bounds = tuple(d for d, is_dynamic in enumerate(dynamic) if is_dynamic)
+        yield Slot(code, _shapes.setdefault(dims, dims), row_major_or(layout), bounds)
 
 
 def _minor_to_major(layout: memoryview) -> tuple[int, ...]:

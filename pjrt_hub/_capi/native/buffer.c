@@ -119,6 +119,17 @@ static PyObject *buffer_is_deleted(PyObject *self, void *unused) {
   return PyBool_FromLong(args.is_deleted);
 }
 
+/* Whether the plugin says that the shape is only a bound. */
+static bool ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
+  PJRT_Buffer_DynamicDimensionIndices_Args args = {
+      .struct_size = PJRT_Buffer_DynamicDimensionIndices_Args_STRUCT_SIZE};
+  if (api->PJRT_Buffer_DynamicDimensionIndices == NULL) return false;
+  args.buffer = ptr;
+  PJRT_Error *error = api->PJRT_Buffer_DynamicDimensionIndices(&args);
+  drop_error(api, error);
+  return error == NULL && args.num_dynamic_dims > 0;
+}
+
 static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
   PyObject *client, *shape, *device, *layout;
   unsigned long long ptr;
@@ -126,8 +137,12 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O!KiO!OO", ClientType, &client, &ptr, &dtype, &PyTuple_Type, &shape,
                         &layout, &device))
     return NULL;
-  return buffer_wrap((PyTypeObject *)type, (ClientObject *)client, (PJRT_Buffer *)(uintptr_t)ptr,
-                     dtype, shape, layout, device);
+  PyObject *buffer = buffer_wrap((PyTypeObject *)type, (ClientObject *)client,
+                                 (PJRT_Buffer *)(uintptr_t)ptr, dtype, shape, layout, device);
+  if (buffer != NULL)
+    ((BufferObject *)buffer)->dynamic =
+        ask_dynamic(((ClientObject *)client)->api, ((BufferObject *)buffer)->ptr);
+  return buffer;
 }
 
 /* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
@@ -320,6 +335,7 @@ static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   if (lends != Py_True || type >= sizeof FORMATS / sizeof *FORMATS || FORMATS[type].format == NULL)
     return refuse_view("the buffer protocol cannot say where or what this is: use to_numpy()");
   if (flags & PyBUF_WRITABLE) return refuse_view("buffers are read-only");
+  if (buffer->dynamic) return refuse_view("some dimensions are dynamic: use to_numpy()");
   if (buffer->layout == NULL) { /* not asked yet */
     PyObject *order = PyObject_CallMethod(self, "_order", NULL);
     if (order == NULL) return -1;
@@ -416,6 +432,7 @@ static PyMemberDef members[] = {
     {"shape", T_OBJECT, offsetof(BufferObject, shape), READONLY, "The dimensions, a tuple of int."},
     {"device", T_OBJECT, offsetof(BufferObject, device), READONLY, "The device it lives on."},
     {"_layout", T_OBJECT_EX, offsetof(BufferObject, layout), 0, "minor_to_major, or None."},
+    {"_dynamic", T_BOOL, offsetof(BufferObject, dynamic), READONLY, "Whether `shape` is a bound."},
     {"_dtype", T_INT, offsetof(BufferObject, dtype), READONLY, "The PJRT_Buffer_Type."},
     {NULL, 0, 0, 0, NULL},
 };

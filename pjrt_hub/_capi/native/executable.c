@@ -34,7 +34,7 @@ static void free_slots(Slot *slots, Py_ssize_t count) {
   free(slots);
 }
 
-/* Reads a tuple of (dtype, shape, layout). */
+/* Reads a tuple of (dtype, shape, layout, dynamic dimensions). */
 static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
   *count = PyTuple_Size(tuple);
   Slot *slots = calloc((size_t)*count + 1, sizeof(Slot));
@@ -43,14 +43,15 @@ static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
     return NULL;
   }
   for (Py_ssize_t i = 0; i < *count; i++) {
-    PyObject *shape, *layout;
-    if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iO!O", &slots[i].dtype, &PyTuple_Type, &shape,
-                          &layout)) {
+    PyObject *shape, *layout, *dynamic;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iO!OO!", &slots[i].dtype, &PyTuple_Type,
+                          &shape, &layout, &PyTuple_Type, &dynamic)) {
       free_slots(slots, i);
       return NULL;
     }
     slots[i].shape = Py_NewRef(shape);
     slots[i].layout = Py_NewRef(layout);
+    slots[i].dynamic = PyTuple_Size(dynamic) > 0;
   }
   return slots;
 }
@@ -83,25 +84,30 @@ static inline int take_argument(ExecutableObject *exe, Py_ssize_t index, PyObjec
     if (same < 0) return -1;
     if (!same) return reject(exe, index, argument);
   }
+  /* Memory of a dynamic shape holds less than its bound, and tells how much. */
+  if (buffer->dynamic != slot->dynamic) return reject(exe, index, argument);
   if (buffer->device != device) return reject(exe, index, argument);
   *out = buffer->ptr;
   return 0;
 }
 
+static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *output,
+                             PyObject *where) {
+  PyObject *buffer = buffer_wrap(exe->buffer_type, exe->client, output, slot->dtype, slot->shape,
+                                 slot->layout, where);
+  if (buffer != NULL) ((BufferObject *)buffer)->dynamic = slot->dynamic;
+  return buffer;
+}
+
 static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
                               bool simplify) {
-  if (simplify && exe->num_outputs == 1) {
-    Slot *slot = &exe->outputs[0];
-    return buffer_wrap(exe->buffer_type, exe->client, outputs[0], slot->dtype, slot->shape,
-                       slot->layout, where);
-  }
+  if (simplify && exe->num_outputs == 1)
+    return wrap_output(exe, &exe->outputs[0], outputs[0], where);
   PyObject *result = PyTuple_New(exe->num_outputs);
   for (Py_ssize_t i = 0; i < exe->num_outputs; i++) {
-    Slot *slot = &exe->outputs[i];
     PyObject *buffer = NULL;
     if (result != NULL)
-      buffer = buffer_wrap(exe->buffer_type, exe->client, outputs[i], slot->dtype, slot->shape,
-                           slot->layout, where);
+      buffer = wrap_output(exe, &exe->outputs[i], outputs[i], where);
     else
       buffer_destroy_native(exe->client, outputs[i]);
     if (buffer != NULL)

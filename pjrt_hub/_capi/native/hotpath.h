@@ -66,6 +66,7 @@ typedef struct {
   PyObject *source; /* the host array whose memory the buffer shares, or NULL */
   PJRT_Event *done; /* with source: the plugin no longer looks into it */
   int dtype;        /* PJRT_Buffer_Type */
+  bool dynamic;     /* the shape is a bound: what lies in memory is less, packed */
   bool deleted;
 } BufferObject;
 
@@ -74,6 +75,7 @@ typedef struct {
   int dtype;
   PyObject *shape;
   PyObject *layout;
+  bool dynamic; /* some dimensions are bounds */
 } Slot;
 
 typedef struct {

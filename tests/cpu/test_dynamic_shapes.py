@@ -1,0 +1,139 @@
+"""Bounded dynamic dimensions: what comes back is the logical value, or a clear refusal."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from pjrt_hub import errors
+
+VALUES = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
+ROWS, COLUMNS = "?x3", "4x?"
+BOUNDS = {ROWS: "4, ?", COLUMNS: "?, 3"}
+
+
+def bounded(dims, element="f32"):
+    return f"tensor<{dims}x{element}, #stablehlo.bounds<{BOUNDS[dims]}>>"
+
+
+def cut(dims, element="f32", attribute=""):
+    """A program that gives the first rows or columns of its argument, as many as the other says."""
+    kind, axis = bounded(dims, element), dims.split("x").index("?")
+    return f"""
+    func.func @main(%a: tensor<4x3x{element}>, %n: tensor<i32>) -> ({kind} {attribute}) {{
+      %r = "stablehlo.set_dimension_size"(%a, %n) {{dimension = {axis} : i64}}
+          : (tensor<4x3x{element}>, tensor<i32>) -> {kind}
+      return %r : {kind}
+    }}"""
+
+
+@pytest.fixture(scope="module")
+def cutting(client):
+    compiled = {dims: client.compile(cut(dims)) for dims in BOUNDS}
+
+    def run(dims, count):
+        return compiled[dims](client.buffer_from_host(VALUES), client.buffer_from_host(count))
+
+    return run
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+@pytest.mark.parametrize("dims", BOUNDS)
+def test_the_logical_value_comes_back(cutting, dims, count):
+    buffer = cutting(dims, count)
+    expected = VALUES[:count] if dims == ROWS else VALUES[:, :count]
+    assert (buffer.shape, buffer.dynamic_dimensions) == ((4, 3), (0 if dims == ROWS else 1,))
+    assert buffer.logical_shape == expected.shape
+    for array in (buffer.to_numpy(), np.asarray(buffer), pickle.loads(pickle.dumps(buffer))):
+        assert (array.shape, array.tolist()) == (expected.shape, expected.tolist())
+    assert buffer.tolist() == expected.tolist()
+    assert not buffer.to_numpy().flags.writeable
+    assert repr(buffer).endswith(f"f32[{'<=4,3' if dims == ROWS else '4,<=3'}]]")
+
+
+@pytest.mark.parametrize("name", ["bf16", "i8", "i1", "complex<f64>", "i4"])
+def test_of_other_element_types(client, name):
+    values = client.buffer_from_host(VALUES.astype("i4") % 2, dtype=name)
+    try:
+        program = client.compile(cut(COLUMNS, name))
+    except errors.PjrtError:
+        assert name == "i4"  # this plugin makes no such program
+        return
+    buffer = program(values, client.buffer_from_host(2))
+    assert buffer.to_numpy().tolist() == values.to_numpy()[:, :2].tolist()
+
+
+def test_what_is_computed_with_it(client):
+    kind = bounded(ROWS)
+    program = client.compile(
+        cut(ROWS).replace(
+            f"return %r : {kind}", f"%s = stablehlo.add %r, %r : {kind} return %s : {kind}"
+        )
+    )
+    buffer = program(client.buffer_from_host(VALUES), client.buffer_from_host(3))
+    assert buffer.tolist() == (2 * VALUES[:3]).tolist()
+    assert str(program.signature) == "(4x3xf32, i32) -> (<=4x3xf32)"
+    assert program.signature.outputs[0].dynamic == (0,)
+
+
+def test_its_memory_is_not_lent_as_if_it_were_whole(client, cutting):
+    buffer = cutting(COLUMNS, 2)
+    for lend in (memoryview, np.from_dlpack, client.from_dlpack, lambda b: b.__dlpack__(copy=True)):
+        with pytest.raises(BufferError, match=r"dynamic|to_numpy"):
+            lend(buffer)
+    with buffer.external_reference() as reference:
+        assert reference.pointer
+
+
+def test_a_program_of_the_whole_shape_does_not_take_it(client, cutting):
+    program = client.compile(
+        "func.func @main(%a: tensor<4x3xf32>) -> tensor<4x3xf32> { return %a : tensor<4x3xf32> }"
+    )
+    with pytest.raises(ValueError, match=r"argument 0 .*dynamic .* are \(0,\)"):
+        program(cutting(ROWS, 2))
+    again = client.buffer_from_host(np.asarray(cutting(ROWS, 4)))
+    assert program(again).tolist() == VALUES.tolist()
+
+
+def copies(client, buffer):
+    yield buffer.copy_to_device(client.devices[1])
+    yield buffer.copy_to_memory(client.devices[0].memories[1])
+
+
+def test_a_copy_is_right_or_fails(pair):
+    program = pair.compile(cut(COLUMNS))
+    values = pair.buffer_from_host(VALUES)
+    for copy in copies(pair, program(values, pair.buffer_from_host(3))):
+        assert copy.tolist() == VALUES.tolist()
+    for copy in copies(pair, program(values, pair.buffer_from_host(2))):
+        with pytest.raises(errors.PluginInternalError, match="Shape mismatch"):
+            copy.to_numpy()  # this plugin copies the bound
+
+
+def test_a_dynamic_parameter_takes_only_a_dynamic_buffer(client, cutting):
+    kind = bounded(ROWS)
+    program = client.compile(f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}")
+    assert str(program.signature) == "(<=4x3xf32) -> (<=4x3xf32)"
+    with pytest.raises(errors.InvalidArgumentError, match="incompatible size"):
+        program(cutting(ROWS, 2))  # this plugin gives what it does not take
+    with pytest.raises(ValueError, match=r"argument 0 .* must be <=4x3xf32, .*dynamic .* are \(\)"):
+        program(client.buffer_from_host(VALUES))
+
+
+def test_what_the_plugin_does_not_compile(client):
+    kind = bounded(ROWS)
+    for program, words in (
+        (
+            f"func.func @main(%a: {kind}) -> {kind} {{ "
+            f"%s = stablehlo.add %a, %a : {kind} return %s : {kind} }}",
+            "PadToStatic",
+        ),
+        (
+            "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> { return %a : tensor<?xf32> }",
+            "dyn",
+        ),
+    ):
+        with pytest.raises(errors.PjrtError, match=words):
+            client.compile(program)
