@@ -1,7 +1,8 @@
 """safetensors files as memory-mapped arrays and device buffers (layer 3).
 
 The header is read and written here, to the "Format" section of the safetensors project's README,
-because that library copies every tensor that it hands to NumPy. Nothing here may copy tensor bytes.
+because that library copies every tensor that it hands to NumPy. Nothing here may copy tensor bytes
+but those of elements that share a byte, which NumPy cannot view.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.errors import FileFormatError
+from pjrt_hub.runtime import dtypes, packing
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -27,35 +29,41 @@ if TYPE_CHECKING:
 # The format's own limit, which keeps a junk length from becoming a huge allocation.
 _MAX_HEADER_NBYTES = 100_000_000
 
-# The format's F4 and F6 types pack several elements into a byte, which no NumPy dtype can view.
-_NUMPY_NAMES = {
-    "BOOL": "bool",
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "U8": "uint8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
-    "BF16": "bfloat16",
-    "C64": "complex64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
+#: The dtypes of the format, and the element types that they are.
+_ELEMENTS = {
+    code: dtypes.of_numpy(name)
+    for code, name in {
+        "BOOL": "bool",
+        "I8": "int8",
+        "I16": "int16",
+        "I32": "int32",
+        "I64": "int64",
+        "U8": "uint8",
+        "U16": "uint16",
+        "U32": "uint32",
+        "U64": "uint64",
+        "F16": "float16",
+        "F32": "float32",
+        "F64": "float64",
+        "BF16": "bfloat16",
+        "C64": "complex64",
+        "F8_E4M3": "float8_e4m3fn",
+        "F8_E5M2": "float8_e5m2",
+        "F8_E4M3FNUZ": "float8_e4m3fnuz",
+        "F8_E5M2FNUZ": "float8_e5m2fnuz",
+        "F8_E8M0": "float8_e8m0fnu",
+        "F6_E2M3": "float6_e2m3fn",
+        "F6_E3M2": "float6_e3m2fn",
+        "F4": "float4_e2m1fn",
+    }.items()
 }
-
-
-_CODES = {name: code for code, name in _NUMPY_NAMES.items()}
+_CODES = {element.numpy: code for code, element in _ELEMENTS.items()}
 
 #: The data begins on such a boundary, in bytes: the first tensor can then be used in place.
 _ALIGNMENT = 64
 _INDEX_SUFFIX = ".index.json"
+#: Of an array that numpy can describe, its dimensions of 0 left out, and 64 dimensions at most.
+_MAX_ELEMENTS, _MAX_RANK = 1 << 59, 64
 
 
 def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
@@ -65,7 +73,8 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
 
     The arrays are read-only views of the mapped file: opening reads the header alone, and the
     system reads a tensor's bytes when they are first touched. The mapping lives as long as any
-    array. While it does, the file must not be written to or shortened.
+    array. While it does, the file must not be written to or shortened. Only F4, F6_E2M3 and
+    F6_E3M2, whose elements share bytes, become copies with a byte for each.
 
     Returns:
         Every tensor's array by name, in the header's order.
@@ -76,10 +85,16 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     """
     if os.fspath(path).endswith(_INDEX_SUFFIX):
         index = _index(Path(path))
-        return _indexed(index, Path(path), index)
+        tensors = _indexed(index, Path(path), index)
+    else:
+        tensors = _opened(path)
+    return {name: tensor.array() for name, tensor in tensors.items()}
+
+
+def _opened(path: str | PathLike[str]) -> dict[str, _Tensor]:
     with open(path, "rb") as file:
         try:
-            return dict(_arrays(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+            return dict(_tensors(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
         except (ValueError, RecursionError) as exc:
             raise FileFormatError(
                 f"{path} is not a valid safetensors file: {exc}",
@@ -93,9 +108,9 @@ def load(
     path: str | PathLike[str],
     names: Iterable[str] | None = None,
     *,
-    device: Device | None = None,
+    device: Device | Callable[[str], Device] | None = None,
 ) -> dict[str, Buffer]:
-    """Moves tensors of a safetensors file to a device, straight from the mapped file.
+    """Moves tensors of a safetensors file to devices, straight from the mapped file.
 
     The XLA CPU plugin uses the mapped bytes in place where they begin on a 64-byte boundary, and
     otherwise makes its own copy; the format promises no alignment.
@@ -105,7 +120,8 @@ def load(
         path: the file, or the index of several, of which only those with a wanted tensor are
             opened; under the rules of `open_file` until the buffers are gone.
         names: the tensors wanted, in this order; all of them where None.
-        device: where to put them; the client's first device where None.
+        device: where to put them, or a function that says it of each name; the client's first
+            device where None.
 
     Returns:
         A buffer by name, in the order of `names`.
@@ -118,15 +134,17 @@ def load(
     from pjrt_hub.runtime.buffer import HostBufferSemantics
 
     indexed = os.fspath(path).endswith(_INDEX_SUFFIX)
-    index: Mapping[str, object] = _index(Path(path)) if indexed else open_file(path)
+    index: Mapping[str, object] = _index(Path(path)) if indexed else _opened(path)
     wanted = list(index) if names is None else list(names)
     for name in wanted:
         if name not in index:
             raise _missing(path, name, index)
-    arrays: Mapping[str, Any] = _indexed(index, Path(path), wanted) if indexed else index
+    tensors: Mapping[str, Any] = _indexed(index, Path(path), wanted) if indexed else index
     return {
         name: client.buffer_from_host(
-            arrays[name], device=device, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY
+            tensors[name].array(),
+            device=device(name) if callable(device) else device,
+            semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY,
         )
         for name in wanted
     }
@@ -156,7 +174,8 @@ def save_file(
 
     Raises:
         TypeError: the format has no such dtype, or a name or the metadata is no text.
-        ValueError: `path` does not end in ".safetensors" and shards are wanted.
+        ValueError: `path` does not end in ".safetensors" and shards are wanted, or elements that
+            share bytes do not fill the last one.
         OSError: the file cannot be written.
     """
     import numpy as np
@@ -168,6 +187,8 @@ def save_file(
             raise TypeError(f"a tensor cannot be named {name!r}")
         if array.dtype.name not in _CODES:
             raise TypeError(f"tensor {name!r} has the dtype {array.dtype}, which the format lacks")
+        if array.size * _element(array).bits % 8:
+            raise ValueError(f"the {array.size} elements of tensor {name!r} end within a byte")
     texts = dict(metadata or {})
     if not all(isinstance(each, str) for pair in texts.items() for each in pair):
         raise TypeError(f"the metadata {texts!r} is not text by name")
@@ -182,7 +203,7 @@ def save_file(
         file = target.with_name(f"{target.stem}-{number:05}-of-{len(shards):05}.safetensors")
         _write(file, shard, texts)
         weight_map.update(dict.fromkeys(shard, file.name))
-    total = sum(array.nbytes for array in arrays.values())
+    total = sum(map(_nbytes, arrays.values()))
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     _publish(target.with_name(target.name + _INDEX_SUFFIX), [json.dumps(index, indent=2).encode()])
     return target.with_name(target.name + _INDEX_SUFFIX)
@@ -193,31 +214,42 @@ def _shards(arrays: Mapping[str, NDArray[Any]], limit: int) -> Iterator[dict[str
     shard: dict[str, NDArray[Any]] = {}
     nbytes = 0
     for name, array in arrays.items():
-        if shard and nbytes + array.nbytes > limit:
+        if shard and nbytes + _nbytes(array) > limit:
             yield shard
             shard, nbytes = {}, 0
         shard[name] = array
-        nbytes += array.nbytes
+        nbytes += _nbytes(array)
     yield shard
+
+
+def _element(array: NDArray[Any]) -> dtypes.ElementType:
+    return _ELEMENTS[_CODES[array.dtype.name]]
+
+
+def _nbytes(array: NDArray[Any]) -> int:
+    """What it takes in a file, in bytes."""
+    return packing.nbytes(array.size, _element(array).bits)
 
 
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     import numpy as np
 
     # The widest elements first, so that each tensor is aligned to its own.
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    ordered = sorted(arrays.items(), key=lambda item: (-_element(item[1]).bits, item[0]))
     header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
     position = 0
     parts: list[Any] = []
     for name, array in ordered:
-        end = position + array.nbytes
+        end = position + _nbytes(array)
         header[name] = {
             "dtype": _CODES[array.dtype.name],
             "shape": list(array.shape),
             "data_offsets": [position, end],
         }
+        bits = _element(array).bits
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        parts.append(np.ascontiguousarray(little).reshape(-1).view(np.uint8))
+        whole = packing.pack(array, bits) if bits < 8 else np.ascontiguousarray(little).reshape(-1)
+        parts.append(whole.view(np.uint8))
         position = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
@@ -259,49 +291,72 @@ def _index(path: Path) -> dict[str, object]:
     return dict(files)
 
 
-def _indexed(
-    index: Mapping[str, object], path: Path, names: Iterable[str]
-) -> dict[str, NDArray[Any]]:
+def _indexed(index: Mapping[str, object], path: Path, names: Iterable[str]) -> dict[str, _Tensor]:
     """Opens the files that hold some tensors, each once."""
-    opened: dict[str, dict[str, NDArray[Any]]] = {}
-    arrays = {}
+    opened: dict[str, dict[str, _Tensor]] = {}
+    tensors = {}
     for name in names:
         file = str(index[name])
         if file not in opened:
-            opened[file] = open_file(path.with_name(file))
+            opened[file] = _opened(path.with_name(file))
         if name not in opened[file]:
             raise _missing(path.with_name(file), name, opened[file])
-        arrays[name] = opened[file][name]
-    return arrays
+        tensors[name] = opened[file][name]
+    return tensors
 
 
-def _missing(path: str | PathLike[str], name: str, arrays: Mapping[str, object]) -> FileFormatError:
+def _missing(
+    path: str | PathLike[str], name: str, tensors: Mapping[str, object]
+) -> FileFormatError:
     from difflib import get_close_matches
 
-    close = get_close_matches(name, arrays, n=3) or list(arrays)[:3]
+    close = get_close_matches(name, tensors, n=3) or list(tensors)[:3]
     return FileFormatError(
-        f"{path} holds {len(arrays)} tensors, none of them named {name!r}",
+        f"{path} holds {len(tensors)} tensors, none of them named {name!r}",
         path=path,
         hint=f"its names look like {', '.join(map(repr, close))}" if close else "",
     )
 
 
-def _arrays(mapped: mmap.mmap) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yields each tensor's name and view; a ValueError says what is wrong with the file."""
-    import ml_dtypes  # noqa: F401 - teaches NumPy the names of the short floats
-    import numpy as np
+class _Tensor(NamedTuple):
+    """Where a tensor lies in a mapped file, all of it checked."""
 
-    start, tensors = _header(mapped)
+    mapped: mmap.mmap
+    start: int
+    shape: tuple[int, ...]
+    element: dtypes.ElementType
+
+    def array(self) -> NDArray[Any]:
+        """Its values: a view of the file, or a copy where elements share bytes."""
+        import numpy as np
+
+        dtype = dtypes.numpy_dtype(self.element.code)
+        if self.element.bits >= 8:
+            return np.ndarray(self.shape, dtype, buffer=self.mapped, offset=self.start)
+        nbytes = packing.nbytes(math.prod(self.shape), self.element.bits)
+        data = np.ndarray((nbytes,), np.uint8, buffer=self.mapped, offset=self.start)
+        array = packing.unpack(data, self.shape, self.element.bits, dtype)
+        array.flags.writeable = False
+        return array
+
+
+def _tensors(mapped: mmap.mmap) -> Iterator[tuple[str, _Tensor]]:
+    """Yields each tensor by its name; a ValueError says what is wrong with the file."""
+    start, entries = _header(mapped)
     spans = []
-    for name, fields in tensors.items():
-        code, shape, begin, end = _tensor(name, fields)
-        dtype = np.dtype(_NUMPY_NAMES[code])
-        if end - begin != math.prod(shape) * dtype.itemsize:
+    for name, fields in entries.items():
+        code, shape, begin, end = _entry(name, fields)
+        element, size = _ELEMENTS[code], math.prod(shape)
+        if size > len(mapped) * 8 or not _describable(shape):
+            raise ValueError(f"tensor {name!r} has the impossible dimensions {shape}")
+        if size * element.bits % 8:
+            raise ValueError(f"tensor {name!r} is {code}{shape}, which ends within a byte")
+        if end - begin != packing.nbytes(size, element.bits):
             raise ValueError(f"tensor {name!r} is {code}{shape} in {end - begin} bytes")
         if start + end > len(mapped):
             raise ValueError(f"tensor {name!r} ends {start + end - len(mapped)} bytes past the end")
         spans.append((begin, end, name))
-        yield name, np.ndarray(shape, dtype, buffer=mapped, offset=start + begin)
+        yield name, _Tensor(mapped, start + begin, tuple(shape), element)
 
     position = 0
     for begin, end, name in sorted(spans):
@@ -334,7 +389,11 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
-def _tensor(name: str, fields: object) -> tuple[str, list[int], int, int]:
+def _describable(shape: list[int]) -> bool:
+    return len(shape) <= _MAX_RANK and math.prod(filter(None, shape)) <= _MAX_ELEMENTS
+
+
+def _entry(name: str, fields: object) -> tuple[str, list[int], int, int]:
     """Returns a tensor's dtype code, shape, and the span of its bytes in the data."""
     match fields:
         case {"dtype": str(code), "shape": [*shape], "data_offsets": [begin, end]}:
@@ -343,6 +402,6 @@ def _tensor(name: str, fields: object) -> tuple[str, list[int], int, int]:
             raise ValueError(f"tensor {name!r} needs a dtype, a shape and two data_offsets")
     if any(type(size) is not int or size < 0 for size in (*shape, begin, end)):
         raise ValueError(f"tensor {name!r} has a size that is not a whole number of 0 or more")
-    if code not in _NUMPY_NAMES:
-        raise ValueError(f"tensor {name!r} has the dtype {code!r}, which NumPy cannot view")
+    if code not in _ELEMENTS:
+        raise ValueError(f"tensor {name!r} has the dtype {code!r}, which the format lacks")
     return code, shape, begin, end

@@ -35,6 +35,13 @@ DTYPES = {
     "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
     "F8_E8M0": ml_dtypes.float8_e8m0fnu,
 }
+#: Those whose elements share bytes, and their bits.
+PACKED = {
+    "F4": (ml_dtypes.float4_e2m1fn, 4),
+    "F6_E2M3": (ml_dtypes.float6_e2m3fn, 6),
+    "F6_E3M2": (ml_dtypes.float6_e3m2fn, 6),
+}
+ALL = DTYPES | {code: dtype for code, (dtype, _) in PACKED.items()}
 
 
 def encoded(header, data=b""):
@@ -131,9 +138,12 @@ JUNK = {
     "a fraction": (encoded({"t": F32X2 | {"shape": [2.0]}}, bytes(8)), "'t' has a size"),
     "a truth value": (encoded({"t": F32X2 | {"shape": [True]}}, bytes(4)), "'t' has a size"),
     "a negative size": (encoded({"t": entry("F32", [-1, -2], 0, 8)}, bytes(8)), "'t' has a size"),
-    "an overflow": (encoded({"t": entry("F32", [0, 2**70], 0, 0)}), "dimension"),
+    "an overflow": (encoded({"t": entry("F32", [0, 2**70], 0, 0)}), "'t' has the impossible"),
+    "a huge tensor": (encoded({"t": entry("I8", [2**62], 0, 2**62)}), "'t' has the impossible"),
+    "too many dimensions": (encoded({"t": entry("I8", [1] * 65, 0, 1)}, b"a"), "impossible"),
     "unknown dtype": (encoded({"t": entry("F31", [2], 0, 8)}, bytes(8)), "'t' has the dtype 'F31'"),
-    "packed dtype": (encoded({"t": entry("F4", [2], 0, 1)}, bytes(1)), "'t' has the dtype 'F4'"),
+    "part of a byte": (encoded({"t": entry("F4", [3], 0, 2)}, bytes(2)), "'t' is .* within a byte"),
+    "packed and wrong": (encoded({"t": entry("F6_E2M3", [4], 0, 4)}, bytes(4)), "'t' is .* in 4 b"),
     "wrong length": (encoded({"t": entry("F32", [3], 0, 8)}, bytes(8)), r"'t' is F32\[3\] in 8"),
     "backwards": (encoded({"t": entry("F32", [2], 8, 0)}, bytes(8)), "'t' is F32"),
     "truncated data": (encoded({"t": F32X2}, bytes(5)), "'t' ends 3 bytes past the end"),
@@ -216,6 +226,12 @@ def test_load_follows_the_names_and_the_device(three):
     ]
 
 
+def test_a_function_says_the_device_of_each_name(three):
+    client = Client()
+    safetensors.load(client, three, device={"q": "cpu:0", "k": "cpu:1", "v": "cpu:7"}.get)
+    assert [device for _, device, _ in client.calls] == ["cpu:0", "cpu:1", "cpu:7"]
+
+
 def test_load_moves_nothing_when_a_name_is_missing(three):
     client = Client()
     with pytest.raises(FileFormatError, match="3 tensors, none of them named 'vv'") as caught:
@@ -262,6 +278,103 @@ def test_every_tensor_is_aligned_to_its_elements(path):
     assert all(a.ctypes.data % a.dtype.itemsize == 0 for a in arrays.values())
     first = min(a.ctypes.data for a in arrays.values() if a.size)
     assert first % 64 == 0
+
+
+def bits_of(code, dtype, shape=(4, 8)):
+    """Every bit pattern of a dtype in turn, as an array."""
+    bits = PACKED[code][1] if code in PACKED else 8
+    top = 2 if code == "BOOL" else 2**bits
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return (np.arange(count) * 5 % top).astype(np.uint8).view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize(("code", "dtype"), ALL.items())
+def test_every_dtype_of_the_format_comes_back_bit_for_bit(path, code, dtype):
+    values = bits_of(code, dtype)
+    safetensors.save_file({"t": values, "scalars": values[0]}, path)
+    arrays = safetensors.open_file(path)
+    assert (arrays["t"].dtype, arrays["t"].shape) == (dtype, (4, 8))
+    assert arrays["t"].tobytes() == values.tobytes()
+    assert arrays["scalars"].tobytes() == values[0].tobytes()
+    assert not arrays["t"].flags.writeable
+
+
+@pytest.mark.parametrize(("code", "dtype"), ALL.items())
+def test_the_library_of_the_format_agrees_on_every_dtype(path, code, dtype):
+    """Its own reader on our file, and its own file, of the same bytes, for us."""
+    import safetensors as library
+
+    values = bits_of(code, dtype)
+    safetensors.save_file({"t": values}, path)
+    [(name, found)] = library.deserialize(path.read_bytes())
+    assert (name, found["dtype"], list(found["shape"])) == ("t", code, [4, 8])
+    data = np.frombuffer(bytes(found["data"]), np.uint8)
+    if code not in PACKED:
+        assert data.tobytes() == values.tobytes()
+    path.write_bytes(encoded({"t": entry(code, [4, 8], 0, data.size)}, data.tobytes()))
+    assert safetensors.open_file(path)["t"].tobytes() == values.tobytes()
+
+
+#: What the library's writer calls the dtypes that it can write; it has no 6-bit ones.
+THEIRS = {
+    code: {"F4": "float4_e2m1fn_x2"}.get(code, np.dtype(dtype).name)
+    for code, dtype in ALL.items()
+    if not code.startswith("F6")
+}
+
+
+@pytest.mark.parametrize(("code", "theirs"), THEIRS.items())
+def test_we_read_every_dtype_that_the_library_writes(path, code, theirs):
+    import safetensors as library
+
+    values = bits_of(code, ALL[code])
+    data = values.tobytes()
+    shape = [4, 8]
+    if code == "F4":  # two elements each, as torch has them
+        low = values.view(np.uint8).reshape(-1, 2)
+        data, shape = (low[:, 0] | low[:, 1] << 4).tobytes(), [4, 4]
+    held = np.frombuffer(data, np.uint8)
+    spec = library.TensorSpec(
+        dtype=theirs, shape=shape, data_ptr=held.ctypes.data, data_len=held.nbytes
+    )
+    library.serialize_file({"t": spec}, str(path))
+    array = safetensors.open_file(path)["t"]
+    assert (array.dtype, array.shape) == (ALL[code], (4, 8))
+    assert array.tobytes() == values.tobytes()
+
+
+def test_elements_that_share_bytes_lie_as_in_torch(path):
+    """The first in the low bits, and the next tensor on the next byte."""
+    values = np.array([[0.5, -6], [1, 2]]).astype(ml_dtypes.float4_e2m1fn)
+    header = {"t": entry("F4", [2, 2], 0, 2), "u": entry("U8", [1], 2, 3)}
+    path.write_bytes(encoded(header, bytes([0xF1, 0x42, 9])))
+    arrays = safetensors.open_file(path)
+    assert arrays["t"].astype(float).tolist() == values.astype(float).tolist()
+    assert arrays["u"].tolist() == [9]
+    safetensors.save_file({"t": values.T}, path)
+    assert path.read_bytes()[-2:] == bytes([0x21, 0x4F])
+
+
+@pytest.mark.parametrize(("count", "code"), [(3, "F4"), (3, "F6_E2M3"), (1, "F6_E3M2")])
+def test_elements_that_do_not_fill_their_last_byte(path, count, code):
+    with pytest.raises(ValueError, match=f"the {count} elements of tensor 't' end within a byte"):
+        safetensors.save_file({"t": np.zeros(count, ALL[code])}, path)
+    assert not path.exists()
+
+
+def test_the_library_of_the_format_refuses_what_we_refuse():
+    import safetensors as library
+
+    def takes(content):
+        try:
+            library.deserialize(content)
+        except library.SafetensorError:
+            return False
+        return True
+
+    assert [name for name, (content, _) in JUNK.items() if takes(content)] == [
+        "too many dimensions",  # for numpy
+    ]
 
 
 def test_the_library_of_the_format_reads_it(path):

@@ -1,0 +1,73 @@
+"""safetensors with the real plugin: from the mapped file to devices, and back to a file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pjrt_hub.bridges import safetensors
+from pjrt_hub.errors import UnsupportedByPluginError
+from pjrt_hub.runtime import dtypes
+
+#: The dtypes of the format that no plugin of API 0.81 knows.
+NEWER = ["float6_e2m3fn", "float6_e3m2fn"]
+HELD = [element.numpy for element in safetensors._ELEMENTS.values()]
+
+
+def values_of(name, shape=(4, 8)):
+    """Bits that tell the elements apart."""
+    element = dtypes.of_numpy(name)
+    dtype = dtypes.numpy_dtype(element.code)
+    top = 2 if name == "bool" else 2 ** min(element.bits, 8)
+    count = int(np.prod(shape)) * dtype.itemsize
+    return (np.arange(count) % top).astype(np.uint8).view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("name", [name for name in HELD if name not in NEWER])
+def test_every_dtype_to_the_device_and_back(client, tmp_path, name):
+    values = values_of(name)
+    path = safetensors.save_file({"t": values}, tmp_path / "a.safetensors")
+    buffer = safetensors.load(client, path)["t"]
+    assert (buffer.dtype, buffer.shape) == (values.dtype, values.shape)
+    assert buffer.to_numpy().tobytes() == values.tobytes()
+    again = safetensors.save_file({"t": buffer}, tmp_path / "b.safetensors")
+    assert again.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_what_the_plugin_does_not_know(client, tmp_path, name):
+    path = safetensors.save_file({"t": values_of(name)}, tmp_path / "a.safetensors")
+    assert safetensors.open_file(path)["t"].tobytes() == values_of(name).tobytes()
+    with pytest.raises(UnsupportedByPluginError, match=r"came with PJRT API 0\.114"):
+        safetensors.load(client, path)
+
+
+def test_the_device_uses_the_mapped_file(client, tmp_path):
+    path = safetensors.save_file({"t": np.ones(64, np.float32)}, tmp_path / "a.safetensors")
+    buffer = safetensors.load(client, path)["t"]
+    with path.open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(np.float32(5).tobytes())
+    assert buffer.to_numpy()[-1] == 5
+
+
+def test_shards_go_straight_to_eight_devices(plugin, tmp_path):
+    weights = {
+        f"layer.{n}.{part}": np.full((16, 16), n, np.float32) for n in range(8) for part in "wb"
+    }
+    index = safetensors.save_file(weights, tmp_path / "m.safetensors", max_shard_nbytes=2048)
+    assert len(list(tmp_path.glob("m-*.safetensors"))) == 8
+    with plugin.client({"cpu_device_count": 8}) as client:
+        buffers = safetensors.load(
+            client, index, device=lambda name: client.devices[int(name.split(".")[1])]
+        )
+        assert list(buffers) == list(weights)
+        for name, buffer in buffers.items():
+            assert buffer.device is client.devices[int(name.split(".")[1])]
+            assert np.array_equal(buffer, weights[name])
+
+
+def test_a_device_of_another_client_is_refused(client, pair, tmp_path):
+    path = safetensors.save_file({"t": np.ones(4)}, tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match="another client"):
+        safetensors.load(client, path, device=lambda _: pair.devices[1])
