@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, packing
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.buffer import Buffer
@@ -25,6 +25,8 @@ _NO_STREAMS = {_CUDA: (0,), _ROCM: (1, 2)}
 
 _READ_ONLY, _IS_COPIED, PADDED = 1, 2, 4
 MAX_VERSION = (1, 1)
+#: DLPack packs such elements, and PJRT does not say how a device has them.
+UNSETTLED_BITS = frozenset({6})
 #: What lending needs, beside what every plugin has.
 _HOLDING = (
     "PJRT_Buffer_IncreaseExternalReferenceCount",
@@ -90,21 +92,27 @@ def lend(
     element = dtypes.of_code(buffer._dtype)
     if buffer._dynamic:
         raise BufferError("some dimensions are dynamic: to_numpy() gives the value")
-    if element.bits == 6:
-        raise BufferError(f"how {element.name} lies in memory is each plugin's own matter")
-    elsewhere = dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != here
-    if elsewhere and dl_device is not None and int(dl_device[0]) != _CPU:
-        raise BufferError(f"the buffer lives on DLPack's device {here}, not on {tuple(dl_device)}")
-    if elsewhere and copy is False:
-        raise BufferError("only a copy of the buffer can be on the host, and copy=False forbids it")
-    flags = _IS_COPIED if copy or elsewhere else _READ_ONLY
-    if elsewhere:
+    wanted = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+    if wanted != here and wanted[0] != _CPU:
+        raise BufferError(f"the buffer lives on DLPack's device {here}, not on {wanted}")
+    through_host = wanted != here
+    if element.bits in UNSETTLED_BITS:
+        if wanted[0] != _CPU:
+            raise BufferError(
+                f"how {element.name} lies on a device is each plugin's own matter: ask for a copy "
+                f"on the host, dl_device=({_CPU}, 0)"
+            )
+        through_host = True
+    if through_host and copy is False:
+        raise BufferError("only a copy on the host would do, and copy=False forbids it")
+    flags = _IS_COPIED if copy or through_host else _READ_ONLY
+    if through_host:
         memory = _copied_to_host(buffer, element)
     else:
         memory = _held(copied(buffer) if copy else buffer)
     return hotpath.lend(
         memory.address,
-        (_CPU, 0) if elsewhere else here,
+        (_CPU, 0) if through_host else here,
         _type_of(element),
         buffer.shape,
         memory.strides,
@@ -150,9 +158,9 @@ def copied(buffer: Buffer) -> Buffer:
 def _copied_to_host(buffer: Buffer, element: dtypes.ElementType) -> _Memory:
     import numpy
 
-    if element.bits < 8:
-        raise BufferError(f"{element.name} is packed on the device: copy it with to_numpy()")
-    array = numpy.array(buffer.to_numpy(), order="C")
+    value = buffer.to_numpy()
+    packed = element.bits < 8  # as DLPack has them unless it says otherwise
+    array = packing.pack(value, element.bits) if packed else numpy.array(value, order="C")
     address = array.__array_interface__["data"][0]
     return _Memory(array, address, strides(buffer.shape, None))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import dlpack, dtypes
+from pjrt_hub.runtime import dlpack, dtypes, packing
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.host_array import ALIGNMENT
 
@@ -37,7 +37,7 @@ class Tensor:
     def __init__(self, capsule: object) -> None:
         owner, flags, device, (code, bits, lanes), address, shape, strides = hotpath.borrow(capsule)
         element = dlpack.ELEMENTS.get((code, bits))
-        if element is None or lanes != 1 or bits == 6:
+        if element is None or lanes != 1:
             raise TypeError(
                 f"PJRT has no element type for DLPack's code {code} of {bits} bits"
                 + (f" in {lanes} lanes" if lanes != 1 else "")
@@ -52,6 +52,8 @@ class Tensor:
         self.shape: tuple[int, ...] = shape
         self.size = math.prod(self.shape)
         self.strides: tuple[int, ...] = dlpack.strides(shape) if strides is None else strides
+        if self.size * element.bits >= 1 << 63:
+            raise ValueError(f"the DLPack tensor of shape {shape} is larger than any memory")
         if self.size and not address:
             raise ValueError(f"the DLPack tensor of shape {shape} has no memory")
 
@@ -77,11 +79,9 @@ class Tensor:
         if packed and not self.row_major:
             raise BufferError(f"{self.element.name} with strides {self.strides} cannot be unpacked")
         if packed:
-            per_byte = 8 // self.element.bits
-            raw = self._view((-(-self.size // per_byte),), (1,), "|u1")
-            shifts = numpy.arange(0, 8, self.element.bits, dtype=numpy.uint8)
-            each = (raw[:, None] >> shifts) & (2**self.element.bits - 1)
-            return each.reshape(-1)[: self.size].reshape(self.shape).view(dtype)
+            nbytes = packing.nbytes(self.size, self.element.bits)
+            data = self._view((nbytes,), (1,), "|u1")
+            return packing.unpack(data, self.shape, self.element.bits, dtype)
         plain = dtype.isbuiltin == 1  # ml_dtypes have no type string that numpy reads
         raw = self._view(
             self.shape,
@@ -176,6 +176,8 @@ def _why_copied(client: Client, tensor: Tensor) -> str:
         return f"its strides are {tensor.strides}, not row-major"
     if tensor.padded and tensor.element.bits < 8:
         return f"its {tensor.element.name} take a byte each"
+    if tensor.element.bits in dlpack.UNSETTLED_BITS:
+        return f"how {tensor.element.name} lies on a device is each plugin's own matter"
     if client._on_host and tensor.address % ALIGNMENT:
         return (
             f"its memory begins {tensor.address % ALIGNMENT} bytes past a multiple of {ALIGNMENT}"

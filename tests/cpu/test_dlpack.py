@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
+import types
 import weakref
 
 import ml_dtypes
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub.errors import ClosedError, InternalError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub._capi import callbacks, hotpath
+from pjrt_hub.errors import ClosedError, InternalError, UnsupportedByPluginError
+from pjrt_hub.runtime import dlpack, dtypes, packing
+from pjrt_hub.runtime.tensor import Tensor
 
 CPU = (1, 0)
 
@@ -93,6 +97,93 @@ def test_packed_elements_are_unpacked_in_order(client, name):
     values = np.array([1, 0, 1, 1, 0, 0, 1], np.float32).astype(dtype)
     buffer = client.buffer_from_host(values)
     assert client.from_dlpack(buffer, copy=True).tolist() == values.tolist()
+
+
+#: DLPack's own type codes, from its header; those that have several take the bits.
+CODES = {
+    **{f"i{bits}": 0 for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"ui{bits}": 1 for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"f{bits}": 2 for bits in (16, 32, 64)},
+    "s1": 0,
+    "u1": 1,
+    "bf16": 4,
+    "complex<f32>": 5,
+    "complex<f64>": 5,
+    "i1": 6,
+    "f8E3M4": 7,
+    "f8E4M3": 8,
+    "f8E4M3B11FNUZ": 9,
+    "f8E4M3FN": 10,
+    "f8E4M3FNUZ": 11,
+    "f8E5M2": 12,
+    "f8E5M2FNUZ": 13,
+    "f8E8M0FNU": 14,
+    "f6E2M3FN": 15,
+    "f6E3M2FN": 16,
+    "f4E2M1FN": 17,
+}
+
+
+def test_the_codes_are_those_of_dlpack():
+    assert {e.name: code for (code, _), e in dlpack.ELEMENTS.items()} == CODES
+    assert all(bits == element.bits for (_, bits), element in dlpack.ELEMENTS.items())
+
+
+def lent(data, element, shape, flags=None):
+    """What another framework would lend: elements as `data` holds them."""
+    [kind] = [key for key, each in dlpack.ELEMENTS.items() if each.name == element]
+    strides = dlpack.strides(shape)
+    end = callbacks.deleter(lambda: data)
+    return hotpath.lend(address_of(data), CPU, kind, shape, strides, flags, end)
+
+
+@pytest.mark.parametrize("name", ["i4", "ui4", "i2", "ui2", "f4E2M1FN", "f6E2M3FN", "f6E3M2FN"])
+def test_foreign_elements_of_less_than_a_byte(name):
+    """Packed, as DLPack has them, and with a byte each, where the lender says so."""
+    element = dtypes.of_numpy(name)
+    values = (np.arange(15, dtype=np.uint8) * 7 % 2**element.bits).reshape(3, 5)
+    for data, flags in ((packing.pack(values, element.bits), None), (values, 4)):
+        tensor = Tensor(lent(data, name, (3, 5), flags))
+        array = tensor.to_numpy()
+        assert (array.dtype, array.shape) == (dtypes.numpy_dtype(element.code), (3, 5))
+        assert array.tobytes() == values.tobytes()
+
+
+def test_foreign_elements_that_the_plugin_does_not_know(client):
+    with pytest.raises(UnsupportedByPluginError, match="f6E2M3FN"):
+        client.from_dlpack(lent(np.zeros(3, np.uint8), "f6E2M3FN", (4,)))
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 1)], ids=["classic", "versioned"])
+def test_six_bits_are_lent_as_a_packed_copy(client, monkeypatch, max_version):
+    """No plugin here knows such a type: shown with one of eight bits that is called so."""
+    values = np.arange(15, dtype=np.uint8).reshape(3, 5)
+    buffer = client.buffer_from_host(values)
+    element = dtypes.of_numpy("f6E3M2FN")
+    monkeypatch.setattr(dlpack, "dtypes", types.SimpleNamespace(of_code=lambda _: element))
+    capsule = buffer.__dlpack__(max_version=max_version)
+    with pytest.raises(BufferError, match="only a copy"):
+        buffer.__dlpack__(copy=False)
+    monkeypatch.setattr(client, "platform_name", "cuda")
+    with pytest.raises(BufferError, match="each plugin's own matter"):
+        buffer.__dlpack__()
+    assert buffer.__dlpack__(dl_device=CPU, max_version=max_version)
+    monkeypatch.undo()
+    owner, flags, device, kind, address, shape, strides = hotpath.borrow(capsule)
+    assert (device, kind, shape, strides) == (CPU, (16, 6, 1), (3, 5), (5, 1))
+    assert flags == (2 if max_version else 0)
+    data = (ctypes.c_uint8 * 12).from_address(address)
+    assert bytes(data) == packing.pack(values, 6).tobytes()
+    del owner
+
+
+def test_packed_elements_go_to_the_host(own, monkeypatch):
+    values = np.array([-8, 7, 3], ml_dtypes.int4)
+    buffer = own.buffer_from_host(values)
+    monkeypatch.setattr(own, "platform_name", "cuda")
+    tensor = Tensor(buffer.__dlpack__(dl_device=CPU))
+    assert tensor.device == CPU
+    assert tensor.to_numpy().tolist() == values.tolist()
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 5, 1), (2,) * 10])
