@@ -76,6 +76,87 @@ def output_dimensions(api: Api, executable: int) -> list[tuple[int, ...]]:
     return shapes
 
 
+def filled(node: Extension, name: str, capacity: int, **inputs: Any) -> tuple[tuple[int, ...], Any]:
+    """Calls a function that fills the caller's array: the numbers, and the argument struct.
+
+    Args:
+        node: the function's.
+        name: of a function that is told how many numbers there is room for.
+        capacity: that many.
+        inputs: all others.
+    """
+    function = node.function(name)
+    fields = table.FIELDS[function.struct]
+    array = next(field for field in fields if field.direction == "inout")
+    limit = next(field for field in fields if field.direction == "in" and "max_" in field.name)
+    numbers = ffi.new("int32_t[]", capacity)
+    address = int(ffi.cast("uintptr_t", numbers))
+    args = function.raw(**{array.name: address, limit.name: capacity}, **inputs)
+    return tuple(numbers[0 : getattr(args, array.count)]), args
+
+
+def routing_strategy(node: Extension, topology: int, capacity: int) -> str:
+    """`PJRT_TpuTopology_GetRoutingStrategy`: NUL-terminated, in the caller's memory."""
+    text = ffi.new("char[]", capacity)
+    node.function("PJRT_TpuTopology_GetRoutingStrategy").raw(
+        topology=topology,
+        routing_strategy=int(ffi.cast("uintptr_t", text)),
+        routing_strategy_len=capacity,
+    )
+    return bytes(ffi.string(text)).decode()
+
+
+SliceConfig = tuple[tuple[int, ...], tuple[bool, ...], bool]
+
+
+def slice_configs(node: Extension, capacity: int, **inputs: Any) -> list[SliceConfig]:
+    """`PJRT_TpuTopology_GetSliceConfigs`: dimensions, wrap and twist of each."""
+    configs = ffi.new("PJRT_TpuTopology_SliceConfig[]", capacity)
+    args = node.function("PJRT_TpuTopology_GetSliceConfigs").raw(
+        slice_configs=int(ffi.cast("uintptr_t", configs)), max_slice_configs=capacity, **inputs
+    )
+    return [_slice_config(configs[i]) for i in range(args.num_slice_configs)]
+
+
+def slice_config(node: Extension, **inputs: Any) -> SliceConfig:
+    """`PJRT_TpuTopology_GetSliceConfig`: dimensions, wrap and twist."""
+    config = ffi.new("PJRT_TpuTopology_SliceConfig*")
+    node.function("PJRT_TpuTopology_GetSliceConfig").raw(
+        slice_config=int(ffi.cast("uintptr_t", config)), **inputs
+    )
+    return _slice_config(config)
+
+
+def _slice_config(config: Any) -> SliceConfig:
+    dims = config.dim_size  # what lies behind is not written
+    return tuple(config.dimensions[0:dims]), tuple(config.wrap[0:dims]), bool(config.twist)
+
+
+def named_values(node: Extension, name: str, **inputs: Any) -> dict[str, values.NamedValue]:
+    """Calls a function that answers with named values and the deleter of what holds them."""
+    function = node.function(name)
+    args = function.raw(**inputs)
+    fields = table.FIELDS[function.struct]
+    found = next(each for each in fields if each.ctype == "const PJRT_NamedValue*")
+    deleter = next(each for each in fields if "(*)" in each.ctype)
+    holder = next(each for each in fields if f"(*)({each.ctype})" in deleter.ctype)
+    try:
+        return values.decode(getattr(args, found.name), getattr(args, found.count))
+    finally:
+        getattr(args, deleter.name)(getattr(args, holder.name))
+
+
+def executable_metadata(node: Extension, executable: int) -> bytes:
+    """`PJRT_ExecutableMetadata_GetExecutableMetadata`: bytes in a struct of the plugin's."""
+    function = node.function("PJRT_ExecutableMetadata_GetExecutableMetadata")
+    metadata = function.raw(executable=executable).metadata
+    try:
+        return bytes(ffi.buffer(metadata.serialized_metadata, metadata.serialized_metadata_size))
+    finally:
+        address = int(ffi.cast("uintptr_t", metadata))
+        node.call("PJRT_ExecutableMetadata_DestroySerializedMetadata", metadata=address)
+
+
 def device_attributes(api: Api, device: int) -> dict[str, values.NamedValue]:
     """`PJRT_Device_GetAttributes`: named values behind a deleter."""
     args = api.function("PJRT_Device_GetAttributes").raw(device=device)

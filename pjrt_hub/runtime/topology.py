@@ -25,15 +25,18 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, pickled
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
 from pjrt_hub.runtime.executable import Executable, destroy
 from pjrt_hub.runtime.program import Program
+from pjrt_hub.runtime.tpu_topology import TpuTopology
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue
     from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.pickled import Reload
+
 _MAX_ELEMENTS = 1 << 48
 
 
@@ -46,18 +49,26 @@ class Topology:
     Attributes:
         api: the plugin's function table.
         client: the client that it belongs to, or None.
+        reload: loads the same plugin in another process, or None.
     """
 
-    def __init__(self, api: Api, address: int, client: Client | None = None) -> None:
+    def __init__(
+        self, api: Api, address: int, client: Client | None = None, reload: Reload | None = None
+    ) -> None:
         self.api = api
         self.client = client
+        self.reload = reload if client is None else client.plugin.reload
         self._address = address
         if client is None:  # a client frees its own, and freeing it twice would abort
             weakref.finalize(self, _destroy, api, address).atexit = False
 
     @classmethod
     def create(
-        cls, api: Api, name: str = "", options: Mapping[str, NamedValue] | None = None
+        cls,
+        api: Api,
+        name: str = "",
+        options: Mapping[str, NamedValue] | None = None,
+        reload: Reload | None = None,
     ) -> Topology:
         """Describes devices by name and options (`PJRT_TopologyDescription_Create`).
 
@@ -65,6 +76,7 @@ class Topology:
             api: the plugin's function table.
             name: the plugin's name of a machine, "v5e:2x2"; some take everything from the options.
             options: by name.
+            reload: see the attribute.
 
         Raises:
             UnsupportedByPluginError: the plugin describes only devices that are there.
@@ -88,10 +100,10 @@ class Topology:
                 have=str(api.version),
                 hint="use client.topology, which describes what is there",
             ) from exc
-        return cls(api, address)
+        return cls(api, address, reload=reload)
 
     @classmethod
-    def deserialize(cls, api: Api, serialized: bytes) -> Topology:
+    def deserialize(cls, api: Api, serialized: bytes, reload: Reload | None = None) -> Topology:
         """Takes what `serialize` gave (`PJRT_TopologyDescription_Deserialize`).
 
         Raises:
@@ -99,7 +111,8 @@ class Topology:
             PjrtError: the bytes are damaged, or another plugin's.
         """
         data = bytes(serialized)
-        return cls(api, api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data))
+        address = api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
+        return cls(api, address, reload=reload)
 
     @cached_property
     def platform_name(self) -> str:
@@ -140,6 +153,15 @@ class Topology:
             UnsupportedByPluginError: the plugin is older than 0.110.
         """
         return tuple(self._ask("PJRT_TopologyDescription_GetMemorySpaceKindIds"))
+
+    @property
+    def tpu(self) -> TpuTopology:
+        """What libtpu tells about chips, cores and hosts.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is not libtpu.
+        """
+        return TpuTopology(self)
 
     def make_canonical_shape(
         self, memory_space_kind_id: int, dims: Sequence[int], dtype: Any
@@ -233,6 +255,10 @@ class Topology:
         executable = Executable(self, address)
         executable._given_options = chosen
         return executable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles `serialize()`, which becomes a topology of the same plugin, without a client."""
+        return pickled.of_topology(self)
 
     def _ask(self, function: str) -> Any:
         return self._call(function, topology=self._address)

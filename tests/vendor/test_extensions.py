@@ -77,7 +77,8 @@ TARGETS = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
 
 PREPARE = """
 from pjrt_hub.runtime import (
-    abi_version, layouts, memory_descriptions, phase_compile, shardings, stream)
+    abi_version, executable_metadata, layouts, memory_descriptions, phase_compile, shardings,
+    stream, tpu_executable, tpu_topology)
 plugin = pjrt_hub.load({name!r}, offline=True)
 def topology():
     return pjrt_hub.topology({name!r}, {target!r}, offline=True)
@@ -215,28 +216,243 @@ print(json.dumps([
     assert twice["error"] == "AlreadyExistsError"
 
 
+#: the field numbers of an XSpace, and the names of each plane's events
+READ = """
+from pjrt_hub._capi import wire
+def read(xspace):
+    numbers, events = set(), {}
+    for number, plane in wire.fields(memoryview(xspace)):
+        numbers.add(number)
+        if number != 1:
+            continue
+        members = list(wire.fields(plane))
+        [title] = [bytes(value).decode() for member, value in members if member == 2]
+        kinds = [dict(wire.fields(value)) for member, value in members if member == 4]
+        names = {each[1]: bytes(dict(wire.fields(each[2])).get(2, b"")).decode() for each in kinds}
+        events[title] = [
+            names[dict(wire.fields(event))[1]]
+            for member, line in members if member == 3
+            for inner, event in wire.fields(line) if inner == 4]
+    return numbers, events
+"""
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_a_profile(ask, name, tmp_path):
+    """What is recorded without hardware are the steps of the compiler."""
     path = tmp_path / "p.xplane.pb"
     told = ask(
         name,
-        f"""
-from pjrt_hub._capi import wire
+        READ
+        + f"""
 described = topology()
 profiler = plugin.profiler({json.dumps(str(path))})
 with profiler:
     described.compile({ADD!r})
-numbers = sorted(set(number for number, _ in wire.fields(memoryview(profiler.xspace))))
+numbers, events = read(profiler.xspace)
 other = plugin.profiler()
 states = [refusal(other.stop), refusal(other.collect)]
 other.close()
 other.close()
 states += [refusal(other.start), refusal(lambda: plugin.profiler(host_level=9))]
-print(json.dumps([len(profiler.xspace), numbers, [each["error"] for each in states]]))
+print(json.dumps([len(profiler.xspace), sorted(numbers), events["/host:CPU"],
+                  [each["error"] for each in states]]))
 """,
     )
-    size, numbers, states = told
+    size, numbers, events, states = told
     assert path.stat().st_size == size
     assert set(numbers) <= {1, 2, 3, 4}  # planes, errors, warnings, host names
     assert size > 0
+    assert {"cuda12": "call-inliner", "cuda13": "call-inliner", "tpu": "dce"}[name] in events
     assert states == ["RuntimeError"] * 3 + ["ValueError"]
+
+
+def test_a_tpu_topology(ask):
+    counts, bounds, ids, switches, routing = ask(
+        "tpu",
+        """
+def told(name):
+    tpu = pjrt_hub.topology("tpu", name, offline=True).tpu
+    return tpu, [
+        tpu.chip_count, tpu.core_count, tpu.core_count_per_chip, tpu.core_count_per_process,
+        tpu.device_count, tpu.device_count_per_chip, tpu.device_count_per_process,
+        tpu.process_count, tpu.chips_per_process]
+small, one = told("v5e:2x2")
+large, two = told("v4:2x2x2")
+print(json.dumps([
+    [one, two],
+    [small.chip_bounds, small.process_bounds, small.chips_per_process_bounds,
+     large.chip_bounds, large.process_bounds, large.chips_per_process_bounds],
+    [small.process_ids, large.process_ids, large.device_ids_on_process(1),
+     large.process_coordinates(1), large.chip_on_process(5), large.device_on_process(13),
+     large.chip_id((1, 1, 0)), large.device_id((1, 1, 0), 1), large.chip_coordinates(7),
+     [d.id for d in large.topology.device_descriptions
+      if large.device_id(*large.chip_coordinates(d.id)) != d.id]],
+    [small.is_subslice, small.is_enhanced_barrier_enabled, small.has_limited_ici_connectivity,
+     small.is_reachable_over_limited_ici(0, 1), small.is_reachable_over_limited_ici(0, 3)],
+    small.routing_strategy,
+]))
+""",
+    )
+    assert counts == [[4, 4, 1, 4, 4, 1, 4, 1, 4], [8, 16, 2, 8, 16, 2, 8, 2, 4]]
+    assert bounds == [[2, 2, 1], [1, 1, 1], [2, 2, 1], [2, 2, 2], [1, 1, 2], [2, 2, 1]]
+    assert ids == [
+        [0],
+        [0, 1],
+        [8, 9, 10, 11, 12, 13, 14, 15],
+        [0, 0, 1],
+        [1, 1],
+        [1, 5],
+        3,
+        7,
+        [[1, 1, 0], 1],
+        [],
+    ]
+    assert switches == [False, True, False, True, False]
+    assert routing == "mesh"
+
+
+def test_parts_of_a_tpu_topology(ask):
+    """A device outside of a part would end the process, so it is refused before."""
+    part, ids, outside, larger, more, whole = ask(
+        "tpu",
+        """
+tpu = topology().tpu
+part = tpu.subslice((2, 1, 1))
+print(json.dumps([
+    [part.tpu.chip_bounds, part.tpu.is_subslice, len(part.device_descriptions)],
+    [tpu.subslice_device_id(part, (0, y, 0), device) for y, device in ((0, 1), (1, 2), (1, 3))],
+    [refusal(call)["error"] for call in (
+        lambda: tpu.subslice_device_id(part, (0, 0, 0), 2),
+        lambda: tpu.subslice_device_id(part, (0, 0), 0),
+        lambda: tpu.subslice_device_id(part, (0, 0, 0), 4),
+        lambda: tpu.subslice_device_id(tpu.topology, (0, 0, 0), 0))],
+    refusal(lambda: tpu.subslice((9, 9, 9)))["error"],
+    [tpu.replace_host_bounds((2, 2, 1)).tpu.chip_count, refusal(
+        lambda: tpu.replace_host_bounds((0, 0, 0)))["error"]],
+    len(part.compile(ADD).serialize()) > 1000,
+]))
+""".replace("ADD", repr(ADD)),
+    )
+    assert part == [[2, 1, 1], True, 2]
+    assert ids == [1, 0, 1]
+    assert outside == ["ValueError"] * 4
+    assert larger == "InvalidArgumentError"
+    assert more == [16, "InvalidArgumentError"]
+    assert whole
+
+
+def test_numbers_that_no_tpu_has_are_refused(ask):
+    refused = ask(
+        "tpu",
+        """
+tpu = topology().tpu
+print(json.dumps([refusal(call)["error"] for call in (
+    lambda: tpu.chip_on_process(-1), lambda: tpu.chip_on_process(4),
+    lambda: tpu.device_on_process(-1), lambda: tpu.chip_coordinates(-1),
+    lambda: tpu.device_id((0, 0, 0), -1), lambda: tpu.device_id((0, 0, 0), 1),
+    lambda: tpu.is_reachable_over_limited_ici(0, 99),
+    lambda: tpu.chip_id((2**40, 0, 0)),
+    lambda: tpu.chip_id((-1, 0, 0)), lambda: tpu.chip_id((0, 0)), lambda: tpu.chip_id((5, 0, 0)),
+    lambda: tpu.process_coordinates(-1), lambda: tpu.device_ids_on_process(7),
+    lambda: tpu.chip_on_process("0"),
+)]))
+""",
+    )
+    assert refused == ["ValueError"] * 8 + ["InvalidArgumentError"] * 5 + ["TypeError"]
+
+
+def test_machines_that_google_has(ask):
+    some, named, hosts, unknown = ask(
+        "tpu",
+        """
+api = plugin.api
+print(json.dumps([
+    [tpu_topology.slice_configs(api, "tpuv2"), len(tpu_topology.slice_configs(api, "tpuv4"))],
+    [tpu_topology.slice_config(api, *each) for each in (
+        ("tpuv4", "2x2x1"), ("tpuv4", "8x8x16"), ("tpuv4", "4x4x8_untwisted"))],
+    [tpu_topology.default_platform_config(api, each) for each in ("tpuv4", "tpuv5e")],
+    [refusal(call)["error"] for call in (
+        lambda: tpu_topology.slice_configs(api, "never"),
+        lambda: tpu_topology.slice_config(api, "tpuv4", ""),
+        lambda: tpu_topology.default_platform_config(api, ""))],
+]))
+""",
+    )
+    configs, number = some
+    assert configs[-1] == [[16, 16], [True, True], False]
+    assert (len(configs), number) == (6, 1609)
+    assert named == [
+        [[2, 2, 1], [False] * 3, False],
+        [[8, 8, 16], [True] * 3, True],
+        [[4, 4, 8], [True] * 3, False],
+    ]
+    assert hosts == [[4, 1], [4, 2]]
+    assert unknown == ["InvalidArgumentError"] * 3
+
+
+def test_what_libtpu_reads_out_of_code(ask):
+    protos, costs, sums, flag, wrong, predetermined = ask(
+        "tpu",
+        f"""
+from pjrt_hub._capi import wire
+executable, api = topology().compile({ADD!r}), plugin.api
+module = tpu_executable.hlo_module_with_config(executable)
+protos = [tpu_executable.target_arguments(executable), module,
+          tpu_executable.compiled_memory_stats(executable),
+          executable_metadata.executable_metadata(executable)]
+numbers = [sorted(set(number for number, _ in wire.fields(memoryview(each)))) for each in protos]
+costs = tpu_executable.run_hlo_cost_analysis(executable)
+environments = tpu_executable.compilation_environments(api)
+name = "xla_tpu_enable_latency_hiding_scheduler"
+field = tpu_executable.compilation_environment_field
+print(json.dumps([
+    [numbers, b"main" in module, b"lite" in protos[0]],
+    [costs["flops"], executable.cost_analysis()["flops"]],
+    [value for number, value in wire.fields(memoryview(protos[2])) if number == 1]
+        + [executable.memory_stats()["generated_code_size_in_bytes"]],
+    [field(api, environments, name), refusal(lambda: field(api, environments, "xla_never"))],
+    [refusal(lambda: tpu_executable.compilation_environments(api, b"junk"))["error"],
+     refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, []))["error"],
+     refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, [b"junk"]))["error"],
+     refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, [module] * 2))["error"],
+     refusal(lambda: tpu_executable.is_predetermined_error(api, b"junk"))["error"]],
+    tpu_executable.is_predetermined_error(api, b""),
+]))
+""",
+    )
+    numbers, main, lite = protos
+    assert numbers[1] == [1, 2]
+    assert all(numbers)
+    assert main
+    assert lite
+    assert costs == [1024.0, 1024.0]
+    assert sums[0] == sums[1] > 0
+    assert flag[0] == "true"
+    assert "xla_never not found" in flag[1]["text"]
+    assert wrong == [
+        "PluginInternalError",
+        "ValueError",
+        "InvalidArgumentError",
+        "UnimplementedError",  # more than one program
+        "InvalidArgumentError",
+    ]
+    assert predetermined is False
+
+
+@pytest.mark.parametrize("name", ["cuda12", "cuda13"])
+def test_what_only_libtpu_has(ask, name):
+    refused = ask(
+        name,
+        f"""
+described = topology()
+executable = described.compile({ADD!r})
+print(json.dumps([refusal(call)["error"] for call in (
+    lambda: described.tpu,
+    lambda: tpu_topology.slice_configs(plugin.api, "tpuv4"),
+    lambda: tpu_executable.target_arguments(executable),
+    lambda: executable_metadata.executable_metadata(executable),
+)]))
+""",
+    )
+    assert refused == ["UnsupportedByPluginError"] * 4
