@@ -6,7 +6,6 @@ Read it as choose -> opening.plugin -> client.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,21 +175,7 @@ def _request(platform: str | None) -> Request | None:
 def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:
     from pjrt_hub import opening
 
-    return opening.plugin(choice, offline=offline, progress=progress, reopen=_reopen)
-
-
-#: Clients that unpickled executables needed, by what was asked for; kept while the process lives.
-_reopened: dict[str, Client] = {}
-_reopening = threading.Lock()
-
-
-def _reopen(path_or_name: str, options: Mapping[str, NamedValue]) -> Client:
-    wanted = f"{path_or_name} {sorted(options.items())}"
-    with _reopening:
-        kept = _reopened.get(wanted)
-        if kept is None or kept.closed:
-            kept = _reopened[wanted] = load(path_or_name).client(options)
-        return kept
+    return opening.plugin(choice, offline=offline, progress=progress, reload=load)
 
 
 def _is_path(path_or_name: str | os.PathLike[str]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +15,17 @@ from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.surroundings import cache, say, world
 
 if TYPE_CHECKING:
-    from pjrt_hub._capi.values import NamedValue
     from pjrt_hub.discovery.select import Choice
     from pjrt_hub.discovery.source import Candidate, World
-    from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.store.compiled import CompiledPrograms
     from pjrt_hub.store.partial import Progress
 
-    Reopen = Callable[[str, Mapping[str, NamedValue]], Client]
+    Reload = Callable[[str], Plugin]
 
 
 def plugin(
-    choice: Choice, *, offline: bool = False, progress: Progress | None = None, reopen: Reopen
+    choice: Choice, *, offline: bool = False, progress: Progress | None = None, reload: Reload
 ) -> Plugin:
     """Fetches the library where it is missing, checks it, and loads it.
 
@@ -35,7 +33,7 @@ def plugin(
         choice: what `discovery.select` chose.
         offline: use no network.
         progress: is told how a download goes; by default a bar where stderr is a terminal.
-        reopen: makes a client of the same plugin again, for executables that were unpickled.
+        reload: loads the same plugin again by its name or path, for what was unpickled elsewhere.
 
     Raises:
         StoreError: the plugin cannot be fetched.
@@ -68,7 +66,7 @@ def plugin(
         topology_options=lambda target, options, api: manifest.topology_options(
             target, options, path, api
         ),
-        reopen=functools.partial(reopen, name),
+        reload=functools.partial(reload, name),
     )
 
 

@@ -9,12 +9,12 @@ import contextlib
 import weakref
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, PjrtError, UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, pickled
 from pjrt_hub.runtime.compiled import Compiled
 from pjrt_hub.runtime.serialized import Guards
 from pjrt_hub.runtime.signature import Signature
@@ -79,6 +79,14 @@ class Executable(Compiled):
             plugin_sha256=self._api.sha256,
         )
         return guards.seal(code)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles `serialize()`, which becomes what `Client.load` makes of it there.
+
+        That is on the oldest open client of the same plugin; without one, on a client that is made,
+        and kept, for it. Where the devices are not there, unpickling fails as making a client does.
+        """
+        return pickled.of_executable_ahead_of_time(self)
 
     @property
     def _api(self) -> Api:

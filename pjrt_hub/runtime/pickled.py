@@ -1,29 +1,37 @@
 """Pickles (layer 2): what becomes of buffers and executables on their way to another process.
 
-A buffer arrives as a numpy array, an executable as one of a client of its plugin there.
+A buffer arrives as a numpy array, an executable as one of a client of its plugin there, a topology
+as one of that plugin.
 """
 
 from __future__ import annotations
 
 import itertools
 import pickle
+import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError
 from pjrt_hub.runtime import serialized
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.buffer import Buffer
     from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.executable import Executable
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
+    from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.runtime.topology import Topology
 
-#: Makes a client where there is none, from create options; itself pickled, so a name of a module.
-Reopen = Callable[[Mapping[str, Any]], "Client"]
+#: Loads a plugin where nobody did; itself pickled, so a function that its module can be asked for.
+Reload = Callable[[], "Plugin"]
 
 _clients: weakref.WeakValueDictionary[int, Client] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
+#: The clients that unpickled executables needed, for the life of the process.
+_kept: list[Client] = []
+_opening = threading.Lock()
 
 
 def welcome(client: Client) -> None:
@@ -52,13 +60,18 @@ def to_array(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def of_executable(executable: LoadedExecutable) -> tuple[Any, ...]:
-    """Serves `LoadedExecutable.__reduce__`: `serialize()`, and how to make a client for it."""
+    """Serves `LoadedExecutable.__reduce__`: `serialize()`, its plugin, and the create options."""
     client = executable.client
-    return to_executable, (executable.serialize(), client.plugin.reopen, dict(client.options))
+    return to_executable, (executable.serialize(), client.plugin.reload, dict(client.options))
+
+
+def of_executable_ahead_of_time(executable: Executable) -> tuple[Any, ...]:
+    """Serves `Executable.__reduce__`: as above, for a client of whatever create options."""
+    return to_executable, (executable.serialize(), executable.topology.reload, None)
 
 
 def to_executable(
-    blob: bytes, reopen: Reopen | None, options: Mapping[str, Any]
+    blob: bytes, reload: Reload | None, options: Mapping[str, Any] | None
 ) -> LoadedExecutable:
     """Loads it on the oldest open client of its plugin with its options, else on a new one.
 
@@ -68,14 +81,64 @@ def to_executable(
         PjrtHubError: there is no such client, and none can be made.
     """
     guards, _ = serialized.read(blob)
-    for _, client in sorted(_clients.items()):
-        if client.closed or client.options != options or guards.differences(client.guards):
-            continue
-        return client.load(blob)
-    if reopen is None:
+    with _opening:  # so that two threads do not make a client each
+        for client in _open_clients():
+            if options in (None, client.options) and not guards.differences(client.guards):
+                break
+        else:
+            client = _reloaded(reload, guards.platform, options).client(options)
+            try:
+                executable = client.load(blob)
+            except BaseException:
+                client.close()
+                raise
+            _kept.append(client)
+            return executable
+    return client.load(blob)
+
+
+def of_topology(topology: Topology) -> tuple[Any, ...]:
+    """Serves `Topology.__reduce__`: `serialize()`, and whose bytes these are."""
+    return to_topology, (
+        topology.serialize(),
+        topology.reload,
+        topology.platform_name,
+        topology.api.sha256,
+    )
+
+
+def to_topology(data: bytes, reload: Reload | None, platform: str, sha256: str) -> Topology:
+    """Makes it with the plugin of any open client that has the same library, else with a new one.
+
+    Raises:
+        PjrtHubError: there is no such plugin.
+        IncompatiblePluginError: the plugin here has another library.
+        UnsupportedByPluginError: the plugin cannot read topologies.
+    """
+    for client in _open_clients():
+        if client.plugin.api.sha256 == sha256:
+            return client.plugin.deserialize_topology(data)
+    plugin = _reloaded(reload, platform, None)
+    if plugin.api.sha256 != sha256:
+        raise IncompatiblePluginError(
+            f"the topology was pickled with the library {sha256!r}, here is {plugin.api.sha256!r}",
+            need=sha256,
+            have=plugin.api.sha256,
+            hint="describe the machine again here, or install the plugin that described it",
+        )
+    return plugin.deserialize_topology(data)
+
+
+def _open_clients() -> Iterator[Client]:
+    """The oldest first."""
+    return (client for _, client in sorted(_clients.items()) if not client.closed)
+
+
+def _reloaded(reload: Reload | None, platform: str, options: Mapping[str, Any] | None) -> Plugin:
+    if reload is None:
+        wanted = "" if options is None else f" has the options {options!r} that it was pickled with"
         raise PjrtHubError(
-            f"no open client of the plugin for {guards.platform!r} has the options {options!r} "
-            "that the executable was pickled with",
+            f"no open client of the plugin for {platform!r}{wanted or ' is here'}",
             hint="make one before unpickling, with that plugin",
         )
-    return reopen(options).load(blob)
+    return reload()

@@ -17,7 +17,7 @@ from pjrt_hub.runtime.client import Client
 from pjrt_hub.runtime.compile_cache import CompileCache
 from pjrt_hub.runtime.custom_calls import CustomCalls
 from pjrt_hub.runtime.kv_store import Distributed, Exchange
-from pjrt_hub.runtime.pickled import Reopen
+from pjrt_hub.runtime.pickled import Reload
 from pjrt_hub.runtime.profiler import Profiler
 from pjrt_hub.runtime.topology import Topology
 
@@ -40,7 +40,7 @@ class Plugin:
         api: its function table.
         compile_cache: what `Client.compile(cache=True)` uses, or None.
         caches_by_default: whether `Client.compile` uses it unasked.
-        reopen: makes a client of the same plugin in another process, or None.
+        reload: loads the same plugin in another process, or None.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Plugin:
         sha256: Callable[[], str] | None = None,
         compile_cache: CompileCache | None = None,
         caches_by_default: bool = False,
-        reopen: Reopen | None = None,
+        reload: Reload | None = None,
     ) -> None:
         """Loads the library.
 
@@ -68,7 +68,7 @@ class Plugin:
             sha256: gives the library's digest where it is known; by default the file is hashed.
             compile_cache: for `Client.compile(cache=True)`.
             caches_by_default: use it unasked.
-            reopen: see `LoadedExecutable.__reduce__`.
+            reload: loads the same plugin in another process, where something of it is unpickled.
 
         Raises:
             PluginLoadError: it cannot be loaded.
@@ -84,7 +84,7 @@ class Plugin:
         self.api.known_sha256 = sha256
         self.compile_cache = compile_cache
         self.caches_by_default = caches_by_default
-        self.reopen = reopen
+        self.reload = reload
 
     @property
     def path(self) -> Path:
@@ -183,7 +183,7 @@ class Plugin:
         """
         # Checked before the call, because a wrong type or shape aborts some plugins.
         return Topology.create(
-            self.api, *self._topology_options(name, options or {}, self.api_version)
+            self.api, *self._topology_options(name, options or {}, self.api_version), self.reload
         )
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
@@ -193,7 +193,7 @@ class Plugin:
             UnsupportedByPluginError: the plugin is older than 0.75.
             PjrtError: the bytes are damaged, or another plugin's.
         """
-        return Topology.deserialize(self.api, serialized)
+        return Topology.deserialize(self.api, serialized, self.reload)
 
     def _repr_html_(self) -> str:
         return display.html_of_plugin(self)

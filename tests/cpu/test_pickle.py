@@ -7,14 +7,22 @@ import dataclasses
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from pjrt_hub import CompileOptions, Program
-from pjrt_hub.errors import ClosedError, FileFormatError, PjrtHubError
-from pjrt_hub.runtime import dtypes, serialized
+from pjrt_hub.errors import (
+    ClosedError,
+    FileFormatError,
+    IncompatiblePluginError,
+    NotFoundError,
+    PjrtHubError,
+)
+from pjrt_hub.runtime import dtypes, pickled, serialized
 
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 
@@ -77,7 +85,8 @@ def test_buffers_leave_without_a_copy(client):
     outside = []
     stream = pickle.dumps(buffer, 5, buffer_callback=outside.append)
     assert len(stream) < 500
-    (raw,) = (memoryview(each) for each in outside)
+    (raw,) = (each.raw() for each in outside)
+    assert (raw.nbytes, raw.readonly) == (4096, True)
     assert np.frombuffer(raw, np.uint8).ctypes.data == buffer.to_numpy().ctypes.data
     assert pickle.loads(stream, buffers=outside).tolist() == buffer.tolist()
 
@@ -133,11 +142,46 @@ def test_executables_of_two_devices_do_not_arrive_on_one(again, pair, client):
 
 
 def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypatch):
-    monkeypatch.setattr(client.plugin, "reopen", None)  # an open client must do
+    monkeypatch.setattr(client.plugin, "reload", None)  # an open client must do
     blob = client.compile(program("add")).serialize()
     ahead = dataclasses.replace(client.guards, platform_version="", machine="")
     loaded = client.load(ahead.seal(serialized.read(blob)[1]))
     assert pickle.loads(pickle.dumps(loaded)).client.options == client.options
+
+
+def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, program):
+    """As the pickle of an `Executable` does: its topology has no create options."""
+    with plugin.client({"cpu_device_count": 2}) as client:
+        code = serialized.read(client.compile(program("add")).serialize())[1]
+        ahead = dataclasses.replace(client.guards, platform_version="", machine="").seal(code)
+        stream = pickle.dumps(Pretended(ahead, SimpleNamespace(reload=None)))
+        assert pickle.loads(stream).client.guards == client.guards
+
+
+class Pretended(NamedTuple):
+    """What is asked of an `Executable`, which this plugin makes none of."""
+
+    blob: bytes
+    topology: SimpleNamespace
+
+    def serialize(self):
+        return self.blob
+
+    def __reduce__(self):
+        return pickled.of_executable_ahead_of_time(self)
+
+
+def test_topologies_tell_whose_they_are(client):
+    """This plugin reads none; those of others are in the tests of the vendors' plugins."""
+    stream = pickle.dumps(client.topology)
+    with pytest.raises(NotFoundError, match="No compiler registered"):
+        pickle.loads(stream)
+    serialize, (data, *_) = client.topology.__reduce__()
+    assert data == client.topology.serialize()
+    with pytest.raises(IncompatiblePluginError, match="another"):
+        serialize(data, lambda: client.plugin, "cpu", "another")
+    with pytest.raises(PjrtHubError, match="no open client of the plugin for 'cpu' is here"):
+        serialize(data, None, "cpu", "another")
 
 
 def test_a_damaged_executable_is_refused(client, program):
@@ -200,6 +244,29 @@ if __name__ == "__main__":
             results = pool.starmap(work, [(executable, array) for array in inputs])
         print([result.tolist() for result in results] == [[2.0 * n] * 8 for n in range(8)])
 """
+
+
+def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
+    """As where another version of the plugin is installed; each attempt makes one and ends it."""
+    code = serialized.read(client.compile(program("add")).serialize())[1]
+    elsewhere = dataclasses.replace(client.guards, platform_version="another").seal(code)
+    reload = client.plugin.reload
+    stream = pickle.dumps((elsewhere, reload)).hex()
+    out = child(
+        f"""
+        import pickle
+        from pjrt_hub.errors import IncompatiblePluginError
+        from pjrt_hub.runtime import pickled
+        blob, reload = pickle.loads(bytes.fromhex({stream!r}))
+        for _ in range(3):
+            try:
+                pickled.to_executable(blob, reload, {{}})
+            except IncompatiblePluginError as exc:
+                print(exc.need, len(list(pickled._open_clients())))
+        """,
+        prepared=False,
+    )
+    assert out == "another 0\n" * 3
 
 
 def test_a_pool_of_processes(child, program, tmp_path):

@@ -144,6 +144,34 @@ def test_a_topology_travels(child):
     }
 
 
+def test_a_pickle_takes_a_topology_and_its_executables_along(child, tmp_path):
+    """Into a process that loads the plugin for it, and has no TPU that could run the code."""
+    tell = f"""
+        import pickle
+        {{}}
+        executable = topology.compile({str(PROGRAMS / "mlp.mlir")!r})
+        told = [topology.fingerprint, executable.fingerprint]
+        {{}}
+        print(json.dumps(told))
+        """
+    file = str(tmp_path / "pickled")
+    here = child(
+        tell.format(
+            'topology = pjrt_hub.topology("tpu", "v5e:2x2", offline=True)',
+            f'pickle.dump((topology, pickle.dumps(executable)), open({file!r}, "wb"))',
+        )
+    )
+    there = child(
+        tell.format(
+            f'topology, stream = pickle.load(open({file!r}, "rb"))',
+            "told.append(refusal(lambda: pickle.loads(stream)))",
+        )
+    )
+    assert there[:2] == here
+    assert there[2]["error"] == "NotFoundError"
+    assert "TPU initialization failed" in there[2]["text"]
+
+
 def test_an_array_laid_out_for_a_kind_of_memory(child):
     told = child(
         """
