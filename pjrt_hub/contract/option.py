@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pjrt_hub.abi import ApiVersion
@@ -18,6 +18,7 @@ from pjrt_hub.errors import ManifestError
 
 OptionValue = str | int | float | bool | tuple[int, ...]
 OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool")
+LIMITS = ("minimum", "maximum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Option:
         default: what we send where the user says nothing, or None to send nothing.
         doc: one line.
         since: the first PJRT API version of this plugin known to take it, or None.
+        minimum: the least integer that the plugin survives, or None.
+        maximum: the greatest one, or None.
     """
 
     name: str
@@ -37,6 +40,8 @@ class Option:
     default: OptionValue | None = None
     doc: str = ""
     since: ApiVersion | None = None
+    minimum: int | None = None
+    maximum: int | None = None
 
     @classmethod
     def read(cls, name: str, options: Table) -> Option:
@@ -49,13 +54,14 @@ class Option:
         kind = table.text("type")
         if kind not in OPTION_TYPES:
             table.fail("type", f"one of {', '.join(OPTION_TYPES)}")
-        option = cls(name, kind, None, table.text("doc", ""), table.version("since"))
+        limits = [table.integer(key) if key in table.data else None for key in LIMITS]
+        option = cls(name, kind, None, table.text("doc", ""), table.version("since"), *limits)
         default = table.any("default")
         table.finish()
         if default is None:
             return option
         try:
-            return cls(name, kind, option.convert(default), option.doc, option.since)
+            return replace(option, default=option.convert(default))
         except (TypeError, ValueError) as exc:
             raise ManifestError(f"{table.place('default')}: {exc}") from exc
 
@@ -64,7 +70,7 @@ class Option:
 
         Raises:
             TypeError: the type is another.
-            ValueError: an integer does not fit into 64 bits.
+            ValueError: an integer does not fit into 64 bits, or is beyond a limit.
         """
         if self.type == "string" and isinstance(value, str):
             return value
@@ -92,6 +98,12 @@ class Option:
             raise self._mismatch(value) from exc
         if not -(1 << 63) <= number < 1 << 63:
             raise ValueError(f"option {self.name!r}: {number} does not fit into 64 bits")
+        if self.minimum is not None and number < self.minimum:
+            raise ValueError(
+                f"option {self.name!r} is {number}; it must be at least {self.minimum}"
+            )
+        if self.maximum is not None and number > self.maximum:
+            raise ValueError(f"option {self.name!r} is {number}; it must be at most {self.maximum}")
         return number
 
     def _mismatch(self, value: object) -> TypeError:
@@ -128,7 +140,7 @@ def check(
         api: the plugin's version; options that came later are refused, their defaults left out.
 
     Raises:
-        TypeError: an option has another type.
+        TypeError: an option has another type, or a name is no text.
         ValueError: the plugin has no such option, or its version is too old for it.
     """
     known = {option.name: option for option in options}
@@ -138,6 +150,8 @@ def check(
         if option.default is not None and fits:
             result[option.name] = option.default
     for name, value in given.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a {what} is named {name!r}, a {type(name).__name__}: names are text")
         if name not in known:
             raise ValueError(_unknown(plugin, what, name, known))
         since = known[name].since

@@ -192,6 +192,8 @@ class Buffer(hotpath.Buffer):
 
     def copy_to_device(self, device: Device) -> Buffer:
         """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`)."""
+        if device is None:  # elsewhere that is the first device
+            raise TypeError("the device is None; it must be one of client.devices")
         device, _ = self.client._place(device, None)
         layout = self._order()
         with self.client._in_call():
@@ -200,6 +202,8 @@ class Buffer(hotpath.Buffer):
 
     def copy_to_memory(self, memory: Memory) -> Buffer:
         """Copies it to another memory, "pinned_host" for one (`PJRT_Buffer_CopyToMemory`)."""
+        if memory is None:  # elsewhere that is the device's own
+            raise TypeError("the memory is None; it must be one of client.memories")
         device, address = self.client._place(None, memory)
         layout = self._order()
         with self.client._in_call():
@@ -208,6 +212,8 @@ class Buffer(hotpath.Buffer):
 
     def copy_raw_to_host(self, destination: Any, offset: int = 0) -> Event:
         """Copies bytes of the device memory into host memory (`PJRT_Buffer_CopyRawToHost`).
+
+        Waits for the value, but not for the copy.
 
         Args:
             destination: a writable contiguous array or buffer; its size says how many bytes. It is
@@ -257,7 +263,11 @@ class Buffer(hotpath.Buffer):
         return device_memory.ExternalReference(self)
 
     def unsafe_pointer(self) -> int:
-        """The address of the value, which nothing keeps there (`PJRT_Buffer_UnsafePointer`)."""
+        """The address of the value, which nothing keeps there (`PJRT_Buffer_UnsafePointer`).
+
+        Waits for the value.
+        """
+        device_memory.await_memory(self)
         return int(self._ask("PJRT_Buffer_UnsafePointer"))
 
     @property

@@ -52,7 +52,7 @@ def compiled(
 def deserialized(client: Client, serialized: bytes) -> LoadedExecutable:
     """What `Client.load` gives, once the guards of the bytes agree with the client's."""
     client._check()
-    blob = bytes(serialized)
+    blob = bytes(memoryview(serialized))  # bytes(5) would be five zeros
     code = client.guards.open(blob)
     executable = _loaded(client, "PJRT_Executable_DeserializeAndLoad", serialized_executable=code)
     executable._origin = blob

@@ -111,6 +111,7 @@ class RawCopy(Promise):
 
     def __init__(self, buffer: Buffer, offset: int, size: int) -> None:
         client, self.nbytes = buffer.client, size
+        await_memory(buffer)
         with client._in_call():
             given = buffer._ask(
                 "PJRT_Buffer_CopyRawToHostFuture", offset=offset, transfer_size=size
@@ -156,6 +157,7 @@ def copy_raw(buffer: Buffer, destination: Any, offset: int) -> Event:
     """`PJRT_Buffer_CopyRawToHost`."""
     memory = _writable(destination)
     start, size = checked_range(buffer, offset, memory.nbytes)
+    await_memory(buffer)
     with buffer.client._in_call():
         event = buffer._ask(
             "PJRT_Buffer_CopyRawToHost",
@@ -165,6 +167,15 @@ def copy_raw(buffer: Buffer, destination: Any, offset: int) -> Event:
         )
         callbacks.keep(buffer.client.api.address, event, memory)
         return Event._of(buffer.client, event)
+
+
+def await_memory(buffer: Buffer) -> None:
+    """Waits for the value, without which there may be no memory yet: asking for it would crash.
+
+    Raises:
+        PjrtError: the computation of the value failed, so that there will be none.
+    """
+    buffer.ready.wait()
 
 
 def checked_range(buffer: Buffer, offset: int, size: int | None) -> tuple[int, int]:

@@ -24,11 +24,9 @@ class Event(hotpath.Event):
     """
 
     client: Client
+    _waiters: awaiting.Waiters
 
     __slots__ = ("__weakref__", "_waiters")
-
-    def __init__(self) -> None:
-        self._waiters: awaiting.Waiters | None = None
 
     @classmethod
     def _of(cls, client: Client, address: int) -> Event:
@@ -55,7 +53,14 @@ class Event(hotpath.Event):
 
         The order of several callbacks is not defined. An exception in one goes to
         `sys.unraisablehook`.
+
+        Raises:
+            TypeError: it cannot be called.
+            ClosedError: the client was closed.
         """
+        if not callable(callback):
+            raise TypeError(f"the callback is {callback!r}, which cannot be called")
+        self.is_ready()  # raises where it is no event any more
         with self.client._in_call():
             callbacks.when_ready(self.client.api.address, self._address, lambda: callback(self))
 
@@ -77,12 +82,14 @@ class Event(hotpath.Event):
 
     def _awaited(self) -> awaiting.Waiters:
         """The tasks that await it: the plugin is asked once to tell them, however many come."""
-        if self._waiters is None:
+        try:
+            return self._waiters
+        except AttributeError:  # nobody awaited it yet
             waiters = awaiting.Waiters()
-            with self.client._in_call():
-                callbacks.when_ready(self.client.api.address, self._address, waiters.fire)
-            self._waiters = waiters
-        return self._waiters
+        with self.client._in_call():
+            callbacks.when_ready(self.client.api.address, self._address, waiters.fire)
+        self._waiters = waiters
+        return waiters
 
     def __repr__(self) -> str:
         if not self._address or self.client.closed:
@@ -99,7 +106,6 @@ class SettableEvent(Event):
     __slots__ = ("_promise",)
 
     def __init__(self, client: Client) -> None:
-        super().__init__()
         call = client.api.call
         with client._in_call():
             client.api.require("PJRT_Event_Set")

@@ -75,6 +75,7 @@ class Alias(Promise):
         Raises:
             TypeError: it is no Buffer, or its dtype differs.
             ValueError: its shape, memory or client differs.
+            BufferError: its memory is lent out: to an array of `to_numpy`, or by DLPack.
             ClosedError: it was deleted, or the alias fulfilled, failed or closed before.
         """
         if not isinstance(buffer, Buffer):
@@ -92,6 +93,11 @@ class Alias(Promise):
             raise ValueError(f"the alias is {spec}, the buffer has the shape {buffer.shape}")
         if buffer.memory is not self._memory:
             raise ValueError(f"the alias lives in {self._memory}, the buffer in {buffer.memory}")
+        if buffer._lent:  # the XLA CPU plugin aborts
+            raise BufferError(
+                "the buffer's memory is lent out, so it cannot be taken over: let go of the arrays "
+                "and references to it, or give buffer.copy_to_memory(buffer.memory)"
+            )
         self._answer(0, "", buffer._address)
 
 
@@ -141,6 +147,8 @@ def view(
     on_delete: Callable[[], object] | None,
 ) -> Buffer:
     """`PJRT_Client_CreateViewOfDeviceBuffer`."""
+    if on_delete is not None and not callable(on_delete):
+        raise TypeError(f"on_delete is {on_delete!r}, which cannot be called")
     owner = None
     if isinstance(memory_at, int):
         address = memory_at

@@ -221,6 +221,8 @@ class Transfer(Closing, hotpath.Owned):
         Raises:
             TypeError: a value is no text, which would end the process inside some plugins.
         """
+        if not isinstance(metadata, Mapping):
+            raise TypeError(f"metadata are {metadata!r}, not a mapping of text")
         for name, value in metadata.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise TypeError(f"metadata are text by name, not {name!r}: {value!r}")

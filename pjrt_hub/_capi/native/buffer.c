@@ -414,6 +414,10 @@ static PyObject *buffer_address(PyObject *self, void *unused) {
   return PyLong_FromVoidPtr(((BufferObject *)self)->ptr);
 }
 
+static PyObject *buffer_lent(PyObject *self, void *unused) {
+  return PyBool_FromLong(((BufferObject *)self)->child.views > 0);
+}
+
 static PyMethodDef methods[] = {
     {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS,
      "_adopt(client, buffer address, dtype, shape, layout, device)"},
@@ -441,6 +445,7 @@ static PyGetSetDef properties[] = {
     {"is_deleted", buffer_is_deleted, NULL,
      "Whether it was deleted, donated, or closed with its client (PJRT_Buffer_IsDeleted).", NULL},
     {"_address", buffer_address, NULL, "The PJRT_Buffer*.", NULL},
+    {"_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -1,0 +1,35 @@
+"""The script of a child process, in which cases of misuse are tried: a line of JSON for each."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+
+import pjrt_hub
+from misuse import CASES
+from misuse.case import Case
+
+
+def attempt(case, misuse):
+    """The classes and the text of what a misuse raises, whether programs still run, and leaks."""
+    gc.collect()
+    before = case.client._num_children
+    signal.alarm(30)  # ends a process that hangs
+    try:
+        answer = misuse(case)
+    except Exception as exc:
+        told = [[kind.__name__ for kind in type(exc).__mro__], str(exc)]
+    else:
+        told = [["nothing was raised"], repr(answer)]
+        del answer
+    signal.alarm(0)
+    sums = case.add(case.f, case.f).tolist()
+    gc.collect()
+    return [*told, sums, case.client._num_children - before]
+
+
+shared = Case(pjrt_hub.load("cpu", offline=True))
+for chosen in sys.argv[1:]:
+    print(json.dumps([chosen, attempt(shared, CASES[chosen][0])]), flush=True)

@@ -1,0 +1,212 @@
+"""What the cases misuse, and the tools that they misuse it with."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+
+import pjrt_hub
+from pjrt_hub import CompileOptions
+from pjrt_hub.errors import PluginInternalError
+
+PROGRAMS = Path(__file__).parents[2] / "programs"
+NUMBERS = np.arange(8, dtype=np.float32)
+FAILED = PluginInternalError("on purpose")
+
+
+class Case:
+    """What the cases misuse: two devices, another client, and things that are gone."""
+
+    def __init__(self, plugin):
+        self.plugin = plugin
+        self.client = plugin.client({"cpu_device_count": 2})
+        self.other = plugin.client()
+        self.add = self.compile("add")
+        self.pair = self.compile("two_outputs")
+        self.none = self.compile("no_args")
+        self.scalar = self.compile("scalar")
+        self.donate = self.compile("donate")
+        self.f = self.put(NUMBERS)
+        self.deleted = self.put(NUMBERS)
+        self.deleted.delete()
+        self.donated = self.put(NUMBERS)
+        self.donate(self.donated, self.f)
+        self.foreign = self.other.buffer_from_host(NUMBERS)
+        self.far = self.put(NUMBERS, device=self.client.devices[1])
+        self.late = plugin.client()
+        self.stale = self.late.buffer_from_host(NUMBERS)
+        self.stale_add = self.late.compile(PROGRAMS / "add.mlir")
+        self.stale_device = self.late.devices[0]
+        self.stale_event = self.stale.ready
+        self.stale_topology = self.late.topology
+        self.late.close()
+        self.shut = self.compile("add")
+        self.shut.close()
+        self.promise = self.alias()
+
+    def compile(self, name, options=None):
+        return self.client.compile(PROGRAMS / f"{name}.mlir", options)
+
+    def options(self, **options):
+        """Compiles with options."""
+        return self.compile("add", CompileOptions(**options))
+
+    def put(self, array, **where):
+        return self.client.buffer_from_host(array, **where)
+
+    def own(self):
+        """A client of the case's own, which it may close."""
+        return self.plugin.client()
+
+    def typed(self, dtype):
+        """Eight numbers of another dtype; of four bytes each it has the same byte count."""
+        return self.put(NUMBERS, dtype=dtype)
+
+    def shaped(self, *shape):
+        """Zeros of another shape."""
+        return self.put(np.zeros(shape, np.float32))
+
+    def empty(self, shape, dtype="f32"):
+        return self.client.create_uninitialized_buffer(shape, dtype)
+
+    def view(self, memory, shape=(8,), **more):
+        return self.client.create_view_of_device_buffer(memory, shape, **more)
+
+    def alias(self, shape=(8,), dtype="f32"):
+        return self.client.create_alias_buffer(shape, dtype)
+
+    def fulfilled(self):
+        alias = self.alias()
+        alias.fulfill(self.put(NUMBERS))
+        return alias
+
+    def failed(self):
+        """A buffer that was ready by failing."""
+        alias = self.alias()
+        alias.fail(FAILED)
+        return alias.buffer
+
+    def transfer(self, *specs):
+        return self.client.create_buffers_for_async_host_to_device(specs or [((8,), "f32")])
+
+    def complete(self):
+        transfer = self.transfer()
+        transfer.transfer_data(0, NUMBERS, is_last=True).wait()
+        return transfer
+
+    def calling(self, function):
+        """Runs a program that calls a Python function."""
+        name = f"misuse_{function.__name__}"
+        self.plugin.ffi.register(name, function)
+        program = f"""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
+            %0 = stablehlo.custom_call @{name}(%a) {{api_version = 4 : i32}}
+                : (tensor<8xf32>) -> tensor<8xf32>
+            return %0 : tensor<8xf32> }}"""
+        self.client.compile(program)(self.f).ready.wait()
+
+
+class Index:
+    """An int, but asking for it does something."""
+
+    def __init__(self, value, act):
+        self.value, self.act = value, act
+
+    def __index__(self):
+        self.act()
+        return self.value
+
+
+class Lying:
+    """An array, but asking for it does something."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def __array__(self, dtype=None, copy=None):
+        self.act()
+        return NUMBERS
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **_):
+        self.act()
+        return NUMBERS.__dlpack__()
+
+
+class Tensor(ctypes.Structure):
+    """DLPack's classic struct."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    ]
+
+
+#: What capsules point at: for the life of the process.
+LENT = []
+
+
+def capsule(*shape, device=1, ndim=None, code=2, bits=32, lanes=1, null=False):
+    """A DLPack capsule that says what it is told to say."""
+    memory, extents = pjrt_hub.empty_aligned((64,)), (ctypes.c_int64 * 8)(*shape)
+    tensor = Tensor(
+        None if null else memory.ctypes.data,
+        (ctypes.c_int32 * 2)(device, 0),
+        len(shape) if ndim is None else ndim,
+        code,
+        bits,
+        lanes,
+        extents,
+        None,
+    )
+    LENT.append((memory, extents, tensor))
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
+    return make(ctypes.addressof(tensor), b"dltensor", None)
+
+
+def taken_twice(client):
+    lent = capsule(8)
+    client.from_dlpack(lent)
+    client.from_dlpack(lent)
+
+
+def row_that(act, *buffers):
+    """Arguments that do something between the first and the second."""
+    yield buffers[0]
+    act()
+    yield from buffers[1:]
+
+
+def acting(act):
+    """What is true, but asking does something."""
+    return type("Acting", (), {"__bool__": lambda _: act() is None})()
+
+
+def damaged(client):
+    serialized = bytearray(client.compile(PROGRAMS / "add.mlir").serialize())
+    serialized[-9] ^= 1
+    return bytes(serialized)
+
+
+def write_into(array):
+    array[0] = 1
+
+
+def raises(*_):
+    raise ZeroDivisionError("on purpose")
