@@ -120,6 +120,13 @@ def dask(session: nox.Session) -> None:
 
 
 @nox.session
+def ray(session: nox.Session) -> None:
+    """The same for the workers of Ray."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("ray"))
+    pytest(session, "ray")
+
+
+@nox.session
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
