@@ -183,10 +183,10 @@ def default_device_assignment(
 
 def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
     """`PJRT_Buffer_GetMemoryLayout`: dimensions from the fastest-varying; None for strides."""
-    layout = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer).layout
-    if layout.type != _TILED:
+    args = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer)
+    if args.layout.type != _TILED:  # `args` is named because its members do not keep it alive
         return None
-    tiled = layout.tiled
+    tiled = args.layout.tiled
     return tuple(tiled.minor_to_major[i] for i in range(tiled.minor_to_major_size))
 
 

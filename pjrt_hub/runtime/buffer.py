@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from pjrt_hub._capi import callbacks, hotpath, irregular, table
 from pjrt_hub.errors import ClosedError, PjrtError, PjrtHubError
-from pjrt_hub.runtime import device_memory, display, dlpack, dtypes, pickled
+from pjrt_hub.runtime import device_memory, display, dlpack, dtypes, memory_layout, pickled
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.shape_spec import ShapeSpec
@@ -109,19 +109,18 @@ class Buffer(hotpath.Buffer):
         return tuple(range(self.ndim - 1, -1, -1)) if order is None else order
 
     @classmethod
-    def _made(
-        cls,
-        client: Client,
-        address: int,
-        element: dtypes.ElementType,
-        shape: tuple[int, ...],
-        device: Device,
-    ) -> Buffer:
-        """Takes over a native buffer of the plugin's default layout.
+    def _made(cls, client: Client, address: int, spec: ShapeSpec, device: Device) -> Buffer:
+        """Takes over a native buffer that was made by a spec.
 
-        On the host that is row-major; elsewhere the plugin is asked when it matters.
+        The default layout is row-major on the host; elsewhere the plugin is asked when it matters.
+
+        Raises:
+            UnsupportedByPluginError: it has another layout than the spec.
         """
-        buffer = cls._adopt(client, address, element.code, shape, None, device)
+        layout = row_major_or(spec.layout)
+        buffer = cls._adopt(client, address, spec.element.code, spec.shape, layout, device)
+        if spec.layout is not None:
+            return memory_layout.heeded(buffer, spec.layout)
         if not client._on_host:
             del buffer._layout
         return buffer
@@ -137,7 +136,7 @@ class Buffer(hotpath.Buffer):
             self._layout = row_major_or(order)
             return self._layout
 
-    def to_numpy(self) -> numpy.ndarray[Any, Any]:
+    def to_numpy(self, *, layout: tuple[int, ...] | None = None) -> numpy.ndarray[Any, Any]:
         """Waits for the value and gives it as a read-only array.
 
         On the CPU the array shares the buffer's memory, without a copy, and keeps it alive past
@@ -145,10 +144,20 @@ class Buffer(hotpath.Buffer):
         on a copy. From other devices it is copied (`PJRT_Buffer_ToHostBuffer`). Its strides follow
         the device's layout. Where dimensions are dynamic it is a copy of `logical_shape`.
 
+        Args:
+            layout: minor_to_major, how the array lies in the host's memory; by default as on the
+                device, which copies the least.
+
         Raises:
             PjrtError: the computation of the value failed.
+            ValueError: the layout is no permutation of the dimensions.
             ClosedError: the buffer was deleted, donated or closed.
         """
+        wish = memory_layout.order_of(layout, self.ndim)
+        array = self._value()
+        return array if wish is None else memory_layout.laid_out(array, wish)
+
+    def _value(self) -> numpy.ndarray[Any, Any]:
         import numpy
 
         code = self._dtype
@@ -168,10 +177,8 @@ class Buffer(hotpath.Buffer):
         shape = self.logical_shape if self._dynamic else self.shape
         if order is None:
             return numpy.ndarray(shape, dtype, data)
-        # The memory holds the dimensions in the order of the layout, the slowest first.
-        slowest_first = order[::-1]
-        stored = numpy.ndarray([shape[d] for d in slowest_first], dtype, data)
-        return stored.transpose([slowest_first.index(d) for d in range(self.ndim)])
+        stored = numpy.ndarray([shape[d] for d in order[::-1]], dtype, data)
+        return memory_layout.logical(stored, order)
 
     def _copy_to_host(self) -> Any:
         import numpy
@@ -250,13 +257,19 @@ class Buffer(hotpath.Buffer):
         """
         return device_memory.donate(self)
 
-    def bitcast(self, dtype: Any, shape: Any) -> Buffer:
+    def bitcast(self, dtype: Any, shape: Any, layout: tuple[int, ...] | None = None) -> Buffer:
         """Gives its memory another dtype and shape, and deletes it (`PJRT_Buffer_Bitcast`, 0.98).
 
+        Args:
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            shape: the dimensions, in elements.
+            layout: minor_to_major; by default the plugin's own.
+
         Raises:
-            ValueError: both do not have the same number of bits.
+            ValueError: both do not have the same number of bits, or dimensions are dynamic.
         """
-        return device_memory.bitcast(self, ShapeSpec.of(shape, dtype, self.client.api.version))
+        spec = ShapeSpec.of(shape, dtype, self.client.api.version, layout)
+        return device_memory.bitcast(self, spec)
 
     def external_reference(self) -> device_memory.ExternalReference:
         """Waits for the value and lends its memory out by address, for as long as that is held."""

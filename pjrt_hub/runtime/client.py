@@ -21,8 +21,10 @@ from pjrt_hub.runtime import (
     compile_cache,
     display,
     dtypes,
+    memory_layout,
     pickled,
     placeholder,
+    placement,
     tensor,
 )
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
@@ -182,14 +184,14 @@ class Client(Closing, hotpath.Client):
             device: one of `devices`; by default the first, unless `memory` says where.
             memory: one of a device's memories; by default the device's own.
             semantics: how long the array must stay unchanged; by default it is copied at once.
-            layout: only row-major is accepted: the XLA CPU plugin takes another as a label without
-                moving the data.
+            layout: minor_to_major, the dimensions from the fastest-varying in the device's memory;
+                by default the plugin's own. The value is the array's in every layout.
 
         Raises:
             TypeError: PJRT has no such dtype.
-            ValueError: a device or memory of another client, or another layout.
+            ValueError: a device or memory of another client, or a layout that is no permutation.
             OverflowError: a Python int does not fit int32.
-            UnsupportedByPluginError: the plugin is older than the dtype.
+            UnsupportedByPluginError: the plugin is older than the dtype, or makes no such layout.
             ClosedError: the client is closed.
         """
         import numpy
@@ -199,8 +201,7 @@ class Client(Closing, hotpath.Client):
         element = dtypes.of_numpy(source.dtype)
         if element.since:
             dtypes.require(element, self.api.version)
-        if layout is not None and tuple(layout) != tuple(range(source.ndim - 1, -1, -1)):
-            raise ValueError(f"layout {layout} is not row-major, and only row-major can be put")
+        order = memory_layout.order_of(layout, source.ndim)
         if not source.dtype.isnative:
             source = source.astype(source.dtype.newbyteorder("="))
         if device is None and memory is None:
@@ -214,6 +215,9 @@ class Client(Closing, hotpath.Client):
             plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
         if not plain.flags.aligned:
             plain = plain.copy()
+        if order is not None:
+            there = (place, memory_address)
+            return placement.put(self, plain, element, semantics, there, order)
         where = (place, place._address, memory_address)
         shape = known_shape(source.shape)
         if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
@@ -231,9 +235,10 @@ class Client(Closing, hotpath.Client):
     ) -> Buffer:
         """Takes another framework's array over DLPack, without a copy where the plugin can.
 
-        On the CPU that needs memory that is row-major and begins at a multiple of 64 bytes, as
-        torch's and JAX's does (`PJRT_Client_CreateViewOfDeviceBuffer`). Shared memory must not
-        change while the buffer lives.
+        On the CPU that needs memory that begins at a multiple of 64 bytes, as torch's and JAX's
+        does (`PJRT_Client_CreateViewOfDeviceBuffer`). Shared memory must not change while the
+        buffer lives. A transposed array is copied into row-major order, which programs take; with
+        copy=False it is shared, and `Buffer.layout` says how it lies.
 
         Args:
             source: an object with `__dlpack__`, or a DLPack capsule, which works once.
@@ -257,6 +262,7 @@ class Client(Closing, hotpath.Client):
         *,
         device: Device | None = None,
         memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
     ) -> Buffer:
         """A buffer with whatever the memory held (`PJRT_Client_CreateUninitializedBuffer`, 0.69).
 
@@ -265,13 +271,14 @@ class Client(Closing, hotpath.Client):
             dtype: numpy's, ml_dtypes' or StableHLO's name.
             device: one of `devices`; by default the first, unless `memory` says where.
             memory: one of a device's memories; by default the device's own.
+            layout: minor_to_major; by default the plugin's own.
 
         Raises:
             TypeError: PJRT has no such dtype.
             ValueError: the shape cannot be, or device or memory belong to another client.
             UnsupportedByPluginError: the plugin is older.
         """
-        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
         return placeholder.uninitialized(self, spec, device, memory)
 
     def create_error_buffer(
@@ -281,6 +288,7 @@ class Client(Closing, hotpath.Client):
         dtype: Any = "float32",
         *,
         memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
     ) -> Buffer:
         """A buffer that failed: whatever uses it gets the error (`PJRT_Client_CreateErrorBuffer`).
 
@@ -289,16 +297,22 @@ class Client(Closing, hotpath.Client):
             shape: the dimensions, in elements.
             dtype: numpy's, ml_dtypes' or StableHLO's name.
             memory: one of a device's memories; by default the first device's own.
+            layout: minor_to_major; by default the plugin's own.
 
         Raises:
             TypeError: the error is no PjrtError.
             UnsupportedByPluginError: the plugin is older than API 0.82.
         """
-        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
         return placeholder.failed(self, error, spec, memory or self._default_memory)
 
     def create_alias_buffer(
-        self, shape: Any, dtype: Any = "float32", *, memory: Memory | None = None
+        self,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
     ) -> Alias:
         """A buffer that stands for one made later (`PJRT_Client_CreateAliasBuffer`, API 0.77).
 
@@ -306,8 +320,9 @@ class Client(Closing, hotpath.Client):
             shape: the dimensions, in elements.
             dtype: numpy's, ml_dtypes' or StableHLO's name.
             memory: one of a device's memories; by default the first device's own.
+            layout: minor_to_major; by default the plugin's own.
         """
-        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
         return Alias(self, spec, memory or self._default_memory)
 
     def create_view_of_device_buffer(
@@ -318,6 +333,7 @@ class Client(Closing, hotpath.Client):
         *,
         device: Device | None = None,
         memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
         stream: int = 0,
         on_delete: Callable[[], object] | None = None,
     ) -> Buffer:
@@ -330,13 +346,14 @@ class Client(Closing, hotpath.Client):
             dtype: numpy's, ml_dtypes' or StableHLO's name.
             device: one of `devices`; by default the first, unless `memory` says where.
             memory: one of a device's memories; by default the device's own.
+            layout: minor_to_major; by default the plugin's own.
             stream: the GPU stream on which the memory is ready; 0 is none.
             on_delete: called once the plugin is done with the memory, on pjrt-hub's own thread.
 
         Raises:
             ValueError: the memory is too small, or not aligned.
         """
-        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
         return placeholder.view(self, memory_at, spec, device, memory, stream, on_delete)
 
     def create_buffers_for_async_host_to_device(
@@ -345,12 +362,14 @@ class Client(Closing, hotpath.Client):
         """Makes buffers that are filled in parts (`PJRT_Client_CreateBuffersForAsyncHostToDevice`).
 
         Args:
-            shape_specs: a pair (shape, dtype) for each, or anything with `.shape` and `.dtype`.
+            shape_specs: (shape, dtype) for each, or anything with `.shape` and `.dtype`; or
+                (shape, dtype, layout) for all, minor_to_major, where the parts come as the bytes
+                lie in that.
             memory: where they go; by default the first device's own.
 
         Raises:
-            ValueError: there is none, or a shape cannot be.
-            UnsupportedByPluginError: the plugin is older than API 0.60.
+            ValueError: there is none, a shape cannot be, or only some have a layout.
+            UnsupportedByPluginError: the plugin is older than API 0.60, or heeds no layouts.
         """
         return Transfer(self, shape_specs, memory or self._default_memory)
 
@@ -420,6 +439,10 @@ class Client(Closing, hotpath.Client):
             "pickled\n\nhint: make a client in the other process; programs, options, executables "
             "and buffers can be pickled"
         )
+
+    @cached_property
+    def _moves_data(self) -> bool:
+        return placement.moves_data(self)
 
     @cached_property
     def _default_place(self) -> tuple[Device, int]:

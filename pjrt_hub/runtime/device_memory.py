@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, hotpath, irregular
 from pjrt_hub.errors import ClosedError
+from pjrt_hub.runtime import memory_layout
 from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.host_array import address_of, as_bytes
@@ -212,13 +213,18 @@ def bitcast(buffer: Buffer, spec: ShapeSpec) -> Buffer:
     """`PJRT_Buffer_Bitcast`."""
     client = buffer.client
     own = ShapeSpec.of(buffer.shape, buffer.dtype, client.api.version)
+    if buffer._dynamic:
+        raise ValueError("some dimensions of the buffer are dynamic")
     if own.bits != spec.bits:
         raise ValueError(f"{own} has {own.bits} bits, {spec} has {spec.bits}")
     with client._in_call():
         address = buffer._ask(
-            "PJRT_Buffer_Bitcast", element_type=spec.element.code, dims=spec.shape
+            "PJRT_Buffer_Bitcast",
+            element_type=spec.element.code,
+            dims=spec.shape,
+            device_layout=memory_layout.members(spec.layout),
         )
-        return buffer._made(client, address, spec.element, spec.shape, buffer.device)
+        return buffer._made(client, address, spec, buffer.device)
 
 
 def _writable(destination: Any) -> Any:

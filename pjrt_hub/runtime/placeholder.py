@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks
 from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.runtime import memory_layout
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.host_array import ALIGNMENT, address_of, as_bytes
@@ -44,10 +45,9 @@ class Alias(Promise):
                 memory=memory_address,
                 shape_dims=spec.shape,
                 shape_element_type=spec.element.code,
+                shape_layout=memory_layout.members(spec.layout),
             )
-            self.buffer = Buffer._made(
-                client, answer.alias_buffer, spec.element, spec.shape, device
-            )
+            self.buffer = Buffer._made(client, answer.alias_buffer, spec, device)
             callback = answer.fulfill_alias_buffer_cb
 
             def fulfil(code: int, message: str, value: int) -> None:
@@ -74,7 +74,7 @@ class Alias(Promise):
 
         Raises:
             TypeError: it is no Buffer, or its dtype differs.
-            ValueError: its shape, memory or client differs.
+            ValueError: its shape, layout, memory or client differs.
             BufferError: its memory is lent out: to an array of `to_numpy`, or by DLPack.
             ClosedError: it was deleted, or the alias fulfilled, failed or closed before.
         """
@@ -91,6 +91,8 @@ class Alias(Promise):
             raise TypeError(f"the alias is {spec}, the buffer has the dtype {buffer.dtype}")
         if buffer.shape != spec.shape:
             raise ValueError(f"the alias is {spec}, the buffer has the shape {buffer.shape}")
+        if buffer.layout != self.buffer.layout:
+            raise ValueError(f"the alias is {spec}, the buffer has the layout {buffer.layout}")
         if buffer.memory is not self._memory:
             raise ValueError(f"the alias lives in {self._memory}, the buffer in {buffer.memory}")
         if buffer._lent:  # the XLA CPU plugin aborts
@@ -112,10 +114,11 @@ def uninitialized(
             client=client._address,
             shape_dims=spec.shape,
             shape_element_type=spec.element.code,
+            shape_layout=memory_layout.members(spec.layout),
             device=0 if memory_address else place._address,  # some prefer it to the memory
             memory=memory_address,
         )
-        return Buffer._made(client, address, spec.element, spec.shape, place)
+        return Buffer._made(client, address, spec, place)
 
 
 def failed(client: Client, error: PjrtError, spec: ShapeSpec, memory: Memory) -> Buffer:
@@ -131,10 +134,12 @@ def failed(client: Client, error: PjrtError, spec: ShapeSpec, memory: Memory) ->
             error_message=message,
             shape_dims=spec.shape,
             shape_element_type=spec.element.code,
+            shape_layout=memory_layout.members(spec.layout),
+            device_layout=memory_layout.members(spec.layout),
             memory=memory_address,
             payload=payloads,
         )
-        return Buffer._made(client, address, spec.element, spec.shape, place)
+        return Buffer._made(client, address, spec, place)
 
 
 def view(
@@ -174,13 +179,14 @@ def view(
             device_buffer_ptr=address,
             dims=spec.shape,
             element_type=spec.element.code,
+            layout=memory_layout.members(spec.layout),
             device=place._address,
             memory=memory_address,
             stream=stream,
             on_delete_callback=function,
             on_delete_callback_arg=argument,
         )
-        return Buffer._made(client, made, spec.element, spec.shape, place)
+        return Buffer._made(client, made, spec, place)
 
 
 def _nothing() -> None:

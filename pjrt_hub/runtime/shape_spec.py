@@ -10,7 +10,7 @@ import operator
 from typing import Any, NamedTuple
 
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, memory_layout
 
 _MAX_RANK = 64
 
@@ -21,24 +21,27 @@ class ShapeSpec(NamedTuple):
     Attributes:
         shape: the dimensions, in elements.
         element: the element type.
+        layout: minor_to_major where one is wished for; None is the plugin's own.
     """
 
     shape: tuple[int, ...]
     element: dtypes.ElementType
+    layout: memory_layout.Order | None = None
 
     @classmethod
-    def of(cls, shape: Any, dtype: Any, version: ApiVersion) -> ShapeSpec:
+    def of(cls, shape: Any, dtype: Any, version: ApiVersion, layout: Any = None) -> ShapeSpec:
         """Reads a user's shape and dtype for a plugin of this version.
 
         Args:
             shape: a sequence of ints, or one int.
             dtype: numpy's, ml_dtypes' or StableHLO's name.
             version: of the plugin's API.
+            layout: minor_to_major, or None.
 
         Raises:
             TypeError: a dimension is no int, or PJRT has no such dtype.
-            ValueError: a dimension is negative, there are more than 64, or 2^63 bits do not hold
-                the array.
+            ValueError: a dimension is negative, there are more than 64, 2^63 bits do not hold the
+                array, or the layout is no permutation.
             UnsupportedByPluginError: the plugin is older than the dtype.
         """
         dims = (shape,) if isinstance(shape, int) else shape
@@ -52,18 +55,18 @@ class ShapeSpec(NamedTuple):
             raise ValueError(f"the shape {dims} has a negative or more than {_MAX_RANK} dimensions")
         if math.prod(max(size, 1) for size in dims) * element.bits >= 1 << 63:
             raise ValueError(f"the shape {dims} of {element.name} is larger than any memory")
-        return cls(dims, element)
+        return cls(dims, element, memory_layout.order_of(layout, len(dims)))
 
     @classmethod
     def like(cls, spec: Any, version: ApiVersion) -> ShapeSpec:
-        """As `of`, from a pair (shape, dtype) or anything that has `.shape` and `.dtype`."""
+        """As `of`, from (shape, dtype), from (shape, dtype, layout), or from what has both."""
         if hasattr(spec, "shape") and hasattr(spec, "dtype"):
             return cls.of(spec.shape, spec.dtype, version)
         try:
-            shape, dtype = spec
+            shape, dtype, layout = spec if len(spec) == 3 else (*spec, None)
         except (TypeError, ValueError):
             raise TypeError(f"{spec!r} is no pair (shape, dtype) and has none of its own") from None
-        return cls.of(shape, dtype, version)
+        return cls.of(shape, dtype, version, layout)
 
     @property
     def bits(self) -> int:
@@ -76,4 +79,5 @@ class ShapeSpec(NamedTuple):
         return -(-self.bits // 8)
 
     def __str__(self) -> str:
-        return f"{self.element.name}[{','.join(map(str, self.shape))}]"
+        layout = f"{{{','.join(map(str, self.layout))}}}" if self.layout is not None else ""
+        return f"{self.element.name}[{','.join(map(str, self.shape))}]{layout}"

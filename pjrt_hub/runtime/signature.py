@@ -44,17 +44,25 @@ class Slot(NamedTuple):
     dynamic: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, dtype: Any, shape: Sequence[int], layout: Sequence[int] | None = None) -> Slot:
+    def of(
+        cls,
+        dtype: Any,
+        shape: Sequence[int],
+        layout: Sequence[int] | None = None,
+        dynamic: Sequence[int] = (),
+    ) -> Slot:
         """Makes one of what a user says.
 
         Args:
             dtype: a `PJRT_Buffer_Type`, or what `dtypes.of_numpy` takes.
             shape: one device's dimensions.
             layout: minor_to_major, a permutation of the dimensions' numbers; None is row-major.
+            dynamic: the dimensions whose size is only a bound.
 
         Raises:
             TypeError: no such dtype.
-            ValueError: a negative dimension, or a layout that is no permutation.
+            ValueError: a negative dimension, a layout that is no permutation, or a dynamic
+                dimension that is none of them.
         """
         code = dtype if isinstance(dtype, int) else dtypes.of_numpy(dtype).code
         dims = tuple(shape)
@@ -65,7 +73,9 @@ class Slot(NamedTuple):
         order = None if layout is None else tuple(layout)
         if order is not None and sorted(order) != list(range(len(dims))):
             raise ValueError(f"the layout {order} is no permutation of {len(dims)} dimension(s)")
-        return cls(code, dims, row_major_or(order))
+        if not all(d in range(len(dims)) for d in dynamic):
+            raise ValueError(f"of {len(dims)} dimension(s) {tuple(dynamic)} cannot be dynamic")
+        return cls(code, dims, row_major_or(order), tuple(dynamic))
 
     def serialize(self) -> bytes:
         """Makes the ShapeProto, always with a layout: without one a compiler may choose."""
@@ -73,6 +83,7 @@ class Slot(NamedTuple):
         return (
             wire.varint(_SHAPE_TYPE, dtypes.of_code(self.dtype).primitive)
             + wire.packed(_SHAPE_DIMENSIONS, list(self.shape))
+            + wire.packed(_SHAPE_DYNAMIC, [d in self.dynamic for d in range(len(self.shape))])
             + wire.length_delimited(_SHAPE_LAYOUT, wire.packed(_LAYOUT_MINOR_TO_MAJOR, list(order)))
         )
 

@@ -14,6 +14,8 @@ from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.runtime import dlpack, dtypes, packing
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.host_array import ALIGNMENT
+from pjrt_hub.runtime.memory_layout import Order, heeded, members
+from pjrt_hub.runtime.signature import row_major_or
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
@@ -67,6 +69,21 @@ class Tensor:
             size == 1 or have == want
             for size, have, want in zip(self.shape, self.strides, expected, strict=True)
         )
+
+    @property
+    def order(self) -> Order | None:
+        """The layout (minor_to_major) of its elements; None where they lie with gaps or overlap."""
+        if self.row_major:
+            return tuple(range(len(self.shape) - 1, -1, -1))
+        order = sorted(
+            range(len(self.shape)), key=lambda d: (self.shape[d] == 1, self.strides[d], -d)
+        )
+        dense = dlpack.strides(self.shape, tuple(order))
+        fits = all(
+            size == 1 or have == want
+            for size, have, want in zip(self.shape, self.strides, dense, strict=True)
+        )
+        return tuple(order) if fits else None
 
     def to_numpy(self) -> Any:
         """Its memory as an array, shared except where elements are packed into bytes."""
@@ -123,7 +140,7 @@ def borrow(client: Client, source: Any, device: Device | None, copy: bool | None
             f"the tensor lives on DLPack's device {tensor.device}, which is not {place}: "
             "copy it to the host first"
         )
-    obstacle = _why_copied(client, tensor)
+    obstacle = _why_copied(client, tensor, copy)
     if copy is False and obstacle:
         raise BufferError(f"only a copy is possible, and copy=False forbids it: {obstacle}")
     if tensor.device[0] in dlpack.ON_HOST and (copy or obstacle):
@@ -164,15 +181,20 @@ def _ready_stream(client: Client, device: Device | None) -> int:
         return 0
 
 
-def _why_copied(client: Client, tensor: Tensor) -> str:
-    """What keeps the plugin from sharing the tensor's memory; empty where nothing does."""
+def _why_copied(client: Client, tensor: Tensor, copy: bool | None) -> str:
+    """What keeps the plugin from sharing the tensor's memory; empty where nothing does.
+
+    A buffer of another layout than row-major fits few programs, so on the host a copy is better
+    unless none is wanted.
+    """
     if not client.api.has("PJRT_Client_CreateViewOfDeviceBuffer"):
         return "the plugin lacks PJRT_Client_CreateViewOfDeviceBuffer"
     if not client._on_host and tensor.device[0] in dlpack.ON_HOST:
         return "the tensor is on the host, the buffer on a device"
     if not tensor.size:
         return "the tensor has no elements, so no memory"
-    if not tensor.row_major:
+    choice = tensor.device[0] in dlpack.ON_HOST and copy is not False
+    if tensor.order is None or (choice and not tensor.row_major):
         return f"its strides are {tensor.strides}, not row-major"
     if tensor.padded and tensor.element.bits < 8:
         return f"its {tensor.element.name} take a byte each"
@@ -186,7 +208,7 @@ def _why_copied(client: Client, tensor: Tensor) -> str:
 
 
 def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
-    kept = [tensor.owner]
+    kept, layout = [tensor.owner], row_major_or(tensor.order)
     function, argument = callbacks.deleter(kept.clear)
     with client._in_call():
         try:
@@ -196,6 +218,7 @@ def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
                 device_buffer_ptr=tensor.address,
                 dims=list(tensor.shape),
                 element_type=tensor.element.code,
+                layout=members(layout),
                 device=place._address,
                 memory=place.default_memory._address,
                 on_delete_callback=function,
@@ -206,4 +229,5 @@ def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
             kept.clear()  # no view was made, so nobody calls the deleter
             raise
         code = tensor.element.code
-        return Buffer._adopt(client, address, code, tensor.shape, None, place)
+        buffer = Buffer._adopt(client, address, code, tensor.shape, layout, place)
+        return buffer if layout is None else heeded(buffer, layout)

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, hotpath
+from pjrt_hub._capi.call import Struct
 from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, memory_layout
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.device import Device, Memory
@@ -40,12 +41,28 @@ class Transfer(Closing, hotpath.Owned):
 
     client: Client
 
-    __slots__ = ("__weakref__", "_address", "_lock", "_parts", "_place", "_retrieved", "_specs")
+    __slots__ = (
+        "__weakref__",
+        "_address",
+        "_early",
+        "_lock",
+        "_parts",
+        "_place",
+        "_retrieved",
+        "_specs",
+    )
 
     def __init__(self, client: Client, shape_specs: Iterable[Any], memory: Memory) -> None:
         self._specs = [ShapeSpec.like(spec, client.api.version) for spec in shape_specs]
         if not self._specs:
             raise ValueError("a transfer needs one shape spec at least")
+        wishes = [spec.layout for spec in self._specs if spec.layout is not None]
+        if len(wishes) not in (0, len(self._specs)):
+            raise ValueError("the shape specs must have layouts all or none")
+        layouts = [
+            Struct("PJRT_Buffer_MemoryLayout", memory_layout.members(wish), client.api.version)
+            for wish in wishes
+        ]
         device, memory_address = client._place(None, memory)
         self._place = device
         self._lock = threading.Lock()
@@ -59,10 +76,13 @@ class Transfer(Closing, hotpath.Owned):
                 shape_specs=[
                     {"dims": spec.shape, "element_type": spec.element.code} for spec in self._specs
                 ],
+                device_layouts=[layout.address for layout in layouts],
                 memory=memory_address,
             )
             destroy = partial(client.api.call, "PJRT_AsyncHostToDeviceTransferManager_Destroy")
             self._bind(client, partial(destroy, transfer_manager=self._address))
+            # A plugin that ignores layouts is found out before the first byte comes.
+            self._early = {index: self._retrieve(index) for index in range(len(wishes))}
 
     @property
     def buffer_count(self) -> int:
@@ -95,15 +115,13 @@ class Transfer(Closing, hotpath.Owned):
             ValueError: it was retrieved before: a second one would be hollow.
         """
         index = self._index(buffer_index)
-        spec = self._specs[index]
         with self.client._in_call(), self._lock:
             if self._retrieved[index]:
                 raise ValueError(f"buffer {index} was retrieved before")
-            address = self._ask(
-                "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer", buffer_index=index
-            )
+            early = self._early.pop(index, None)
+            buffer = self._retrieve(index) if early is None else early
             self._retrieved[index] = True
-            return Buffer._made(self.client, address, spec.element, spec.shape, self._place)
+            return buffer
 
     def transfer_data(
         self, buffer_index: int, data: Any, *, offset: int = 0, is_last: bool = False
@@ -235,6 +253,12 @@ class Transfer(Closing, hotpath.Owned):
         if not self.closed:
             with self._lock:
                 self._release()
+
+    def _retrieve(self, index: int) -> Buffer:
+        address = self._ask(
+            "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer", buffer_index=index
+        )
+        return Buffer._made(self.client, address, self._specs[index], self._place)
 
     def _index(self, buffer_index: int) -> int:
         index = operator.index(buffer_index)

@@ -313,7 +313,7 @@ def test_donating_a_borrowed_buffer_spares_its_source(client, executables, vecto
     ("cut", "why"),
     [
         (lambda a: a[:, ::2], "strides are"),
-        (lambda a: a.T, "strides are"),
+        (lambda a: a.T, None),
         (lambda a: a[::-1], "strides are"),
         (lambda a: a[:, 1:2][:4].reshape(-1)[:1], None),
         (lambda a: a.reshape(-1)[1:], "4 bytes past a multiple of 64"),

@@ -107,8 +107,11 @@ def test_strides_reach_torch(client):
 def test_strides_of_torch_are_copied(client):
     tensor = torch.arange(6.0).reshape(2, 3)
     assert client.from_dlpack(tensor.T).tolist() == tensor.T.tolist()
+    shared = client.from_dlpack(tensor.T, copy=False)
+    assert (shared.layout, shared.tolist()) == ((0, 1), tensor.T.tolist())
+    assert address_of(shared) == tensor.data_ptr()
     with pytest.raises(BufferError, match="not row-major"):
-        client.from_dlpack(tensor.T, copy=False)
+        client.from_dlpack(tensor[:, ::2], copy=False)
 
 
 def test_a_copy_for_torch_may_be_written(client):

@@ -154,9 +154,9 @@ CASES = {
     "ragged lists": (lambda c: c.put([[1], [1, 2]]), ValueError, "inhomogeneous"),
     "too large an int": (lambda c: c.put([2**40]), OverflowError, "does not fit int32"),
     "a layout": (
-        lambda c: c.put(np.zeros((2, 3)), layout=(0, 1)),
+        lambda c: c.put(np.zeros((2, 3)), layout=(0, 2)),
         ValueError,
-        r"layout \(0, 1\) is not row-major",
+        r"layout \(0, 2\) is no permutation of 2 dim",
     ),
     "unknown semantics": (lambda c: c.put(NUMBERS, semantics=9), ValueError, "9 is not a valid"),
     "64 dimensions and one": (lambda c: c.empty((1,) * 65), ValueError, "more than 64 dimensions"),
