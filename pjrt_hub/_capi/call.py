@@ -129,6 +129,10 @@ class Struct:
         self._keep: list[Any] = []
         self.address = _address(_struct(name, members, self._keep))
 
+    def keep(self, *things: Any) -> None:
+        """Keeps what the struct points at alive as long as the struct."""
+        self._keep += things
+
 
 def interruptible(
     function: Callable[[], Any],

@@ -12,12 +12,6 @@ from typing import Any, NamedTuple
 from pjrt_hub._capi import hotpath, table
 from pjrt_hub._capi._pjrt import ffi
 
-#: What stands for an interrupt that came while a Python function ran on the main thread.
-INTERRUPTED = -1
-CANCELLED = table.ENUMS["XLA_FFI_Error_Code"]["XLA_FFI_Error_Code_CANCELLED"]
-INVALID_ARGUMENT = table.ENUMS["XLA_FFI_Error_Code"]["XLA_FFI_Error_Code_INVALID_ARGUMENT"]
-UNIMPLEMENTED = table.ENUMS["XLA_FFI_Error_Code"]["XLA_FFI_Error_Code_UNIMPLEMENTED"]
-INTERNAL = table.ENUMS["XLA_FFI_Error_Code"]["XLA_FFI_Error_Code_INTERNAL"]
 COMMAND_BUFFER_COMPATIBLE = table.ENUMS["PJRT_FFI_Handler_TraitsBits"][
     "PJRT_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE"
 ]

@@ -413,8 +413,12 @@ class Client(Closing, hotpath.Client):
         """
         return compilation.compiled(self, program, options, cache)
 
-    def load(self, serialized: bytes) -> LoadedExecutable:
-        """Loads what `LoadedExecutable.serialize` gave (`PJRT_Executable_DeserializeAndLoad`).
+    def load(self, serialized: bytes | Executable) -> LoadedExecutable:
+        """Loads what `serialize` gave (`PJRT_Executable_DeserializeAndLoad`).
+
+        Args:
+            serialized: the bytes; or an executable that `Topology.compile` made in this process
+                (`PJRT_Client_Load`, 0.95), which is given away and closed by that.
 
         Raises:
             FileFormatError: the bytes are damaged, or nothing that `serialize` gave.
@@ -422,7 +426,22 @@ class Client(Closing, hotpath.Client):
             PjrtError: the plugin refuses them.
             ClosedError: the client is closed.
         """
+        if isinstance(serialized, Executable):
+            return compilation.loaded(self, serialized)
         return compilation.deserialized(self, serialized)
+
+    def update_global_process_info(self, infos: Sequence[ProcessInfo]) -> None:
+        """Tells the plugin how all processes are (`PJRT_Client_UpdateGlobalProcessInfo`).
+
+        Args:
+            infos: of `runtime.process_info`, one for each process.
+
+        Raises:
+            TypeError: one is no ProcessInfo.
+            ValueError: there is none, or one has a number or a state that cannot be.
+            UnsupportedByPluginError: the plugin is older than 0.78.
+        """
+        process_info.update(self, infos)
 
     def close(self) -> None:
         """Frees everything that belongs to the client, then the client; may be called again.
@@ -514,8 +533,7 @@ def _close_all() -> None:
     for client in list(_open_clients):
         with contextlib.suppress(PjrtError):
             client.close()
-    hotpath.ffi_end()
-    hotpath.kv_store_end()
+    hotpath.upcalls_end()
 
 
 def _forget_in_child() -> None:

@@ -10,16 +10,15 @@ import contextlib
 import gc
 import itertools
 import math
-import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import custom_calls, hotpath
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import AlreadyExistsError, PjrtError, UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, upcall
 
 if TYPE_CHECKING:
     import numpy
@@ -293,7 +292,7 @@ def _python_entry(
             _running.call = CustomCall(name, platform, api, frame)
             _call(function, frame, _running.call)
         except BaseException as exc:
-            return _code(exc), f"{name}: {_words(exc)}".encode().replace(b"\0", b"")
+            return upcall.failure(exc, name, depth=2)
         finally:
             _running.call = outer
         return None
@@ -355,30 +354,3 @@ def _attribute(value: custom_calls.Attribute) -> Any:
     data = bytes(custom_calls.memory(value.address, nbytes)) if nbytes else b""
     array = numpy.ndarray(value.shape, dtype, data)  # bytes: read-only, and of its own memory
     return array if value.shape else array.item()
-
-
-def _code(exc: BaseException) -> int:
-    if isinstance(exc, PjrtError):
-        return exc.code or custom_calls.INTERNAL
-    if isinstance(exc, KeyboardInterrupt):
-        return custom_calls.INTERRUPTED
-    if isinstance(exc, NotImplementedError):
-        return custom_calls.UNIMPLEMENTED
-    if isinstance(exc, TypeError | ValueError):
-        return custom_calls.INVALID_ARGUMENT
-    return custom_calls.INTERNAL if isinstance(exc, Exception) else custom_calls.CANCELLED
-
-
-def _words(exc: BaseException) -> str:
-    """The last line of the traceback, and where in the function it happened."""
-    import traceback
-
-    try:
-        words = traceback.format_exception_only(exc)[-1].strip()
-    except BaseException as failure:  # its __str__ may do anything
-        words = f"{type(exc).__name__}, whose text raised {type(failure).__name__}"
-    places: Sequence[traceback.FrameSummary] = traceback.extract_tb(exc.__traceback__)
-    if len(places) > 2:  # past `run` and `_call`: in the user's function
-        place = places[-1]
-        words += f" ({os.path.basename(place.filename)}:{place.lineno})"
-    return words

@@ -9,14 +9,12 @@ import contextlib
 import weakref
 from typing import TYPE_CHECKING
 
-from pjrt_hub._capi import callbacks
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.runtime.closing import Closing
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.library import Api
     from pjrt_hub.runtime.client import Client
-    from pjrt_hub.runtime.event import Event
 
 
 class ExecuteContext(Closing):
@@ -58,10 +56,6 @@ class ExecuteContext(Closing):
     @property
     def _address(self) -> int:
         return self._usable().address
-
-    def _keep_until(self, event: Event) -> None:
-        """Keeps it alive until an execution's event is ready; `close` of the client waits."""
-        callbacks.keep(self.client.api.address, event._address, self._usable())
 
     def _usable(self) -> _Native:
         if self._native is None:

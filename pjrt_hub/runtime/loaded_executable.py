@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from pjrt_hub._capi import hotpath, irregular
+from pjrt_hub._capi import callbacks, hotpath, irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.runtime import display, dtypes, pickled
@@ -189,22 +189,21 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         options: ExecuteOptions | None,
         return_events: bool,
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
-        if options is None:
-            struct, context = None, None
-        elif isinstance(options, ExecuteOptions):
-            struct, context = options._for(self), options.context
-        else:
+        prepared = None
+        if isinstance(options, ExecuteOptions):
+            prepared = options._for(self, len(devices), whole=not execute_device)
+        elif options is not None:
             raise TypeError(f"the options are {options!r}, not ExecuteOptions")
-        address = 0 if struct is None else struct.address
+        address = 0 if prepared is None else prepared.struct.address
+        kept = [] if prepared is None else prepared.kept
         with self.client._in_call():
-            outputs, addresses = self._execute(
-                rows, devices, address, execute_device, return_events or context is not None
+            outputs, events = self._execute(
+                rows, devices, address, execute_device, Event if return_events or kept else None
             )
-            events = [Event._of(self.client, each) for each in addresses]
-            if context is not None:
+            if kept:
                 for event in events:
-                    context._keep_until(event)
-        return outputs, events
+                    callbacks.keep(self._api.address, event._address, kept)
+        return outputs, list(events)
 
     @cached_property
     def device_assignment(self) -> tuple[tuple[int, ...], ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub import ExecuteContext, ExecuteOptions
-from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
+from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
 
 NUMBERS = np.arange(8, dtype=np.float32)
 
@@ -72,6 +72,17 @@ def test_an_older_plugin_would_not_read_it(client, executables, vector, options,
     with pytest.raises(UnsupportedByPluginError, match=f"came with PJRT API {since}") as caught:
         executables("add").execute([[vector(), vector()]], ExecuteOptions(**options))
     assert (caught.value.since, caught.value.have) == (since, str(client.api.version))
+
+
+def test_this_plugin_exchanges_nothing_with_the_host(client):
+    """Where this fails, it does: then the callbacks can be shown on it, as on the stub."""
+    with pytest.raises(UnimplementedError, match="`send` is not supported"):
+        client.compile("""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %t = stablehlo.create_token : !stablehlo.token
+          %s = "stablehlo.send"(%a, %t) {is_host_transfer = true,
+              channel_handle = #stablehlo.channel_handle<handle = 1, type = 2>}
+              : (tensor<8xf32>, !stablehlo.token) -> !stablehlo.token
+          return %a : tensor<8xf32> }""")
 
 
 @pytest.mark.parametrize("options", [3, {"launch_id": 1}, "launch"])

@@ -5,6 +5,7 @@
 #include "objects.h"
 #include "kv_store.h"
 #include "device.h"
+#include "transfers.h"
 
 #ifndef ON_LOAD
 #define ON_LOAD (void)0
@@ -76,6 +77,7 @@ FUNCTION(PJRT_Client_Create) {
 }
 
 FUNCTION(PJRT_Client_Destroy) {
+  finish_exchanges();
   if (args->client->children != 0) die("destroyed before its children", CLIENT);
   destroy(args->client, CLIENT);
   return NULL;
@@ -488,7 +490,9 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
       out->data[i] = inputs[0]->data[i] + (exe->num_args == 2 ? inputs[1]->data[i] : 0);
     if (says(exe, "donate")) inputs[0]->deleted = true;
     out->signal->code = says(exe, "fails") ? 13 : 0;
-    if (says(exe, "later")) {
+    if (says(exe, "exchange")) {
+      start_exchange(exe->text, exe->head.client, args->options, out->data, out->data, out->signal);
+    } else if (says(exe, "later")) {
       pthread_t thread;
       out->signal->delay = 0.2;
       pthread_create(&thread, NULL, fire, out->signal);
@@ -553,6 +557,11 @@ static PJRT_Api api = {
     SLOT(PJRT_Buffer_ToHostBuffer),
     SLOT(PJRT_Buffer_OnDeviceSizeInBytes),
     SLOT(PJRT_Buffer_CopyRawToHostFuture),
+    SLOT(PJRT_CopyToDeviceStream_Destroy),
+    SLOT(PJRT_CopyToDeviceStream_AddChunk),
+    SLOT(PJRT_CopyToDeviceStream_TotalBytes),
+    SLOT(PJRT_CopyToDeviceStream_GranuleSize),
+    SLOT(PJRT_CopyToDeviceStream_CurrentBytes),
     SLOT(PJRT_LoadedExecutable_Destroy),
     SLOT(PJRT_LoadedExecutable_AddressableDevices),
     SLOT(PJRT_LoadedExecutable_GetExecutable),

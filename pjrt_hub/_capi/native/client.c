@@ -50,8 +50,8 @@ static void destroy_client(ClientObject *client) {
 }
 
 /* Destroys what may be destroyed now: the children that nobody looks into and, once there is no
-   view, the client. Called again by the last call in flight and the last view. */
-static void finish_close(ClientObject *client) {
+   view, the client. */
+static void destroy_idle(ClientObject *client) {
   if (client->generation != fork_generation) return; /* in a forked child: leak */
   if (client->busy > 0 || client->ptr == NULL) return;
   client->busy++; /* a child's destroy may let another thread run, which must not do this too */
@@ -66,6 +66,26 @@ static void finish_close(ClientObject *client) {
   }
   client->busy--;
   if (client->busy == 0 && client->views == 0) destroy_client(client);
+}
+
+/* Called by close(), and again by the last call in flight and the last view. On a plugin's own
+   thread it would wait for the program that waits for that thread, so the dispatcher does it. */
+static void finish_close(ClientObject *client) {
+  if (!upcall_running()) {
+    destroy_idle(client);
+    return;
+  }
+  PyObject *type, *value, *traceback; /* also in destructors, while an exception is raised */
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *later = PyObject_GetAttrString((PyObject *)client, "_destroy_idle");
+  if (later == NULL || !event_call_soon(later)) PyErr_WriteUnraisable((PyObject *)client);
+  Py_XDECREF(later);
+  PyErr_Restore(type, value, traceback);
+}
+
+static PyObject *client_destroy_idle(PyObject *self, PyObject *unused) {
+  destroy_idle((ClientObject *)self);
+  Py_RETURN_NONE;
 }
 
 void client_enter(ClientObject *client) { client->busy++; }
@@ -141,7 +161,7 @@ static void client_dealloc(PyObject *self) {
   ClientObject *client = (ClientObject *)self;
   PyTypeObject *type = Py_TYPE(self);
   client->closed = true;
-  finish_close(client);
+  destroy_idle(client);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }
@@ -152,6 +172,7 @@ static PyMethodDef methods[] = {
     {"_enter", client_enter_call, METH_NOARGS, "A native call begins: close() waits for it."},
     {"_leave", client_leave_call, METH_NOARGS, "That native call ended."},
     {"_close", client_close, METH_NOARGS, "Destroys the children and then the client."},
+    {"_destroy_idle", client_destroy_idle, METH_NOARGS, "The end of a close that was put off."},
     {NULL, NULL, 0, NULL},
 };
 

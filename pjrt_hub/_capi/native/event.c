@@ -194,6 +194,19 @@ static bool event_usable(EventObject *event) {
   return true;
 }
 
+/* Takes the native event over; it is freed where there is no object for it. */
+PyObject *event_wrap(PyTypeObject *type, ClientObject *client, PJRT_Event *ptr) {
+  EventObject *event = (EventObject *)PyType_GenericAlloc(type, 0);
+  if (event == NULL) {
+    event_destroy_native(client->api, ptr);
+    return NULL;
+  }
+  event->client = (ClientObject *)Py_NewRef((PyObject *)client);
+  event->ptr = ptr;
+  client_adopt(client, &event->child, event_destroy);
+  return (PyObject *)event;
+}
+
 static PyObject *event_bind(PyObject *self, PyObject *args) {
   EventObject *event = (EventObject *)self;
   PyObject *client;
@@ -360,6 +373,14 @@ static void notice_on_ready(PJRT_Error *error, void *user_arg) {
   Notice *notice = user_arg;
   drop_error(notice->api, error);
   post(notice);
+}
+
+/* Has the dispatcher call it; false with an exception set. */
+bool event_call_soon(PyObject *callable) {
+  Notice *notice = new_notice(NULL, callable, true);
+  if (notice == NULL) return false;
+  post(notice);
+  return true;
 }
 
 static void notice_on_delete(void *memory, void *user_arg) { post(user_arg); }

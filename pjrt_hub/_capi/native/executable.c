@@ -315,8 +315,10 @@ static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows
   launch_failed(exe, error, PyTuple_GetItem(rows, last));
 }
 
-/* A tuple of output tuples and a tuple of the events' addresses, one of each for each device. */
-static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *devices) {
+/* A tuple of output tuples and a tuple of events, one of each for each device. All become objects
+   here: where a signal's handler raises in Python's next step, nothing is lost. */
+static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *devices,
+                              PyTypeObject *event_type) {
   PyObject *outputs = PyTuple_New(launch->num_devices);
   PyObject *events = PyTuple_New(launch->events != NULL ? launch->num_devices : 0);
   for (Py_ssize_t d = 0; outputs != NULL && d < launch->num_devices; d++) {
@@ -327,12 +329,14 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
     else
       Py_CLEAR(outputs); /* only out of memory leads here: the other devices' outputs are lost */
   }
-  for (Py_ssize_t d = 0; events != NULL && d < PyTuple_Size(events); d++) {
-    PyObject *address = PyLong_FromVoidPtr(launch->events[d]);
-    if (address != NULL)
-      PyTuple_SetItem(events, d, address);
-    else
+  for (Py_ssize_t d = 0; launch->events != NULL && d < launch->num_devices; d++) {
+    PyObject *event = event_wrap(event_type, exe->client, launch->events[d]);
+    if (event != NULL && events != NULL) {
+      PyTuple_SetItem(events, d, event);
+    } else {
+      Py_XDECREF(event);
       Py_CLEAR(events);
+    }
   }
   PyObject *both = outputs != NULL && events != NULL ? PyTuple_Pack(2, outputs, events) : NULL;
   Py_XDECREF(outputs);
@@ -345,9 +349,9 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   ExecutableObject *exe = (ExecutableObject *)self;
   PyObject *rows, *devices;
   unsigned long long options_address, execute_device;
-  int events;
-  if (!PyArg_ParseTuple(args, "O!O!KKp", &PyTuple_Type, &rows, &PyTuple_Type, &devices,
-                        &options_address, &execute_device, &events))
+  PyObject *event_type; /* or None */
+  if (!PyArg_ParseTuple(args, "O!O!KKO", &PyTuple_Type, &rows, &PyTuple_Type, &devices,
+                        &options_address, &execute_device, &event_type))
     return NULL;
   if (!executable_usable(exe)) return NULL;
   Py_ssize_t count = PyTuple_Size(devices);
@@ -358,7 +362,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   PyObject *result = NULL;
   if (launch_prepare(&launch, exe, count) < 0) return NULL;
   launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
-  if (events) {
+  if (event_type != Py_None) {
     launch.events = calloc((size_t)count, sizeof(PJRT_Event *));
     if (launch.events == NULL) {
       PyErr_NoMemory();
@@ -370,7 +374,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   PJRT_ExecuteOptions *options = (PJRT_ExecuteOptions *)(uintptr_t)options_address;
   PJRT_Error *error = launch_run(&launch, exe, options != NULL ? options : &none);
   if (error == NULL)
-    result = rows_outputs(exe, &launch, devices);
+    result = rows_outputs(exe, &launch, devices, (PyTypeObject *)event_type);
   else
     rows_failed(exe, error, rows);
   client_leave(exe->client);
@@ -460,7 +464,7 @@ static PyMethodDef methods[] = {
     {"_bind", executable_bind, METH_VARARGS,
      "_bind(client, address, Buffer type, parameters, outputs, devices)"},
     {"_check", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
-    {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, with events): outputs and events"},
+    {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, type of events or None): outputs and events"},
     {"close", executable_close, METH_NOARGS,
      "Frees the executable; may be called again (PJRT_LoadedExecutable_Destroy)."},
     {NULL, NULL, 0, NULL},

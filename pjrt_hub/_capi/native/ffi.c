@@ -6,9 +6,6 @@
    for another minor would be dropped without a word, though calls are laid out alike. A plugin never forgets a handler, so an entry is held for the life of the process. */
 #include "hotpath.h"
 
-#include <stdatomic.h>
-#include <time.h>
-
 typedef XLA_FFI_Error *Handler(XLA_FFI_CallFrame *frame);
 
 typedef struct {
@@ -18,12 +15,8 @@ typedef struct {
   bool taken;
 } Entry;
 
-enum { NUM_ENTRIES = 1024, INTERRUPTED = -1 };
+enum { NUM_ENTRIES = 1024 };
 static Entry entries[NUM_ENTRIES];
-
-/* Python handlers that run; and whether none may begin any more, because Python is ending. */
-static atomic_long running;
-static atomic_bool ended;
 
 static XLA_FFI_Error *make_error(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_Code code,
                                  const char *text) {
@@ -52,37 +45,22 @@ static bool answers_metadata(const XLA_FFI_CallFrame *frame, const Entry *entry)
   return false;
 }
 
-/* What the Python function's answer means. Signals that came while it ran on the main thread are
-   given back to Python, whose caller waits for them. */
-static XLA_FFI_Error *read_answer(const XLA_FFI_CallFrame *frame, PyObject *answer) {
+static XLA_FFI_Error *run_python(const Entry *entry, const XLA_FFI_CallFrame *frame) {
+  PyGILState_STATE state;
+  XLA_FFI_Error *error = NULL;
   int code;
   const char *text;
-  if (answer == Py_None) return NULL;
-  if (answer == NULL || !PyArg_ParseTuple(answer, "iy", &code, &text)) {
-    PyErr_Clear();
-    return make_error(frame, XLA_FFI_Error_Code_INTERNAL, "the Python function cannot be called");
-  }
-  if (code == INTERRUPTED) {
-    PyErr_SetInterrupt();
-    code = XLA_FFI_Error_Code_CANCELLED;
-  }
-  return make_error(frame, (XLA_FFI_Error_Code)code, text);
-}
-
-static XLA_FFI_Error *run_python(const Entry *entry, const XLA_FFI_CallFrame *frame) {
-  XLA_FFI_Error *error;
-  atomic_fetch_add(&running, 1); /* before looking at `ended`, whose setter then waits for us */
-  if (atomic_load(&ended)) {
-    error = make_error(frame, XLA_FFI_Error_Code_CANCELLED, "Python is ending");
-  } else {
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *answer = PyObject_CallFunction(entry->callable, "K",
-                                             (unsigned long long)(uintptr_t)frame);
-    error = read_answer(frame, answer);
-    Py_XDECREF(answer);
-    PyGILState_Release(state);
-  }
-  atomic_fetch_sub(&running, 1);
+  size_t size;
+  if (!upcall_begins(&state))
+    return make_error(frame, XLA_FFI_Error_Code_CANCELLED, "Python is ending");
+  PyObject *answer = PyObject_CallFunction(entry->callable, "K",
+                                           (unsigned long long)(uintptr_t)frame);
+  if (upcall_failure(answer, &code, &text, &size))
+    error = make_error(frame, (XLA_FFI_Error_Code)code, text);
+  else if (answer != Py_None)
+    error = make_error(frame, XLA_FFI_Error_Code_INTERNAL, "the Python function cannot be called");
+  Py_XDECREF(answer);
+  upcall_ends(state);
   return error;
 }
 
@@ -152,16 +130,6 @@ PyObject *ffi_return(PyObject *module, PyObject *arg) {
   Py_RETURN_NONE;
 }
 
-/* ffi_end(): from here on Python functions are not called; returns when the last one has ended. */
-PyObject *ffi_end(PyObject *module, PyObject *unused) {
-  const struct timespec pause = {.tv_nsec = 1000000};
-  atomic_store(&ended, true);
-  Py_BEGIN_ALLOW_THREADS;
-  while (atomic_load(&running) > 0) nanosleep(&pause, NULL);
-  Py_END_ALLOW_THREADS;
-  Py_RETURN_NONE;
-}
-
 /* An empty execute context for each plugin whose programs may call functions of ours: asking a call
    for its user data crashes the XLA CPU plugin where the execution has no context at all. */
 enum { MAX_PLUGINS = 64 };
@@ -187,9 +155,6 @@ PyObject *ffi_share(PyObject *module, PyObject *args) {
   num_contexts++;
   Py_RETURN_TRUE;
 }
-
-/* The threads that ran handlers do not exist in a forked child. */
-void ffi_reset(void) { atomic_store(&running, 0); }
 
 /* capsule_address(capsule) -> the pointer inside, whatever its name. */
 PyObject *capsule_address(PyObject *module, PyObject *capsule) {

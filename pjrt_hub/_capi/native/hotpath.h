@@ -1,5 +1,6 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, client, owned, event, dlpack, buffer, ffi, executable, module.
+   Each file uses those before it: process, client, owned, event, upcall, dlpack, buffer, kv_store,
+   host_transfer, ffi, executable, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -119,9 +120,11 @@ extern PyType_Spec owned_spec;
 /* event.c */
 extern PyTypeObject *EventType;
 extern PyType_Spec event_spec;
+PyObject *event_wrap(PyTypeObject *type, ClientObject *client, PJRT_Event *ptr);
 int event_await(const PJRT_Api *api, PJRT_Event *event);
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
+bool event_call_soon(PyObject *callable);
 void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object);
 PyObject *event_notify(PyObject *module, PyObject *args);
 PyObject *event_keep(PyObject *module, PyObject *args);
@@ -130,6 +133,18 @@ PyObject *event_wake(PyObject *module, PyObject *fd);
 PyObject *event_dispatch(PyObject *module, PyObject *unused);
 PyObject *event_end(PyObject *module, PyObject *unused);
 void event_queue_reset(void);
+
+/* upcall.c */
+bool upcall_begins(PyGILState_STATE *state);
+void upcall_ends(PyGILState_STATE state);
+bool upcall_running(void);
+bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size);
+PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer);
+PJRT_Error *upcall_plain_error(PJRT_CallbackError *maker, PJRT_Error_Code code, const char *text);
+PJRT_Error *upcall_refused(PJRT_CallbackError *maker);
+void upcall_unraisable(PyObject *callable);
+PyObject *upcalls_end(PyObject *module, PyObject *unused);
+void upcall_reset(void);
 
 /* dlpack.c */
 PyObject *dlpack_lend(PyObject *module, PyObject *args);
@@ -144,17 +159,17 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
 
 /* kv_store.c */
 PyObject *kv_store(PyObject *module, PyObject *args);
-PyObject *kv_store_end(PyObject *module, PyObject *unused);
-void kv_store_reset(void);
+
+/* host_transfer.c */
+PyObject *host_transfer(PyObject *module, PyObject *args);
+PyObject *host_transfer_end(PyObject *module, PyObject *args);
 
 /* ffi.c */
 PyObject *ffi_entry(PyObject *module, PyObject *args);
 PyObject *ffi_return(PyObject *module, PyObject *entry);
-PyObject *ffi_end(PyObject *module, PyObject *unused);
 PyObject *ffi_share(PyObject *module, PyObject *args);
 PyObject *capsule_address(PyObject *module, PyObject *capsule);
 PJRT_ExecuteContext *ffi_context(const PJRT_Api *api);
-void ffi_reset(void);
 
 /* executable.c */
 extern PyTypeObject *ExecutableType;

@@ -1,10 +1,8 @@
 /* The key-value store that processes of one job share: three callbacks that a plugin calls from any
-   thread, answered by Python functions. A plugin waits for the answer, so here its thread takes the
-   GIL; no exception leaves, and once Python is ending nothing is asked of it. */
+   thread, answered by Python functions. */
 #include "hotpath.h"
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,62 +18,19 @@ typedef struct {
 /* How long Python may wait at a stretch, so that its end need not wait longer for it. */
 enum { SLICE_MS = 200 };
 
-static atomic_long asking; /* threads that are inside Python for a store */
-static atomic_bool ended;
-
-/* The plugin's own maker of errors copies the text. */
-static PJRT_Error *fail(PJRT_CallbackError *maker, int code, const char *text, size_t size) {
-  return (*maker)((PJRT_Error_Code)code, text, size);
-}
-
-static PJRT_Error *fail_plainly(PJRT_CallbackError *maker, int code, const char *text) {
-  return fail(maker, code, text, strlen(text));
-}
-
-/* (code, text) as an error; anything else is a fault of ours. */
-static PJRT_Error *read_failure(PJRT_CallbackError *maker, PyObject *answer) {
-  int code;
-  const char *text;
-  Py_ssize_t size;
-  if (answer != NULL && PyTuple_Check(answer) && PyArg_ParseTuple(answer, "iy#", &code, &text, &size))
-    return fail(maker, code, text, (size_t)size);
-  PyErr_Clear();
-  return fail_plainly(maker, PJRT_Error_Code_INTERNAL, "the store gave no answer");
-}
-
 static void free_value(char *value) { free(value); }
 
 static PJRT_Error *read_value(PJRT_CallbackError *maker, PyObject *answer, char **value,
                               size_t *value_size) {
   char *data;
   Py_ssize_t size;
-  if (answer == NULL || !PyBytes_Check(answer)) return read_failure(maker, answer);
+  if (answer == NULL || !PyBytes_Check(answer)) return upcall_error(maker, answer);
   PyBytes_AsStringAndSize(answer, &data, &size);
   *value = malloc((size_t)size + 1); /* never NULL for an empty value */
-  if (*value == NULL) return fail_plainly(maker, PJRT_Error_Code_RESOURCE_EXHAUSTED, "no memory");
+  if (*value == NULL) return upcall_plain_error(maker, PJRT_Error_Code_RESOURCE_EXHAUSTED, "no memory");
   memcpy(*value, data, (size_t)size);
   *value_size = (size_t)size;
   return NULL;
-}
-
-/* Between these two Python may be asked; false where it is ending. */
-static bool asking_begins(PyGILState_STATE *state) {
-  atomic_fetch_add(&asking, 1); /* before looking at `ended`, whose setter then waits for us */
-  if (atomic_load(&ended)) {
-    atomic_fetch_sub(&asking, 1);
-    return false;
-  }
-  *state = PyGILState_Ensure();
-  return true;
-}
-
-static void asking_ends(PyGILState_STATE state) {
-  PyGILState_Release(state);
-  atomic_fetch_sub(&asking, 1);
-}
-
-static PJRT_Error *refuse(PJRT_CallbackError *maker) {
-  return fail_plainly(maker, PJRT_Error_Code_CANCELLED, "Python is ending");
 }
 
 /* One stretch of waiting; `*waited` tells that the value is not there yet. */
@@ -83,14 +38,14 @@ static PJRT_Error *get_once(PJRT_KeyValueGetCallback_Args *args, int millisecond
   Store *store = args->user_arg;
   PyGILState_STATE state;
   *waited = false;
-  if (!asking_begins(&state)) return refuse(args->callback_error);
+  if (!upcall_begins(&state)) return upcall_refused(args->callback_error);
   PyObject *answer = PyObject_CallFunction(store->get, "y#i", args->key,
                                            (Py_ssize_t)args->key_size, milliseconds);
   PJRT_Error *error = NULL;
   *waited = answer == Py_None;
   if (!*waited) error = read_value(args->callback_error, answer, &args->value, &args->value_size);
   Py_XDECREF(answer);
-  asking_ends(state);
+  upcall_ends(state);
   return error;
 }
 
@@ -111,7 +66,7 @@ static PJRT_Error *get(PJRT_KeyValueGetCallback_Args *args) {
     PJRT_Error *error = get_once(args, left < SLICE_MS ? (int)left : SLICE_MS, &waited);
     if (!waited) return error;
     if (now_ms() >= deadline)
-      return fail_plainly(args->callback_error, PJRT_Error_Code_DEADLINE_EXCEEDED,
+      return upcall_plain_error(args->callback_error, PJRT_Error_Code_DEADLINE_EXCEEDED,
                           "nobody put a value under the key in time");
   }
 }
@@ -120,25 +75,25 @@ static PJRT_Error *try_get(PJRT_KeyValueTryGetCallback_Args *args) {
   Store *store = args->user_arg;
   PyGILState_STATE state;
   args->value_deleter_callback = free_value;
-  if (!asking_begins(&state)) return refuse(args->callback_error);
+  if (!upcall_begins(&state)) return upcall_refused(args->callback_error);
   PyObject *answer =
       PyObject_CallFunction(store->try_get, "y#", args->key, (Py_ssize_t)args->key_size);
   PJRT_Error *error = read_value(args->callback_error, answer, &args->value, &args->value_size);
   Py_XDECREF(answer);
-  asking_ends(state);
+  upcall_ends(state);
   return error;
 }
 
 static PJRT_Error *put(PJRT_KeyValuePutCallback_Args *args) {
   Store *store = args->user_arg;
   PyGILState_STATE state;
-  if (!asking_begins(&state)) return refuse(args->callback_error);
+  if (!upcall_begins(&state)) return upcall_refused(args->callback_error);
   PyObject *answer =
       PyObject_CallFunction(store->put, "y#y#", args->key, (Py_ssize_t)args->key_size, args->value,
                             (Py_ssize_t)args->value_size);
-  PJRT_Error *error = answer == Py_None ? NULL : read_failure(args->callback_error, answer);
+  PJRT_Error *error = answer == Py_None ? NULL : upcall_error(args->callback_error, answer);
   Py_XDECREF(answer);
-  asking_ends(state);
+  upcall_ends(state);
   return error;
 }
 
@@ -155,16 +110,3 @@ PyObject *kv_store(PyObject *module, PyObject *args) {
                        (unsigned long long)(uintptr_t)try_get, (unsigned long long)(uintptr_t)put,
                        (unsigned long long)(uintptr_t)store);
 }
-
-/* kv_store_end(): from here on Python is not asked; returns when the last answer was given. */
-PyObject *kv_store_end(PyObject *module, PyObject *unused) {
-  const struct timespec pause = {.tv_nsec = 1000000};
-  atomic_store(&ended, true);
-  Py_BEGIN_ALLOW_THREADS;
-  while (atomic_load(&asking) > 0) nanosleep(&pause, NULL);
-  Py_END_ALLOW_THREADS;
-  Py_RETURN_NONE;
-}
-
-/* The threads that asked do not exist in a forked child. */
-void kv_store_reset(void) { atomic_store(&asking, 0); }

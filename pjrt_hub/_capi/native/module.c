@@ -7,8 +7,7 @@
 static void in_forked_child(void) {
   fork_generation++;
   event_queue_reset();
-  ffi_reset();
-  kv_store_reset();
+  upcall_reset();
 }
 
 static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, const char *name) {
@@ -110,11 +109,15 @@ static PyMethodDef functions[] = {
      "deleter(callback, kept) -> (function, argument) in C, on which dispatch will call it."},
     {"kv_store", kv_store, METH_VARARGS,
      "kv_store(get, try_get, put) -> addresses of the three callbacks and of their user_arg."},
-    {"kv_store_end", kv_store_end, METH_NOARGS, "Ends the asking of stores by plugins."},
+    {"upcalls_end", upcalls_end, METH_NOARGS, "Ends the asking of Python by plugins' threads."},
+    {"host_transfer", host_transfer, METH_VARARGS,
+     "host_transfer(api, callable) -> what plugins call it through, and the addresses of that and "
+     "of the functions that take it: send, receive, HLO output."},
+    {"host_transfer_end", host_transfer_end, METH_VARARGS,
+     "host_transfer_end(api, stream): frees a stream, whose program fails if it is not full."},
     {"ffi_entry", ffi_entry, METH_VARARGS,
      "ffi_entry(address or callable, traits) -> address of an XLA FFI handler, None if none is left."},
     {"ffi_return", ffi_return, METH_O, "ffi_return(entry): no plugin took it."},
-    {"ffi_end", ffi_end, METH_NOARGS, "Ends the calling of Python functions by plugins."},
     {"ffi_share", ffi_share, METH_VARARGS,
      "ffi_share(api, context) -> whether executions without a context have this one from now on."},
     {"capsule_address", capsule_address, METH_O, "The pointer in a capsule of any name."},

@@ -1,0 +1,153 @@
+/* What programs exchange with the host while they run: PJRT's send, receive and HLO output callbacks,
+   answered by Python functions. The plugin's thread waits for the answer. */
+#include "hotpath.h"
+
+#include <stdlib.h>
+
+/* What a plugin gives back with each call; lives as long as the capsule around it.
+   send(bytes, total in bytes, whether it is the last) -> None or (code, text)
+   receive(stream address) -> None; the stream is Python's from then on
+   output(address, dimensions, element type, replica, partition, number) -> None */
+typedef struct {
+  const PJRT_Api *api;
+  PyObject *callable;
+} HostTransfer;
+
+static const char capsule_name[] = "pjrt_hub host transfer";
+
+static void free_chunk(PJRT_Chunk *chunk) {
+  if (chunk->deleter != NULL) chunk->deleter(chunk->data, chunk->deleter_arg);
+}
+
+static PJRT_Error *send(PJRT_Chunk *chunk, PJRT_CallbackError *maker, size_t total, bool done,
+                        void *user_arg) {
+  HostTransfer *transfer = user_arg;
+  PyGILState_STATE state;
+  PJRT_Error *error = NULL;
+  if (!upcall_begins(&state)) {
+    free_chunk(chunk);
+    return upcall_refused(maker);
+  }
+  PyObject *answer = NULL;
+  PyObject *bytes = PyBytes_FromStringAndSize(chunk->data, (Py_ssize_t)chunk->size);
+  if (bytes != NULL)
+    answer = PyObject_CallFunction(transfer->callable, "OnO", bytes, (Py_ssize_t)total,
+                                   done ? Py_True : Py_False);
+  if (answer != Py_None) error = upcall_error(maker, answer);
+  Py_XDECREF(answer);
+  Py_XDECREF(bytes);
+  upcall_ends(state);
+  free_chunk(chunk);
+  return error;
+}
+
+static void free_zeros(void *zeros, void *unused) { free(zeros); }
+
+/* There is no call for "no more will come": the program would wait for ever. A chunk that exceeds
+   the stream fails it, by the definition of AddChunk. */
+static void fail_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream, size_t excess) {
+  PJRT_Chunk chunk = {.data = calloc(excess, 1), .size = excess, .deleter = free_zeros};
+  PJRT_CopyToDeviceStream_AddChunk_Args args = {
+      .struct_size = PJRT_CopyToDeviceStream_AddChunk_Args_STRUCT_SIZE};
+  if (chunk.data == NULL) return;
+  args.stream = stream;
+  args.chunk = &chunk;
+  drop_error(api, api->PJRT_CopyToDeviceStream_AddChunk(&args));
+  if (args.transfer_complete != NULL) event_destroy_native(api, args.transfer_complete);
+}
+
+static void end_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream) {
+  PJRT_CopyToDeviceStream_TotalBytes_Args total = {
+      .struct_size = PJRT_CopyToDeviceStream_TotalBytes_Args_STRUCT_SIZE, .stream = stream};
+  PJRT_CopyToDeviceStream_CurrentBytes_Args current = {
+      .struct_size = PJRT_CopyToDeviceStream_CurrentBytes_Args_STRUCT_SIZE, .stream = stream};
+  PJRT_CopyToDeviceStream_GranuleSize_Args granule = {
+      .struct_size = PJRT_CopyToDeviceStream_GranuleSize_Args_STRUCT_SIZE, .stream = stream};
+  PJRT_CopyToDeviceStream_Destroy_Args end = {
+      .struct_size = PJRT_CopyToDeviceStream_Destroy_Args_STRUCT_SIZE, .stream = stream};
+  drop_error(api, api->PJRT_CopyToDeviceStream_TotalBytes(&total));
+  drop_error(api, api->PJRT_CopyToDeviceStream_CurrentBytes(&current));
+  drop_error(api, api->PJRT_CopyToDeviceStream_GranuleSize(&granule));
+  int64_t missing = total.total_bytes - current.current_bytes;
+  if (missing > 0) fail_stream(api, stream, (size_t)(missing + granule.granule_size_in_bytes));
+  drop_error(api, api->PJRT_CopyToDeviceStream_Destroy(&end));
+}
+
+/* Python takes the stream over; what it raises nobody can be told. */
+static void receive(PJRT_CopyToDeviceStream *stream, void *user_arg) {
+  HostTransfer *transfer = user_arg;
+  PyGILState_STATE state;
+  if (!upcall_begins(&state)) {
+    end_stream(transfer->api, stream);
+    return;
+  }
+  PyObject *answer =
+      PyObject_CallFunction(transfer->callable, "K", (unsigned long long)(uintptr_t)stream);
+  if (answer == NULL) upcall_unraisable(transfer->callable);
+  Py_XDECREF(answer);
+  upcall_ends(state);
+}
+
+static PyObject *dimensions(const int64_t *dims, size_t count) {
+  PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+  for (size_t i = 0; tuple != NULL && i < count; i++) {
+    PyObject *size = PyLong_FromLongLong(dims[i]);
+    if (size == NULL)
+      Py_CLEAR(tuple);
+    else
+      PyTuple_SetItem(tuple, (Py_ssize_t)i, size);
+  }
+  return tuple;
+}
+
+static void output(int64_t replica, int64_t partition, const void *data, const int64_t *dims,
+                   size_t num_dims, PJRT_Buffer_Type type, int64_t number, void *user_arg) {
+  HostTransfer *transfer = user_arg;
+  PyGILState_STATE state;
+  if (!upcall_begins(&state)) return;
+  PyObject *answer = NULL, *shape = dimensions(dims, num_dims);
+  if (shape != NULL)
+    answer = PyObject_CallFunction(transfer->callable, "KOiLLL", (unsigned long long)(uintptr_t)data,
+                                   shape, (int)type, (long long)replica, (long long)partition,
+                                   (long long)number);
+  if (answer == NULL) upcall_unraisable(transfer->callable);
+  Py_XDECREF(answer);
+  Py_XDECREF(shape);
+  upcall_ends(state);
+}
+
+static void free_transfer(PyObject *capsule) {
+  HostTransfer *transfer = PyCapsule_GetPointer(capsule, capsule_name);
+  Py_DECREF(transfer->callable);
+  free(transfer);
+}
+
+/* host_transfer(api, callable) -> (what must live as long as a plugin may call, its address,
+   addresses of send, receive and output) */
+PyObject *host_transfer(PyObject *module, PyObject *args) {
+  unsigned long long api;
+  PyObject *callable;
+  if (!PyArg_ParseTuple(args, "KO", &api, &callable)) return NULL;
+  HostTransfer *transfer = malloc(sizeof(HostTransfer));
+  if (transfer == NULL) return PyErr_NoMemory();
+  *transfer = (HostTransfer){(const PJRT_Api *)(uintptr_t)api, callable};
+  PyObject *capsule = PyCapsule_New(transfer, capsule_name, free_transfer);
+  if (capsule == NULL) {
+    free(transfer);
+    return NULL;
+  }
+  Py_INCREF(callable);
+  return Py_BuildValue("NKKKK", capsule, (unsigned long long)(uintptr_t)transfer,
+                       (unsigned long long)(uintptr_t)send, (unsigned long long)(uintptr_t)receive,
+                       (unsigned long long)(uintptr_t)output);
+}
+
+/* host_transfer_end(api, stream): where it is not full, the program that waits for it fails. */
+PyObject *host_transfer_end(PyObject *module, PyObject *args) {
+  unsigned long long api, stream;
+  if (!PyArg_ParseTuple(args, "KK", &api, &stream)) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  end_stream((const PJRT_Api *)(uintptr_t)api, (PJRT_CopyToDeviceStream *)(uintptr_t)stream);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
