@@ -16,8 +16,32 @@ from tempfile import mkstemp
 
 from pjrt_hub.store.cache import LAYOUT
 
-#: Variables that compilers read: another value is another program.
-COMPILER_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+#: Variables that the compilers of XLA, libtpu, cuDNN and Triton read: another value may be another
+#: program. What only logs, dumps or speeds up compiling is left out.
+COMPILER_VARIABLES = (
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_ROOT",
+    "CUDNN_ERRATA_JSON_FILE",
+    "LIBTPU_INIT_ARGS",
+    "LLVM_PASS_PLUGIN_PATH",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_ENABLE_WINOGRAD_NONFUSED",
+    "TF_FP16_CONV_USE_FP32_COMPUTE",
+    "TF_FP16_RNN_USE_FP32_COMPUTE",
+    "TF_USE_CUBLASLT",
+    "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT",
+    "TF_USE_ROCM_NHWC",
+    "TF_XLA_FLAGS",
+    "TPU_MEGACORE",
+    "TRITON_DEFAULT_FP_FUSION",
+    "TRITON_F32_DEFAULT",
+    "TRITON_FORCE_DISABLE_FP_FUSION",
+    "TRITON_OVERRIDE_ARCH",
+    "XLA_FLAGS",
+)
+#: Those that may name a file of flags instead.
+_FLAGS = frozenset({"LIBTPU_INIT_ARGS", "TF_XLA_FLAGS", "XLA_FLAGS"})
 #: What the files may take together, in bytes, unless PJRT_HUB_COMPILE_CACHE_NBYTES says.
 MAX_NBYTES = 2 * 1024**3
 _MAGIC = b"\x93pjrt-hub compiled 1\n"
@@ -67,7 +91,8 @@ class CompiledPrograms:
             raise ValueError(
                 f"PJRT_HUB_COMPILE_CACHE_NBYTES is {bound!r}; it must be a number of bytes"
             )
-        context = "\0".join(f"{name}={env.get(name, '')}" for name in COMPILER_VARIABLES)
+        said = {name: env[name] for name in COMPILER_VARIABLES if env.get(name)}
+        context = "\0".join(f"{name}={_meant(name, value)}" for name, value in said.items())
         return cls(root, context=context, max_nbytes=int(bound))
 
     def __repr__(self) -> str:
@@ -143,6 +168,16 @@ class CompiledPrograms:
             with suppress(OSError):  # another process removed it
                 found = path.stat()
                 yield found.st_mtime, found.st_size, path
+
+
+def _meant(name: str, value: str) -> str:
+    """A variable's value, with the flags of the file that it names."""
+    if name not in _FLAGS or value.lstrip().startswith("-"):
+        return value
+    try:
+        return f"{value}={hashlib.sha256(Path(value).read_bytes()).hexdigest()}"
+    except (OSError, ValueError):  # there is none
+        return value
 
 
 def _header(value: bytes) -> bytes:

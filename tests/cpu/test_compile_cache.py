@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -166,7 +169,9 @@ def test_what_cannot_be_loaded_is_compiled_again(client, program, memory, caplog
     refused = client.guards.seal(b"what only the plugin finds wrong")
     with pytest.raises(PjrtError):
         client.load(refused)
-    for broken in (b"", whole[:-1], refused):
+    older = dataclasses.replace(client.guards, platform_version="older", plugin_sha256="0" * 64)
+    of_another_version = older.seal(serialized.read(whole)[1])
+    for broken in (b"", whole[:-1], refused, of_another_version, b"no bytes of ours"):
         memory[name] = broken
         with caplog.at_level(logging.WARNING):
             assert added(client, client.compile(program("add"), cache=memory)) == [2.0] * 8
@@ -221,6 +226,41 @@ def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):
     assert damaged.endswith("compiled\n")
     assert again == "loaded\n"
     assert child(code, XLA_FLAGS="--xla_cpu_enable_fast_math=true", **env) == "compiled\n"
+
+
+def test_two_processes_compile_the_same_at_once(child, tmp_path):
+    """Each waits for the other to have looked, so that both miss."""
+    env = {**child.env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
+    code = child.preamble + textwrap.dedent(
+        """
+        from pathlib import Path
+        kept, me, other = client.plugin.compile_cache, *sys.argv[2:]
+        get = type(kept).get
+        def together(self, key):
+            found = get(self, key)
+            Path(sys.argv[1], me).touch()
+            while not Path(sys.argv[1], other).exists(): time.sleep(0.001)
+            return found
+        type(kept).get = together
+        exe = client.compile(ADD, cache=True)
+        assert exe(ones(), ones()).tolist() == [2.0] * 8
+        print("loaded" if exe._origin is not None else "compiled")
+        """
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path), *names],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for names in (("one", "two"), ("two", "one"))
+    ]
+    assert [each.communicate(timeout=120)[0] for each in running] == ["compiled\n"] * 2
+    (kept,) = (p for p in (tmp_path / "cache/v1/compiled").rglob("*") if p.is_file())
+    assert ".partial." not in kept.name
+    again = child(TWICE.format("{'cache': True}"), PJRT_HUB_CACHE=env["PJRT_HUB_CACHE"])
+    assert again == "loaded\n"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
 import pytest
 
 from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.compiled import MAX_NBYTES, CompiledPrograms
+from pjrt_hub.store.compiled import COMPILER_VARIABLES, MAX_NBYTES, CompiledPrograms
 
 KEY = "a" * 64
 
@@ -79,6 +80,31 @@ def test_what_compilers_read_separates(tmp_path):
     assert (plain.get(KEY), flags.get(KEY)) == (b"plain", b"flags")
 
 
+@pytest.mark.parametrize("name", COMPILER_VARIABLES)
+def test_every_variable_of_a_compiler_separates(tmp_path, name):
+    plain = CompiledPrograms.configured({"PATH": "/bin", "TF_CPP_MIN_LOG_LEVEL": "3"}, tmp_path)
+    other = CompiledPrograms.configured({name: "1"}, tmp_path)
+    plain.put(KEY, b"plain")
+    assert other.get(KEY) is None
+    assert CompiledPrograms.configured({name: ""}, tmp_path).get(KEY) == b"plain"
+    assert CompiledPrograms.configured({}, tmp_path).get(KEY) == b"plain"
+
+
+@pytest.mark.parametrize("name", ["XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS"])
+def test_a_file_of_flags_counts_as_what_is_in_it(tmp_path, name):
+    flags = tmp_path / "flags"
+    env = {name: str(flags)}
+    absent = CompiledPrograms.configured(env, tmp_path)
+    absent.put(KEY, b"absent")
+    for content in (b"--one", b"--two"):
+        flags.write_bytes(content)
+        kept = CompiledPrograms.configured(env, tmp_path)
+        assert kept.get(KEY) is None
+        kept.put(KEY, content)
+        assert CompiledPrograms.configured(env, tmp_path).get(KEY) == content
+    assert absent.get(KEY) == b"absent"
+
+
 def test_the_variable_says_where(tmp_path):
     configured = CompiledPrograms.configured
     assert configured({}, tmp_path).root == tmp_path
@@ -140,6 +166,64 @@ def test_a_directory_that_cannot_be_made_only_costs_time(tmp_path, caplog):
     kept.put(KEY, b"code")
     assert "cannot be kept" in caplog.text
     assert kept.get(KEY) is None
+
+
+READER = """
+import logging, os, sys  # while it may still read
+from pathlib import Path
+from pjrt_hub.store.compiled import CompiledPrograms
+os.setuid(65534)
+kept = CompiledPrograms(Path(sys.argv[1]))
+print(kept.get("a"), kept.get("b"))
+kept.put("b", b"new")
+kept.put("a", b"changed")
+print(kept.get("a"), kept.get("b"))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody who may not write")
+def test_a_directory_that_may_only_be_read(tmp_path):
+    """It serves what it has, and refuses the rest without a word but in the log."""
+    root = tmp_path / "cache"
+    CompiledPrograms(root).put("a", b"code")
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_mode & 0o005 != 0o005 and folder.is_relative_to(tempfile.gettempdir()):
+            folder.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(root)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "b'code' None\nb'code' None\n", done.stderr
+    assert done.stderr.count("cannot be kept in") == 2
+    assert done.returncode == 0
+    assert len(files(root)) == 1
+
+
+KILLED = """
+import itertools, os, sys
+from pathlib import Path
+from pjrt_hub.store.compiled import CompiledPrograms
+kept = CompiledPrograms(Path(sys.argv[1]))
+print("begun", flush=True)
+for number in itertools.count():
+    kept.put(str(number % 3), str(number % 3).encode() * 300_000)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_whole_files(tmp_path):
+    for pause in (0.0, 0.01, 0.03, 0.07, 0.15):
+        with subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE
+        ) as writer:
+            assert writer.stdout.readline() == b"begun\n"
+            time.sleep(pause)
+            writer.kill()
+        kept = CompiledPrograms(tmp_path)
+        for key in "012":
+            assert kept.get(key) in (None, key.encode() * 300_000)
+    kept.put("0", b"after")
+    assert kept.get("0") == b"after"
 
 
 def test_clearing_the_cache_clears_the_compiled_programs(tmp_path):
