@@ -85,6 +85,6 @@ class Extension:
             have=f"{self.name} of {self.size} bytes",
         )
 
-    def call(self, name: str, **inputs: Any) -> Any:
+    def call(self, name: str, /, **inputs: Any) -> Any:
         """Calls a function of the node; see `call.BoundFunction`."""
         return self.function(name)(**inputs)

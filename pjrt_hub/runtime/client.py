@@ -9,7 +9,7 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,6 +25,7 @@ from pjrt_hub.runtime import (
     pickled,
     placeholder,
     placement,
+    process_info,
     tensor,
 )
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
@@ -33,6 +34,7 @@ from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory, default_assignment, int32
 from pjrt_hub.runtime.device_memory import LENDING, DmaMapping
 from pjrt_hub.runtime.event import Event, SettableEvent
+from pjrt_hub.runtime.executable import Executable
 from pjrt_hub.runtime.host_array import host_array
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.placeholder import Alias
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.runtime.process_info import ProcessInfo
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 

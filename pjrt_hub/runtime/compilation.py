@@ -17,6 +17,7 @@ from pjrt_hub.runtime.program import Program
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.executable import Executable
 
 
 def compiled(
@@ -52,11 +53,31 @@ def compiled(
 def deserialized(client: Client, serialized: bytes) -> LoadedExecutable:
     """What `Client.load` gives, once the guards of the bytes agree with the client's."""
     client._check()
-    blob = bytes(memoryview(serialized))  # bytes(5) would be five zeros
+    # bytes(5) would be five zeros, and bytes of a memoryview are a copy.
+    blob = serialized if type(serialized) is bytes else bytes(memoryview(serialized))
     code = client.guards.open(blob)
     executable = _loaded(client, "PJRT_Executable_DeserializeAndLoad", serialized_executable=code)
     executable._origin = blob
     return executable
+
+
+def loaded(client: Client, executable: Executable) -> LoadedExecutable:
+    """What `Client.load` gives for an executable of this process, which it ends."""
+    client._check()
+    if executable._api is not client.api:
+        raise ValueError(f"{executable!r} is of another plugin than {client!r}")
+    client.api.require("PJRT_Client_Load")
+    options = executable._given_options or CompileOptions()
+    # The plugin may empty the native object, so nothing may look at it any more, however it goes.
+    loaded = _loaded(
+        client,
+        "PJRT_Client_Load",
+        kept=executable,
+        executable=executable._give_away(),
+        compile_options=options.serialize(),
+    )
+    loaded._given_options = options
+    return loaded
 
 
 def _compiled(client: Client, source: Program, chosen: CompileOptions) -> LoadedExecutable:
@@ -75,13 +96,16 @@ def _compiled(client: Client, source: Program, chosen: CompileOptions) -> Loaded
         raise
 
 
-def _loaded(client: Client, function: str, **inputs: Any) -> LoadedExecutable:
-    """Takes what a C function gives after seconds; Ctrl-C ends the waiting."""
+def _loaded(client: Client, function: str, kept: object = None, **inputs: Any) -> LoadedExecutable:
+    """Takes what a C function gives after seconds; Ctrl-C ends the waiting.
+
+    `kept` lives until the function has ended.
+    """
 
     def call() -> int:
         return int(client.api.call(function, client=client._address, **inputs))
 
-    def discard(late: int) -> None:
+    def discard(late: int, _kept: object = kept) -> None:
         client.api.call("PJRT_LoadedExecutable_Destroy", executable=late)
 
     with client._in_call():

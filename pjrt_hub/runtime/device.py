@@ -159,6 +159,20 @@ class Memory:
         return str(self._ask("PJRT_Memory_Kind").decode())
 
     @cached_property
+    def kind_id(self) -> int:
+        """The plugin's number of the kind (`PJRT_Memory_Kind_Id`)."""
+        return int(self._ask("PJRT_Memory_Kind_Id"))
+
+    @cached_property
+    def debug_string(self) -> str:
+        """The plugin's long words for it (`PJRT_Memory_DebugString`)."""
+        return str(self._ask("PJRT_Memory_DebugString").decode())
+
+    def to_string(self) -> str:
+        """The plugin's short words for it (`PJRT_Memory_ToString`)."""
+        return str(self._ask("PJRT_Memory_ToString").decode())
+
+    @cached_property
     def devices(self) -> tuple[Device, ...]:
         """The devices that address it (`PJRT_Memory_AddressableByDevices`)."""
         addresses = self._ask("PJRT_Memory_AddressableByDevices")

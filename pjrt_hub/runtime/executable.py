@@ -34,6 +34,7 @@ class Executable(Compiled):
     def __init__(self, topology: Topology, address: int) -> None:
         self.topology = topology
         self._address = address
+        self._given_away = False
         weakref.finalize(self, destroy, topology, address).atexit = False
 
     @cached_property
@@ -94,10 +95,20 @@ class Executable(Compiled):
 
     @contextlib.contextmanager
     def _viewed(self) -> Iterator[int]:
+        if self._given_away:
+            raise ClosedError("the executable was given to a client, which loaded it")
         with self.topology._in_call():
             yield self._address
 
+    def _give_away(self) -> int:
+        """The native executable, for a client that makes it its own; this object is closed."""
+        with self._viewed() as view:
+            self._given_away = True
+            return view
+
     def __repr__(self) -> str:
+        if self._given_away:
+            return "<Executable given away>"
         return f"<Executable {self.name} for {self.topology}>"
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import errors
+from pjrt_hub.runtime.process_info import ProcessInfo
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +119,31 @@ def test_a_closed_client_looks_nothing_up(plugin, use):
     client.close()
     with pytest.raises(errors.ClosedError):
         use(client)
+
+
+def test_a_memory_in_the_plugins_words(four):
+    memory, other = four.devices[0].default_memory, four.devices[1].default_memory
+    assert memory.to_string() == "CPU_DEVICE_0"
+    assert memory.debug_string == "CpuDeviceMemory(id=0, process_index=0, client=cpu)"
+    assert memory.kind_id == other.kind_id
+    kinds = {each.kind: each.kind_id for each in four.devices[0].memories}
+    assert len(set(kinds.values())) == len(kinds) == 3
+
+
+@pytest.mark.parametrize(
+    ("info", "error"),
+    [
+        ((0,), TypeError),
+        (ProcessInfo(-1), ValueError),
+        (ProcessInfo(2**31), ValueError),
+        (ProcessInfo(0, -1), ValueError),
+        (ProcessInfo("0"), TypeError),
+        (ProcessInfo(0, 0, "sleeping"), ValueError),
+    ],
+)
+def test_processes_that_cannot_be(four, info, error):
+    four.update_global_process_info([ProcessInfo(0), ProcessInfo(1, state="disconnected")])
+    with pytest.raises(error):
+        four.update_global_process_info([info])
+    with pytest.raises(ValueError, match="no process"):
+        four.update_global_process_info([])

@@ -63,3 +63,17 @@ FUNCTION(PJRT_AsyncTrackingEvent_Destroy) {
   stub_tracked--;
   return NULL;
 }
+
+char stub_processes[256]; /* what was told last, as text */
+
+FUNCTION(PJRT_Client_UpdateGlobalProcessInfo) {
+  leave(enter(args->client, CLIENT));
+  char *end = stub_processes + sizeof stub_processes, *at = stub_processes;
+  for (size_t i = 0; i < args->num_process_infos; i++) {
+    const PJRT_ProcessInfo *each = &args->process_infos[i];
+    at += snprintf(at, (size_t)(end - at), "%zu:%d:%llu:%d:%d:%.*s ", each->struct_size,
+                   each->task_id, (unsigned long long)each->incarnation_id, (int)each->state,
+                   each->error_code, (int)each->error_message_size, each->error_message);
+  }
+  return NULL;
+}

@@ -511,6 +511,8 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
 
 /* The table */
 
+#include "ahead_of_time.h"
+
 #define SLOT(name) .name = name
 static PJRT_Api api = {
     .pjrt_api_version = {.struct_size = PJRT_Api_Version_STRUCT_SIZE,
@@ -530,6 +532,8 @@ static PJRT_Api api = {
     SLOT(PJRT_Plugin_Attributes),
     SLOT(PJRT_Client_Create),
     SLOT(PJRT_Client_Destroy),
+    SLOT(PJRT_Client_UpdateGlobalProcessInfo),
+    AHEAD_OF_TIME,
     SLOT(PJRT_Client_PlatformName),
     SLOT(PJRT_Client_ProcessIndex),
     SLOT(PJRT_Client_Devices),

@@ -75,3 +75,78 @@ late.close()
 assert count("stub_tracked") == 1
 """,
     )
+
+
+def test_what_other_processes_do(check, stub):
+    check(
+        stub(),
+        PRELUDE
+        + """
+from pjrt_hub.runtime.process_info import ProcessInfo
+error = errors.AbortedError("gone", code=10, function="f", payloads={})
+client.update_global_process_info([ProcessInfo(0, 2**63), ProcessInfo(1, 7, "error", error)])
+told = (ctypes.c_char * 256).in_dll(library, "stub_processes").value
+assert told == b"48:0:9223372036854775808:3:0: 48:1:7:4:10:gone ", told
+""",
+    )
+
+
+def test_the_plugin_reads_process_information_otherwise(check, stub):
+    check(
+        stub("MINOR=77"),
+        PRELUDE
+        + """
+from pjrt_hub.runtime.process_info import ProcessInfo
+try:
+    client.update_global_process_info([ProcessInfo(0)])
+except errors.UnsupportedByPluginError as exc:
+    assert (exc.since, exc.have) == ("0.78", "0.77"), exc
+else:
+    raise AssertionError
+""",
+    )
+
+
+LOAD = """
+plugin = Plugin(path)
+client = plugin.client()
+executable = plugin.topology("any").compile(func("add"))
+"""
+
+
+def test_an_executable_of_this_process_is_loaded_and_given_away(check, stub):
+    check(
+        stub(),
+        LOAD
+        + """
+loaded = client.load(executable)
+a = client.buffer_from_host(ONE_TO_FOUR)
+assert loaded(a, a).tolist() == [2, 4, 6, 8]
+for use in (lambda: executable.name, executable.serialize, lambda: client.load(executable)):
+    try:
+        use()
+    except errors.ClosedError as exc:
+        assert "given to a client" in str(exc)
+    else:
+        raise AssertionError
+assert repr(executable) == "<Executable given away>"
+del executable
+client.close()
+""",
+    )
+
+
+def test_an_older_plugin_loads_only_bytes(check, stub):
+    check(
+        stub("TABLE_SIZE=offsetof(PJRT_Api, PJRT_Client_Load)", "MINOR=94"),
+        LOAD
+        + """
+try:
+    client.load(executable)
+except errors.UnsupportedByPluginError as exc:
+    assert exc.since == "0.95", exc
+else:
+    raise AssertionError
+assert "given" not in repr(type(executable))
+""",
+    )

@@ -1,0 +1,57 @@
+/* Compiling for a device of a topology, and a client that loads what came of it and empties it. */
+
+struct PJRT_TopologyDescription {
+  PJRT_Client nobody; /* that a description of a device asks whether it is alive */
+  PJRT_DeviceDescription description, *descriptions[1];
+};
+
+FUNCTION(PJRT_TopologyDescription_Create) {
+  PJRT_TopologyDescription *topology = calloc(1, sizeof *topology);
+  topology->nobody.head.kind = CLIENT;
+  topology->description.client = &topology->nobody;
+  topology->descriptions[0] = &topology->description;
+  args->topology = topology;
+  return NULL;
+}
+
+FUNCTION(PJRT_TopologyDescription_Destroy) { return NULL; }
+
+FUNCTION(PJRT_TopologyDescription_PlatformName) {
+  args->platform_name = "stub";
+  args->platform_name_size = 4;
+  return NULL;
+}
+
+FUNCTION(PJRT_TopologyDescription_GetDeviceDescriptions) {
+  args->descriptions = ((PJRT_TopologyDescription *)args->topology)->descriptions;
+  args->num_descriptions = 1;
+  return NULL;
+}
+
+static char *compiled_text; /* of the last program */
+
+FUNCTION(PJRT_Compile) {
+  args->executable = make(sizeof(PJRT_Executable), VIEW, NULL);
+  compiled_text = strndup(args->program->code, args->program->code_size);
+  return NULL;
+}
+
+FUNCTION(PJRT_Client_Load) {
+  PJRT_Executable *given = enter(args->executable, VIEW);
+  if (compiled_text == NULL) die("loaded a second time", EXECUTABLE);
+  PJRT_Program program = {.code = compiled_text, .code_size = strlen(compiled_text)};
+  PJRT_Client_Compile_Args compile = {.client = args->client, .program = &program,
+                                      .compile_options = args->compile_options,
+                                      .compile_options_size = args->compile_options_size};
+  PJRT_Error *error = PJRT_Client_Compile(&compile);
+  args->loaded_executable = compile.executable;
+  compiled_text = NULL;
+  leave(given);
+  return error;
+}
+
+#define AHEAD_OF_TIME \
+  SLOT(PJRT_TopologyDescription_Create), SLOT(PJRT_TopologyDescription_Destroy), \
+      SLOT(PJRT_TopologyDescription_PlatformName), \
+      SLOT(PJRT_TopologyDescription_GetDeviceDescriptions), SLOT(PJRT_Compile), \
+      SLOT(PJRT_Client_Load)
