@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import capi
+import uncalled
 
 ROOT = capi.ROOT
 PAGE = ROOT / "docs" / "coverage.md"
@@ -102,10 +103,17 @@ def _extensions(api: capi.Api, places: Callers) -> Iterator[str]:
         called = [name for name in names if name in places]
         yield from (f"- `{name}`: {_from(name, places)}" for name in called)
         if len(called) < len(names):
-            missing = ", ".join(f"`{name}`" for name in names if name not in places)
-            yield f"- {NOT_YET}: {missing}"
+            yield from _missing([name for name in names if name not in places], key)
         elif not names:
             yield "- it has no functions, only data"
+
+
+def _missing(names: list[str], extension: str) -> Iterator[str]:
+    """A line for each reason, with the functions that have it."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        by_reason[uncalled.reason(name, extension) or NOT_YET].append(f"`{name}`")
+    yield from (f"- {reason}: {', '.join(each)}" for reason, each in by_reason.items())
 
 
 def _nodes(api: capi.Api) -> list[tuple[capi.Struct, list[str]]]:
@@ -120,7 +128,9 @@ def _count(names: list[str], places: Callers) -> int:
 
 
 def _from(name: str, places: Callers) -> str:
-    return ", ".join(f"`{place}`" for place in places.get(name, ())) or NOT_YET
+    return ", ".join(f"`{place}`" for place in places.get(name, ())) or (
+        f"not called: {uncalled.reason(name)}" if uncalled.reason(name) else NOT_YET
+    )
 
 
 def main() -> int:

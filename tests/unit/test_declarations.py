@@ -182,6 +182,11 @@ def test_unknown_types_are_refused(capi: ModuleType, tmp_path: Path) -> None:
         capi.read(tmp_path)
 
 
+def test_what_is_not_called_has_a_reason() -> None:
+    page = (ROOT / "docs" / "coverage.md").read_text()
+    assert [line for line in page.splitlines() if "not reached yet" in line] == []
+
+
 def test_coverage_page_is_current() -> None:
     check = [sys.executable, str(ROOT / "tools" / "coverage.py"), "--check"]
     assert subprocess.run(check, timeout=60).returncode == 0

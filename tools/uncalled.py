@@ -1,0 +1,34 @@
+"""Why pjrt-hub does not call some functions of the PJRT C API; `coverage.py` prints it.
+
+A key is a function, or an extension for those of its functions that are not called.
+"""
+
+from __future__ import annotations
+
+_NEEDS_TPU = "needs a TPU client, and only libtpu offers it"
+_RAW = "`plugin.api.extension(...)` calls it by its C names"
+
+REASONS = {
+    "PJRT_Event_Await": "it cannot be interrupted: `OnReady` sets a latch, which Ctrl-C ends",
+    "PJRT_Buffer_ElementType": "told by the call or the program that made the buffer",
+    "PJRT_Buffer_Dimensions": "told by the call or the program that made the buffer",
+    "PJRT_Buffer_Device": "told by the call that made the buffer, or by its memory",
+    "PJRT_Executable_NumOutputs": "the list of the outputs' types and shapes has a length",
+    "PJRT_LoadedExecutable_Fingerprint": (
+        "unimplemented in every plugin that could be tried; `PJRT_Executable_Fingerprint` is not"
+    ),
+    "Callback": f"{_NEEDS_TPU}; {_RAW}",
+    "Megascale": f"{_NEEDS_TPU}, on several slices; {_RAW}",
+    "MultiSlice": f"{_NEEDS_TPU}, on several slices; {_RAW}",
+    "Custom_Partitioner": f"partitioners are written in C++ by frameworks; {_RAW}",
+    "Triton": f"no plugin that could be tried offers it; {_RAW}",
+    "RawBuffer": f"{_NEEDS_TPU}; `Buffer` copies raw bytes by the core functions",
+    "CrossHostTransfers": f"needs clients of two hosts with GPUs or TPUs; {_RAW}",
+    "Collectives": f"{_NEEDS_TPU}, made by Megascale; {_RAW}",
+    "HostMemoryAllocator": f"{_NEEDS_TPU}; `empty_aligned` and `Client.dma_map` do for the rest",
+}
+
+
+def reason(function: str, extension: str = "") -> str:
+    """Why a function is not called; "" where the table has none."""
+    return REASONS.get(function) or REASONS.get(extension, "")
