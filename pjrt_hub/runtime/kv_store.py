@@ -100,8 +100,12 @@ class DirectoryStore:
         file = self._file(key)
         writer = f"{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
         partial = file.with_name(f".{file.name}.{writer}")
-        partial.write_bytes(value)
-        partial.replace(file)  # whole or not at all
+        try:
+            partial.write_bytes(value)
+            partial.replace(file)  # whole or not at all
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
     def _file(self, key: str) -> Path:
         return self.path / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()

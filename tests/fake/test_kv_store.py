@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import textwrap
+import threading
 import time
 
 import pytest
+
+from pjrt_hub import DirectoryStore
 
 PRELUDE = """
 import threading, time
@@ -250,31 +255,53 @@ def test_processes_meet_in_a_directory(stub, start, tmp_path):
     assert not [name for name in files if name.startswith(".")]
 
 
+class Server:
+    """A redis-server on the loopback interface that keeps nothing."""
+
+    def __init__(self, program, folder):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            self.port = taken.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
+        self._folder = folder
+        self.start()
+
+    def start(self):
+        self._process = subprocess.Popen(
+            [*self._command, "--dir", str(self._folder)], stdout=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline, "redis-server does not listen"
+                time.sleep(0.02)
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def stop(self):
+        self._process.kill()
+        self._process.wait(20)
+
+
 @pytest.fixture
-def redis_server(tmp_path):
-    """A server on the loopback interface that keeps nothing, and its URL."""
+def server(tmp_path):
     program = shutil.which("redis-server")
     if program is None and "CI" not in os.environ:  # there it is installed, so missing is a failure
         pytest.skip("this test needs redis-server (the package redis-server of the system)")
     assert program
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    command = [program, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir"]
-    server = subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline, "redis-server does not listen"
-                time.sleep(0.02)
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        server.terminate()
-        server.wait(20)
+    server = Server(program, tmp_path)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_server(server):
+    return server.url
 
 
 def test_processes_meet_on_a_redis_server(stub, start, redis_server):
@@ -289,3 +316,162 @@ def test_jobs_on_one_server_do_not_meet(redis_server):
     one.put("k", b"\0\xff")
     assert one.try_get("k") == one.get("k", 1) == b"\0\xff"
     assert two.try_get("k") is None
+
+
+@pytest.fixture
+def redis_store(server):
+    from pjrt_hub.bridges.redis import RedisStore
+
+    return RedisStore(f"{server.url}?socket_timeout=0.5", "job:")
+
+
+def test_waiting_for_a_key_on_a_server(redis_store):
+    with pytest.raises(TimeoutError, match=r"nobody put 'k' within 0\.1 seconds"):
+        redis_store.get("k", 0.1)
+    threading.Timer(0.2, redis_store.put, ("k", b"here")).start()
+    assert redis_store.get("k", 30) == b"here"
+
+
+def test_a_server_that_goes_while_somebody_waits(redis_store, server):
+    """The error comes at once, not when the wait is over; a server that is back is used again."""
+    import redis
+
+    redis_store.put("k", b"v")
+    threading.Timer(0.2, server.stop).start()
+    with pytest.raises(redis.ConnectionError):
+        redis_store.get("never", 3600)
+    with pytest.raises(redis.ConnectionError):
+        redis_store.put("k", b"v")
+    server.start()
+    assert redis_store.try_get("k") is None  # it kept nothing
+    redis_store.put("k", b"again")
+    assert redis_store.get("k", 1) == b"again"
+
+
+def test_a_server_that_is_back_within_a_second(redis_store, server):
+    redis_store.put("k", b"v")
+    server.stop()
+    threading.Timer(0.3, server.start).start()
+    redis_store.put("k", b"later")
+    assert redis_store.try_get("k") == b"later"
+
+
+def test_a_server_that_hangs(redis_store, server):
+    import redis
+
+    redis_store.put("k", b"v")
+    server.signal(signal.SIGSTOP)
+    for ask in (redis_store.try_get, lambda key: redis_store.get(key, 3600)):
+        with pytest.raises(redis.TimeoutError):
+            ask("k")
+    with pytest.raises(redis.TimeoutError):
+        redis_store.put("k", b"w")
+    server.signal(signal.SIGCONT)
+    assert redis_store.get("k", 30) in (b"v", b"w")
+
+
+def test_what_on_a_server_is_no_value_of_ours(redis_store, server):
+    import redis
+
+    from pjrt_hub.bridges.redis import RedisStore
+
+    with redis.Redis.from_url(server.url) as other:
+        other.rpush("job:k", b"a list")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        redis_store.try_get("k")
+    for value in (None, ["v"], object()):
+        with pytest.raises(redis.DataError):
+            redis_store.put("k", value)
+    with (
+        redis.Redis.from_url(server.url, decode_responses=True) as decoding,
+        pytest.raises(TypeError, match="decodes responses"),
+    ):
+        RedisStore(decoding)
+    for wrong in ("127.0.0.1:6379", "http://127.0.0.1"):
+        with pytest.raises(ValueError, match="scheme"):
+            RedisStore(wrong)
+
+
+ON_A_SERVER = """
+import os, signal
+from pjrt_hub.bridges.redis import RedisStore
+store, server = RedisStore(sys.argv[2] + "?socket_timeout=0.5"), int(sys.argv[3])
+"""
+
+
+def test_a_plugin_hears_of_a_server_that_is_gone(stub, check, server):
+    script = """
+        os.kill(server, signal.SIGKILL)
+        caught = raises(errors.PluginInternalError, joined, store)
+        assert "ConnectionError" in caught.message, caught
+        assert not live()
+    """
+    script = PRELUDE + ON_A_SERVER + textwrap.dedent(script)
+    check(stub(), script, server.url, str(server._process.pid))
+
+
+@pytest.mark.parametrize("operation", ["GET", "TRY_GET", "PUT"])
+def test_python_ends_while_threads_ask_a_server_that_hangs(stub, check, server, operation):
+    script = f"""
+        client = joined(store)
+        os.kill(server, signal.SIGSTOP)
+        asked = [question({operation}, b"never", timeout=3600_000) for _ in range(4)]
+        for each in asked: library.stub_ask_always(ctypes.byref(each))
+        time.sleep(0.2)
+    """
+    script = PRELUDE + ON_A_SERVER + textwrap.dedent(script)
+    check(stub(), script, server.url, str(server._process.pid), seconds=30)
+
+
+WRITER = """
+import sys
+from pjrt_hub import DirectoryStore
+store, mine = DirectoryStore(sys.argv[1]), sys.argv[2].encode()
+print("begun", flush=True)
+while True:
+    store.put("shared", mine * 100_000)
+    store.put(f"own {sys.argv[2]}", mine * 100_000)
+"""
+
+
+def test_writers_of_a_directory_that_are_killed(tmp_path):
+    """Three put one key at once, until each is killed: what is there is always whole."""
+    store = DirectoryStore(tmp_path / "job")
+    whole = {number.encode() * 100_000 for number in "123"}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(store.path), each], stdout=-1)
+        for each in "123"
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout.readline() == b"begun\n"
+        for writer in writers:
+            for _ in range(300):
+                assert store.get("shared", 30) in whole
+            writer.kill()
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    assert store.try_get("shared") in whole
+    assert {store.try_get(f"own {each}") for each in "123"} <= {None, *whole}
+    store.put("shared", b"after")
+    assert store.get("shared", 0) == b"after"
+
+
+def test_a_directory_that_is_gone_or_none(tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    store.put("k", b"v")
+    shutil.rmtree(store.path)
+    assert store.try_get("k") is None
+    with pytest.raises(TimeoutError, match="nobody put 'k'"):
+        store.get("k", 0.01)
+    with pytest.raises(FileNotFoundError):
+        store.put("k", b"v")
+    with pytest.raises(TypeError, match="bytes-like"):
+        DirectoryStore(tmp_path).put("k", "text")
+    assert DirectoryStore(tmp_path).try_get("k") is None
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        DirectoryStore(tmp_path / "file")
