@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import click
 
 import pjrt_hub
-from pjrt_hub.cli import output
+from pjrt_hub.cli import named_values, output
 from pjrt_hub.errors import PjrtHubError
 
 
@@ -27,27 +31,60 @@ from pjrt_hub.errors import PjrtHubError
     help="Write the compiled program to this file, for Client.load.",
 )
 @click.option(
+    "--num-replicas", type=int, metavar="N", help="Copies of the program that run together."
+)
+@click.option(
+    "--num-partitions", type=int, metavar="N", help="Parts that the program is split into."
+)
+@click.option(
+    "--topology-option",
+    "topology_options",
+    multiple=True,
+    callback=named_values.read,
+    metavar="NAME=VALUE",
+    help="More about the machine, such as num_slices=2 or chips_per_host_bounds=[2,2,1]; once for "
+    "each.",
+)
+@click.option(
+    "--compile-option",
+    "compile_options",
+    multiple=True,
+    callback=named_values.read,
+    metavar="NAME=VALUE",
+    help="One of CompileOptions, such as use_spmd_partitioning=true; once for each.",
+)
+@click.option(
     "--flag",
     "flags",
     multiple=True,
+    callback=named_values.read_text,
     metavar="NAME=VALUE",
     help="One of XLA's flags, such as xla_gpu_autotune_level=0; once for each.",
 )
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
 @output.json_option
 def command(
-    program: Path, target: str, out: Path, flags: tuple[str, ...], offline: bool, as_json: bool
+    program: Path,
+    target: str,
+    out: Path,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    topology_options: dict[str, Any],
+    compile_options: dict[str, Any],
+    flags: dict[str, str],
+    offline: bool,
+    as_json: bool,
 ) -> None:
     """Compile PROGRAM (StableHLO or an HLO proto) for a machine that need not be here."""
     platform, _, name = target.partition(":")
-    options = pjrt_hub.CompileOptions(flags=dict(map(pair, flags)))
-    try:
-        topology = pjrt_hub.topology(platform, name, offline=offline)
-    except (TypeError, ValueError) as exc:
-        if isinstance(exc, PjrtHubError):
-            raise
-        raise click.BadParameter(f"{exc}.", param_hint="--target") from exc
-    code = topology.compile(program, options).serialize()
+    counts = {"num_replicas": num_replicas, "num_partitions": num_partitions}
+    given = {name: value for name, value in counts.items() if value is not None}
+    with usage_errors("--compile-option"):
+        options = compile_options_of({**compile_options, **given}, flags)
+    with usage_errors("--topology-option" if topology_options else "--target"):
+        topology = pjrt_hub.topology(platform, name, options=topology_options, offline=offline)
+    with usage_errors():
+        code = topology.compile(program, options).serialize()
     out.write_bytes(code)
     if as_json:
         devices = topology.device_descriptions
@@ -65,9 +102,28 @@ def command(
         print(out)
 
 
-def pair(text: str) -> tuple[str, str]:
-    """Takes "NAME=VALUE" apart; the plugin parses the value."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--flag")
-    return name, value
+def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub.CompileOptions:
+    """Makes compile options of names and values.
+
+    Raises:
+        ValueError: there is no such option, or it has a flag of its own.
+        TypeError: a value is of another type.
+    """
+    known = [field.name for field in fields(pjrt_hub.CompileOptions) if field.name != "flags"]
+    for name in given:
+        if name not in known:
+            raise ValueError(f"there is no compile option {name!r}; there are {', '.join(known)}")
+    return pjrt_hub.CompileOptions(**given, flags=flags)
+
+
+@contextmanager
+def usage_errors(option: str | None = None) -> Iterator[None]:
+    """Makes usage errors of what the library refuses before it asks a plugin."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as exc:
+        if isinstance(exc, PjrtHubError):
+            raise
+        if option is None:
+            raise click.UsageError(f"{exc}.") from exc
+        raise click.BadParameter(f"{exc}.", param_hint=option) from exc

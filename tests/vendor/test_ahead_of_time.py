@@ -395,6 +395,28 @@ def test_the_command_compiles(clean_env, tmp_path):
     assert CUBIN.search(out.read_bytes())
 
 
+def test_the_command_compiles_for_many_devices(clean_env, tmp_path):
+    out = tmp_path / "out"
+    matmul = PROGRAMS / "matmul_shardy.mlir"
+    shardy = ["use_spmd_partitioning=true", "use_shardy_partitioner=true"]
+    told = hub(
+        *("compile", matmul, "--target", "tpu:v4:2x2x1", "--num-partitions", 8, "-o", out),
+        *(word for each in shardy for word in ("--compile-option", each)),
+        *("--topology-option", "chips_per_host_bounds=[2,2,1]", "--json"),
+        env=clean_env,
+    )
+    assert json.loads(told.stdout)["devices"] == 8
+    assert out.stat().st_size > 10_000
+    two_slices = ("--topology-option", "num_slices=2", "--json")
+    command = ("compile", PROGRAMS / "add.mlir", "--target", "tpu:v5e:2x2", "-o", out)
+    told = hub(*command, "--num-replicas", 2, *two_slices, env=clean_env)
+    assert json.loads(told.stdout)["devices"] == 8
+    said = hub(*command, *two_slices, env=clean_env, status=1).stderr
+    assert "divisible by the number of slices" in said
+    said = hub(*command, "--num-replicas", 5, env=clean_env, status=2).stderr
+    assert "5 replica(s) of 1 partition(s) need 5 devices, the topology has 4." in said
+
+
 @pytest.mark.parametrize(
     ("target", "status", "words"),
     [

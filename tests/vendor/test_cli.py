@@ -66,3 +66,17 @@ def test_run_says_that_the_hardware_is_not_here(hub, name, words):
     done = hub("run", ROOT / "examples" / "hello.mlir", "--platform", name, status=1)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("target", ["cuda12:H100", "cuda13:H100"])
+def test_compile_for_several_gpus(hub, tmp_path, target):
+    program, out = ROOT / "examples" / "hello.mlir", tmp_path / "out"
+    several = ("--topology-option", "topology=1x1x4", "--num-replicas", 4)
+    told = hub("compile", program, "--target", target, "-o", out, *several, "--json")
+    assert json.loads(told.stdout)["devices"] == 4
+    assert out.stat().st_size == json.loads(told.stdout)["nbytes"]
+    done = hub("compile", program, "--target", target, "-o", out, "--num-replicas", 2, status=2)
+    assert "need 2 devices" in done.stderr
+    wrong = ("--topology-option", "topology=4")
+    done = hub("compile", program, "--target", target, "-o", out, *wrong, status=2)
+    assert "option 'topology' is of type string, found 4" in done.stderr
