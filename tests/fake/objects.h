@@ -40,9 +40,14 @@ struct PJRT_Device {
 struct PJRT_DeviceDescription {
   PJRT_Client *client;
 };
+typedef struct {
+  PJRT_Memory memory;
+  PJRT_Client *client;
+} StubMemory;
 struct PJRT_Client {
   Head head;
   atomic_int children;
+  StubMemory memory;
   PJRT_Device device, *devices[1];
   PJRT_DeviceDescription description;
 };
@@ -111,10 +116,40 @@ static void start_daemon(void) {
 
 /* Errors */
 
+/* Why something failed, where somebody gave a reason. */
+typedef struct {
+  char *message;
+  size_t size, num_payload;
+  struct {
+    char *name, *value;
+    size_t name_size, value_size;
+  } payload[4];
+} Reason;
+
+static void *copied(const void *from, size_t size) {
+  return size != 0 ? memcpy(malloc(size), from, size) : NULL;
+}
+
+static Reason *new_reason(const char *message, size_t size, const PJRT_NamedValue *payload,
+                          size_t num_payload) {
+  Reason *reason = calloc(1, sizeof(Reason));
+  reason->message = copied(message, size);
+  reason->size = size;
+  reason->num_payload = num_payload;
+  for (size_t i = 0; i < num_payload; i++) {
+    reason->payload[i].name = copied(payload[i].name, payload[i].name_size);
+    reason->payload[i].name_size = payload[i].name_size;
+    reason->payload[i].value = copied(payload[i].string_value, payload[i].value_size);
+    reason->payload[i].value_size = payload[i].value_size;
+  }
+  return reason;
+}
+
 typedef struct {
   Head head;
   int code;
   const char *word;
+  const Reason *reason;
 } Error;
 
 static PJRT_Error *fail(int code, const char *word) {
@@ -131,7 +166,10 @@ static void PJRT_Error_Message(PJRT_Error_Message_Args *args) {
   static char huge[1 << 20];
   args->message = error->word;
   args->message_size = strlen(error->word);
-  if (strcmp(error->word, "empty") == 0) {
+  if (error->reason != NULL) {
+    args->message = error->reason->message;
+    args->message_size = error->reason->size;
+  } else if (strcmp(error->word, "empty") == 0) {
     args->message = NULL;
     args->message_size = 0;
   } else if (strcmp(error->word, "bytes") == 0) {
@@ -163,6 +201,10 @@ FUNCTION(PJRT_Error_ForEachPayload) {
     args->visitor("stub/first", 10, "\0\1", 2, args->user_arg);
     args->visitor("stub/\xff", 6, "", 0, args->user_arg);
   }
+  for (size_t i = 0; error->reason != NULL && i < error->reason->num_payload; i++)
+    args->visitor(error->reason->payload[i].name, error->reason->payload[i].name_size,
+                  error->reason->payload[i].value, error->reason->payload[i].value_size,
+                  args->user_arg);
   leave(error);
   return NULL;
 }
@@ -176,6 +218,7 @@ typedef struct {
   pthread_mutex_t mutex;
   bool fired;
   int code, waiting;
+  const Reason *reason;
   struct {
     PJRT_Event_OnReadyCallback call;
     void *user_arg;
@@ -190,7 +233,10 @@ static Signal *new_signal(void) {
 }
 
 static PJRT_Error *failure_of(Signal *signal) {
-  return signal->code ? fail(signal->code, "the stub failed later") : NULL;
+  if (signal->code == 0) return NULL;
+  PJRT_Error *error = fail(signal->code, "the stub failed later");
+  ((Error *)error)->reason = signal->reason;
+  return error;
 }
 
 static void *fire(void *arg) {

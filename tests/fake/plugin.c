@@ -5,6 +5,7 @@
 #include "objects.h"
 #include "kv_store.h"
 #include "device.h"
+#include "buffers.h"
 #include "transfers.h"
 
 #ifndef ON_LOAD
@@ -72,6 +73,7 @@ FUNCTION(PJRT_Client_Create) {
   PJRT_Client *client = make(sizeof(PJRT_Client), CLIENT, NULL);
   client->device.client = client->description.client = client;
   client->devices[0] = &client->device;
+  client->memory.client = client;
   args->client = client;
   return NULL;
 }
@@ -136,153 +138,6 @@ FUNCTION(PJRT_DeviceDescription_Kind) {
   leave(enter(args->device_description->client, CLIENT));
   args->device_kind = "stub";
   args->device_kind_size = 4;
-  return NULL;
-}
-
-/* Buffers: float32, in host memory, poisoned once nobody may look into it */
-
-enum { MAX_RANK = 8 };
-
-struct PJRT_Buffer {
-  Head head;
-  Signal *signal;
-  float *data;
-  size_t count, rank;
-  int64_t dims[MAX_RANK], minor_to_major[MAX_RANK];
-  atomic_bool deleted;
-  atomic_int lent;
-};
-
-static PJRT_Buffer *new_buffer(PJRT_Client *client, const int64_t *dims, size_t rank) {
-  PJRT_Buffer *buffer = make(sizeof(PJRT_Buffer), BUFFER, client);
-  buffer->signal = new_signal();
-  buffer->count = 1;
-  buffer->rank = rank;
-  for (size_t i = 0; i < rank; i++) {
-    buffer->dims[i] = dims[i];
-    buffer->minor_to_major[i] = (int64_t)(rank - 1 - i);
-    buffer->count *= (size_t)dims[i];
-  }
-  buffer->data = calloc(buffer->count + 1, sizeof(float));
-  return buffer;
-}
-
-static void poison(PJRT_Buffer *buffer) {
-  memset(buffer->data, 0xdd, buffer->count * sizeof(float));
-}
-
-FUNCTION(PJRT_Client_BufferFromHostBuffer) {
-  PJRT_Client *client = enter(args->client, CLIENT);
-  args->buffer = new_buffer(client, args->dims, args->num_dims);
-  memcpy(args->buffer->data, args->data, args->buffer->count * sizeof(float));
-  args->buffer->signal->fired = true;
-  args->done_with_host_buffer = new_event(client, args->buffer->signal);
-  leave(client);
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_Destroy) {
-  if (args->buffer->lent != 0) die("destroyed while lent out", BUFFER);
-  destroy(args->buffer, BUFFER);
-  poison(args->buffer);
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_Delete) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  buffer->deleted = true;
-  leave(buffer);
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_IsDeleted) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->is_deleted = buffer->deleted;
-  leave(buffer);
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_ReadyEvent) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
-  if (error == NULL) args->event = new_event(buffer->head.client, buffer->signal);
-  leave(buffer);
-  return error;
-}
-
-FUNCTION(PJRT_Buffer_IncreaseExternalReferenceCount) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
-  if (error == NULL) buffer->lent++;
-  leave(buffer);
-  return error;
-}
-
-FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  if (buffer->lent-- == 0) die("taken back more often than lent", BUFFER);
-  leave(buffer);
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_OpaqueDeviceMemoryDataPointer) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->device_memory_ptr = buffer->data;
-  leave(buffer);
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_GetMemoryLayout) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
-  args->layout.tiled.minor_to_major = buffer->minor_to_major;
-  args->layout.tiled.minor_to_major_size = buffer->rank;
-  leave(buffer);
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_ToHostBuffer) {
-  PJRT_Buffer *buffer = enter(args->src, BUFFER);
-  size_t nbytes = buffer->count * sizeof(float);
-  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
-  if (error == NULL && args->dst != NULL) {
-    memcpy(args->dst, buffer->data, nbytes);
-    args->event = new_event(buffer->head.client, buffer->signal);
-  }
-  args->dst_size = nbytes;
-  leave(buffer);
-  return error;
-}
-
-FUNCTION(PJRT_Buffer_OnDeviceSizeInBytes) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->on_device_size_in_bytes = buffer->count * sizeof(float);
-  leave(buffer);
-  return NULL;
-}
-
-typedef struct {
-  Signal *signal;
-  const char *from;
-  size_t size;
-} RawCopy;
-
-static void raw_copy_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *args) {
-  RawCopy *copy = args->callback_data;
-  if (copy->signal->fired) die("answered twice", BUFFER);
-  copy->signal->code = (int)args->error_code;
-  if (args->error_code == 0) memcpy(args->dst, copy->from, copy->size);
-  fire(copy->signal);
-}
-
-FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  RawCopy *copy = calloc(1, sizeof(RawCopy));
-  *copy = (RawCopy){new_signal(), (char *)buffer->data + args->offset, (size_t)args->transfer_size};
-  args->event = new_event(buffer->head.client, copy->signal);
-  args->callback_data = copy;
-  args->future_ready_callback = raw_copy_ready;
-  leave(buffer);
   return NULL;
 }
 
@@ -485,11 +340,17 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
   }
   if (says(exe, "slow_execute")) nap(2);
   if (error == NULL) {
-    PJRT_Buffer *out = new_buffer(exe->head.client, inputs[0]->dims, inputs[0]->rank);
+    PJRT_Buffer *out = new_buffer(exe->head.client, PJRT_Buffer_Type_F32, inputs[0]->dims,
+                                  inputs[0]->rank, NULL);
     for (size_t i = 0; i < out->count; i++)
       out->data[i] = inputs[0]->data[i] + (exe->num_args == 2 ? inputs[1]->data[i] : 0);
     if (says(exe, "donate")) inputs[0]->deleted = true;
     out->signal->code = says(exe, "fails") ? 13 : 0;
+    for (size_t i = 0; i < args->num_args; i++) {
+      if (inputs[i]->signal->code == 0) continue;
+      out->signal->code = inputs[i]->signal->code;
+      out->signal->reason = inputs[i]->signal->reason;
+    }
     if (says(exe, "exchange")) {
       start_exchange(exe->text, exe->head.client, args->options, out->data, out->data, out->signal);
     } else if (says(exe, "later")) {
@@ -566,6 +427,27 @@ static PJRT_Api api = {
     SLOT(PJRT_CopyToDeviceStream_TotalBytes),
     SLOT(PJRT_CopyToDeviceStream_GranuleSize),
     SLOT(PJRT_CopyToDeviceStream_CurrentBytes),
+    SLOT(PJRT_Buffer_CopyRawToHost),
+    SLOT(PJRT_Buffer_Memory),
+    SLOT(PJRT_Buffer_Bitcast),
+    SLOT(PJRT_Buffer_DonateWithControlDependency),
+    SLOT(PJRT_Client_CreateErrorBuffer),
+    SLOT(PJRT_Client_CreateBuffersForAsyncHostToDevice),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_Destroy),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_BufferCount),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_BufferSize),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_Device),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_TransferData),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_SetBufferError),
+    SLOT(PJRT_AsyncHostToDeviceTransferManager_AddMetadata),
+    SLOT(PJRT_Client_DmaMap),
+    SLOT(PJRT_Client_DmaUnmap),
+    SLOT(PJRT_Device_DefaultMemory),
+    SLOT(PJRT_Memory_Id),
+    SLOT(PJRT_Memory_Kind),
+    SLOT(PJRT_Memory_AddressableByDevices),
     SLOT(PJRT_LoadedExecutable_Destroy),
     SLOT(PJRT_LoadedExecutable_AddressableDevices),
     SLOT(PJRT_LoadedExecutable_GetExecutable),

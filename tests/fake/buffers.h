@@ -1,0 +1,435 @@
+/* Buffers in host memory, poisoned once nobody may look into it, and transfers: all that the C API
+   has of them. Programs take them as float32. */
+
+enum { MAX_RANK = 8 };
+
+struct PJRT_Buffer {
+  Head head;
+  Signal *signal;
+  float *data;
+  size_t count, rank, width;
+  int64_t dims[MAX_RANK], minor_to_major[MAX_RANK];
+  atomic_bool deleted;
+  atomic_int lent;
+};
+
+atomic_long stub_mapped, stub_transfers; /* alive */
+char stub_metadata[256];                 /* the last of a transfer, as text */
+
+enum { MAX_PARTS = 8 };
+
+struct PJRT_AsyncHostToDeviceTransferManager {
+  Head head;
+  PJRT_Buffer *buffers[MAX_PARTS];
+  bool retrieved[MAX_PARTS];
+  size_t count;
+};
+
+static size_t width_of(PJRT_Buffer_Type type) {
+  switch (type) {
+    case PJRT_Buffer_Type_PRED:
+    case PJRT_Buffer_Type_S8:
+    case PJRT_Buffer_Type_U8: return 1;
+    case PJRT_Buffer_Type_S16:
+    case PJRT_Buffer_Type_U16:
+    case PJRT_Buffer_Type_F16: return 2;
+    case PJRT_Buffer_Type_S64:
+    case PJRT_Buffer_Type_U64:
+    case PJRT_Buffer_Type_F64: return 8;
+    default: return 4;
+  }
+}
+
+static void lay_out(PJRT_Buffer *buffer, const PJRT_Buffer_MemoryLayout *layout) {
+  if (layout == NULL) return;
+  if (layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled) die("a layout of strides", BUFFER);
+  if (layout->tiled.minor_to_major_size != buffer->rank) die("a layout of another rank", BUFFER);
+  memcpy(buffer->minor_to_major, layout->tiled.minor_to_major, buffer->rank * sizeof(int64_t));
+}
+
+static PJRT_Buffer *new_buffer(PJRT_Client *client, PJRT_Buffer_Type type, const int64_t *dims,
+                               size_t rank, const PJRT_Buffer_MemoryLayout *layout) {
+  PJRT_Buffer *buffer = make(sizeof(PJRT_Buffer), BUFFER, client);
+  buffer->signal = new_signal();
+  buffer->count = 1;
+  buffer->width = width_of(type);
+  buffer->rank = rank;
+  for (size_t i = 0; i < rank; i++) {
+    buffer->dims[i] = dims[i];
+    buffer->minor_to_major[i] = (int64_t)(rank - 1 - i);
+    buffer->count *= (size_t)dims[i];
+  }
+  lay_out(buffer, layout);
+  buffer->data = calloc(buffer->count + 1, buffer->width);
+  return buffer;
+}
+
+/* Moves an array, row-major without strides, into the layout of the buffer, as a plugin should. */
+static void fill(PJRT_Buffer *buffer, const char *from, const int64_t *strides) {
+  int64_t index[MAX_RANK] = {0};
+  for (size_t i = 0; i < buffer->count; i++) {
+    int64_t to = 0, offset = strides != NULL ? 0 : (int64_t)(i * buffer->width);
+    for (size_t d = buffer->rank; d-- > 0;) {
+      int64_t dimension = buffer->minor_to_major[d];
+      to = to * buffer->dims[dimension] + index[dimension];
+      if (strides != NULL) offset += index[d] * strides[d];
+    }
+    memcpy((char *)buffer->data + (size_t)to * buffer->width, from + offset, buffer->width);
+    for (size_t d = buffer->rank; d-- > 0;) {
+      if (++index[d] < buffer->dims[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+static void poison(PJRT_Buffer *buffer) {
+  memset(buffer->data, 0xdd, buffer->count * buffer->width);
+}
+
+FUNCTION(PJRT_Client_BufferFromHostBuffer) {
+  PJRT_Client *client = enter(args->client, CLIENT);
+  args->buffer =
+      new_buffer(client, args->type, args->dims, args->num_dims, args->device_layout);
+  fill(args->buffer, args->data, args->byte_strides);
+  args->buffer->signal->fired = true;
+  args->done_with_host_buffer = new_event(client, args->buffer->signal);
+  leave(client);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_Destroy) {
+  if (args->buffer->lent != 0) die("destroyed while lent out", BUFFER);
+  destroy(args->buffer, BUFFER);
+  poison(args->buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_Delete) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  buffer->deleted = true;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_IsDeleted) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->is_deleted = buffer->deleted;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_ReadyEvent) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL) args->event = new_event(buffer->head.client, buffer->signal);
+  leave(buffer);
+  return error;
+}
+
+FUNCTION(PJRT_Buffer_IncreaseExternalReferenceCount) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL) buffer->lent++;
+  leave(buffer);
+  return error;
+}
+
+FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  if (buffer->lent-- == 0) die("taken back more often than lent", BUFFER);
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_OpaqueDeviceMemoryDataPointer) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->device_memory_ptr = buffer->data;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_GetMemoryLayout) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  args->layout.tiled.minor_to_major = buffer->minor_to_major;
+  args->layout.tiled.minor_to_major_size = buffer->rank;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_ToHostBuffer) {
+  PJRT_Buffer *buffer = enter(args->src, BUFFER);
+  size_t nbytes = buffer->count * buffer->width;
+  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL && args->dst != NULL) {
+    memcpy(args->dst, buffer->data, nbytes);
+    args->event = new_event(buffer->head.client, buffer->signal);
+  }
+  args->dst_size = nbytes;
+  leave(buffer);
+  return error;
+}
+
+FUNCTION(PJRT_Buffer_OnDeviceSizeInBytes) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->on_device_size_in_bytes = buffer->count * buffer->width;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_CopyRawToHost) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  memcpy(args->dst, (char *)buffer->data + args->offset, (size_t)args->transfer_size);
+  args->event = new_event(buffer->head.client, buffer->signal);
+  leave(buffer);
+  return NULL;
+}
+
+typedef struct {
+  Signal *signal;
+  const char *from;
+  size_t size;
+} RawCopy;
+
+static void raw_copy_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *args) {
+  RawCopy *copy = args->callback_data;
+  if (copy->signal->fired) die("answered twice", BUFFER);
+  copy->signal->code = (int)args->error_code;
+  if (args->error_code == 0) memcpy(args->dst, copy->from, copy->size);
+  fire(copy->signal);
+}
+
+FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  RawCopy *copy = calloc(1, sizeof(RawCopy));
+  *copy = (RawCopy){new_signal(), (char *)buffer->data + args->offset, (size_t)args->transfer_size};
+  args->event = new_event(buffer->head.client, copy->signal);
+  args->callback_data = copy;
+  args->future_ready_callback = raw_copy_ready;
+  leave(buffer);
+  return NULL;
+}
+
+FUNCTION(PJRT_Device_DefaultMemory) {
+  PJRT_Client *client = enter(args->device->client, CLIENT);
+  args->memory = &client->memory.memory;
+  leave(client);
+  return NULL;
+}
+
+static PJRT_Client *client_of(PJRT_Memory *memory) { return ((StubMemory *)memory)->client; }
+
+FUNCTION(PJRT_Memory_AddressableByDevices) {
+  PJRT_Client *client = enter(client_of(args->memory), CLIENT);
+  args->devices = client->devices;
+  args->num_devices = 1;
+  leave(client);
+  return NULL;
+}
+
+FUNCTION(PJRT_Memory_Id) {
+  leave(enter(client_of(args->memory), CLIENT));
+  args->id = 0;
+  return NULL;
+}
+
+FUNCTION(PJRT_Memory_Kind) {
+  leave(enter(client_of(args->memory), CLIENT));
+  args->kind = "device";
+  args->kind_size = 6;
+  return NULL;
+}
+
+FUNCTION(PJRT_Buffer_Memory) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->memory = &buffer->head.client->memory.memory;
+  leave(buffer);
+  return NULL;
+}
+
+/* Failed from the beginning, and whatever uses it fails for the same reason. */
+FUNCTION(PJRT_Client_CreateErrorBuffer) {
+  PJRT_Client *client = enter(args->client, CLIENT);
+  if (client_of(args->memory) != client) die("the memory of another client", CLIENT);
+  PJRT_Buffer *buffer = new_buffer(client, args->shape_element_type, args->shape_dims,
+                                   args->shape_num_dims, args->device_layout);
+  buffer->signal->code = (int)args->error_code;
+  buffer->signal->reason = new_reason(args->error_message, args->error_message_size, args->payload,
+                                      args->num_payload);
+  buffer->signal->fired = true;
+  args->buffer = buffer;
+  leave(client);
+  return NULL;
+}
+
+/* Takes the memory of `from` over: what is left is deleted. */
+static PJRT_Buffer *heir(PJRT_Buffer *from, PJRT_Buffer_Type type, const int64_t *dims,
+                         size_t rank, const PJRT_Buffer_MemoryLayout *layout) {
+  PJRT_Buffer *buffer = new_buffer(from->head.client, type, dims, rank, layout);
+  buffer->data = from->data;
+  from->data = calloc(from->count + 1, from->width);
+  from->deleted = true;
+  return buffer;
+}
+
+FUNCTION(PJRT_Buffer_Bitcast) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL) {
+    args->out_buffer =
+        heir(buffer, args->element_type, args->dims, args->num_dims, args->device_layout);
+    args->out_buffer->signal = buffer->signal;
+  }
+  leave(buffer);
+  return error;
+}
+
+static void dependency_ready(PJRT_Buffer_DonateWithControlDependency_Callback_Args *args) {
+  Signal *signal = args->callback_data;
+  if (signal->fired) die("answered twice", BUFFER);
+  signal->code = (int)args->error_code;
+  signal->reason = new_reason(args->error_message, args->error_message_size, NULL, 0);
+  fire(signal);
+}
+
+/* The heir is ready once the dependency is. */
+FUNCTION(PJRT_Buffer_DonateWithControlDependency) {
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL) {
+    args->out_buffer = heir(buffer, PJRT_Buffer_Type_F32, buffer->dims, buffer->rank, NULL);
+    args->callback_data = args->out_buffer->signal;
+    args->dependency_ready_callback = dependency_ready;
+  }
+  leave(buffer);
+  return error;
+}
+
+/* Transfers */
+
+FUNCTION(PJRT_Client_CreateBuffersForAsyncHostToDevice) {
+  PJRT_Client *client = enter(args->client, CLIENT);
+  PJRT_AsyncHostToDeviceTransferManager *manager = calloc(1, sizeof *manager);
+  manager->head.client = client;
+  manager->count = args->num_shape_specs;
+  for (size_t i = 0; i < manager->count; i++) {
+    const PJRT_ShapeSpec *spec = &args->shape_specs[i];
+    manager->buffers[i] = new_buffer(client, spec->element_type, spec->dims, spec->num_dims,
+                                     args->num_device_layouts ? args->device_layouts[i] : NULL);
+  }
+  stub_transfers++;
+  args->transfer_manager = manager;
+  leave(client);
+  return NULL;
+}
+
+static PJRT_Buffer *part(PJRT_AsyncHostToDeviceTransferManager *manager, int index) {
+  if (index < 0 || (size_t)index >= manager->count) die("no such part", BUFFER);
+  return manager->buffers[index];
+}
+
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Destroy) {
+  PJRT_AsyncHostToDeviceTransferManager *manager = args->transfer_manager;
+  for (size_t i = 0; i < manager->count; i++) {
+    if (!manager->buffers[i]->signal->fired) {
+      manager->buffers[i]->signal->code = 13;
+      fire(manager->buffers[i]->signal);
+    }
+    if (!manager->retrieved[i]) destroy(manager->buffers[i], BUFFER);
+  }
+  stub_transfers--;
+  return NULL;
+}
+
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer) {
+  args->buffer_out = part(args->transfer_manager, args->buffer_index);
+  if (args->transfer_manager->retrieved[args->buffer_index]) die("retrieved twice", BUFFER);
+  args->transfer_manager->retrieved[args->buffer_index] = true;
+  return NULL;
+}
+
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_BufferCount) {
+  args->buffer_count = args->transfer_manager->count;
+  return NULL;
+}
+
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_BufferSize) {
+  PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
+  args->buffer_size = buffer->count * buffer->width;
+  return NULL;
+}
+
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Device) {
+  args->device_out = args->transfer_manager->head.client->devices[0];
+  return NULL;
+}
+
+static PJRT_Event *done(PJRT_Buffer *buffer, bool complete) {
+  Signal *taken = new_signal();
+  taken->fired = true;
+  if (complete) {
+    if (buffer->signal->fired) die("completed twice", BUFFER);
+    fire(buffer->signal);
+  }
+  return new_event(buffer->head.client, taken);
+}
+
+/* The bytes as they lie on the device. */
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferData) {
+  PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
+  size_t end = (size_t)(args->offset + args->transfer_size);
+  if (args->offset < 0 || end > buffer->count * buffer->width) die("out of bounds", BUFFER);
+  memcpy((char *)buffer->data + args->offset, args->data, (size_t)args->transfer_size);
+  args->done_with_h2d_transfer = done(buffer, args->is_last_transfer);
+  return NULL;
+}
+
+/* An array, whose layout may be another one than the device's. */
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral) {
+  PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
+  if (args->shape_num_dims != buffer->rank || args->shape_layout != NULL ||
+      memcmp(args->shape_dims, buffer->dims, buffer->rank * sizeof(int64_t)) != 0 ||
+      width_of(args->shape_element_type) != buffer->width)
+    die("a literal of another shape", BUFFER);
+  fill(buffer, args->data, NULL);
+  args->done_with_h2d_transfer = done(buffer, true);
+  return NULL;
+}
+
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_SetBufferError) {
+  PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
+  buffer->signal->code = (int)args->error_code;
+  buffer->signal->reason = new_reason(args->error_message, args->error_message_size, NULL, 0);
+  fire(buffer->signal);
+  return NULL;
+}
+
+FUNCTION(PJRT_AsyncHostToDeviceTransferManager_AddMetadata) {
+  stub_metadata[0] = 0;
+  for (size_t i = 0; i < args->num_metadata; i++) {
+    const PJRT_NamedValue *each = &args->transfer_metadata[i];
+    size_t used = strlen(stub_metadata);
+    snprintf(stub_metadata + used, sizeof stub_metadata - used, "%.*s=%.*s;", (int)each->name_size,
+             each->name, (int)each->value_size, each->string_value);
+  }
+  return NULL;
+}
+
+/* One mapping at a time. */
+static void *mapped;
+
+FUNCTION(PJRT_Client_DmaMap) {
+  leave(enter(args->client, CLIENT));
+  if (mapped != NULL) return fail(6, "mapped already");
+  mapped = args->data;
+  stub_mapped += (long)args->size;
+  return NULL;
+}
+
+FUNCTION(PJRT_Client_DmaUnmap) {
+  leave(enter(args->client, CLIENT));
+  if (mapped != args->data) return fail(5, "not mapped");
+  mapped = NULL;
+  stub_mapped = 0;
+  return NULL;
+}

@@ -1,0 +1,205 @@
+"""Buffers, transfers and layouts of a plugin that has all functions of 0.117 and heeds layouts."""
+
+from __future__ import annotations
+
+PRELUDE = """
+library = ctypes.CDLL(path)
+def count(name):
+    return ctypes.c_long.in_dll(library, name).value
+client = Plugin(path).client()
+MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
+"""
+END = """
+gc.collect()
+client.close()
+assert live() == {}, live()
+assert count("stub_transfers") == count("stub_mapped") == 0
+"""
+
+
+def test_an_error_buffer_fails_whatever_uses_it(check, stub):
+    check(
+        stub(),
+        PRELUDE
+        + """
+payloads = {"who": b"\\0host 3", "": b""}
+given = errors.DataLossError("the disk is gone: caf\\u00e9", payloads=payloads)
+buffer = client.create_error_buffer(given, (4,))
+assert (buffer.shape, buffer.dtype.name, buffer.ready.is_ready()) == ((4,), "float32", True)
+result = client.compile(func("add"))(buffer, client.buffer_from_host(ONE_TO_FOUR))
+again = client.compile(func("copy"))(result)
+for failed in (buffer, result, again):
+    for use in (failed.to_numpy, failed.ready.wait, failed.tolist, failed.external_reference):
+        error = raises(errors.DataLossError, use)
+        assert (error.code, error.payloads) == (15, given.payloads), error.payloads
+        assert str(error) == "the disk is gone: caf\\u00e9", error
+    assert "failed: the disk is gone" in repr(failed)
+raises(TypeError, client.create_error_buffer, ValueError("x"), (4,))
+column = client.create_error_buffer(errors.AbortedError(""), (2, 3), layout=(0, 1))
+assert (column.layout, raises(errors.AbortedError, column.to_numpy).payloads) == ((0, 1), {})
+del buffer, result, again, failed, use, column
+"""
+        + END,
+    )
+
+
+def test_an_older_plugin_gets_an_error_without_payloads(check, stub):
+    check(
+        stub("MINOR=102"),
+        PRELUDE
+        + """
+buffer = client.create_error_buffer(errors.DataLossError("x"), (4,))
+assert str(raises(errors.DataLossError, buffer.to_numpy)) == "x"
+""",
+    )
+
+
+def test_a_literal_is_a_whole_buffer(check, stub):
+    check(
+        stub('PLATFORM="other"'),
+        PRELUDE
+        + """
+specs = [((4,), "f32"), ((2, 3), "f32"), ((2,), "i16")]
+with client.create_buffers_for_async_host_to_device(specs) as transfer:
+    first, second = map(transfer.retrieve_buffer, range(2))
+    transfer.transfer_literal(0, ONE_TO_FOUR).wait(10)
+    assert first.tolist() == [1, 2, 3, 4]
+    for late in (
+        lambda: transfer.transfer_literal(0, ONE_TO_FOUR),
+        lambda: transfer.transfer_data(0, b""),
+    ):
+        raises(errors.ClosedError, late)
+    for wrong, error in (
+        (MATRIX.T, ValueError), (MATRIX.astype("f8"), TypeError), (MATRIX[:1], ValueError)
+    ):
+        raises(error, transfer.transfer_literal, 1, wrong)
+    transfer.transfer_data(1, MATRIX[:1])
+    raises(ValueError, transfer.transfer_literal, 1, MATRIX)
+    transfer.transfer_data(1, MATRIX[1:], offset=12, is_last=True).wait(10)
+    assert second.tolist() == MATRIX.tolist()
+    transfer.add_metadata({"name": "weights", "step": "3"})
+    metadata = (ctypes.c_char * 256).in_dll(library, "stub_metadata")
+    assert metadata.value == b"name=weights;step=3;", metadata.value
+    third = transfer.retrieve_buffer(2)
+    transfer.set_buffer_error(2, errors.DataLossError("never came"))
+    assert str(raises(errors.DataLossError, third.to_numpy)) == "never came"
+del first, second, third, transfer, late
+"""
+        + END,
+    )
+
+
+def test_layouts_are_heeded(check, stub):
+    check(
+        stub('PLATFORM="other"'),
+        PRELUDE
+        + """
+assert client._moves_data is True
+def raw(buffer):
+    memory = np.zeros(buffer.on_device_nbytes // 4, np.float32)
+    buffer.copy_raw_to_host(memory).wait(10)
+    return memory.tolist()
+for source in (MATRIX, np.asfortranarray(MATRIX), MATRIX[::-1, ::-1][::-1, ::-1]):
+    for layout, bytes_ in (((0, 1), [0, 3, 1, 4, 2, 5]), ((1, 0), [0, 1, 2, 3, 4, 5])):
+        buffer = client.buffer_from_host(source, layout=layout)
+        assert (buffer.layout, raw(buffer)) == (layout, bytes_)
+        assert buffer.to_numpy().tolist() == MATRIX.tolist()
+        assert buffer.to_numpy(layout=(0, 1)).strides == (4, 8)
+specs = [((2, 3), "f32", (0, 1)), ((2, 3), "f32", (0, 1))]
+with client.create_buffers_for_async_host_to_device(specs) as transfer:
+    literal, data = map(transfer.retrieve_buffer, range(2))
+    transfer.transfer_literal(0, MATRIX)
+    transfer.transfer_data(1, np.ascontiguousarray(MATRIX.T), is_last=True)
+    for buffer in (literal, data):
+        assert (buffer.layout, raw(buffer)) == ((0, 1), [0, 3, 1, 4, 2, 5])
+        assert buffer.tolist() == MATRIX.tolist()
+del buffer, literal, data, transfer
+"""
+        + END,
+    )
+
+
+def test_a_bitcast_takes_the_memory(check, stub):
+    check(
+        stub(),
+        PRELUDE
+        + """
+floats = client.buffer_from_host(ONE_TO_FOUR)
+bits = floats.bitcast("i32", (2, 2))
+assert floats.is_deleted and not bits.is_deleted
+assert (bits.dtype.name, bits.shape) == ("int32", (2, 2))
+assert bits.tolist() == ONE_TO_FOUR.view(np.int32).reshape(2, 2).tolist()
+raises(errors.ClosedError, floats.bitcast, "i32", (4,))
+for dtype, shape in (("i32", (3,)), ("i64", (4,)), ("i8", (4,))):
+    raises(ValueError, bits.bitcast, dtype, shape)
+column = bits.bitcast("f32", (2, 2), layout=(0, 1))
+assert (column.layout, column.tolist()) == ((0, 1), [[1, 3], [2, 4]])
+del floats, bits, column
+"""
+        + END,
+    )
+
+
+def test_a_donated_buffer_waits_for_its_dependency(check, stub):
+    check(
+        stub(),
+        PRELUDE
+        + """
+source = client.buffer_from_host(ONE_TO_FOUR)
+heir, dependency = source.donate_with_control_dependency()
+assert source.is_deleted and not heir.ready.is_ready()
+assert (heir.shape, heir.dtype, dependency.closed) == ((4,), np.float32, False)
+dependency.fulfill()
+assert heir.tolist() == [1, 2, 3, 4]
+raises(errors.ClosedError, dependency.fulfill)
+raises(errors.ClosedError, source.donate_with_control_dependency)
+failed, dependency = heir.donate_with_control_dependency()
+dependency.fail(errors.AbortedError("no more"))
+assert str(raises(errors.AbortedError, failed.to_numpy)) == "no more"
+forgotten, dependency = client.buffer_from_host(ONE_TO_FOUR).donate_with_control_dependency()
+del dependency
+assert "nobody kept" in str(raises(errors.CancelledError, forgotten.to_numpy))
+left, dependency = client.buffer_from_host(ONE_TO_FOUR).donate_with_control_dependency()
+del source, heir, failed, forgotten, left
+client.close()
+assert dependency.closed
+raises(errors.ClosedError, dependency.fulfill)
+"""
+        + END,
+    )
+
+
+def test_mapped_memory_is_kept_and_unmapped_once(check, stub):
+    check(
+        stub(),
+        PRELUDE
+        + """
+import weakref
+class Watched(np.ndarray):
+    pass
+memory = np.zeros(4096, np.uint8).view(Watched)
+gone = weakref.ref(memory)
+mapping = client.dma_map(memory)
+assert count("stub_mapped") == 4096
+del memory
+gc.collect()
+assert gone() is not None
+raises(errors.AlreadyExistsError, client.dma_map, np.zeros(8))
+mapping.close()
+mapping.close()
+assert count("stub_mapped") == 0
+del mapping
+gc.collect()
+assert gone() is None
+with client.dma_map(bytearray(64)):
+    assert count("stub_mapped") == 64
+assert count("stub_mapped") == 0
+for wrong in (np.zeros((4, 4))[:, 1], np.zeros(0)):
+    raises(ValueError, client.dma_map, wrong)
+raises(TypeError, client.dma_map, 3)
+left = client.dma_map(np.zeros(8))
+client.close()
+assert left.closed and count("stub_mapped") == 0
+"""
+        + END,
+    )
