@@ -20,7 +20,6 @@ REASONS = {
     "Callback": f"{_NEEDS_TPU}; {_RAW}",
     "Megascale": f"{_NEEDS_TPU}, on several slices; {_RAW}",
     "MultiSlice": f"{_NEEDS_TPU}, on several slices; {_RAW}",
-    "Custom_Partitioner": f"partitioners are written in C++ by frameworks; {_RAW}",
     "Triton": f"no plugin that could be tried offers it; {_RAW}",
     "RawBuffer": f"{_NEEDS_TPU}; `Buffer` copies raw bytes by the core functions",
     "CrossHostTransfers": f"needs clients of two hosts with GPUs or TPUs; {_RAW}",

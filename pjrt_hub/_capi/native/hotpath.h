@@ -1,6 +1,6 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
    Each file uses those before it: process, client, owned, event, upcall, dlpack, buffer, kv_store,
-   host_transfer, ffi, launches, executable, module.
+   host_transfer, ffi, compiler, launches, executable, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -184,6 +184,10 @@ void launches_let_go(Launches *launches);
 bool launches_begin(Launches *launches, Turn turn);
 void launches_give_up(Launches *launches, Turn turn, bool failed);
 void launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count);
+
+/* compiler.c */
+PyObject *xla_transform(PyObject *module, PyObject *callable);
+PyObject *custom_partitioner(PyObject *module, PyObject *args);
 
 /* executable.c */
 extern PyTypeObject *ExecutableType;
