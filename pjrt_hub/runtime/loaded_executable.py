@@ -33,8 +33,8 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     `exe(a, b)` runs it on one device: it never waits for results, and gives one Buffer for one
     output and a tuple of them otherwise; `exe(a, b, simplify=False)` gives always a tuple. Every
     argument must be a Buffer of the same client and device, with the parameter's dtype and shape,
-    neither deleted nor donated; anything else raises TypeError, ValueError or ClosedError before the
-    plugin is called, because plugins compare only byte counts.
+    neither deleted nor donated; anything else raises TypeError, ValueError or ClosedError before
+    the plugin is called, because plugins compare only byte counts.
 
     Attributes:
         client: the client that it belongs to.
@@ -154,7 +154,8 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     ) -> tuple[tuple[Buffer, ...], Event]:
         """Runs a program of `CompileOptions(compile_portable_executable=True)` on any one device.
 
-        It does not wait for results. The C function is `PJRT_LoadedExecutable_Execute` with an `execute_device`.
+        It does not wait for results. The C function is `PJRT_LoadedExecutable_Execute` with an
+        `execute_device`.
 
         Args:
             arguments: buffers on the device.
