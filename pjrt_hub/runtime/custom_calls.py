@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub._capi import custom_calls, hotpath
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import AlreadyExistsError, PjrtError, UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes, upcall
+from pjrt_hub.runtime import dtypes, packing, upcall
 
 if TYPE_CHECKING:
     import numpy
@@ -302,14 +302,22 @@ def _python_entry(
 
 def _call(function: Callable[..., object], frame: custom_calls.Frame, call: CustomCall) -> None:
     attributes = {name: _attribute(value) for name, value in frame.attributes().items()}
-    arguments = [_view(value, call, writable=False) for value in frame.arguments()]
-    results = [_view(value, call, writable=True) for value in frame.results()]
-    lent = [weakref.ref(each) for each in (*arguments, *results) if each is not None]
+    given, wanted = frame.arguments(), frame.results()
+    arguments = [_view(value, call, writable=False) for value in given]
+    results = [_view(value, call, writable=True) for value in wanted]
+    packed = [(value, array) for value, array in zip(wanted, results, strict=True) if _bits(value)]
+    lent = [
+        weakref.ref(array)
+        for value, array in zip((*given, *wanted), (*arguments, *results), strict=True)
+        if array is not None and not _bits(value)
+    ]
     answer = function(*arguments, *results, **attributes)
     if answer is not None:
         raise TypeError(
             f"it returned {type(answer).__name__}, but results are written in place: out[...] = x"
         )
+    for value, array in packed:
+        _pack(value, array)
     del arguments, results
     if any(each() is not None for each in lent):
         gc.collect()  # a cycle may hold an array that nobody can reach
@@ -322,16 +330,18 @@ def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any
     if value.dtype == _TOKEN:
         return None
     element = dtypes.of_primitive(value.dtype)
-    if element.bits < 8:
-        raise UnsupportedByPluginError(
-            f"elements of {element.name} are packed on the device, and no array shows them",
-            function=call.name,
-            since="never",
-            have=str(call._api.version),
-        )
     dtype = dtypes.numpy_dtype(element.code)
     if call.platform != _HOST:
+        if element.bits < 8:
+            raise UnsupportedByPluginError(
+                f"elements of {element.name} are packed on the device, and no array shows them",
+                function=call.name,
+                since="never",
+                have=str(call._api.version),
+            )
         return DeviceArray(value.shape, dtype, value.address, call.stream)
+    if element.bits < 8:
+        return _unpacked(value, element, writable=writable)
     import numpy
 
     nbytes = math.prod(value.shape) * dtype.itemsize
@@ -340,6 +350,35 @@ def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any
     array = numpy.ndarray(value.shape, dtype, custom_calls.memory(value.address, nbytes))
     array.flags.writeable = writable
     return array
+
+
+def _bits(value: custom_calls.Value) -> int:
+    """The bits of an element where several share a byte, else 0."""
+    bits = 8 if value.dtype == _TOKEN else dtypes.of_primitive(value.dtype).bits
+    return bits if bits < 8 else 0
+
+
+def _unpacked(value: custom_calls.Value, element: dtypes.ElementType, *, writable: bool) -> Any:
+    """An array of its own memory, because in the program's several elements share a byte."""
+    import numpy
+
+    dtype = dtypes.numpy_dtype(element.code)
+    if writable:
+        return numpy.zeros(value.shape, dtype)  # goes back by `_pack`
+    data = numpy.frombuffer(_packed_memory(value, element.bits), numpy.uint8)
+    array = packing.unpack(data, value.shape, element.bits, dtype)
+    array.flags.writeable = False
+    return array
+
+
+def _pack(value: custom_calls.Value, array: Any) -> None:
+    bits = _bits(value)
+    _packed_memory(value, bits)[:] = packing.pack(array, bits).tobytes()
+
+
+def _packed_memory(value: custom_calls.Value, bits: int) -> Any:
+    nbytes = packing.nbytes(math.prod(value.shape), bits)
+    return memoryview(custom_calls.memory(value.address, nbytes) if nbytes else bytearray())
 
 
 def _attribute(value: custom_calls.Attribute) -> Any:

@@ -212,9 +212,37 @@ def test_an_array_that_outlives_the_call_is_an_error(call):
     assert call(cycle)(np.ones(3, np.float32), results=["3xf32"])[0].tolist() == [1, 1, 1]
 
 
-def test_packed_elements_are_refused(call):
-    with pytest.raises(UnimplementedError, match="packed"):
-        call(lambda a, out: None)(np.ones(4, ml_dtypes.int4), results=["4xi4"])
+PACKED = {
+    "i4": (ml_dtypes.int4, [-8, -1, 0, 3, 7]),
+    "ui4": (ml_dtypes.uint4, [0, 1, 9, 15, 2]),
+    "i2": (ml_dtypes.int2, [-2, -1, 0, 1, 1]),
+    "ui2": (ml_dtypes.uint2, [0, 1, 2, 3, 3]),
+    "f4E2M1FN": (ml_dtypes.float4_e2m1fn, [-6.0, 0.5, 1.5, 0.0, 6.0]),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_elements_that_share_bytes(call, name):
+    """They come as copies with a byte for each, which may be kept, and go back packed."""
+    dtype, values = PACKED[name]
+    kept = []
+
+    def turn(a, out, number):
+        assert not a.flags.writeable
+        assert (out.shape, out.dtype, out.tolist()) == (a.shape, dtype, [0] * 5)
+        kept.append(a)
+        out[...] = a[::-1]
+        number[...] = a.size
+
+    result, number = call(turn)(np.array(values, dtype), results=[f"5x{name}", "i32"])
+    assert result.dtype == dtype
+    assert (result.tolist(), number.item()) == (values[::-1], 5)
+    assert [each.tolist() for each in kept] == [values]
+
+
+def test_no_elements_that_share_bytes(call):
+    [result] = call(lambda a, out: None)(np.zeros((2, 0), ml_dtypes.int4), results=["0x3xi4"])
+    assert result.shape == (0, 3)
 
 
 def test_an_unknown_name_is_an_error_of_the_plugin(client):
@@ -484,3 +512,62 @@ def test_failed_and_good_calls_leave_nothing(call):
             run(np.full(2, start, np.float32), results=["2xf32"])
     gc.collect()
     assert [each() for each in seen] == [None] * 4
+
+
+def test_large_arrays(call):
+    def flip(a, out):
+        np.negative(a, out=out)
+
+    values = np.arange(1 << 24, dtype=np.float32).reshape(4096, 4096)  # 64 MiB
+    [result] = call(flip)(values, results=["4096x4096xf32"])
+    assert np.array_equal(result, -values)
+
+
+def test_a_result_in_the_memory_of_an_argument(plugin, client):
+    """Writing the result changes the argument, which a program that aliases them has asked for."""
+    seen = []
+
+    def add(a, out):
+        seen.append(a.ctypes.data == out.ctypes.data)
+        out[...] = a + 1
+
+    plugin.ffi.register("in_place", add)
+    executable = client.compile("""
+        func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %s = stablehlo.add %a, %a : tensor<8xf32>
+          %r = stablehlo.custom_call @in_place(%s) {api_version = 4 : i32, backend_config = {},
+            output_operand_aliases = [#stablehlo.output_operand_alias<
+              output_tuple_indices = [], operand_index = 0, operand_tuple_indices = []>]}
+              : (tensor<8xf32>) -> tensor<8xf32>
+          return %r : tensor<8xf32>
+        }
+    """)
+    value = client.buffer_from_host(np.arange(8, dtype=np.float32))
+    assert executable(value).tolist() == [2 * i + 1 for i in range(8)]
+    assert seen == [True]
+    assert value.tolist() == list(range(8))
+
+
+def test_tokens_order_calls(plugin, client):
+    """Neither call uses the other's result: only the token says which one comes first."""
+    order = []
+
+    def note(before, after, *, number):
+        assert (before, after) == (None, None)
+        order.append(number)
+
+    plugin.ffi.register("note", note)
+    call = """stablehlo.custom_call @note({0}) {{api_version = 4 : i32, has_side_effect = true,
+        backend_config = {{number = {1} : i32}}}} : (!stablehlo.token) -> !stablehlo.token"""
+    lines = "\n".join(f"%t{i + 1} = {call.format(f'%t{i}', i)}" for i in range(5))
+    executable = client.compile(f"""
+        func.func @main(%a: tensor<f32>) -> tensor<f32> {{
+          %t0 = stablehlo.create_token : !stablehlo.token
+          {lines}
+          return %a : tensor<f32>
+        }}
+    """)
+    value = client.buffer_from_host(np.float32(3))
+    for _ in range(3):
+        executable(value).ready.wait()
+    assert order == list(range(5)) * 3
