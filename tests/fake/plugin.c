@@ -300,6 +300,8 @@ static void remember(const PJRT_LoadedExecutable_Execute_Args *args) {
   }
   if (options->use_major_to_minor_data_layout_for_callbacks)
     at += snprintf(at, (size_t)(end - at), ", major to minor");
+  if (options->multi_slice_config != NULL)
+    at += snprintf(at, (size_t)(end - at), ", slices at %p", (void *)options->multi_slice_config);
 }
 
 /* HloModuleProto {host_program_shape {parameters: f32[4]..., result: f32[4]}} */
