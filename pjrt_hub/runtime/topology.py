@@ -233,7 +233,7 @@ class Topology:
         if not isinstance(chosen, CompileOptions):
             raise TypeError(f"the options are {chosen!r}, not CompileOptions")
         needed, there = chosen.num_replicas * chosen.num_partitions, len(self.device_descriptions)
-        if needed > there:
+        if needed > there and not chosen.serialized_multi_slice_config:
             raise ValueError(
                 f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
                 f"{needed} devices, the topology has {there}"
