@@ -63,6 +63,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             )
             with _view(client, address) as view:
                 signature = _signature(client, view)
+                _check_outputs(client, view, signature)
         except BaseException:
             client.api.call("PJRT_LoadedExecutable_Destroy", executable=address)
             raise
@@ -381,6 +382,18 @@ def _view(client: Client, address: int) -> Iterator[int]:
             yield view
         finally:
             client.api.call("PJRT_Executable_Destroy", executable=view)
+
+
+def _check_outputs(client: Client, view: int, signature: Signature) -> None:
+    """The plugin writes as many outputs as it has, whatever room there is."""
+    if not client.api.has("PJRT_Executable_NumOutputs"):
+        return
+    count = client.api.call("PJRT_Executable_NumOutputs", executable=view)
+    if count != len(signature.outputs):
+        raise TypeError(
+            f"the program gives {count} values, of which {len(signature.outputs)} are arrays: "
+            "tokens cannot be given\n\nhint: let its main function return arrays only"
+        )
 
 
 def _signature(client: Client, view: int) -> Signature:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from pjrt_hub import errors
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.runtime import dtypes
 
@@ -251,3 +252,32 @@ def test_strides_of_types_smaller_than_a_byte(client, element):
     values = np.resize(extremes(element), 24).reshape(2, 3, 4)
     for view in (values[::-1, :, ::2], values.T, values[:, 1], values[..., ::-1]):
         assert_same(client.buffer_from_host(view).to_numpy(), np.array(view, order="C"))
+
+
+@pytest.mark.parametrize("number", [0, 23, 34, 99, -1])
+def test_types_without_data_have_no_arrays(number):
+    with pytest.raises(TypeError, match=f"PJRT_Buffer_Type {number} cannot be read"):
+        dtypes.of_code(number)
+
+
+@pytest.mark.parametrize(
+    "results",
+    ["!stablehlo.token", "tensor<f32>, !stablehlo.token", "!stablehlo.token, tensor<f32>"],
+)
+def test_tokens_are_not_given(client, results):
+    given = results.replace("!stablehlo.token", "%t").replace("tensor<f32>", "%a")
+    program = f"""func.func @main(%a: tensor<f32>) -> ({results}) {{
+      %t = stablehlo.create_token : !stablehlo.token
+      return {given} : {results}
+    }}"""
+    with pytest.raises(TypeError, match=r"gives \d values, of which \d are arrays: tokens"):
+        client.compile(program)
+
+
+def test_tokens_are_not_taken(client):
+    executable = client.compile(
+        "func.func @main(%a: tensor<f32>, %t: !stablehlo.token) -> tensor<f32> "
+        "{ return %a : tensor<f32> }"
+    )
+    with pytest.raises(errors.InvalidArgumentError, match="expected 2 buffers"):
+        executable(client.buffer_from_host(np.float32(1)))

@@ -240,6 +240,7 @@ ASKED_FIRST = {"PJRT_Error_ForEachPayload", "PJRT_Buffer_DynamicDimensionIndices
 
 #: Asked for only where the plugin has it, because there is another way.
 CHOSEN = {
+    "PJRT_Executable_NumOutputs",
     "PJRT_Buffer_CopyRawToHost",
     "PJRT_Client_CreateViewOfDeviceBuffer",
     "PJRT_LoadedExecutable_AddressableDeviceLogicalIds",
