@@ -181,6 +181,9 @@ class Memory:
     def _ask(self, function: str) -> Any:
         return self.client._call(function, memory=self._address)
 
+    def _repr_html_(self) -> str:
+        return display.html_of_memory(self)
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.id}"
 

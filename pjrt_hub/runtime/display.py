@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks
-from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.errors import PjrtHubError, UnsupportedByPluginError
 from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.event import Event
 
@@ -22,14 +23,21 @@ if TYPE_CHECKING:
 
     from pjrt_hub.runtime.buffer import Buffer
     from pjrt_hub.runtime.client import Client
-    from pjrt_hub.runtime.device import Device
+    from pjrt_hub.runtime.compiled import Compiled
+    from pjrt_hub.runtime.device import Device, Memory
+    from pjrt_hub.runtime.executable import Executable
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
     from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.runtime.topology import Topology
 
 #: A value of more elements is truncated.
 _THRESHOLD = 100
 #: Dimensions that are shown; of those before, the first index.
 _SHOWN = 6
+#: Characters of a line of a truncated value.
+_WIDTH = 100
+#: Lines of a cell of a table, and characters of each.
+_LINES, _LONG = 8, 300
 #: Digits behind the point of the types that are shown as float32, which has more.
 _DIGITS = 4
 #: Bytes from which on parts of a value are fetched, and of one such part.
@@ -85,15 +93,57 @@ def html_of_device(device: Device) -> str:
     )
 
 
+def html_of_memory(memory: Memory) -> str:
+    """A table of what a memory is."""
+    return _table(
+        memory,
+        memory.client.closed,
+        lambda: {
+            "Memory": memory,
+            "kind": memory.kind,
+            "devices": _lines(f"{device} {device.kind}" for device in memory.devices),
+        },
+    )
+
+
+def html_of_topology(topology: Topology) -> str:
+    """A table of the devices that a topology describes."""
+    return _table(
+        topology,
+        _is_closed(topology),
+        lambda: {
+            "Topology": topology.platform_name,
+            "version": topology.platform_version,
+            "devices": _lines(f"{each.id} {each.kind}" for each in topology.device_descriptions),
+            **topology.attributes,
+        },
+    )
+
+
+def html_of_executable_ahead_of_time(executable: Executable) -> str:
+    """A table of what a program takes and gives that was compiled ahead of time, and for what."""
+    return _table(
+        executable,
+        _is_closed(executable.topology),
+        lambda: {
+            "Executable": executable.name,
+            **_signature(executable),
+            "for": executable.topology,
+            "split": (
+                f"{executable.num_replicas} replica(s) x {executable.num_partitions} partition(s)"
+            ),
+        },
+    )
+
+
 def html_of_executable(executable: LoadedExecutable) -> str:
-    """A table of what an executable takes and gives."""
+    """A table of what an executable takes and gives, and where."""
     return _table(
         executable,
         executable.closed,
         lambda: {
             "LoadedExecutable": executable.name,
-            "takes": _lines(map(str, executable.signature.parameters)),
-            "gives": _lines(map(str, executable.signature.outputs)),
+            **_signature(executable),
             "devices": _lines(map(str, executable.devices)),
         },
     )
@@ -146,9 +196,18 @@ def _text(array: numpy.ndarray[Any, Any], edge: int, threshold: int, separator: 
         whole = array.dtype.name.startswith(("int", "uint"))
         aligned = array.astype(array.dtype.name.rstrip("0123456789") + "8" if whole else "float32")
         precision = None if whole else _DIGITS
-    text = numpy.array2string(
-        aligned, separator=separator, threshold=threshold, edgeitems=edge, precision=precision
-    )
+    truncated = aligned.size > threshold
+    for items in range(edge, 0, -1):  # rows that fit, so that columns stay below each other
+        text = numpy.array2string(
+            aligned,
+            separator=separator,
+            threshold=threshold,
+            edgeitems=items,
+            precision=precision,
+            max_line_width=sys.maxsize if truncated and items > 1 else _WIDTH,
+        )
+        if not truncated or max(map(len, text.splitlines())) <= _WIDTH:
+            break
     return f"at [{'0, ' * before}...]\n{text}" if before and array.size else text
 
 
@@ -214,10 +273,32 @@ def _fetched(buffer: Buffer, start: int, count: int) -> numpy.ndarray[Any, Any]:
     return host.view(buffer.dtype)
 
 
-def _lines(texts: Iterable[str], most: int = 8) -> str:
-    lines = list(texts)
-    rest = [f"... and {len(lines) - most} more"] if len(lines) > most else []
-    return "\n".join(lines[:most] + rest)
+def _lines(texts: Iterable[str]) -> str:
+    return "\n".join(texts)
+
+
+def _cut(text: str) -> str:
+    """What a cell shows of a text: its first lines, and not all of a long one."""
+    lines = text.splitlines()
+    rest = [f"... and {len(lines) - _LINES} more"] if len(lines) > _LINES else []
+    return "\n".join(
+        [line if len(line) <= _LONG else f"{line[:_LONG]}..." for line in lines[:_LINES]] + rest
+    )
+
+
+def _is_closed(topology: Topology) -> bool:
+    return topology.client is not None and topology.client.closed
+
+
+def _signature(program: Compiled) -> dict[str, str]:
+    """What it takes and gives, where the plugin tells."""
+    with contextlib.suppress(UnsupportedByPluginError):
+        signature = program.signature
+        return {
+            "takes": _lines(map(str, signature.parameters)),
+            "gives": _lines(map(str, signature.outputs)),
+        }
+    return {}
 
 
 def _table(shown: object, closed: bool, rows: Any) -> str:
@@ -229,6 +310,7 @@ def _table(shown: object, closed: bool, rows: Any) -> str:
 
 
 def _rows(rows: dict[str, Any]) -> Iterator[str]:
-    style = 'style="text-align:left;white-space:pre-wrap"'
+    style = 'style="text-align:left;vertical-align:top;white-space:pre-wrap"'
     for name, value in rows.items():
-        yield f"<tr><th {style}>{escape(name)}</th><td {style}>{escape(str(value))}</td></tr>"
+        shown = escape(_cut(str(value)))
+        yield f"<tr><th {style}>{escape(name)}</th><td {style}>{shown}</td></tr>"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, PjrtError, UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes, pickled
+from pjrt_hub.runtime import display, dtypes, pickled
 from pjrt_hub.runtime.compiled import Compiled
 from pjrt_hub.runtime.serialized import Guards
 from pjrt_hub.runtime.signature import Signature
@@ -106,9 +106,14 @@ class Executable(Compiled):
             self._given_away = True
             return view
 
+    def _repr_html_(self) -> str:
+        return display.html_of_executable_ahead_of_time(self)
+
     def __repr__(self) -> str:
         if self._given_away:
             return "<Executable given away>"
+        if self.topology.client and self.topology.client.closed:
+            return "<Executable closed>"
         return f"<Executable {self.name} for {self.topology}>"
 
 

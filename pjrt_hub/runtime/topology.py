@@ -25,7 +25,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.runtime import dtypes, pickled
+from pjrt_hub.runtime import display, dtypes, pickled
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
 from pjrt_hub.runtime.executable import Executable, destroy
@@ -269,6 +269,9 @@ class Topology:
 
     def _in_call(self) -> contextlib.AbstractContextManager[None]:
         return self.client._in_call() if self.client else contextlib.nullcontext()
+
+    def _repr_html_(self) -> str:
+        return display.html_of_topology(self)
 
     def __repr__(self) -> str:
         if self.client and self.client.closed:

@@ -55,6 +55,30 @@ def text_of(markup):
         (np.array([-8, 7, 0], ml_dtypes.int4), "[-8,  7,  0]\n[cpu:0 i4[3]]"),
         (np.array([15, 7, 0], ml_dtypes.uint4), "[15,  7,  0]\n[cpu:0 ui4[3]]"),
         (np.array([1, 0.5], ml_dtypes.float4_e2m1fn), "[1. , 0.5]\n[cpu:0 f4E2M1FN[2]]"),
+        (np.array(True), "True\n[cpu:0 i1[]]"),
+        (np.array(-8, ml_dtypes.int4), "-8\n[cpu:0 i4[]]"),
+        (np.array(1 - 1j, np.complex128), "1.-1.j\n[cpu:0 complex<f64>[]]"),
+        (np.zeros((3, 0, 2), ml_dtypes.float8_e5m2), "[]\n[cpu:0 f8E5M2[3,0,2]]"),
+        (
+            np.array([np.nan, np.inf, -np.inf, 1.5, -0.0], np.float32),
+            "[ nan,  inf, -inf,  1.5, -0. ]\n[cpu:0 f32[5]]",
+        ),
+        (
+            np.array([np.nan, -np.inf, 1], ml_dtypes.bfloat16),
+            "[ nan, -inf,   1.]\n[cpu:0 bf16[3]]",
+        ),
+        (
+            np.array([complex(np.nan, -1), complex(np.inf, 0)]),
+            "[nan-1.j, inf+0.j]\n[cpu:0 complex<f64>[2]]",
+        ),
+        (
+            np.array([[1e-10, 1e10], [3, np.nan]]),
+            "[[1.e-10, 1.e+10],\n [3.e+00,    nan]]\n[cpu:0 f64[2,2]]",
+        ),
+        (
+            np.array([2**64 - 1, 0], np.uint64),
+            "[18446744073709551615,                    0]\n[cpu:0 ui64[2]]",
+        ),
     ],
 )
 def test_a_value_is_aligned(client, array, expected):
@@ -90,6 +114,24 @@ def test_a_long_value_is_truncated(client):
         repr(client.buffer_from_host(np.arange(1000, dtype=np.int32)))
         == "[  0,   1,   2, ..., 997, 998, 999]\n[cpu:0 i32[1000]]"
     )
+
+
+WIDE = {
+    "f64": np.linspace(-1e-3, 1e9, 30_000).reshape(300, 100),
+    "complex<f64>": np.linspace(-1e-3, 1e9 + 1e-7j, 30_000).reshape(300, 100),
+    "i64": np.linspace(-(2**62), 2**62, 30_000).astype(np.int64).reshape(300, 100),
+    "of three dimensions": np.linspace(0, 1, 30_000).reshape(3, 100, 100),
+    "vector": np.linspace(-1e-300, 1e300, 500),
+}
+
+
+@pytest.mark.parametrize("array", WIDE.values(), ids=WIDE)
+def test_the_rows_of_a_wide_value_stay_in_their_lines(client, array):
+    *lines, _ = repr(client.buffer_from_host(array)).splitlines()
+    assert max(map(len, lines)) <= 100
+    rows = [line for line in lines if line.strip() not in ("", "...,")]
+    assert all(line.lstrip().startswith("[") and "..." in line for line in rows)
+    assert len({line.rstrip("],").rindex(",") for line in rows}) == 1  # below each other
 
 
 @pytest.mark.parametrize(
@@ -128,6 +170,23 @@ def test_a_failed_value_says_so(client, monkeypatch):
     assert text_of(markup) == "<Buffer failed: out of <memory>>[cpu:0 f32[1]]"
 
 
+def test_what_a_buffer_says_of_itself_without_waiting(client, slowly):
+    pending, deleted = slowly(2000), client.buffer_from_host(np.zeros((2, 3), np.int16))
+    deleted.delete()
+    known = [
+        (pending, (np.float32, (256, 256), 256 * 256 * 4, (1, 0))),
+        (deleted, (np.int16, (2, 3), 12, (1, 0))),
+    ]
+    for buffer, told in known:
+        assert (buffer.dtype, buffer.shape, buffer.nbytes, buffer.layout) == told
+        assert buffer.device is client.devices[0]
+    assert repr(pending) == "<Buffer pending [cpu:0 f32[256,256]]>"
+    assert repr(deleted) == "<Buffer deleted [cpu:0 i16[2,3]]>"
+    assert text_of(deleted._repr_html_()) == "<Buffer deleted>[cpu:0 i16[2,3]]"
+    assert not pending.ready.is_ready()
+    pending.ready.wait()
+
+
 def test_html_of_a_buffer(client, slowly):
     buffer = client.buffer_from_host(np.arange(4, dtype=np.int32).reshape(2, 2))
     assert text_of(buffer._repr_html_()) == "[[0, 1],\n [2, 3]][cpu:0 i32[2,2]]"
@@ -139,7 +198,7 @@ def test_html_of_a_buffer(client, slowly):
 def test_html_of_the_rest(plugin, program):
     client = plugin.client({"cpu_device_count": 9})
     executable = client.compile(program("two_outputs"))
-    shown = [client, client.devices[0], executable, plugin]
+    shown = [client, client.devices[0], executable, client.memories[0], client.topology, plugin]
     texts = [text_of(each._repr_html_()) for each in shown]
     assert texts[0].startswith("Clientcpu")
     assert "cpu:7 cpu\n... and 1 more" in texts[0]
@@ -147,16 +206,30 @@ def test_html_of_the_rest(plugin, program):
     assert "unpinned_host" in texts[1]
     assert texts[2].startswith("LoadedExecutable")
     assert str(executable.signature.outputs[1]) in texts[2]
-    assert texts[3].startswith("Plugin")
-    assert "xla_version" in texts[3]
-    assert "Layouts" in texts[3]
+    memory = client.memories[0]
+    where = "\n".join(f"{device} cpu" for device in memory.devices)
+    assert texts[3] == f"Memory{memory}kind{memory.kind}devices{where}"
+    assert texts[4].startswith("Topologycpuversioncpudevices0 cpu\n1 cpu\n")
+    assert texts[4].endswith("7 cpu\n... and 1 more")
+    assert texts[5].startswith("Plugin")
+    assert "xla_version" in texts[5]
+    assert "Layouts" in texts[5]
     client.close()
-    assert [text_of(each._repr_html_()) for each in shown[:3]] == [repr(e) for e in shown[:3]]
+    assert [text_of(each._repr_html_()) for each in shown[:5]] == [repr(e) for e in shown[:5]]
+
+
+def test_a_long_cell_is_cut(own, monkeypatch):
+    shown = "\n".join(["<x>" * 100, "<y>" * 101, *"12345678"])
+    monkeypatch.setattr(type(own.devices[0]), "attributes", {"target": shown})
+    text = text_of(own.devices[0]._repr_html_())
+    cut = "\n".join(["<x>" * 100, "<y>" * 100 + "...", *"123456", "... and 2 more"])
+    assert text.endswith("target" + cut)
 
 
 def test_html_has_no_colours_of_its_own(client, plugin):
     """So that it can be read in light and in dark."""
-    for each in (client, client.devices[0], plugin, client.buffer_from_host([1])):
+    things = [client, client.devices[0], client.memories[0], client.topology, plugin]
+    for each in (*things, client.buffer_from_host([1])):
         markup = each._repr_html_()
         assert "color" not in markup
         assert "background" not in markup

@@ -1,6 +1,7 @@
 """pjrt_hub.bridges.safetensors: what a valid file gives, and what each kind of junk is told."""
 
 import json
+import os
 import pickle
 import struct
 from itertools import pairwise
@@ -157,6 +158,14 @@ JUNK = {
         "'u' begins at byte 4 of the data, not 8",
     ),
 }
+
+
+def test_a_header_that_is_larger_than_the_format_allows(path):
+    """Though the file has that many bytes; it is not read."""
+    path.write_bytes(struct.pack("<Q", 100_000_001) + b"{}")
+    os.truncate(path, 200_000_000)
+    with pytest.raises(FileFormatError, match="a header of 100000001 bytes"):
+        safetensors.open_file(path)
 
 
 @pytest.mark.parametrize(("content", "reason"), JUNK.values(), ids=JUNK)

@@ -61,6 +61,7 @@ told |= dict(
              in zip(executable.output_types, executable.output_dimensions)],
     memory=executable.memory_stats(),
     report=executable.report(),
+    html=[topology._repr_html_(), executable._repr_html_()],
 )
 print(json.dumps(told))
 """
@@ -86,6 +87,10 @@ def test_a_program_for_a_tpu(child, name):
     assert told["outputs"] == [["f32", [4, 10]]]
     assert told["memory"]["generated_code_size_in_bytes"] > 10_000
     assert "4x10xf32" in told["report"]
+    assert f">0 {kind}\n1 {kind}\n" in told["html"][0]
+    assert ">Executable<" in told["html"][1]
+    assert "4x10xf32" in told["html"][1]
+    assert f"&lt;Topology tpu of {count} devices&gt;" in told["html"][1]
 
 
 @pytest.mark.parametrize(
