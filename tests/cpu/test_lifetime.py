@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
+import subprocess
+import sys
 import threading
 import weakref
+from pathlib import Path
 
+import leaks
 import numpy as np
 import pytest
 
@@ -331,34 +336,27 @@ def test_two_hundred_clients(child):
     assert threads_after <= threads + 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["call", "put", "read", "event", "failure"])
-def test_memory_stays_flat(child, what):
-    """Each kind of call, 200 000 times after a warm-up: less than 8 MB more (40 bytes a call)."""
-    out = child(
-        f"""
-        exe, b = client.compile(ADD), ones()
-        source, wrong = np.ones(8, np.float32), client.buffer_from_host(np.arange(8))
-        def failure():
-            try: exe(b, wrong)
-            except TypeError: pass
-            try: client.api.call("PJRT_Client_LookupDevice", client=client._address, id=99)
-            except PjrtHubError: pass
-        step = dict(call=lambda: exe(b, b), put=lambda: client.buffer_from_host(source),
-                    read=b.to_numpy, event=lambda: exe(b, b).ready.wait(),
-                    failure=failure)[{what!r}]
-        def resident():
-            gc.collect()
-            return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        for _ in range(5_000): step()
-        before = resident()
-        for _ in range(200_000): step()
-        print(resident() - before, client._num_children)
-        """
+#: Kinds of use that take milliseconds, with how many of them are enough here.
+SLOW_USES = {"compile": 20, "load": 100, "pickled_executable": 100, "one_client": 50}
+SLOW_USES |= {"failed_compile": 200}
+
+
+def test_nothing_grows(clean_env):
+    """Each kind of use, thousands of times after as many: under 1 MB, and no native object."""
+    counts = {kind: SLOW_USES.get(kind, 2_000) for kind in leaks.KINDS}
+    done = subprocess.run(
+        [sys.executable, "-m", "leaks", *(f"{kind}={count}" for kind, count in counts.items())],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=clean_env,
     )
-    grown, children = map(int, out.split())
-    assert grown < 8 << 20
-    assert children == 3
+    assert (done.returncode, done.stderr) == (0, "")
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [kind for kind, *_ in told] == list(leaks.KINDS)
+    assert {kind: nbytes for kind, _, nbytes, *_ in told if nbytes > 1 << 20} == {}
+    assert {kind: left for kind, *_, left in told if left} == {}
 
 
 def test_random_use_of_two_clients(child):

@@ -1,0 +1,172 @@
+"""Leaks, looked for: each kind of use many times over; also the script that does it.
+
+`python -m leaks KIND=COUNT ...` prints a line of JSON for each: the bytes by which the process grew
+while it did COUNT uses after as many to warm up, the seconds they took, the native objects left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import pickle
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import pjrt_hub
+from pjrt_hub import ExecuteContext, ExecuteOptions, HostBufferSemantics
+from pjrt_hub.errors import PjrtHubError, PluginInternalError
+
+PROGRAMS = Path(__file__).absolute().parents[1] / "programs"
+
+
+class Uses:
+    """A client, and each kind of use as a method."""
+
+    def __init__(self):
+        self.client = pjrt_hub.client("cpu", offline=True)
+        self.source = pjrt_hub.empty_aligned((8,))
+        self.source[:] = 1
+        self.add = self.client.compile(PROGRAMS / "add.mlir")
+        self.donating = self.client.compile(PROGRAMS / "donate.mlir")
+        self.saved = self.add.serialize()
+        self.buffer = self.put()
+        self.wrong = self.client.buffer_from_host(np.arange(8))
+        self.destination = np.empty(8, np.float32)
+
+    def call(self):
+        return self.add(self.buffer, self.buffer)
+
+    def rows(self):
+        options = ExecuteOptions(launch_id=1)
+        return self.add.execute([[self.buffer] * 2], options, return_events=True)
+
+    def context(self):
+        with ExecuteContext(self.client) as context:
+            self.add.execute([[self.buffer] * 2], ExecuteOptions(context=context))
+
+    def put(self):
+        return self.client.buffer_from_host(self.source)
+
+    def put_shared(self):
+        return self.client.buffer_from_host(
+            self.source, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY
+        )
+
+    def get(self):
+        return self.buffer.to_numpy()
+
+    def view(self):
+        return memoryview(self.buffer)
+
+    def event(self):
+        self.call().ready.wait()
+
+    def callback(self):
+        self.buffer.ready.add_done_callback(repr)
+
+    def donate(self):
+        return self.donating(self.put(), self.buffer)
+
+    def copy(self):
+        return self.buffer.copy_to_device(self.client.devices[0])
+
+    def delete(self):
+        self.put().delete()
+
+    def raw_copy(self):
+        self.buffer.copy_raw_to_host(self.destination).wait()
+
+    def reference(self):
+        return self.buffer.external_reference()
+
+    def alias(self):
+        self.client.create_alias_buffer((8,)).fulfill(self.put())
+
+    def broken_alias(self):
+        self.client.create_alias_buffer((8,)).fail(PluginInternalError("on purpose"))
+
+    def forgotten_alias(self):
+        return self.client.create_alias_buffer((8,))
+
+    def foreign_memory(self):
+        return self.client.create_view_of_device_buffer(self.source, (8,))
+
+    def uninitialized(self):
+        return self.client.create_uninitialized_buffer((8,))
+
+    def transfer(self):
+        with self.client.create_buffers_for_async_host_to_device([((8,), "f32")]) as transfer:
+            transfer.transfer_data(0, self.source, is_last=True)
+            return transfer.retrieve_buffer(0)
+
+    def dlpack(self):
+        return self.client.from_dlpack(np.from_dlpack(self.buffer))
+
+    def capsule(self):
+        return self.buffer.__dlpack__(max_version=(1, 0))
+
+    def pickled_buffer(self):
+        return pickle.loads(pickle.dumps(self.buffer))
+
+    def pickled_executable(self):
+        return pickle.loads(pickle.dumps(self.add))
+
+    def load(self):
+        return self.client.load(self.saved)
+
+    def compile(self):
+        return self.client.compile(PROGRAMS / "add.mlir")
+
+    def topology(self):
+        vars(self.client).pop("topology", None)
+        return self.client.topology.device_descriptions
+
+    def one_client(self):
+        with self.client.plugin.client() as client:
+            client.buffer_from_host(self.source).ready.wait()
+
+    def refused(self):
+        with contextlib.suppress(TypeError):
+            self.add(self.buffer, self.wrong)
+
+    def failed(self):
+        with contextlib.suppress(PjrtHubError):
+            self.client.lookup_device(99)
+
+    def failed_compile(self):
+        with contextlib.suppress(PjrtHubError):
+            self.client.compile(b"func.func @main() -> () { nonsense }")
+
+
+KINDS = tuple(name for name in vars(Uses) if not name.startswith("_"))
+
+
+def resident():
+    """What the process holds in memory, in bytes, once nothing is on the way."""
+    gc.collect()
+    time.sleep(0.02)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def grown(uses, kind, count):
+    """Bytes, seconds and native objects that `count` uses leave, after as many before."""
+    use = getattr(uses, kind)
+    for _ in range(count):
+        use()
+    before, children, start = resident(), uses.client._num_children, time.perf_counter()
+    for _ in range(count):
+        use()
+    seconds = time.perf_counter() - start
+    return resident() - before, seconds, uses.client._num_children - children
+
+
+if __name__ == "__main__":
+    uses = Uses()
+    for each in sys.argv[1:]:
+        kind, _, count = each.partition("=")
+        print(json.dumps([kind, int(count), *grown(uses, kind, int(count))]), flush=True)
