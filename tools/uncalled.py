@@ -13,7 +13,6 @@ REASONS = {
     "PJRT_Buffer_ElementType": "told by the call or the program that made the buffer",
     "PJRT_Buffer_Dimensions": "told by the call or the program that made the buffer",
     "PJRT_Buffer_Device": "told by the call that made the buffer, or by its memory",
-    "PJRT_Executable_NumOutputs": "the list of the outputs' types and shapes has a length",
     "PJRT_LoadedExecutable_Fingerprint": (
         "unimplemented in every plugin that could be tried; `PJRT_Executable_Fingerprint` is not"
     ),

@@ -153,9 +153,9 @@ class Buffer(hotpath.Buffer):
             ValueError: the layout is no permutation of the dimensions.
             ClosedError: the buffer was deleted, donated or closed.
         """
-        wish = memory_layout.order_of(layout, self.ndim)
+        order = memory_layout.order_of(layout, self.ndim)
         array = self._value()
-        return array if wish is None else memory_layout.laid_out(array, wish)
+        return array if order is None else memory_layout.laid_out(array, order)
 
     def _value(self) -> numpy.ndarray[Any, Any]:
         import numpy

@@ -40,8 +40,16 @@ static size_t width_of(PJRT_Buffer_Type type) {
   }
 }
 
+/* What the plugin does with a layout: what it should, nothing, or only label the buffer. */
+#ifndef HEEDS_LAYOUTS
+#define HEEDS_LAYOUTS 1
+#endif
+#ifndef MOVES_DATA
+#define MOVES_DATA 1
+#endif
+
 static void lay_out(PJRT_Buffer *buffer, const PJRT_Buffer_MemoryLayout *layout) {
-  if (layout == NULL) return;
+  if (layout == NULL || !HEEDS_LAYOUTS) return;
   if (layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled) die("a layout of strides", BUFFER);
   if (layout->tiled.minor_to_major_size != buffer->rank) die("a layout of another rank", BUFFER);
   memcpy(buffer->minor_to_major, layout->tiled.minor_to_major, buffer->rank * sizeof(int64_t));
@@ -70,7 +78,7 @@ static void fill(PJRT_Buffer *buffer, const char *from, const int64_t *strides) 
   for (size_t i = 0; i < buffer->count; i++) {
     int64_t to = 0, offset = strides != NULL ? 0 : (int64_t)(i * buffer->width);
     for (size_t d = buffer->rank; d-- > 0;) {
-      int64_t dimension = buffer->minor_to_major[d];
+      int64_t dimension = MOVES_DATA ? buffer->minor_to_major[d] : (int64_t)(buffer->rank - 1 - d);
       to = to * buffer->dims[dimension] + index[dimension];
       if (strides != NULL) offset += index[d] * strides[d];
     }

@@ -119,6 +119,48 @@ del buffer, literal, data, transfer
     )
 
 
+def test_a_layout_that_is_only_a_label_is_a_right_one(check, stub):
+    check(
+        stub("MOVES_DATA=0"),
+        PRELUDE
+        + """
+assert client._moves_data is False
+for source in (MATRIX, np.asfortranarray(MATRIX)):
+    buffer = client.buffer_from_host(source, layout=(0, 1))
+    lying = np.zeros(6, np.float32)
+    buffer.copy_raw_to_host(lying).wait(10)
+    assert (buffer.layout, lying.tolist()) == ((0, 1), [0, 3, 1, 4, 2, 5])
+    assert buffer.tolist() == MATRIX.tolist()
+del buffer
+"""
+        + END,
+    )
+
+
+def test_a_plugin_that_ignores_layouts_is_found_out(check, stub):
+    check(
+        stub("HEEDS_LAYOUTS=0"),
+        PRELUDE
+        + """
+given = client.buffer_from_host(ONE_TO_FOUR)
+for make in (
+    lambda: client.buffer_from_host(MATRIX, layout=(0, 1)),
+    lambda: client.create_error_buffer(errors.AbortedError("x"), (2, 3), layout=(0, 1)),
+    lambda: client.create_buffers_for_async_host_to_device([((2, 3), "f32", (0, 1))]),
+    lambda: given.bitcast("f32", (2, 2), layout=(0, 1)),
+):
+    error = raises(errors.UnsupportedByPluginError, make)
+    assert "layout (0, 1) and made one of (1, 0)" in str(error), error
+    del error
+assert client.buffer_from_host(MATRIX, layout=(1, 0)).tolist() == MATRIX.tolist()
+del given, make
+gc.collect()
+assert live() == {"client": 1}, live()
+"""
+        + END,
+    )
+
+
 def test_a_bitcast_takes_the_memory(check, stub):
     check(
         stub(),
