@@ -236,7 +236,11 @@ LENDING = {
 }
 
 #: Looked for in the table by the compiled call path, which does without.
-ASKED_FIRST = {"PJRT_Error_ForEachPayload", "PJRT_Buffer_DynamicDimensionIndices"}
+ASKED_FIRST = {
+    "PJRT_Error_ForEachPayload",
+    "PJRT_Buffer_DynamicDimensionIndices",
+    "PJRT_Client_AddressableDevices",
+}
 
 #: Asked for only where the plugin has it, because there is another way.
 CHOSEN = {

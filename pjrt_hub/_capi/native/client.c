@@ -114,7 +114,7 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
   client->ptr = (PJRT_Client *)(uintptr_t)ptr;
   client->generation = fork_generation;
   client->on_host = on_host;
-  if (!on_host) Py_RETURN_NONE;
+  if (!on_host || client->api->PJRT_Client_AddressableDevices == NULL) Py_RETURN_NONE;
   PJRT_Client_AddressableDevices_Args devices = {
       .struct_size = PJRT_Client_AddressableDevices_Args_STRUCT_SIZE};
   devices.client = client->ptr;
