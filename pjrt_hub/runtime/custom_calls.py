@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub._capi import custom_calls, hotpath
+from pjrt_hub._capi import callbacks, custom_calls, hotpath
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import AlreadyExistsError, PjrtError, UnsupportedByPluginError
 from pjrt_hub.runtime import dtypes, packing, upcall
@@ -167,6 +167,7 @@ class CustomCalls:
             if not text or "\0" in text:
                 raise ValueError(f"the {what} {text!r} is empty or has a NUL in it")
         target = self._target(name, platform, function)
+        callbacks.start()  # it ends a close that a function puts off
         _user_data_type(self._api)
         traits = custom_calls.COMMAND_BUFFER_COMPATIBLE if command_buffer_compatible else 0
         with _registering:

@@ -176,7 +176,7 @@ class HostTransfers:
         callbacks.start()  # it ends a close that a callback puts off
         kept, user_arg, *functions = hotpath.host_transfer(self._client.api.address, function)
         self._kept.append(kept)
-        return user_arg, functions[("send", "recv", "output").index(way)]
+        return user_arg, functions[("send", "recv", "output", "announce").index(way)]
 
 
 def _nothing() -> None:

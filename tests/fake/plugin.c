@@ -7,6 +7,7 @@
 #include "device.h"
 #include "buffers.h"
 #include "transfers.h"
+#include "callbacks.h"
 
 #ifndef ON_LOAD
 #define ON_LOAD (void)0

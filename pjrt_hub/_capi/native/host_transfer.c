@@ -1,5 +1,5 @@
 /* What programs exchange with the host while they run: PJRT's send, receive and HLO output callbacks,
-   answered by Python functions. The plugin's thread waits for the answer. */
+   answered by Python functions; and what a plugin announces. Its thread waits for the answer. */
 #include "hotpath.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 /* What a plugin gives back with each call; lives as long as the capsule around it.
    send(bytes, total in bytes, whether it is the last) -> None or (code, text)
    receive(stream address) -> None; the stream is Python's from then on
-   output(address, dimensions, element type, replica, partition, number) -> None */
+   output(address, dimensions, element type, replica, partition, number) -> None
+   announce(address of what is announced) -> None */
 typedef struct {
   const PJRT_Api *api;
   PyObject *callable;
@@ -116,6 +117,17 @@ static void output(int64_t replica, int64_t partition, const void *data, const i
   upcall_ends(state);
 }
 
+static void announce(void *what, void *user_arg) {
+  HostTransfer *transfer = user_arg;
+  PyGILState_STATE state;
+  if (!upcall_begins(&state)) return;
+  PyObject *answer =
+      PyObject_CallFunction(transfer->callable, "K", (unsigned long long)(uintptr_t)what);
+  if (answer == NULL) upcall_unraisable(transfer->callable);
+  Py_XDECREF(answer);
+  upcall_ends(state);
+}
+
 static void free_transfer(PyObject *capsule) {
   HostTransfer *transfer = PyCapsule_GetPointer(capsule, capsule_name);
   Py_DECREF(transfer->callable);
@@ -123,7 +135,7 @@ static void free_transfer(PyObject *capsule) {
 }
 
 /* host_transfer(api, callable) -> (what must live as long as a plugin may call, its address,
-   addresses of send, receive and output) */
+   addresses of send, receive, output and announce) */
 PyObject *host_transfer(PyObject *module, PyObject *args) {
   unsigned long long api;
   PyObject *callable;
@@ -137,9 +149,10 @@ PyObject *host_transfer(PyObject *module, PyObject *args) {
     return NULL;
   }
   Py_INCREF(callable);
-  return Py_BuildValue("NKKKK", capsule, (unsigned long long)(uintptr_t)transfer,
+  return Py_BuildValue("NKKKKK", capsule, (unsigned long long)(uintptr_t)transfer,
                        (unsigned long long)(uintptr_t)send, (unsigned long long)(uintptr_t)receive,
-                       (unsigned long long)(uintptr_t)output);
+                       (unsigned long long)(uintptr_t)output,
+                       (unsigned long long)(uintptr_t)announce);
 }
 
 /* host_transfer_end(api, stream): where it is not full, the program that waits for it fails. */

@@ -112,7 +112,7 @@ static PyMethodDef functions[] = {
     {"upcalls_end", upcalls_end, METH_NOARGS, "Ends the asking of Python by plugins' threads."},
     {"host_transfer", host_transfer, METH_VARARGS,
      "host_transfer(api, callable) -> what plugins call it through, and the addresses of that and "
-     "of the functions that take it: send, receive, HLO output."},
+     "of the functions that take it: send, receive, HLO output, announce."},
     {"host_transfer_end", host_transfer_end, METH_VARARGS,
      "host_transfer_end(api, stream): frees a stream, whose program fails if it is not full."},
     {"ffi_entry", ffi_entry, METH_VARARGS,
