@@ -139,6 +139,7 @@ def _reloaded(reload: Reload | None, platform: str, options: Mapping[str, Any] |
         wanted = "" if options is None else f" has the options {options!r} that it was pickled with"
         raise PjrtHubError(
             f"no open client of the plugin for {platform!r}{wanted or ' is here'}",
-            hint="make one before unpickling, with that plugin",
+            hint="make one before unpickling, with that plugin; what belongs to a plugin that "
+            "pjrt_hub.load() or client() gave finds it by itself",
         )
     return reload()
