@@ -20,6 +20,11 @@ _ATTRIBUTES = table.ENUMS["XLA_FFI_AttrType"]
 _ARRAY = _ATTRIBUTES["XLA_FFI_AttrType_ARRAY"]
 _DICTIONARY = _ATTRIBUTES["XLA_FFI_AttrType_DICTIONARY"]
 _SCALAR = _ATTRIBUTES["XLA_FFI_AttrType_SCALAR"]
+_STAGES = table.ENUMS["XLA_FFI_ExecutionStage"]
+_INSTANTIATE = _STAGES["XLA_FFI_ExecutionStage_INSTANTIATE"]
+_EXECUTE = _STAGES["XLA_FFI_ExecutionStage_EXECUTE"]
+#: Minors of the FFI that changed a struct which a plugin reads.
+_TYPED, _STAGED, _RECORDED = 2, 3, 4
 _POINTER = 8
 
 PythonEntry = Callable[[int], tuple[int, bytes] | None]
@@ -84,6 +89,29 @@ class Frame:
         args = self._ask("XLA_FFI_RunId_Get")
         return None if args is None else int(args.run_id)
 
+    def executes(self) -> bool:
+        """Whether arguments and results are there: the last of the stages."""
+        return bool(self._frame.stage == _EXECUTE)
+
+    def set_state(self, type_id: int, state: int) -> bool:
+        """Hands over what the handler was instantiated with (`XLA_FFI_State_Set`)."""
+        return self._state("XLA_FFI_State_Set", type_id, state) is not None
+
+    def state(self, type_id: int) -> int | None:
+        """What `set_state` handed over (`XLA_FFI_State_Get`), None without."""
+        return self._state("XLA_FFI_State_Get", type_id, 0)
+
+    def _state(self, name: str, type_id: int, state: int) -> int | None:
+        """Calls a function whose struct has no `stage` before FFI 0.3, but else the same words."""
+        number = ffi.new("XLA_FFI_TypeId*")
+        number.type_id = type_id
+        staged = [_INSTANTIATE] if self._frame.api.api_version.minor_version >= _STAGED else []
+        words = [0, 0, _number(self._frame.ctx), *staged, _number(number), state]
+        if name == "XLA_FFI_State_Set" and self._frame.api.api_version.minor_version < _TYPED:
+            words.append(hotpath.ffi_deleter())  # types had no deleter, so each state has one
+        words[0] = len(words) * _POINTER
+        return _ask_in_words(self._frame.api, name, words)
+
     def _ask(self, name: str, **inputs: Any) -> Any:
         """Calls a function of the FFI's own table; None where it is missing or refuses."""
         api = self._frame.api
@@ -97,11 +125,52 @@ class Frame:
         error = getattr(api, name)(args)
         if error == ffi.NULL:
             return args
-        destroy = ffi.new("XLA_FFI_Error_Destroy_Args*")
-        destroy.struct_size = table.STRUCT_SIZE["XLA_FFI_Error_Destroy_Args"]
-        destroy.error = error
-        api.XLA_FFI_Error_Destroy(destroy)
+        _drop(api, error)
         return None
+
+
+def register(
+    table_address: int, name: str, platform: str, handlers: tuple[int, int, int, int], traits: int
+) -> bool:
+    """Registers a handler with its stages in the FFI's own table (`XLA_FFI_Handler_Register`).
+
+    Args:
+        table_address: of the plugin's `XLA_FFI_Api`.
+        name: of the target.
+        platform: "Host", ...
+        handlers: to instantiate, prepare, initialize and execute; 0 for none.
+        traits: of the handler.
+    """
+    api = ffi.cast("XLA_FFI_Api*", table_address)
+    target, place = ffi.from_buffer(name.encode()), ffi.from_buffer(platform.encode())
+    # A bundle has one more handler, to record, from FFI 0.4 on.
+    record = [0] if api.api_version.minor_version >= _RECORDED else []
+    texts = [_number(target), len(target), _number(place), len(place)]
+    words = [0, 0, *texts, *handlers, *record, traits]
+    words[0] = len(words) * _POINTER - 4  # the last one is 32 bits wide
+    return _ask_in_words(api, "XLA_FFI_Handler_Register", words) is not None
+
+
+def _ask_in_words(api: Any, name: str, words: list[int]) -> int | None:
+    """Calls a function of the FFI's table with a struct of this plugin's version; the last word."""
+    args = ffi.new("uint64_t[]", words)
+    function = ffi.cast("XLA_FFI_Error*(*)(void*)", _number(getattr(api, name)))
+    error = function(args)
+    if error == ffi.NULL:
+        return int(args[len(words) - 1])
+    _drop(api, error)
+    return None
+
+
+def _drop(api: Any, error: Any) -> None:
+    destroy = ffi.new("XLA_FFI_Error_Destroy_Args*")
+    destroy.struct_size = table.STRUCT_SIZE["XLA_FFI_Error_Destroy_Args"]
+    destroy.error = error
+    api.XLA_FFI_Error_Destroy(destroy)
+
+
+def _number(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))
 
 
 def memory(address: int, nbytes: int) -> Any:

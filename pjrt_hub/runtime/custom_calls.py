@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, custom_calls, hotpath
 from pjrt_hub._capi.library import Api
-from pjrt_hub.errors import AlreadyExistsError, PjrtError, UnsupportedByPluginError
+from pjrt_hub.errors import (
+    AlreadyExistsError,
+    PjrtError,
+    PluginInternalError,
+    UnsupportedByPluginError,
+)
 from pjrt_hub.runtime import dtypes, packing, upcall
 
 if TYPE_CHECKING:
     import numpy
 
+    from pjrt_hub._capi.extensions import Extension
     from pjrt_hub.runtime.execute_context import ExecuteContext
 
 _HOST, _CUDA = "Host", "CUDA"
@@ -33,6 +39,9 @@ _TYPE_NAME = "pjrt_hub.user_data"
 _registering = threading.Lock()
 _registered: dict[int, dict[tuple[str, str], object]] = {}
 _user_data_types: dict[int, int | None] = {}
+_state_typing = threading.Lock()
+_state_types: dict[int, int] = {}
+_functions: dict[int, int] = {}
 _user_data: weakref.WeakValueDictionary[int, _UserData] = weakref.WeakValueDictionary()
 _tokens = itertools.count(1)
 _running = threading.local()
@@ -99,6 +108,13 @@ class CustomCall:
         return None if known is None else known.value
 
     @property
+    def state(self) -> object:
+        """What `instantiate` gave for this call of the program, or None (`XLA_FFI_State_Get`)."""
+        type_id = _state_types.get(self._api.address)
+        address = None if type_id is None else self._frame.state(type_id)
+        return hotpath.ffi_kept(address, False) if address else None
+
+    @property
     def stream(self) -> int | None:
         """The platform's stream, for example a `CUstream`; None on the host."""
         return None if self.platform == _HOST else self._frame.stream()
@@ -132,6 +148,9 @@ class CustomCalls:
         *,
         platform: str = _HOST,
         command_buffer_compatible: bool = False,
+        instantiate: Callable[..., object] | object | None = None,
+        prepare: Callable[..., None] | object | None = None,
+        initialize: Callable[..., None] | object | None = None,
     ) -> None:
         """Makes a function callable from programs (`PJRT_FFI_Register_Handler`).
 
@@ -149,9 +168,13 @@ class CustomCalls:
         Args:
             name: of the target, unique for each platform.
             function: a Python function, or an XLA FFI handler in C: its address, a capsule, or a
-                function pointer of ctypes or cffi. Handlers without state only.
+                function pointer of ctypes or cffi.
             platform: where it runs: "Host", "CUDA", or as the plugin calls it.
             command_buffer_compatible: a CUDA graph may record it.
+            instantiate: called once for each call in a program, when that is compiled or loaded,
+                with the attributes only. What a Python function gives is `current.state` later.
+            prepare: called before an execution, with the attributes only; not on the host.
+            initialize: called before an execution, after `prepare`; not on the host.
 
         Raises:
             AlreadyExistsError: the name is taken on this platform.
@@ -166,7 +189,11 @@ class CustomCalls:
                 raise TypeError(f"the {what} is {text!r}, not a str")
             if not text or "\0" in text:
                 raise ValueError(f"the {what} {text!r} is empty or has a NUL in it")
-        target = self._target(name, platform, function)
+        before = (instantiate, prepare, initialize)
+        stages = [
+            None if each is None and not last else self._target(name, platform, each)
+            for each, last in (*((each, False) for each in before), (function, True))
+        ]
         callbacks.start()  # it ends a close that a function puts off
         _user_data_type(self._api)
         traits = custom_calls.COMMAND_BUFFER_COMPATIBLE if command_buffer_compatible else 0
@@ -179,13 +206,17 @@ class CustomCalls:
                     function="PJRT_FFI_Register_Handler",
                     payloads={},
                 )
-            entry = custom_calls.entry(target, traits)
+            entries: list[int] = []
             try:
-                self._hand_over(name, platform, entry, traits)
+                for each in stages:
+                    entries.append(custom_calls.entry(each, traits) if each is not None else 0)
+                self._hand_over(name, platform, entries, traits)
             except BaseException:
-                hotpath.ffi_return(entry)
+                for entry in entries:
+                    hotpath.ffi_return(entry)
                 raise
-            known[name, platform] = function  # a pointer of ctypes owns the code it points to
+            # A pointer of ctypes owns the code it points to.
+            known[name, platform] = function, instantiate, prepare, initialize
 
     @property
     def current(self) -> CustomCall:
@@ -243,26 +274,62 @@ class CustomCalls:
             )
         return _python_entry(name, platform, self._api, function)
 
-    def _hand_over(self, name: str, platform: str, entry: int, traits: int) -> None:
+    def _hand_over(self, name: str, platform: str, entries: list[int], traits: int) -> None:
         extensions = self._api.extensions
         node = self._api.extension("FFI") if "FFI" in extensions else None
-        if node is not None and node.has("PJRT_FFI_Register_Handler"):
-            node.call(
-                "PJRT_FFI_Register_Handler",
-                target_name=name,
-                platform_name=platform,
-                handler=entry,
-                traits=traits,
-            )
+        instantiate, prepare, initialize, execute = entries
+        staged = any(entries[:-1])
+        if node is not None and node.has("PJRT_FFI_Register_Handler") and not staged:
+            self._register(node, name, platform, execute, traits)
         elif platform == _CUDA and "Gpu_Custom_Call" in extensions:
             self._api.extension("Gpu_Custom_Call").call(
                 "PJRT_Gpu_Register_Custom_Call",
                 function_name=name,
                 api_version=_GPU_API_VERSION,
-                handler_execute=entry,
+                handler_instantiate=instantiate,
+                handler_prepare=prepare,
+                handler_initialize=initialize,
+                handler_execute=execute,
             )
         else:
-            self._api.extension("FFI").require("PJRT_FFI_Register_Handler")
+            functions = self._functions()
+            stages = (instantiate, prepare, initialize, execute)
+            if not custom_calls.register(functions, name, platform, stages, traits):
+                raise PluginInternalError(
+                    f"the plugin refused the custom call {name!r} and its stages",
+                    code=PluginInternalError.code,
+                    function="XLA_FFI_Handler_Register",
+                    payloads={},
+                )
+
+    def _functions(self) -> int:
+        """The address of the plugin's own table, which it shows when it is given any handler."""
+        if self._api.address not in _functions:
+            node = self._api.extension("FFI")
+            node.require("PJRT_FFI_Register_Handler")
+            nothing = custom_calls.entry(lambda _: None, 0)
+            hotpath.ffi_shown()
+            self._register(node, f"{_TYPE_NAME}.shown", _HOST, nothing, 0)
+            _functions[self._api.address] = hotpath.ffi_shown()
+        if not _functions[self._api.address]:
+            raise UnsupportedByPluginError(
+                f"the plugin {self._api.path.name} takes no handlers with stages",
+                function="XLA_FFI_Handler_Register",
+                since="an XLA FFI that shows its functions",
+                have=str(self._api.version),
+            )
+        return _functions[self._api.address]
+
+    def _register(
+        self, node: Extension, name: str, platform: str, handler: int, traits: int
+    ) -> None:
+        node.call(
+            "PJRT_FFI_Register_Handler",
+            target_name=name,
+            platform_name=platform,
+            handler=handler,
+            traits=traits,
+        )
 
 
 def _user_data_type(api: Api) -> int | None:
@@ -279,6 +346,20 @@ def _user_data_type(api: Api) -> int | None:
                 if hotpath.ffi_share(api.address, api.call("PJRT_ExecuteContext_Create")):
                     _user_data_types[api.address] = int(number)
         return _user_data_types[api.address]
+
+
+def _state_type(api: Api) -> int:
+    """The type of our handlers' states in a plugin; registered once."""
+    with _state_typing:
+        if api.address not in _state_types:
+            _state_types[api.address] = int(
+                api.extension("FFI").call(
+                    "PJRT_FFI_Type_Register",
+                    type_name=f"{_TYPE_NAME}.state",
+                    type_info={"deleter": hotpath.ffi_deleter()},
+                )
+            )
+        return _state_types[api.address]
 
 
 def _python_entry(
@@ -303,6 +384,9 @@ def _python_entry(
 
 def _call(function: Callable[..., object], frame: custom_calls.Frame, call: CustomCall) -> None:
     attributes = {name: _attribute(value) for name, value in frame.attributes().items()}
+    if not frame.executes():
+        _prepare(function(**attributes), frame, call)
+        return
     given, wanted = frame.arguments(), frame.results()
     arguments = [_view(value, call, writable=False) for value in given]
     results = [_view(value, call, writable=True) for value in wanted]
@@ -324,6 +408,16 @@ def _call(function: Callable[..., object], frame: custom_calls.Frame, call: Cust
         gc.collect()  # a cycle may hold an array that nobody can reach
     if any(each() is not None for each in lent):
         raise ValueError("it kept an array, whose memory ends with the call: keep a copy")
+
+
+def _prepare(state: object, frame: custom_calls.Frame, call: CustomCall) -> None:
+    """Hands over what a stage before the execution gave."""
+    if state is None:
+        return
+    address = hotpath.ffi_keep(state)
+    if not frame.set_state(_state_type(call._api), address):
+        hotpath.ffi_kept(address, True)
+        raise RuntimeError("the plugin takes no state at this stage: only `instantiate` gives one")
 
 
 def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any:

@@ -216,6 +216,28 @@ print(json.dumps([
     assert twice["error"] == "AlreadyExistsError"
 
 
+@pytest.mark.parametrize("name", ["cuda12", "cuda13"])
+def test_a_custom_call_with_stages_compiles(ask, name):
+    """The compiler itself instantiates the calls of a program."""
+    made, failed = ask(
+        name,
+        f"""
+program = {CUSTOM!r}
+described = topology()
+made = []
+def fail():
+    raise ValueError("no plan")
+plugin.ffi.register("staged", print, platform="CUDA", prepare=print, initialize=print,
+                    instantiate=lambda: made.append(plugin.ffi.current.name) or object())
+plugin.ffi.register("failing", print, platform="CUDA", instantiate=fail)
+described.compile(program.replace("NAME", "staged"))
+print(json.dumps([made, refusal(lambda: described.compile(program.replace("NAME", "failing")))]))
+""",
+    )
+    assert made == ["staged"]
+    assert "ValueError: no plan" in failed["text"]
+
+
 #: the field numbers of an XSpace, and the names of each plane's events
 READ = """
 from pjrt_hub._capi import wire

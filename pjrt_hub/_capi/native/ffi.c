@@ -29,6 +29,10 @@ static XLA_FFI_Error *make_error(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_C
 /* The FFI version of plugins that ask without showing their table: PJRT API 0.58. */
 enum { UNSHOWN_MAJOR = 0, UNSHOWN_MINOR = 1 };
 
+/* The table of the plugin that asked last: it registers handlers with stages before the execution,
+   which PJRT's own extension does not take. Guarded by the GIL of whoever registers. */
+static const XLA_FFI_Api *shown;
+
 static bool answers_metadata(const XLA_FFI_CallFrame *frame, const Entry *entry) {
   for (XLA_FFI_InternalExtension *each = frame->extension_start; each != NULL; each = each->next) {
     if (each->type != XLA_FFI_Extension_Metadata) continue;
@@ -40,6 +44,7 @@ static bool answers_metadata(const XLA_FFI_CallFrame *frame, const Entry *entry)
     metadata->api_version.minor_version =
         frame->api != NULL ? frame->api->api_version.minor_version : UNSHOWN_MINOR;
     metadata->traits = entry->traits;
+    shown = frame->api;
     return true;
   }
   return false;
@@ -154,6 +159,40 @@ PyObject *ffi_share(PyObject *module, PyObject *args) {
   contexts[num_contexts].context = (PJRT_ExecuteContext *)(uintptr_t)context;
   num_contexts++;
   Py_RETURN_TRUE;
+}
+
+/* A handler's state is a Python object, which the plugin lets go with the program. */
+static void forget_state(void *state) {
+  PyGILState_STATE gil;
+  if (!upcall_begins(&gil)) return;
+  Py_DECREF((PyObject *)state);
+  upcall_ends(gil);
+}
+
+/* ffi_shown() -> address of the table that was shown since the last time, 0 for none. */
+PyObject *ffi_shown(PyObject *module, PyObject *unused) {
+  const XLA_FFI_Api *last = shown;
+  shown = NULL;
+  return PyLong_FromVoidPtr((void *)last);
+}
+
+/* ffi_deleter() -> address of the deleter of states. */
+PyObject *ffi_deleter(PyObject *module, PyObject *unused) {
+  return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)forget_state);
+}
+
+/* ffi_keep(object) -> its address, which the deleter of states takes. */
+PyObject *ffi_keep(PyObject *module, PyObject *object) {
+  return PyLong_FromVoidPtr(Py_NewRef(object));
+}
+
+/* ffi_kept(address, whether to let it go) -> the object. */
+PyObject *ffi_kept(PyObject *module, PyObject *args) {
+  unsigned long long address;
+  int last;
+  if (!PyArg_ParseTuple(args, "Kp", &address, &last)) return NULL;
+  PyObject *object = (PyObject *)(uintptr_t)address;
+  return last ? object : Py_NewRef(object);
 }
 
 /* capsule_address(capsule) -> the pointer inside, whatever its name. */

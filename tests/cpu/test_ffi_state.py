@@ -1,0 +1,183 @@
+"""Custom calls with a state: made when a program is compiled, found by its calls, freed with it."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from pjrt_hub.errors import AlreadyExistsError, InvalidArgumentError
+
+NUMBERS = itertools.count()
+
+PROGRAM = """
+func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.custom_call @NAME(%a) {api_version = 4 : i32, backend_config = {size = 3 : i32}}
+      : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = stablehlo.custom_call @NAME(%0) {api_version = 4 : i32, backend_config = {size = 5 : i32}}
+      : (tensor<4xf32>) -> tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+"""
+
+
+class Plan:
+    """A state that can be watched."""
+
+    def __init__(self, size):
+        self.size = size
+        self.calls = 0
+
+
+@pytest.fixture
+def staged(plugin, client):
+    """Registers a function that multiplies by its state's size, and compiles two calls of it."""
+
+    def staged(instantiate, function=None):
+        def multiply(a, out, *, size):
+            plan = plugin.ffi.current.state
+            plan.calls += 1
+            assert plan.size == size
+            out[...] = a * plan.size
+
+        name = f"staged_{next(NUMBERS)}"
+        plugin.ffi.register(name, function or multiply, instantiate=instantiate)
+        return lambda: client.compile(PROGRAM.replace("NAME", name))
+
+    return staged
+
+
+@pytest.fixture
+def vector(client):
+    return client.buffer_from_host(np.arange(4, dtype=np.float32))
+
+
+def test_each_call_of_a_program_has_a_state(staged, vector):
+    made = []
+
+    def instantiate(*, size):
+        made.append(Plan(size))
+        return made[-1]
+
+    executable = staged(instantiate)()
+    assert sorted(plan.size for plan in made) == [3, 5]
+    for _ in range(3):
+        assert executable(vector).tolist() == [0, 15, 30, 45]
+    assert [plan.calls for plan in made] == [3, 3]
+    assert len(made) == 2
+
+
+def test_a_state_ends_with_its_program(staged, vector):
+    made = []
+
+    def instantiate(*, size):
+        plan = Plan(size)
+        made.append(weakref.ref(plan))
+        return plan
+
+    compile = staged(instantiate)
+    first, second = compile(), compile()
+    assert first(vector).tolist() == second(vector).tolist()
+    gc.collect()
+    assert [plan() is None for plan in made] == [False] * 4
+    first.close()
+    gc.collect()
+    assert [plan() is None for plan in made] == [True] * 2 + [False] * 2
+    assert second(vector).tolist() == [0, 15, 30, 45]
+    second.close()
+    gc.collect()
+    assert [plan() is None for plan in made] == [True] * 4
+
+
+def test_without_a_state(plugin, staged, vector):
+    seen = []
+
+    def function(a, out, *, size):
+        seen.append(plugin.ffi.current.state)
+        out[...] = a
+
+    executable = staged(lambda *, size: None, function)()
+    assert executable(vector).tolist() == [0, 1, 2, 3]
+    assert seen == [None, None]
+
+
+def test_a_state_that_cannot_be_made_fails_the_compilation(staged):
+    def instantiate(*, size):
+        raise ValueError(f"{size} is too much")
+
+    with pytest.raises(InvalidArgumentError, match="is too much"):
+        staged(instantiate)()
+
+
+def test_states_and_threads(staged, vector):
+    lock = threading.Lock()
+
+    def instantiate(*, size):
+        plan = Plan(size)
+        plan.lock = lock
+        return plan
+
+    executable = staged(instantiate)()
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(executable(vector).tolist()))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert answers == [[0, 15, 30, 45]] * 8
+
+
+def test_what_is_refused(plugin):
+    plugin.ffi.register("staged_once", print, instantiate=dict)
+    with pytest.raises(AlreadyExistsError):
+        plugin.ffi.register("staged_once", print, instantiate=dict)
+    for stage in ("instantiate", "prepare", "initialize"):
+        with pytest.raises(TypeError, match="neither a Python function"):
+            plugin.ffi.register("never", print, **{stage: "text"})
+        with pytest.raises(ValueError, match="no code"):
+            plugin.ffi.register("never", print, **{stage: 4096})
+
+
+def test_a_state_at_the_end_of_python(child):
+    output = child(
+        """
+        class Plan:
+            pass
+        def use(a, out):
+            out[...] = a + (type(client.plugin.ffi.current.state) is Plan)
+        client.plugin.ffi.register("use", use, instantiate=Plan)
+        executable = client.compile('''func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %0 = stablehlo.custom_call @use(%a) {api_version = 4 : i32, backend_config = {}}
+              : (tensor<8xf32>) -> tensor<8xf32>
+          return %0 : tensor<8xf32> }''')
+        print(executable(ones()).tolist()[0])
+        """
+    )
+    assert output == "2.0\n"
+
+
+def test_states_leave_nothing(staged, vector):
+    import sys
+
+    marker = Plan(1)
+
+    def instantiate(*, size):
+        plan = Plan(size)
+        plan.marker = marker
+        return plan
+
+    compile = staged(instantiate)
+    before = sys.getrefcount(marker)
+    for _ in range(20):
+        executable = compile()
+        executable(vector).tolist()
+        executable.close()
+    gc.collect()
+    assert sys.getrefcount(marker) == before
