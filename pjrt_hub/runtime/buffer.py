@@ -80,7 +80,7 @@ class Buffer(hotpath.Buffer):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the host array that `to_numpy` gives."""
+        """The bytes of the host array that `to_numpy` gives; where `shape` is a bound, at most."""
         return self.size * self.dtype.itemsize
 
     @property

@@ -185,7 +185,8 @@ class Transfer(Closing, hotpath.Owned):
 
         Args:
             buffer_index: of the shape spec.
-            array: contiguous, of the buffer's shape and dtype; as for `transfer_data`.
+            array: of the buffer's shape and dtype, contiguous by rows or by columns, which the
+                plugin brings into the buffer's layout; as for `transfer_data`.
 
         Raises:
             ValueError: the shape differs, or parts of the buffer came before.
@@ -199,7 +200,9 @@ class Transfer(Closing, hotpath.Owned):
         self._check_dtype(index, array)
         if array.shape != spec.shape:
             raise ValueError(f"buffer {index} is {spec}, the array has the shape {array.shape}")
-        source = as_bytes(array)
+        by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
+        source = as_bytes(array.T if by_columns else array)
+        order = tuple(range(array.ndim)) if by_columns else None
         with self.client._in_call(), self._lock:
             if self._open_parts(index):
                 raise ValueError(f"parts of buffer {index} came before: a literal is a whole")
@@ -209,6 +212,7 @@ class Transfer(Closing, hotpath.Owned):
                 data=address_of(source),
                 shape_dims=spec.shape,
                 shape_element_type=spec.element.code,
+                shape_layout=memory_layout.members(order),
             )
             self._parts[index] = None
             return self._copying(event, source)

@@ -395,11 +395,17 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferData) {
 /* An array, whose layout may be another one than the device's. */
 FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral) {
   PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
-  if (args->shape_num_dims != buffer->rank || args->shape_layout != NULL ||
+  if (args->shape_num_dims != buffer->rank ||
       memcmp(args->shape_dims, buffer->dims, buffer->rank * sizeof(int64_t)) != 0 ||
       width_of(args->shape_element_type) != buffer->width)
     die("a literal of another shape", BUFFER);
-  fill(buffer, args->data, NULL);
+  int64_t strides[MAX_RANK], step = (int64_t)buffer->width;
+  for (size_t i = 0; args->shape_layout != NULL && i < buffer->rank; i++) {
+    int64_t dimension = args->shape_layout->tiled.minor_to_major[i];
+    strides[dimension] = step;
+    step *= buffer->dims[dimension];
+  }
+  fill(buffer, args->data, args->shape_layout != NULL ? strides : NULL);
   args->done_with_h2d_transfer = done(buffer, true);
   return NULL;
 }

@@ -70,7 +70,8 @@ with client.create_buffers_for_async_host_to_device(specs) as transfer:
     ):
         raises(errors.ClosedError, late)
     for wrong, error in (
-        (MATRIX.T, ValueError), (MATRIX.astype("f8"), TypeError), (MATRIX[:1], ValueError)
+        (MATRIX.T, ValueError), (MATRIX.astype("f8"), TypeError), (MATRIX[:1], ValueError),
+        (np.zeros((2, 6), "f4")[:, ::2], ValueError)
     ):
         raises(error, transfer.transfer_literal, 1, wrong)
     transfer.transfer_data(1, MATRIX[:1])
@@ -105,15 +106,18 @@ for source in (MATRIX, np.asfortranarray(MATRIX), MATRIX[::-1, ::-1][::-1, ::-1]
         assert (buffer.layout, raw(buffer)) == (layout, bytes_)
         assert buffer.to_numpy().tolist() == MATRIX.tolist()
         assert buffer.to_numpy(layout=(0, 1)).strides == (4, 8)
-specs = [((2, 3), "f32", (0, 1)), ((2, 3), "f32", (0, 1))]
+specs = [((2, 3), "f32", (0, 1)), ((2, 3), "f32", (0, 1)), ((2, 3), "f32", (1, 0))]
 with client.create_buffers_for_async_host_to_device(specs) as transfer:
     literal, data = map(transfer.retrieve_buffer, range(2))
     transfer.transfer_literal(0, MATRIX)
+    transfer.transfer_literal(2, np.asfortranarray(MATRIX))
+    by_columns = transfer.retrieve_buffer(2)
+    assert (by_columns.layout, raw(by_columns)) == ((1, 0), [0, 1, 2, 3, 4, 5])
     transfer.transfer_data(1, np.ascontiguousarray(MATRIX.T), is_last=True)
     for buffer in (literal, data):
         assert (buffer.layout, raw(buffer)) == ((0, 1), [0, 3, 1, 4, 2, 5])
         assert buffer.tolist() == MATRIX.tolist()
-del buffer, literal, data, transfer
+del buffer, literal, data, by_columns, transfer
 """
         + END,
     )
