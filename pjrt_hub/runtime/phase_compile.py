@@ -1,6 +1,6 @@
 """Phase compile (layer 2): a compiler run phase by phase (extension PhaseCompile).
 
-The phases and what passes between them are the plugin's own; nothing here looks inside.
+What passes between phases is a PjRtPartialProgramProto; the code in it is the plugin's own.
 """
 
 from __future__ import annotations
@@ -9,15 +9,56 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pjrt_hub._capi import irregular
+from pjrt_hub._capi import irregular, wire
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.runtime.compile_options import CompileOptions
+from pjrt_hub.runtime.program import Program
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.topology import Topology
+
+
+# Fields of PjRtPartialProgramProto.
+_CODE, _FORMAT, _PHASE, _NEXT, _NAME = 1, 2, 3, 4, 6
+_TEXTS = (_FORMAT, _PHASE, _NEXT, _NAME)
+
+
+class PartialProgram(NamedTuple):
+    """What one phase gives and another one takes.
+
+    Attributes:
+        code: as the phase left it.
+        format: the plugin's word for that, "" where it says none.
+        generating_phase: the phase that gave it.
+        next_phases: those that take it.
+        name: which of the parts of a program it is: some phases want several, in an order.
+    """
+
+    code: bytes
+    format: str
+    generating_phase: str
+    next_phases: tuple[str, ...]
+    name: str
+
+    @classmethod
+    def read(cls, serialized: bytes) -> PartialProgram:
+        """Takes apart what `PhaseCompiler.run` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        found: dict[int, list[bytes]] = {number: [] for number in (_CODE, *_TEXTS)}
+        for number, value in wire.fields(memoryview(serialized)):
+            if number in found and not isinstance(value, int):
+                found[number].append(bytes(value))
+        format, phase, name = (
+            b"".join(found[number][-1:]).decode() for number in (_FORMAT, _PHASE, _NAME)
+        )
+        following = tuple(each.decode() for each in found[_NEXT])
+        return cls(b"".join(found[_CODE][-1:]), format, phase, following, name)
 
 
 class PhaseCompiler:
@@ -44,7 +85,7 @@ class PhaseCompiler:
 
     def run(
         self,
-        programs: Sequence[bytes],
+        programs: Sequence[bytes | Program],
         phases: Sequence[str],
         topology: Topology,
         options: CompileOptions | None = None,
@@ -52,7 +93,8 @@ class PhaseCompiler:
         """Runs some phases (`PJRT_PhaseCompile_Run_Phase`).
 
         Args:
-            programs: what the phase before gave, as the plugin serializes it.
+            programs: for the first phase a `Program`; for the others what those before gave, all
+                that they want and in their order. `PartialProgram.read` tells which one is what.
             phases: some of `phase_names`, in their order.
             topology: of this plugin: the devices to compile for.
             options: see `CompileOptions`.
@@ -77,12 +119,18 @@ class PhaseCompiler:
                 self._api,
                 "PJRT_PhaseCompile_Run_Phase",
                 phase_compiler=self._address,
-                input_programs=[bytes(program) for program in programs],
+                input_programs=[_partial(program) for program in programs],
                 phases_to_run=list(phases),
                 compile_options=(options or CompileOptions()).serialize(),
                 topology=topology._address,
             )
         return tuple(programs_after)
+
+
+def _partial(program: bytes | Program) -> bytes:
+    if isinstance(program, Program):
+        return wire.length_delimited(_CODE, program.code)
+    return bytes(memoryview(program))
 
 
 def _destroy(api: Api, address: int) -> None:

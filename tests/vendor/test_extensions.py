@@ -195,6 +195,48 @@ print(json.dumps([compiler.phase_names,
     assert "'never', it has phase1_hlo_opts" in unknown["text"]
 
 
+def test_a_program_through_all_phases(ask):
+    """At the end there is an executable, out of which libtpu reads what it was made for."""
+    first, lowered, deduplicated, linked, arguments, wrong, junk = ask(
+        "tpu",
+        f"""
+from pjrt_hub._capi import irregular
+described = topology()
+compiler = phase_compile.PhaseCompiler(plugin.api)
+read = phase_compile.PartialProgram.read
+one, two_a, two_b, three, _ = compiler.phase_names
+opened = compiler.run([pjrt_hub.Program.of({ADD!r})], [one], described)
+parts = {{read(each).name: each for each in opened}}
+isolated = [each for each in opened if read(each).format == "dedup_hlo"]
+tlp = compiler.run(opened, [two_a], described)
+environments = parts["modified_comp_envs"]
+deduped = [part for each in isolated
+           for part in compiler.run([each, environments], [two_b], described)]
+rest = [each for each in opened if each not in isolated]
+linked = [read(each) for each in compiler.run([*rest, *tlp, *deduped], [three], described)]
+whole = described.compile({ADD!r})
+node = plugin.api.extension("TpuExecutable")
+print(json.dumps([
+    [read(each).name for each in rest],
+    sorted(set(read(each).generating_phase for each in tlp)),
+    sorted(set(read(each).generating_phase for each in deduped)),
+    [each.name for each in linked],
+    [irregular.serialized(node, "PJRT_TpuExecutable_GetTargetArguments",
+                          serialized_executable=linked[0].code).count(b"lite"),
+     tpu_executable.target_arguments(whole).count(b"lite")],
+    refusal(lambda: compiler.run(opened, [three], described))["error"],
+    refusal(lambda: read(b"junk"))["error"]]))
+""",
+    )
+    assert first == ["opt_hlo", "modified_comp_envs", "buffer_assignment", "original_hlo_module"]
+    assert lowered == ["phase2a_tlp_lowering"]
+    assert deduplicated == ["phase2b_deduped_lowering"]
+    assert linked == ["pjrt_executable", "executable_metadata"]
+    assert arguments == [1, 1]
+    assert wrong == "PluginInternalError"
+    assert junk == "ValueError"
+
+
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
 def test_a_registered_custom_call_compiles(ask, name):
     """A compiler that finds no such function says so: a registration that was dropped is seen."""
