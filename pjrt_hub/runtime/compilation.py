@@ -9,8 +9,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi.call import interruptible
-from pjrt_hub.errors import UnknownError
-from pjrt_hub.runtime import compile_cache
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.runtime import compile_cache, compile_error
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.program import Program
@@ -88,11 +88,8 @@ def _compiled(client: Client, source: Program, chosen: CompileOptions) -> Loaded
             program={"code": source.code, "format": source.format},
             compile_options=chosen.serialize(),
         )
-    except UnknownError as exc:  # the code of MLIR's parser and verifier
-        exc.hint = exc.hint or (
-            f"{source.origin} was taken as {source.format!r}; the plugin's line and column "
-            "numbers refer to it"
-        )
+    except PjrtError as exc:
+        exc.hint = exc.hint or compile_error.hint(exc, source)
         raise
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from pjrt_hub._capi import callbacks, hotpath, irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import display, dtypes, pickled
+from pjrt_hub.runtime import display, dtypes, host_feed, pickled
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.compiled import Compiled
 from pjrt_hub.runtime.device import Device
@@ -398,7 +398,7 @@ def _check_outputs(client: Client, view: int, signature: Signature) -> None:
 
 def _signature(client: Client, view: int) -> Signature:
     try:
-        return Signature.of_optimized(*irregular.optimized_program(client.api, view))
+        code, form = irregular.optimized_program(client.api, view)
     except UnimplementedError as exc:
         raise UnsupportedByPluginError(
             "the plugin does not tell what a compiled program takes, so arguments cannot be "
@@ -407,3 +407,6 @@ def _signature(client: Client, view: int) -> Signature:
             since="0.57",
             have=str(client.api.version),
         ) from exc
+    signature = Signature.of_optimized(code, form)
+    host_feed.refuse(code, form)
+    return signature

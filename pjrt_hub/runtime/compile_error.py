@@ -1,0 +1,75 @@
+"""Compile errors (layer 2): the next step after what a compiler refused.
+
+Owns reading the compilers' words; must not compile, nor replace what they say.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pjrt_hub.errors import PjrtError, UnknownError
+from pjrt_hub.runtime.program import Program
+
+_NO_FUNCTION = re.compile(
+    r"No (?:FFI handler registered for|registered implementation for (?P<old>untyped )?custom call"
+    r" to) \"?(?P<name>[^\s\"]+)"
+)
+_NO_EMITTER = re.compile(r"Custom emitter for (\S+) not found")  # libtpu's words
+_NO_OPERATION = re.compile(
+    r"custom op '(stablehlo\.\w+)' is unknown|unregistered operation '((?:stablehlo|vhlo)\.\w+)'"
+)
+_NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
+_NO_DIALECT = re.compile(
+    r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
+)
+_READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
+
+
+def hint(error: PjrtError, program: Program) -> str:
+    """What to do about an error of `PJRT_Client_Compile` or `PJRT_Compile`; empty: nobody knows."""
+    said = error.message
+    if missing := _NO_FUNCTION.search(said):
+        return _about_function(missing["name"], old=missing["old"] is not None, said=said)
+    if missing := _NO_EMITTER.search(said):
+        return f"the plugin has no function {missing[1]!r} and takes none: express it in StableHLO"
+    if not isinstance(error, UnknownError):  # the code of MLIR's parser and verifier
+        return ""
+    reads = (
+        f"StableHLO up to {found[1]}" if (found := _READS.search(said)) else "an older StableHLO"
+    )
+    if unknown := _NO_OPERATION.search(said):
+        return (
+            f"the plugin reads {reads}: {unknown[1] or unknown[2]} is misspelled or newer; "
+            "serialize the program as a portable artifact of that version, or use a newer plugin"
+        )
+    if _NEWER_BYTECODE.search(said):
+        return (
+            f"the plugin reads {reads}: serialize the program as a portable artifact of that "
+            "version, which all later plugins read too, or give it as text"
+        )
+    if dialect := _NO_DIALECT.search(said):
+        return (
+            f"lower what the program has of the dialect {dialect[1] or dialect[2]!r} to StableHLO"
+        )
+    if "requires module with `main` function" in said:
+        return "a plugin runs the public function `func.func @main`: give the program one"
+    where = (
+        f"{program.origin} was taken as {program.format!r}; the plugin's line and column numbers "
+        "refer to it"
+    )
+    if found:
+        where += ", and its words about StableHLO's version follow every error of its parser"
+    return where
+
+
+def _about_function(name: str, *, old: bool, said: str) -> str:
+    if name.startswith("lapack_") and "Host" in said:
+        return (
+            "jaxlib has the LAPACK functions, named lapack_..._ffi: register them before compiling "
+            "as docs/custom_calls.md shows, with plugin.ffi.register(name, handler) for those of "
+            'jaxlib.lapack.registrations()["cpu"]'
+        )
+    register = f"before compiling, plugin.ffi.register({name!r}, function): docs/custom_calls.md"
+    if old:
+        return f"{register}; and call it with `api_version = 4 : i32`"
+    return register

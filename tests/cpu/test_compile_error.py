@@ -1,0 +1,78 @@
+"""What is said of programs that the compiler refuses, or that would never end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pjrt_hub.errors import NotFoundError, PjrtError, UnimplementedError, UnknownError
+
+TOKEN = "%t = stablehlo.create_token : !stablehlo.token"
+
+
+def function(body: str, name: str = "main") -> str:
+    return (
+        f"func.func @{name}(%a: tensor<4xf32>) -> tensor<4xf32> {{\n"
+        f"{body}\nreturn %r : tensor<4xf32>\n}}"
+    )
+
+
+def custom_call(name: str, version: int) -> str:
+    return function(
+        f"%r = stablehlo.custom_call @{name}(%a) {{api_version = {version} : i32}} : "
+        "(tensor<4xf32>) -> tensor<4xf32>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        (custom_call("absent", 4), NotFoundError, "plugin.ffi.register('absent', function)"),
+        (custom_call("absent", 1), NotFoundError, "`api_version = 4 : i32`"),
+        (custom_call("lapack_spotrf_ffi", 4), NotFoundError, "jaxlib.lapack.registrations()"),
+        (custom_call("lapack_spotrf", 1), NotFoundError, "named lapack_..._ffi"),
+        (function("%r = stablehlo.newer %a : tensor<4xf32>"), UnknownError,
+         "reads StableHLO up to 1.13.3: stablehlo.newer is misspelled or newer"),
+        (function('%r = "vhlo.newer_v1"(%a) : (tensor<4xf32>) -> tensor<4xf32>'), UnknownError,
+         "reads StableHLO up to 1.13.3: vhlo.newer_v1 is misspelled or newer"),
+        (b"ML\xefR" + bytes([51] * 60), UnknownError, "portable artifact"),
+        (function("%r = tosa.add %a, %a : tensor<4xf32>"), UnknownError, "the dialect 'tosa'"),
+        (function("%r = arith.addf %a, %a : tensor<4xf32>"), UnknownError, "the dialect 'arith'"),
+        (function("%r = stablehlo.tanh %a : tensor<4xf32>", "run"), UnknownError,
+         "`func.func @main`"),
+        (function("%r = stablehlo.tanh %a : tensor<5xf32>"), UnknownError,
+         "about StableHLO's version follow every error"),
+    ],
+)  # fmt: skip
+def test_the_hint_of_a_refused_program(client, text, kind, words):
+    with pytest.raises(kind) as refusal:
+        client.compile(text)
+    assert words in refusal.value.hint
+
+
+def test_an_error_that_nobody_explains_keeps_its_own_words(client):
+    text = "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {\nreturn %a : tensor<?xf32>\n}"
+    with pytest.raises(PjrtError, match="Unbounded dynamism") as refusal:
+        client.compile(text)
+    assert refusal.value.hint == ""
+
+
+@pytest.mark.parametrize(
+    ("feed", "body"),
+    [
+        ("infeed", '%r, %u = "stablehlo.infeed"(%t) {infeed_config = ""} : '
+         "(!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)"),
+        ("outfeed", '%u = "stablehlo.outfeed"(%a, %t) {outfeed_config = ""} : '
+         "(tensor<4xf32>, !stablehlo.token) -> !stablehlo.token\n"
+         "%r = stablehlo.tanh %a : tensor<4xf32>"),
+    ],
+)  # fmt: skip
+def test_a_program_that_nobody_could_feed_is_refused(client, feed, body):
+    with pytest.raises(UnimplementedError, match=f"an {feed}, which would wait for ever"):
+        client.compile(function(f"{TOKEN}\n{body}"))
+
+
+def test_a_name_is_no_infeed(client):
+    text = function('%r = stablehlo.add %a, %a : tensor<4xf32> loc("infeed")')
+    buffer = client.buffer_from_host(np.ones(4, np.float32))
+    assert client.compile(text)(buffer).tolist() == [2.0] * 4
