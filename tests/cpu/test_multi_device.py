@@ -409,6 +409,37 @@ def test_launches_of_several_threads(together):
     )
 
 
+def test_deleted_by_another_thread_while_it_starts(together):
+    """It starts on all devices or, deleted before, on none."""
+    together(
+        """
+        sys.setswitchinterval(1e-6)
+        meet, rows = threading.Barrier(2, timeout=60), []
+
+        def delete():
+            for turn in range(500):
+                meet.wait()
+                rows[turn % 8][0].delete()
+                meet.wait()
+        thread = threading.Thread(target=delete)
+        thread.start()
+        for turn in range(500):
+            rows = put(3)
+            meet.wait()
+            try:
+                results = reduce.execute(rows)
+            except ClosedError as exc:
+                assert "argument 0 is a buffer that was deleted" in str(exc), exc
+            else:
+                check(results, 3)
+            meet.wait()
+            assert [row[0].is_deleted for row in rows] == [n == turn % 8 for n in range(8)]
+        thread.join()
+        check(reduce.execute(put(4)), 4)
+        """
+    )
+
+
 def test_a_close_while_launches_are_under_way(together):
     together(
         """

@@ -82,13 +82,7 @@ static void buffer_dealloc(PyObject *self) {
   Py_DECREF(type);
 }
 
-/* The object keeps its PJRT_Buffer until it dies, because another thread may be inside a call with
-   it; only the device memory is given back here. */
-static PyObject *buffer_delete(PyObject *self, PyObject *unused) {
-  BufferObject *buffer = (BufferObject *)self;
-  if (buffer->deleted || buffer->ptr == NULL || buffer->client->closed) Py_RETURN_NONE;
-  if (!client_usable(buffer->client)) return NULL;
-  buffer->deleted = true;
+static PJRT_Error *delete_native(BufferObject *buffer) {
   PJRT_Buffer_Delete_Args args = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE};
   args.buffer = buffer->ptr;
   PJRT_Error *error;
@@ -97,6 +91,24 @@ static PyObject *buffer_delete(PyObject *self, PyObject *unused) {
   error = buffer->client->api->PJRT_Buffer_Delete(&args);
   Py_END_ALLOW_THREADS;
   client_leave(buffer->client);
+  return error;
+}
+
+/* A launch on several devices has used it; a delete that came meanwhile is done now. */
+void buffer_launched(BufferObject *buffer) {
+  if (--buffer->launches == 0 && buffer->deleted)
+    drop_error(buffer->client->api, delete_native(buffer));
+}
+
+/* The object keeps its PJRT_Buffer until it dies, because another thread may be inside a call with
+   it; only the device memory is given back here. */
+static PyObject *buffer_delete(PyObject *self, PyObject *unused) {
+  BufferObject *buffer = (BufferObject *)self;
+  if (buffer->deleted || buffer->ptr == NULL || buffer->client->closed) Py_RETURN_NONE;
+  if (!client_usable(buffer->client)) return NULL;
+  buffer->deleted = true;
+  if (buffer->launches > 0) Py_RETURN_NONE; /* a launch must not fail on some of its devices */
+  PJRT_Error *error = delete_native(buffer);
   if (error != NULL) return raise_status(buffer->client->api, error, "PJRT_Buffer_Delete");
   Py_RETURN_NONE;
 }

@@ -358,6 +358,20 @@ static int refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
   return 0;
 }
 
+/* Between `begins` and not, what other threads delete stays. */
+static void rows_launch(PyObject *rows, bool begins) {
+  for (Py_ssize_t d = 0; d < PyTuple_Size(rows); d++) {
+    PyObject *row = PyTuple_GetItem(rows, d);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(row); i++) {
+      BufferObject *buffer = (BufferObject *)PyTuple_GetItem(row, i);
+      if (begins)
+        buffer->launches++;
+      else
+        buffer_launched(buffer);
+    }
+  }
+}
+
 static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows) {
   Py_ssize_t last = PyTuple_Size(rows) - 1;
   for (Py_ssize_t d = 0; d < last; d++) { /* the last row raises for all */
@@ -429,7 +443,9 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
     launch_refused(&launch, exe);
     goto done;
   }
+  if (launch.turn.together) rows_launch(rows, true);
   PJRT_Error *error = launch_run(&launch, exe, options);
+  if (launch.turn.together) rows_launch(rows, false);
   if (error == NULL)
     result = rows_outputs(exe, &launch, devices, (PyTypeObject *)event_type);
   else

@@ -70,6 +70,7 @@ typedef struct {
   int dtype;        /* PJRT_Buffer_Type */
   bool dynamic;     /* the shape is a bound: what lies in memory is less, packed */
   bool deleted;
+  int launches;     /* on several devices, that have checked it and not used it yet */
 } BufferObject;
 
 /* What one parameter must be, or what one output is. */
@@ -157,6 +158,7 @@ extern PyType_Spec buffer_spec, host_view_spec;
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
                       PyObject *shape, PyObject *layout, PyObject *device);
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
+void buffer_launched(BufferObject *buffer);
 
 /* kv_store.c */
 PyObject *kv_store(PyObject *module, PyObject *args);
