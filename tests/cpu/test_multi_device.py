@@ -440,6 +440,31 @@ def test_deleted_by_another_thread_while_it_starts(together):
     )
 
 
+def test_ctrl_c_ends_the_wait_for_a_turn(together):
+    """Thirty-two are under way; the next waits until one of them ends, or is interrupted."""
+    together(
+        """
+        import signal
+        device = client.devices[0]
+        slow = client.compile(SLOW, CompileOptions(device_ids=[[0]]))
+        eye = client.buffer_from_host(np.eye(256, dtype=np.float32), device=device)
+        many = client.buffer_from_host(np.int32(10_000), device=device)
+        under_way = [slow(eye, many) for _ in range(32)]
+        timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+        timer.start()
+        for call in (lambda: reduce.execute(put(1)), lambda: slow(eye, many)):
+            try:
+                call()
+            except KeyboardInterrupt:
+                break
+        else:
+            raise AssertionError("not interrupted")
+        assert not under_way[-1].ready.is_ready()
+        os._exit(0)  # not to wait for all of them
+        """
+    )
+
+
 def test_a_close_while_launches_are_under_way(together):
     together(
         """
