@@ -137,6 +137,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """The real XLA CPU plugin in random and in endless use, half an hour; for the night."""
+    install_wheel(session, *group("test"), *group("cpu"))
+    pytest(session, "soak")
+
+
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measures against raw C and JAX; `nox -s bench -- --page docs/benchmarks.md` keeps it."""
     install_wheel(session, *group("bench"), *group("cpu"))

@@ -340,6 +340,13 @@ static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   BufferObject *buffer = (BufferObject *)self;
   out->obj = NULL;
   if (!buffer_usable(buffer)) return -1;
+  PyObject *gone = buffer_is_deleted(self, NULL); /* donated: the plugin's own words are vague */
+  if (gone == NULL) return -1;
+  Py_DECREF(gone);
+  if (gone == Py_True) {
+    raise_closed("the buffer was deleted or donated");
+    return -1;
+  }
   PyObject *lends = PyObject_GetAttrString((PyObject *)buffer->client, "_lends");
   if (lends == NULL) return -1;
   Py_DECREF(lends); /* a bool */

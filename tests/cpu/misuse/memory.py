@@ -250,6 +250,7 @@ CASES = {
     ),
     # Memory of what is gone
     "a view of what is deleted": (lambda c: memoryview(c.deleted), ClosedError, "deleted"),
+    "a view of what is donated": (lambda c: memoryview(c.donated), ClosedError, "donated"),
     "a view of what failed": (lambda c: memoryview(c.failed()), PluginInternalError, "on purpose"),
     "a view of what Python cannot name": (
         lambda c: memoryview(c.typed("bf16")),
