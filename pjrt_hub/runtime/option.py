@@ -6,7 +6,7 @@ Owns a class for each kind of field; must not know which options there are: see 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pjrt_hub._capi import wire
@@ -218,6 +218,11 @@ class DeviceAssignment(Kind):
     """Device ids as [replica][partition]: a DeviceAssignmentProto, which is the other way round."""
 
     def check(self, name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+        if not _is_list(value):
+            _wrong(name, value, "a list of rows of device ids, a row for each replica")
+        for i, row in enumerate(value):
+            if not _is_list(row):
+                _wrong(f"{name}[{i}]", row, "a list of device ids, one for each partition")
         rows = tuple(tuple(row) for row in value)
         ids = [each for row in rows for each in row]
         if not all(isinstance(each, int) and 0 <= each <= INT32_MAX for each in ids):
@@ -250,6 +255,10 @@ def _bytes(value: int | memoryview) -> bytes:
     if isinstance(value, int):
         raise ValueError("a number stands where bytes belong")
     return bytes(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
 def _wrong(name: str, value: Any, wanted: str) -> NoReturn:

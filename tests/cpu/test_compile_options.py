@@ -185,6 +185,8 @@ def test_junk_is_no_options(message):
         ({"flags": ["a"]}, TypeError, "a mapping of names"),
         ({"individually_defined_output_indices": [-1]}, ValueError, r"indices\[0\] is -1"),
         ({"individually_defined_output_indices": 3}, TypeError, "must be a list"),
+        ({"device_ids": 3}, TypeError, "device_ids is 3; it must be a list of rows"),
+        ({"device_ids": [0]}, TypeError, r"device_ids\[0\] is 0; it must be a list"),
         ({"argument_layouts": "f32"}, TypeError, "a list of"),
         ({"argument_layouts": ["f32"]}, TypeError, r"argument_layouts\[0\] is 'f32'"),
         ({"argument_layouts": [("f99", (2,))]}, TypeError, r"argument_layouts\[0\]"),

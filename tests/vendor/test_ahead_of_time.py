@@ -116,6 +116,31 @@ def test_a_program_for_a_gpu(child, platform, name, kind, options):
     assert EM_CUDA in code[cubin.start() : cubin.start() + 24]
 
 
+@pytest.mark.parametrize(
+    ("platform", "name", "hint"),
+    [
+        ("cuda13", "H100", "plugin.ffi.register('absent', function)"),
+        ("cuda12", "H100", "plugin.ffi.register('absent', function)"),
+        ("tpu", "v5e:2x2", "the plugin has no function 'absent'"),
+    ],
+)
+def test_a_function_that_is_not_there(child, platform, name, hint):
+    told = child(
+        f"""
+        text = '''func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+          %r = stablehlo.custom_call @absent(%a) {{api_version = 4 : i32}}
+            : (tensor<4xf32>) -> tensor<4xf32>
+          return %r : tensor<4xf32>
+        }}'''
+        try:
+            pjrt_hub.topology({platform!r}, {name!r}, offline=True).compile(text)
+        except pjrt_hub.errors.PjrtError as exc:
+            print(json.dumps([exc.hint]))
+        """
+    )
+    assert hint in told[0]
+
+
 def test_each_gpu_gives_other_code(child):
     codes = {name: child(tell(TELL, "cuda13", name))["code"] for name in ("A100", "H100", "B200")}
     assert len(set(codes.values())) == 3
