@@ -8,12 +8,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub._capi import callbacks, hotpath
+from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.runtime import (
@@ -449,11 +451,12 @@ class Client(Closing, hotpath.Client):
     def close(self) -> None:
         """Frees everything that belongs to the client, then the client; may be called again.
 
-        Waits for running programs. Where another thread is inside a call, the freeing happens when
-        that call ends; where `to_numpy` arrays are alive, when the last of them dies.
+        Waits for running programs; Ctrl-C ends the waiting, and the freeing goes on by itself.
+        Where another thread is inside a call, the freeing happens when that call ends; where
+        `to_numpy` arrays are alive, when the last of them dies.
         """
-        _open_clients.discard(self)
-        self._close()
+        if not self.closed:
+            interruptible(self._close, lambda _: None, lambda: _open_clients.discard(self))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -534,8 +537,11 @@ class Client(Closing, hotpath.Client):
 def _close_all() -> None:
     """A plugin's threads must not outlive what they work on: close while Python still runs."""
     for client in list(_open_clients):
-        with contextlib.suppress(PjrtError):
-            client.close()
+        if not client.closed:
+            client._close()
+            _open_clients.discard(client)
+        while client in _open_clients:  # an interrupted close goes on in its own thread
+            time.sleep(0.001)
     hotpath.upcalls_end()
 
 

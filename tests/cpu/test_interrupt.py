@@ -15,6 +15,8 @@ LONG = {
     "await": "asyncio.run(awaited(start()))",
     "await on trio": "import trio; trio.run(awaited, start())",
     "wait for an execution": "execute().wait()",
+    "close": "start(); client.close()",
+    "leave a block": "start(); client.__exit__(None, None, None)",
     "await an execution": "asyncio.run(awaited(Ready(execute())))",
 }
 
@@ -90,6 +92,12 @@ def test_a_process_ends_in_order_after_an_interrupted_compile(child):
 def test_a_process_ends_in_order_after_an_interrupted_wait(child):
     """It waits for the work then: a plugin that is cut off dies in its own destructors."""
     end = CODE.replace("WHAT", LONG["wait"]).replace("50_000", "10_000").replace("os._exit(0)", "")
+    assert child(end).startswith("interrupted")
+
+
+@pytest.mark.slow
+def test_a_process_ends_in_order_after_an_interrupted_close(child):
+    end = CODE.replace("WHAT", LONG["close"]).replace("50_000", "10_000").replace("os._exit(0)", "")
     assert child(end).startswith("interrupted")
 
 
