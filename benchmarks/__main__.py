@@ -10,6 +10,7 @@ import call
 import machine
 import memory
 import report
+import small
 import start
 import transfer
 
@@ -21,7 +22,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/benchmarks.md here")
     options = parser.parse_args()
     machine.notes()
-    sections = [each.measure() for each in (call, transfer, start, memory)]
+    sections = [each.measure() for each in (call, small, transfer, start, memory)]
     return report.conclude(sections, options.json, options.page)
 
 

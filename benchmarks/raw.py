@@ -63,6 +63,25 @@ class RawLoop:
         """Seconds for waiting for a buffer, taking its memory's address and letting it go."""
         return self._seconds("raw_get", ctypes.c_void_p(buffer._address), ctypes.c_long(count))
 
+    def ask(self, name: str, buffer: Buffer, count: int, *more: object) -> float:
+        """Seconds for `count` turns of the loop `raw_NAME` over one buffer."""
+        pointer = ctypes.c_void_p(buffer._address)
+        return self._seconds(f"raw_{name}", pointer, *more, ctypes.c_long(count))
+
+    def copy(self, buffer: Buffer, count: int) -> float:
+        """Seconds for `count` copies to the buffer's device, destroyed."""
+        return self.ask("copy", buffer, count, ctypes.c_void_p(buffer.device._address))
+
+    def copy_to_host(self, buffer: Buffer, array: numpy.ndarray, count: int) -> float:
+        """Seconds for `count` raw copies into an array, awaited."""
+        where = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
+        return self.ask("copy_to_host", buffer, count, *where)
+
+    def delete(self, array: numpy.ndarray, count: int) -> float:
+        """Seconds for `count` buffers made of a float32 array, deleted and destroyed."""
+        host, _dims = self._host(array, HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL)
+        return self._seconds("raw_delete", ctypes.byref(host), ctypes.c_long(count))
+
     def round_trip(self, array: numpy.ndarray, executable: LoadedExecutable, count: int) -> float:
         """Seconds for putting an array twice, running a program of both, and copying the result."""
         host, _dims = self._host(array, HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL)

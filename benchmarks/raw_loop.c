@@ -146,3 +146,93 @@ double raw_round_trip(const PJRT_Api *api, const Host *host, PJRT_LoadedExecutab
   }
   return now() - start;
 }
+
+/* Of one buffer each, again and again. */
+
+double raw_ready(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_Buffer_ReadyEvent_Args ready = ARGS(PJRT_Buffer_ReadyEvent);
+    ready.buffer = buffer;
+    check(api, api->PJRT_Buffer_ReadyEvent(&ready));
+    PJRT_Event_Await_Args await = ARGS(PJRT_Event_Await);
+    await.event = ready.event;
+    check(api, api->PJRT_Event_Await(&await));
+    PJRT_Event_Destroy_Args destroy = ARGS(PJRT_Event_Destroy);
+    destroy.event = ready.event;
+    check(api, api->PJRT_Event_Destroy(&destroy));
+  }
+  return now() - start;
+}
+
+double raw_copy(const PJRT_Api *api, PJRT_Buffer *buffer, PJRT_Device *device, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_Buffer_CopyToDevice_Args args = ARGS(PJRT_Buffer_CopyToDevice);
+    args.buffer = buffer;
+    args.dst_device = device;
+    check(api, api->PJRT_Buffer_CopyToDevice(&args));
+    destroy_buffer(api, args.dst_buffer);
+  }
+  return now() - start;
+}
+
+double raw_copy_to_host(const PJRT_Api *api, PJRT_Buffer *buffer, void *to, size_t nbytes,
+                        long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_Buffer_CopyRawToHost_Args args = ARGS(PJRT_Buffer_CopyRawToHost);
+    args.buffer = buffer;
+    args.dst = to;
+    args.transfer_size = (int64_t)nbytes;
+    check(api, api->PJRT_Buffer_CopyRawToHost(&args));
+    PJRT_Event_Await_Args await = ARGS(PJRT_Event_Await);
+    await.event = args.event;
+    check(api, api->PJRT_Event_Await(&await));
+    PJRT_Event_Destroy_Args destroy = ARGS(PJRT_Event_Destroy);
+    destroy.event = args.event;
+    check(api, api->PJRT_Event_Destroy(&destroy));
+  }
+  return now() - start;
+}
+
+double raw_delete(const PJRT_Api *api, const Host *host, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_Buffer_Delete_Args args = ARGS(PJRT_Buffer_Delete);
+    args.buffer = put(api, host);
+    check(api, api->PJRT_Buffer_Delete(&args));
+    destroy_buffer(api, args.buffer);
+  }
+  return now() - start;
+}
+
+double raw_is_deleted(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_Buffer_IsDeleted_Args args = ARGS(PJRT_Buffer_IsDeleted);
+    args.buffer = buffer;
+    check(api, api->PJRT_Buffer_IsDeleted(&args));
+  }
+  return now() - start;
+}
+
+double raw_size(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_Buffer_OnDeviceSizeInBytes_Args args = ARGS(PJRT_Buffer_OnDeviceSizeInBytes);
+    args.buffer = buffer;
+    check(api, api->PJRT_Buffer_OnDeviceSizeInBytes(&args));
+  }
+  return now() - start;
+}
+
+double raw_memory(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_Buffer_Memory_Args args = ARGS(PJRT_Buffer_Memory);
+    args.buffer = buffer;
+    check(api, api->PJRT_Buffer_Memory(&args));
+  }
+  return now() - start;
+}
