@@ -20,10 +20,8 @@ REASONS = {
     "Megascale": f"{_NEEDS_TPU}, on several slices; {_RAW}",
     "MultiSlice": f"{_NEEDS_TPU}, on several slices; {_RAW}",
     "Triton": f"no plugin that could be tried offers it; {_RAW}",
-    "RawBuffer": f"{_NEEDS_TPU}; `Buffer` copies raw bytes by the core functions",
     "CrossHostTransfers": f"needs clients of two hosts with GPUs or TPUs; {_RAW}",
     "Collectives": f"{_NEEDS_TPU}, made by Megascale; {_RAW}",
-    "HostMemoryAllocator": f"{_NEEDS_TPU}; `empty_aligned` and `Client.dma_map` do for the rest",
 }
 
 

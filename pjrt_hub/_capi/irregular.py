@@ -5,6 +5,7 @@ Owns two-call reads, results behind a deleter, and unions; everything regular go
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pjrt_hub._capi import table, values
@@ -144,6 +145,16 @@ def named_values(node: Extension, name: str, **inputs: Any) -> dict[str, values.
         return values.decode(getattr(args, found.name), getattr(args, found.count))
     finally:
         getattr(args, deleter.name)(getattr(args, holder.name))
+
+
+def host_memory(
+    node: Extension, client: int, size: int, numa_node: int
+) -> tuple[Any, Callable[[], None]]:
+    """`PJRT_HostMemoryAllocator_Allocate`: memory with the buffer protocol, and what frees it."""
+    function = node.function("PJRT_HostMemoryAllocator_Allocate")
+    args = function.raw(client=client, size=size, numa_node=numa_node)
+    pointer, deleter, argument = args.ptr, args.deleter, args.deleter_arg
+    return ffi.buffer(pointer, size), lambda: deleter(pointer, argument)
 
 
 def executable_metadata(node: Extension, executable: int) -> bytes:

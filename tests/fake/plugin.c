@@ -376,6 +376,7 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
 /* The table */
 
 #include "ahead_of_time.h"
+#include "raw_buffer.h"
 
 #define SLOT(name) .name = name
 static PJRT_Api api = {
