@@ -145,3 +145,13 @@ def test_an_empty_cache(hub):
     assert json.loads(hub("cache", "list", "--json").stdout)["entries"] == []
     assert json.loads(hub("cache", "verify", "--json").stdout) == []
     assert json.loads(hub("cache", "clear", "--json").stdout)["freed_nbytes"] == 0
+
+
+def test_compile_for_what_describes_no_machines(hub, tmp_path):
+    command = ("compile", HELLO, "-o", tmp_path / "out", "--num-replicas", 2, "--target")
+    done = hub(*command, "cpu:", status=1)
+    assert "describes no devices that are not there" in done.stderr
+    assert "hint: " in done.stderr
+    done = hub(*command, "cpu:", "--compile-option", "num_replicas", status=2)
+    assert "'num_replicas' is not NAME=VALUE" in " ".join(done.stderr.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
