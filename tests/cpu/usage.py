@@ -146,7 +146,7 @@ class Usage(RuleBasedStateMachine):
 
     @rule(number=NUMBER, semantics=st.sampled_from(HostBufferSemantics), far=st.booleans())
     def put(self, number, semantics, far):
-        array = pjrt_hub.empty_aligned((8,)) + np.float32(0)
+        array = pjrt_hub.empty_aligned((8,))
         array[:] = np.arange(number, number + 8)
         where = self.client.devices[far]
         mutable = semantics is HostBufferSemantics.MUTABLE_ZERO_COPY
