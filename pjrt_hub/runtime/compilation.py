@@ -53,6 +53,11 @@ def compiled(
 def deserialized(client: Client, serialized: bytes) -> LoadedExecutable:
     """What `Client.load` gives, once the guards of the bytes agree with the client's."""
     client._check()
+    if isinstance(serialized, str | os.PathLike):
+        raise TypeError(
+            f"{os.fspath(serialized)!r} is not the bytes of an executable\n\n"
+            "hint: give Path(...).read_bytes(), if it names a file of them"
+        )
     # bytes(5) would be five zeros, and bytes of a memoryview are a copy.
     blob = serialized if type(serialized) is bytes else bytes(memoryview(serialized))
     code = client.guards.open(blob)

@@ -14,6 +14,7 @@ _NO_FUNCTION = re.compile(
     r"No (?:FFI handler registered for|registered implementation for (?P<old>untyped )?custom call"
     r" to) \"?(?P<name>[^\s\"]+)"
 )
+_NO_FLAG = re.compile(r"No such compile option: '([^']*)'")
 _NO_EMITTER = re.compile(r"Custom emitter for (\S+) not found")  # libtpu's words
 _NO_OPERATION = re.compile(
     r"custom op '(stablehlo\.\w+)' is unknown|unregistered operation '((?:stablehlo|vhlo)\.\w+)'"
@@ -32,6 +33,13 @@ def hint(error: PjrtError, program: Program) -> str:
         return _about_function(missing["name"], old=missing["old"] is not None, said=said)
     if missing := _NO_EMITTER.search(said):
         return f"the plugin has no function {missing[1]!r} and takes none: express it in StableHLO"
+    if flag := _NO_FLAG.search(said):
+        bare = flag[1].lstrip("-")
+        if bare != flag[1]:
+            return f"give the name without dashes: {bare!r}"
+        return (
+            "CompileOptions.flags are XLA's flags by name, as far as this plugin's build has them"
+        )
     if not isinstance(error, UnknownError):  # the code of MLIR's parser and verifier
         return ""
     reads = (

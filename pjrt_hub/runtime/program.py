@@ -5,6 +5,7 @@ Owns telling StableHLO text, StableHLO bytecode and HLO protos apart; must not c
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 _BYTECODE = b"ML\xefR"
 #: Bytecode, a version of it as a varint, and its producer.
 _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
+_DIMENSIONS = re.compile(rb"tensor<\s*((?:[?\d]+\s*x\s*)+)")
+#: Of elements of 16 bytes, half of what int64 counts: beyond that XLA's compiler ends the process.
+_MAX_ELEMENTS = 1 << 58
 _HINT = (
     "give StableHLO as text or bytecode, or a serialized HloModuleProto; "
     "a jax.jit function gives the text by .lower(...).as_text()"
@@ -56,6 +60,11 @@ class Program:
             return cls._detect(source.encode(), "the program")
         if source == "":
             return cls._detect(b"", "the program")
+        if not isinstance(source, str | os.PathLike):
+            raise TypeError(
+                f"the program is of type {type(source).__name__}; it must be text, bytes, a path "
+                "or a Program\n\nhint: str(module) is the text of a module of MLIR's bindings"
+            )
         path = Path(source)
         try:
             code = path.read_bytes()
@@ -102,6 +111,8 @@ class Program:
                 found = "empty"
             elif b"func" not in text and b"module" not in text:
                 found = f"text, but not MLIR: it begins {text[:40].decode(errors='replace')!r}"
+            elif huge := _too_large(text):
+                found = f"a program of tensor<{huge}...>, which is larger than any memory"
             else:
                 return cls(code, "mlir", origin)
         elif _is_hlo_module(code):
@@ -109,6 +120,16 @@ class Program:
         else:
             found = f"bytes of no known format: they begin {code[:8].hex(' ')}"
         raise FileFormatError(f"{origin} is {found}", path=origin, hint=_HINT)
+
+
+def _too_large(text: bytes) -> str:
+    """The dimensions of a type whose bytes overflow, zeros not counted: as XLA multiplies them."""
+    for dimensions in set(_DIMENSIONS.findall(text)):
+        if len(dimensions) >= 19:  # shorter ones multiply to less than the bound
+            sizes = re.findall(rb"\d{1,40}", dimensions)
+            if math.prod(int(size) or 1 for size in sizes) > _MAX_ELEMENTS:
+                return str(dimensions[:60].decode(errors="replace"))
+    return ""
 
 
 def _is_text(code: bytes) -> bool:

@@ -200,7 +200,7 @@ def test_damaged_protos_are_errors(child, proto, tmp_path):
         ({"device_ids": [[-1]]}, ValueError, "an id is an int from 0"),
         ({"device_ids": [["0"]]}, ValueError, "an id is an int from 0"),
         ({"device_ids": [[2**40]]}, ValueError, "an id is an int from 0"),
-        ({"device_ids": [0]}, TypeError, "iterable"),
+        ({"device_ids": [0]}, TypeError, "must be a list of device ids"),
         ({"num_replicas": 2, "device_ids": [[1], [1]]}, ValueError, "one part of a program"),
         ({"flags": {"xla_x": [1]}}, TypeError, "the flag 'xla_x' is"),
         ({"flags": {"xla_x": None}}, TypeError, "the flag 'xla_x' is"),
@@ -241,7 +241,7 @@ def test_more_devices_than_there_are(pair, text, options, message):
 def test_options_that_the_plugin_refuses(pair, text, options, message):
     with pytest.raises(InvalidArgumentError, match=message) as caught:
         pair.compile(text, CompileOptions(**options))
-    assert caught.value.hint == ""
+    assert bool(caught.value.hint) == ("No such compile option" in str(caught.value))
 
 
 @pytest.mark.parametrize("options", ["fast", {"num_replicas": 1}, 0, []])

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from pjrt_hub.errors import NotFoundError, PjrtError, UnimplementedError, UnknownError
+from pjrt_hub import CompileOptions
+from pjrt_hub.errors import (
+    FileFormatError,
+    NotFoundError,
+    PjrtError,
+    UnimplementedError,
+    UnknownError,
+)
 
 TOKEN = "%t = stablehlo.create_token : !stablehlo.token"
 
@@ -55,6 +64,50 @@ def test_an_error_that_nobody_explains_keeps_its_own_words(client):
     with pytest.raises(PjrtError, match="Unbounded dynamism") as refusal:
         client.compile(text)
     assert refusal.value.hint == ""
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--xla_cpu_enable_fast_math", "without dashes: 'xla_cpu_enable_fast_math'"),
+        ("xla_absent", "XLA's flags by name"),
+    ],
+)
+def test_the_hint_of_a_flag_that_is_not_there(client, flag, words):
+    with pytest.raises(PjrtError, match="No such compile option") as refusal:
+        client.compile(function("%r = stablehlo.tanh %a : tensor<4xf32>"),
+                       CompileOptions(flags={flag: True}))  # fmt: skip
+    assert words in refusal.value.hint
+
+
+@pytest.mark.parametrize("source", [None, 3, object(), ["func"]])
+def test_something_that_is_no_program(client, source):
+    with pytest.raises(TypeError, match=f"the program is of type {type(source).__name__}; it must"):
+        client.compile(source)
+
+
+@pytest.mark.parametrize("path", ["saved.bin", Path("saved.bin")])
+def test_a_path_is_not_the_bytes_of_an_executable(client, path):
+    with pytest.raises(TypeError, match=r"'saved.bin' is not the bytes .*\n\nhint: .*read_bytes"):
+        client.load(path)
+
+
+@pytest.mark.parametrize(
+    "dimensions",
+    ["4611686018427387904x", "65536x65536x65536x65536x", "65536x65536x65536x32767x0x",
+     "99999x 99999 x99999x 99999x?x", "9" * 5000 + "x"],
+)  # fmt: skip
+def test_a_type_whose_size_overflows_is_refused(client, dimensions):
+    tensor = f"tensor<{dimensions}f32>"
+    body = f"%i = stablehlo.iota dim = 0 : {tensor}\n%r = stablehlo.tanh %a : tensor<4xf32>"
+    with pytest.raises(FileFormatError, match="larger than any memory"):
+        client.compile(function(body))
+
+
+def test_a_type_that_is_only_too_large_for_this_machine_is_compiled(client):
+    large = "tensor<1000000x1000000x1000xf32>"
+    client.compile(f"func.func @main() -> {large} {{\n%r = stablehlo.iota dim = 0 : {large}\n"
+                   f"return %r : {large}\n}}")  # fmt: skip
 
 
 @pytest.mark.parametrize(
