@@ -16,9 +16,7 @@ REASONS = {
     "PJRT_LoadedExecutable_Fingerprint": (
         "unimplemented in every plugin that could be tried; `PJRT_Executable_Fingerprint` is not"
     ),
-    "Callback": f"{_NEEDS_TPU}; {_RAW}",
     "Megascale": f"{_NEEDS_TPU}, on several slices; {_RAW}",
-    "MultiSlice": f"{_NEEDS_TPU}, on several slices; {_RAW}",
     "Triton": f"no plugin that could be tried offers it; {_RAW}",
     "CrossHostTransfers": f"needs clients of two hosts with GPUs or TPUs; {_RAW}",
     "Collectives": f"{_NEEDS_TPU}, made by Megascale; {_RAW}",
