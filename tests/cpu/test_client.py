@@ -75,9 +75,8 @@ def test_options_are_refused_before_the_plugin_sees_them(plugin, options, error)
         plugin.client(options)
 
 
-@pytest.mark.parametrize("count", [0, -1])
-def test_a_client_without_devices(plugin, count):
-    with plugin.client({"cpu_device_count": count}) as client:
+def test_a_client_without_devices(plugin):
+    with plugin.client({"cpu_device_count": 0}) as client:
         assert client.devices == ()
         assert repr(client) == "<Client cpu with 0 devices>"
         with pytest.raises(ValueError, match="no device"):

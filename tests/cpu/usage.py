@@ -168,8 +168,8 @@ class Usage(RuleBasedStateMachine):
                 return executable.execute([[a.buffer, b.buffer]])[0][0]
             return executable(a.buffer, b.buffer)
 
-        if a.gone or b.gone:
-            self.refused((a, b), ClosedError if a.gone or not a.far else ValueError, run)
+        if a.gone or b.gone:  # what was donated is found out last
+            self.refused((a, b), (ClosedError, ValueError) if a.far or b.far else ClosedError, run)
         elif a.far or b.far:
             self.refused((a, b), ValueError, run)
         else:

@@ -122,10 +122,10 @@ CASES = {
         TypeError,
         "found True of type bool",
     ),
-    "no devices": (
-        lambda c: c.plugin.client({"cpu_device_count": 0}),
+    "fewer than no devices": (
+        lambda c: c.plugin.client({"cpu_device_count": -1}),
         ValueError,
-        "'cpu_device_count' is 0; it must be at least 1",
+        "'cpu_device_count' is -1; it must be at least 0",
     ),
     "too many devices": (
         lambda c: c.plugin.client({"cpu_device_count": 2**31 - 1}),
