@@ -28,7 +28,7 @@ def callers() -> Callers:
     """C function name -> the places that name it, as `module:qualified name`."""
     found: dict[str, set[str]] = defaultdict(set)
     for folder in ("_capi", "runtime", "bridges"):
-        for path in sorted((PACKAGE / folder).glob("*.py")):
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
             if path.name != "table.py":
                 for name, place in _named_in_python(ast.parse(path.read_text()), ()):
                     found[name].add(f"{_module(path)}:{place}")

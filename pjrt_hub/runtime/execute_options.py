@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub._capi.call import Struct
 from pjrt_hub._capi.values import NamedValue
 from pjrt_hub.runtime.execute_context import ExecuteContext
+from pjrt_hub.runtime.extensions.multi_slice import MultiSliceConfig
 from pjrt_hub.runtime.host_transfer import HostTransfers
-from pjrt_hub.runtime.multi_slice import MultiSliceConfig
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.host_transfer import OutputCallback, RecvCallback, SendCallback

@@ -15,10 +15,10 @@ from pjrt_hub.abi import ApiVersion
 from pjrt_hub.runtime import display
 from pjrt_hub.runtime.client import Client
 from pjrt_hub.runtime.compile_cache import CompileCache
-from pjrt_hub.runtime.custom_calls import CustomCalls
+from pjrt_hub.runtime.extensions.custom_calls import CustomCalls
+from pjrt_hub.runtime.extensions.profiler import Profiler
 from pjrt_hub.runtime.kv_store import Distributed, Exchange
 from pjrt_hub.runtime.pickled import Reload
-from pjrt_hub.runtime.profiler import Profiler
 from pjrt_hub.runtime.topology import Topology
 
 #: Takes a user's create options and the plugin's version, gives those to send.

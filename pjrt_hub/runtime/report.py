@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import layouts
+from pjrt_hub.runtime.extensions import layouts
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.compiled import Compiled

@@ -29,8 +29,8 @@ from pjrt_hub.runtime import compile_error, display, dtypes, pickled
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
 from pjrt_hub.runtime.executable import Executable, destroy
+from pjrt_hub.runtime.extensions.tpu_topology import TpuTopology
 from pjrt_hub.runtime.program import Program
-from pjrt_hub.runtime.tpu_topology import TpuTopology
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue

@@ -6,7 +6,7 @@ import pytest
 
 SETUP = """
 import threading
-from pjrt_hub.runtime.plugin_callbacks import (
+from pjrt_hub.runtime.extensions.plugin_callbacks import (
     CallbackType, SliceFailure, invoke_callback, register_callback)
 
 client = Plugin(path).client()

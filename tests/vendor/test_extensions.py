@@ -76,9 +76,9 @@ CUSTOM = """func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
 TARGETS = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
 
 PREPARE = """
-from pjrt_hub.runtime import (
-    abi_version, executable_metadata, layouts, memory_descriptions, phase_compile, shardings,
-    stream, tpu_executable, tpu_topology)
+from pjrt_hub.runtime.extensions import abi_version, executable_metadata, layouts
+from pjrt_hub.runtime.extensions import memory_descriptions, phase_compile, shardings, stream
+from pjrt_hub.runtime.extensions import tpu_executable, tpu_topology
 plugin = pjrt_hub.load({name!r}, offline=True)
 def topology():
     return pjrt_hub.topology({name!r}, {target!r}, offline=True)

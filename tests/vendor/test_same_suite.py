@@ -24,7 +24,7 @@ ASK = """
 import gc, pickle
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub._capi import table
-from pjrt_hub.runtime import layouts, memory_descriptions, shardings
+from pjrt_hub.runtime.extensions import layouts, memory_descriptions, shardings
 from pjrt_hub.runtime.serialized import read
 plugin = pjrt_hub.load({name!r}, offline=True)
 options = CompileOptions(flags={flags!r})
