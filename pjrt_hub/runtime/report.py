@@ -21,7 +21,8 @@ _COSTS = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 
 def of(program: Compiled) -> str:
     """Writes the page, a line for each fact; ends without a newline."""
-    title = f"{program.name}{program.signature}"
+    signature = _told(lambda: program.signature)
+    title = f"{program.name}{signature or ''}"
     lines = [title if len(title) <= _WIDTH else program.name]
     for label, value in _facts(program):
         first, *more = value if isinstance(value, list) else [value]
@@ -41,14 +42,15 @@ def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
         yield "fingerprint", "".join(shown)
     texts = _told(lambda: layouts.parameter_layouts(program)) or ()
     kinds = _told(lambda: program.parameter_memory_kinds) or ()
-    for index, parameter in enumerate(program.parameters):
+    for index, parameter in enumerate(_told(lambda: program.parameters) or ()):
         name = f"{parameter.name}: " if parameter.name else ""
         text = "x".join([*map(str, parameter.shape), parameter.dtype])
         where = _layout(texts, index, parameter.layout) + _kind(kinds, index)
         yield f"parameter {index}", f"{name}{text}{where}{', donated' * parameter.donated}"
     texts = _told(lambda: layouts.output_layouts(program)) or ()
     kinds = _told(lambda: program.output_memory_kinds) or ()
-    for index, output in enumerate(program.signature.outputs):
+    signature = _told(lambda: program.signature)
+    for index, output in enumerate(signature.outputs if signature else ()):
         order = output.layout or tuple(range(len(output.shape) - 1, -1, -1))
         yield f"output {index}", f"{output}{_layout(texts, index, order)}{_kind(kinds, index)}"
     yield from _costs(_told(program.cost_analysis) or {})

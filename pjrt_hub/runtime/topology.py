@@ -110,7 +110,7 @@ class Topology:
             UnsupportedByPluginError: the plugin is older than 0.75.
             PjrtError: the bytes are damaged, or another plugin's.
         """
-        data = bytes(serialized)
+        data = bytes(memoryview(serialized))  # of a number, `bytes` would make zeros
         address = api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
         return cls(api, address, reload=reload)
 
