@@ -57,12 +57,14 @@ class Loopback:
         tls: serve https with this context.
 
     Attributes:
+        pace_seconds: rests that long after each 64 KiB of a body.
         requests: everything that was asked, in order.
         sent: bytes of bodies that were sent.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
+        self.pace_seconds = 0.0
         self.routes: dict[str, Handler] = {}
         self.requests: list[Request] = []
         self.sent = 0
@@ -154,6 +156,8 @@ class Loopback:
             connection.sendall(chunk)
             with self._mutex:
                 self.sent += len(chunk)
+            if self.pace_seconds:
+                time.sleep(self.pace_seconds)
         if answer.stall_seconds:
             deadline = time.monotonic() + answer.stall_seconds
             while not self._closing.is_set() and time.monotonic() < deadline:
