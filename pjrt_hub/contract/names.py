@@ -1,6 +1,7 @@
 """Names of plugins, platforms and distributions (layer 1; pure).
 
-Owns what a name may look like and the did-you-mean text; must not look anything up.
+Owns what a name may look like, what it could be mistaken for, and the did-you-mean text; must not
+look anything up.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterable
 
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
 _SEPARATORS = re.compile(r"[-_.]+")
+#: What the eye reads alike among the letters of a name.
+_ALIKE = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
 
 
 def is_name(text: str) -> bool:
@@ -34,3 +37,35 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(text.lower()[:80], sorted(set(known)), n=2, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def look_alike(name: str, known: Iterable[str]) -> str:
+    """Gives the known name that a new one could be mistaken for, or an empty string.
+
+    That is one that reads the same, as "rocrn" and "rocm" do, or that differs by one letter more,
+    less, changed, or swapped with its neighbour.
+    """
+    known = set(known)
+    if name in known:
+        return ""
+    alike = (each for each in known if _read(each) == _read(name) or _is_one_edit(name, each))
+    return min(alike, default="")
+
+
+def _read(name: str) -> str:
+    name = name.replace("_", "")
+    for seen, as_if in _ALIKE:
+        name = name.replace(seen, as_if)
+    return name
+
+
+def _is_one_edit(one: str, other: str) -> bool:
+    if len(one) > len(other):
+        one, other = other, one
+    if len(other) - len(one) > 1:
+        return False
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+    if len(one) != len(other):
+        return one[at:] == other[at + 1 :]
+    swapped = one[at + 1 : at + 2] + one[at : at + 1] + one[at + 2 :]
+    return one[at + 1 :] == other[at + 1 :] or swapped == other[at:]

@@ -13,6 +13,8 @@ from pjrt_hub.errors import ManifestError
 from pjrt_hub.store.catalog import Artifact
 
 name = "catalogued"
+#: What the rejection of a whole registry is called.
+REGISTRY = "registry"
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
@@ -20,7 +22,7 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
     try:
         plugins = list(by_plugin(world))
     except ManifestError as exc:
-        yield Rejection("registry", "the registry", exc.message, exc.hint)
+        yield Rejection(REGISTRY, "the registry", exc.message, exc.hint)
         return
     for rows in plugins:
         chosen = next((row for row in rows if not row.runs(world.host)), None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from pjrt_hub.contract.manifest import Manifest
 from pjrt_hub.contract.names import canonical, did_you_mean
-from pjrt_hub.discovery import explicit
+from pjrt_hub.discovery import catalogued, explicit
 from pjrt_hub.discovery.source import Candidate, Rejection
 from pjrt_hub.discovery.survey import Survey
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
@@ -273,7 +273,7 @@ def _not_found(
     rejections = (*unknown, *_losers(survey, None, (), "it was not asked for"))
     # Of the many reasons those are printed that concern what was asked for; the error has them all.
     asked = {each.name for each in manifests if set(_words(each)) & set(request.words)}
-    asked |= set(request.words)
+    asked |= {*request.words, catalogued.REGISTRY}
     told = [each for each in rejections if each in unknown or each.name in asked]
     return PluginNotFoundError(
         f"no plugin for {wanted}, which {request.origin} asks for\n"

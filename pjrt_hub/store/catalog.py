@@ -6,6 +6,7 @@ Reads data only: no network, no cache, no native library.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -163,25 +164,37 @@ class Choice:
 
 
 class Catalog:
-    """The rows of some directories of `*.toml` files, read on first use.
+    """The rows of some registries, which are directories of `*.toml` files, read on first use.
+
+    One registry owns a name: versions are never compared across registries, so nobody takes a
+    platform over by a higher one.
 
     Args:
         directories: looked at in order; a directory that is missing holds no rows.
+        rows: rows that were read elsewhere, such as those of a lock file.
     """
 
-    def __init__(self, directories: Sequence[Path]) -> None:
+    def __init__(self, directories: Sequence[Path], rows: Iterable[Artifact] = ()) -> None:
         self.directories = tuple(directories)
+        self._given = tuple(rows)
 
     @cached_property
     def _rows(self) -> tuple[Artifact, ...]:
-        paths = [path for each in self.directories for path in sorted(each.glob("*.toml"))]
-        return tuple(artifact for path in paths for artifact in read_rows(path))
+        rows = list(self._given)
+        owners: dict[str, tuple[Path, Artifact]] = {}
+        for directory in self.directories:
+            for path in sorted(directory.glob("*.toml")):
+                for row in read_rows(path):
+                    _require_one_owner(row, directory, owners)
+                    rows.append(row)
+        return tuple(rows)
 
     def rows(self) -> tuple[Artifact, ...]:
         """Every row, in the order of the files.
 
         Raises:
-            ManifestError: a file is malformed; the message names the file and the row.
+            ManifestError: a file is malformed; the message names the file and the row. Or two
+                registries, or two packages, claim one name; the message names both.
         """
         return self._rows
 
@@ -215,6 +228,14 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
     if data or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ManifestError(f"{path}: a registry file holds [[artifact]] tables and nothing else")
     return tuple(Artifact.from_row(row, f"{path}, row {i}") for i, row in _each(rows))
+
+
+def write_rows(rows: Iterable[Artifact]) -> str:
+    """Gives the text of `[[artifact]]` tables that `read_rows` reads, in the order of `rows`."""
+    return "\n".join(
+        "[[artifact]]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in columns.items())
+        for columns in (row.as_row() for row in rows)
+    )
 
 
 def shipped_registry() -> Path:
@@ -277,6 +298,36 @@ def _member(item: Any, where: str) -> Member:
         raise ManifestError(f"{where}: {path!r} is not a plain relative path")
     _check_pin(item, where)
     return Member(path, item["size"], item["sha256"])
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        tables = (
+            "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in item.items()) + " }"
+            for item in value
+        )
+        return "[\n" + "".join(f"  {table},\n" for table in tables) + "]"
+    # JSON's strings and lists are TOML too, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _require_one_owner(
+    row: Artifact, registry: Path, owners: dict[str, tuple[Path, Artifact]]
+) -> None:
+    for name in (row.platform, row.plugin):
+        owner, first = owners.setdefault(name, (registry, row))
+        if owner != registry:
+            raise ManifestError(
+                f"two registries claim the name {name!r}: {owner} by {first.package} "
+                f"{first.version}, and {registry} by {row.package} {row.version}",
+                hint="one registry owns a name: take the rows out of one of them",
+            )
+        if name == row.plugin == first.plugin and row.package != first.package:
+            raise ManifestError(
+                f"{registry}: two packages claim the plugin {name!r}: {first.package} "
+                f"{first.version}, and {row.package} {row.version}",
+                hint="give one of them another plugin name",
+            )
 
 
 def _newest_first(rows: list[Artifact]) -> list[Artifact]:

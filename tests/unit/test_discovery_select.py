@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from pjrt_hub.discovery.source import Candidate
 from pjrt_hub.discovery.survey import Survey, survey
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
 from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.catalog import Artifact, Catalog, Member, write_rows
 
 ABSENT = Verdict(False, "no such device")
 
@@ -27,8 +28,9 @@ def plugin(
     """A candidate: installed in `place`, or a registry row where that is empty."""
     api = changed.pop("api", ApiVersion(0, 116))
     artifact = Artifact(
-        name, platform, f"{name}-wheel", "1", "a.whl", 1, "0" * 64, (), "a.so",
-        HostTag.current(), "", api,  # type: ignore[arg-type]
+        name, platform, f"{name}-wheel", "1", "a.whl", 1, "0" * 64,
+        (Member("a.so", 1, "0" * 64),), "a.so",
+        HostTag.current(), "MIT", api,  # type: ignore[arg-type]
     )  # fmt: skip
     values: dict[str, object] = {
         "manifest": Manifest(name, platform, "", ("gpu",) if platform == "cuda" else (), priority),
@@ -155,6 +157,20 @@ def test_an_unknown_name_is_an_error_that_helps():
     assert "known: cpu, cuda13; also by platform or alias: cuda, gpu" in text
     assert "did you mean 'cuda13'" in caught.value.hint
     assert {each.name for each in caught.value.rejections} == {"cdua13", "cpu", "cuda13"}  # type: ignore[attr-defined]
+
+
+def test_two_registries_for_one_platform(tmp_path: Path):
+    for owner, version in (("ours", "1"), ("theirs", "99")):
+        (tmp_path / owner).mkdir()
+        rows = write_rows([replace(CUDA13.artifact, package=owner, version=version)])
+        (tmp_path / owner / "rows.toml").write_text(rows)
+    catalog = Catalog([tmp_path / "ours", tmp_path / "theirs"])
+    with pytest.raises(PluginNotFoundError) as caught:
+        choose(survey(world(tmp_path, catalog=catalog)), Request.read("cuda", {}))
+    told = "registry: two registries claim the name 'cuda'"
+    assert f"{told}: {tmp_path}/ours by ours 1, and {tmp_path}/theirs by theirs 99" in str(
+        caught.value
+    )
 
 
 def test_a_look_alike_is_spelled_out():

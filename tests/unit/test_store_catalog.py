@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import wheels
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact, Catalog, shipped_registry
+from pjrt_hub.store.catalog import Artifact, Catalog, shipped_registry, write_rows
 
 MEMBERS = wheels.contents(100)
 PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
@@ -118,6 +121,41 @@ def test_a_platform_finds_all_of_its_plugins() -> None:
 
 def test_a_missing_directory_holds_no_rows(tmp_path: Path) -> None:
     assert Catalog([tmp_path / "nowhere"]).rows() == ()
+
+
+def registry(folder: Path, *rows: Artifact) -> Path:
+    folder.mkdir()
+    (folder / "rows.toml").write_text(write_rows(rows), "utf-8")
+    return folder
+
+
+def test_one_registry_owns_a_name(tmp_path: Path) -> None:
+    ours = registry(tmp_path / "ours", PIN)
+    newest = registry(tmp_path / "theirs", replace(PIN, package="free-gpu", version="99"))
+    assert Catalog([ours]).rows() == (PIN,)
+    with pytest.raises(ManifestError) as caught:
+        Catalog([ours, newest]).rows()
+    assert caught.value.message == (
+        f"two registries claim the name 'toy': {ours} by Toy.Plugin 1.0, "
+        f"and {newest} by free-gpu 99"
+    )
+    # A plugin may not have the name of another registry's platform either: both are asked for.
+    other = registry(tmp_path / "other", replace(PIN, plugin="toy", platform="free"))
+    with pytest.raises(ManifestError, match="two registries claim the name 'toy'"):
+        Catalog([ours, other]).rows()
+
+
+def test_one_package_owns_a_plugin(tmp_path: Path) -> None:
+    rows = registry(tmp_path / "rows", PIN, replace(PIN, package="free-gpu", version="99"))
+    with pytest.raises(ManifestError, match=r"two packages claim the plugin 'toy': Toy\.Plugin 1"):
+        Catalog([rows]).rows()
+
+
+@given(st.text(min_size=1).filter(lambda text: max(text) < "\ud800" or max(text) > "\udfff"))
+def test_any_text_survives_as_toml(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        row = replace(PIN, license=text, urls=(text,))
+        assert Catalog([registry(Path(folder, "rows"), row)]).rows() == (row,)
 
 
 def test_the_shipped_rows_are_sound() -> None:
