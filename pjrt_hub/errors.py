@@ -16,6 +16,7 @@
         ArchiveError              an archive is malformed or not what the pin says
         CacheError                the cache directory cannot be used
         OfflineError              the network is needed and was forbidden
+        LockFileError             `pjrt-hub.lock` cannot be read, written or fulfilled; `.path`
       FileFormatError             a program or data file is malformed; `.path` (ValueError)
       ClosedError                 used after close, delete, donation or fork (ValueError)
       UnsupportedByPluginError    the plugin lacks a function; `.function`, `.since`, `.have` (NotImplementedError)
@@ -174,6 +175,18 @@ class CacheError(StoreError):
 
 class OfflineError(StoreError):
     """The file is not in the cache and the network was forbidden."""
+
+
+class LockFileError(StoreError):
+    """A `pjrt-hub.lock` cannot be read, written, or made to hold what was asked for.
+
+    Attributes:
+        path: the lock file.
+    """
+
+    def __init__(self, message: str, *, path: str | PathLike[str], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.path = str(path)
 
 
 class FileFormatError(PjrtHubError, ValueError):

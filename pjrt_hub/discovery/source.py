@@ -20,6 +20,7 @@ from pjrt_hub.host import HostTag
 if TYPE_CHECKING:
     from pjrt_hub.store.cache import Cache
     from pjrt_hub.store.catalog import Artifact, Catalog
+    from pjrt_hub.store.pins import Pins
 
 #: The folder that holds the `pjrt_plugins` of this distribution, installed or checked out.
 FIRST_PARTY = Path(__file__).resolve().parents[2]
@@ -35,6 +36,7 @@ class World:
         sys_path: the folders that Python imports from, in order.
         catalog: the registry, or None for none.
         cache: what was fetched before, or None for none.
+        pins: the lock file that holds, whose rows are the catalog's; or None for none.
         root: the folder that stands for "/" when /dev, /sys and /proc are looked at.
         first_party: the folder of our own `pjrt_plugins`.
         finders: import finders of editable installs, asked where a package lies.
@@ -45,13 +47,19 @@ class World:
     sys_path: tuple[str, ...]
     catalog: Catalog | None = None
     cache: Cache | None = None
+    pins: Pins | None = None
     root: Path = Path("/")
     first_party: Path = FIRST_PARTY
     finders: tuple[Any, ...] = ()
 
     @classmethod
     def current(
-        cls, env: Mapping[str, str], *, catalog: Catalog | None = None, cache: Cache | None = None
+        cls,
+        env: Mapping[str, str],
+        *,
+        catalog: Catalog | None = None,
+        cache: Cache | None = None,
+        pins: Pins | None = None,
     ) -> World:
         """Gives the world of this process: its `sys.path` and this machine."""
         # setuptools maps an editable install by a finder instead of a folder on sys.path.
@@ -60,7 +68,17 @@ class World:
             for finder in sys.meta_path
             if getattr(finder, "__module__", "").startswith("__editable__")
         )
-        return cls(env, HostTag.current(), tuple(sys.path), catalog, cache, finders=finders)
+        return cls(env, HostTag.current(), tuple(sys.path), catalog, cache, pins, finders=finders)
+
+    def refusal(self, library_path: Path) -> str:
+        """Says why the lock file forbids a library, or gives an empty string."""
+        if self.pins is None:
+            return ""
+        from pjrt_hub.store import digest
+        from pjrt_hub.store.probes import Probes
+
+        sha256 = Probes(self.cache.root).sha256 if self.cache else digest.of_file
+        return self.pins.refusal(library_path, sha256)
 
     @cached_property
     def installed(self) -> Installed:

@@ -6,13 +6,14 @@ among plugins, that is `select`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pjrt_hub.contract.elf import inspect
 from pjrt_hub.contract.linking import unfit
 from pjrt_hub.contract.manifest import Manifest
+from pjrt_hub.contract.names import canonical
 from pjrt_hub.discovery import (
     cached,
     catalogued,
@@ -56,12 +57,13 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
         explicit_path: a library that the caller named; then it is the only candidate.
 
     Raises:
-        PluginLoadError: `explicit_path` is not a file.
+        PluginLoadError: `explicit_path` is not a file, or not one that the lock file names.
     """
     described, rejections = _describe(world)
     known = tuple(each.manifest for each in described)
     if explicit_path is not None:
         only = explicit.candidate(explicit_path, described)
+        require_locked(only, explicit_path, world)
         return Survey((_look_at_hardware(only, world),), (), known)
     found: list[Found] = [item for source in _BEFORE for item in source.find(world, described)]
     found += place.find(world, described)
@@ -69,6 +71,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     candidates = [item for item in found if isinstance(item, Candidate)]
     candidates = _split(_join(candidates), rejections)
     candidates = _split(_fit(candidates, world), rejections)
+    candidates = _split(_locked(candidates, world), rejections)
     candidates = _split(_shadow(candidates), rejections)
     rejections += _hidden(world, candidates)
     names = {candidate.name for candidate in candidates}
@@ -163,6 +166,34 @@ def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
             yield Rejection(candidate.name, f"{candidate.origin}, {path}", reason, hint)
 
 
+def _locked(candidates: list[Candidate], world: World) -> Iterator[Found]:
+    """Rejects what the lock file does not name, before it can shadow or rival what it does."""
+    for candidate in candidates:
+        path = candidate.library_path if candidate.artifact is None else None
+        reason = world.refusal(path) if path is not None else ""
+        if not reason:
+            yield candidate
+        else:
+            yield Rejection(candidate.name, candidate.origin, reason, _unlock(candidate))
+
+
+def require_locked(candidate: Candidate, library_path: Path, world: World) -> None:
+    """Refuses a library that the lock file does not name.
+
+    Raises:
+        PluginLoadError: it must not be loaded.
+    """
+    if reason := world.refusal(library_path):
+        raise PluginLoadError(reason, path=library_path, hint=_unlock(candidate))
+
+
+def _unlock(candidate: Candidate) -> str:
+    """Says how the lock file comes to allow a candidate."""
+    shipped = candidate.distribution and candidate.version
+    what = f"{candidate.distribution}=={candidate.version}" if shipped else candidate.library_path
+    return f"`pjrt-hub lock {what}` would allow it, and PJRT_HUB_LOCK=0 goes without a lock"
+
+
 def _shadow(candidates: list[Candidate]) -> Iterator[Found]:
     """Keeps one candidate per plugin; several claims to one name stay, for `select` to refuse."""
     named: dict[str, list[Candidate]] = {}
@@ -176,15 +207,21 @@ def _shadow(candidates: list[Candidate]) -> Iterator[Found]:
             if user and candidate.source != environment.name:
                 winner = user
             else:
-                winner = claims.setdefault(_claim(candidate), candidate)
+                winner = claims.setdefault(_claim(candidate, claims), candidate)
             if winner is candidate:
                 yield candidate
             else:
                 yield Rejection(candidate.name, candidate.origin, f"shadowed by {winner}")
 
 
-def _claim(candidate: Candidate) -> object:
+def _claim(candidate: Candidate, before: Mapping[object, Candidate]) -> object:
     """Who says that this is the plugin of that name: a manifest, a variable, a distribution."""
+    if candidate.artifact is not None:
+        # The row of a package that is installed, with a manifest of its own, claims nothing new.
+        package = canonical(candidate.artifact.package)
+        installed = (claim for claim, each in before.items() if each.distribution == package)
+        if (claim := next(installed, None)) is not None:
+            return claim
     if candidate.source == environment.name:
         return candidate.library_path
     if candidate.manifest.path is not None:

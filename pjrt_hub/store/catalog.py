@@ -233,9 +233,21 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
 def write_rows(rows: Iterable[Artifact]) -> str:
     """Gives the text of `[[artifact]]` tables that `read_rows` reads, in the order of `rows`."""
     return "\n".join(
-        "[[artifact]]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in columns.items())
+        "[[artifact]]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in columns.items())
         for columns in (row.as_row() for row in rows)
     )
+
+
+def as_toml(value: object) -> str:
+    """Gives a column's value as TOML: a string, a number, a list, or a list of tables."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        tables = (
+            "{ " + ", ".join(f"{key} = {as_toml(each)}" for key, each in item.items()) + " }"
+            for item in value
+        )
+        return "[\n" + "".join(f"  {table},\n" for table in tables) + "]"
+    # JSON's strings and lists are TOML too, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def shipped_registry() -> Path:
@@ -298,17 +310,6 @@ def _member(item: Any, where: str) -> Member:
         raise ManifestError(f"{where}: {path!r} is not a plain relative path")
     _check_pin(item, where)
     return Member(path, item["size"], item["sha256"])
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        tables = (
-            "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in item.items()) + " }"
-            for item in value
-        )
-        return "[\n" + "".join(f"  {table},\n" for table in tables) + "]"
-    # JSON's strings and lists are TOML too, but for DEL, which TOML wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _require_one_owner(

@@ -1,0 +1,251 @@
+"""The lock file: its text, what is no lock file, which one holds, and what it lets be loaded."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import wheels
+from hypothesis import given
+from hypothesis import strategies as st
+from trees import Site, plugin_bytes, world
+
+from pjrt_hub.discovery.select import Request, choose
+from pjrt_hub.discovery.survey import require_locked, survey
+from pjrt_hub.errors import (
+    AmbiguousPluginError,
+    LockFileError,
+    PluginLoadError,
+    PluginNotFoundError,
+)
+from pjrt_hub.host import HostTag
+from pjrt_hub.store import digest
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Artifact, Catalog, Member
+from pjrt_hub.store.pins import FILE_NAME, Pins, find, read
+
+MEMBERS = wheels.contents(100)
+PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
+ARM = replace(PIN, host=HostTag.parse("linux-aarch64-glibc2.17"), version="2.0")
+OTHER = replace(PIN, plugin="alt", package="other")
+
+
+def locking(path: Path, *rows: Artifact) -> Pins:
+    return Pins(path, ("toy", "name with 'quotes'\n"), ("linux-x86_64",), rows)
+
+
+def plugin_row() -> Artifact:
+    """A row whose library is the toy plugin of the trees."""
+    data = plugin_bytes()
+    sha256 = wheels.hashlib.sha256(data).hexdigest()
+    return replace(PIN, members=(Member(PIN.library, len(data), sha256),))
+
+
+def test_what_is_written_is_read(tmp_path: Path):
+    pins = locking(tmp_path / FILE_NAME, PIN, ARM, OTHER)
+    pins.write()
+    assert read(pins.path) == replace(pins, rows=(OTHER, ARM, PIN))
+    assert os.listdir(tmp_path) == [FILE_NAME]
+
+
+def test_the_text_is_stable_and_says_the_command(tmp_path: Path):
+    text = locking(tmp_path, PIN, ARM).text()
+    assert text == locking(tmp_path, ARM, PIN).text()
+    (told,) = (line for line in text.splitlines() if line.startswith("# Written by"))
+    assert "`pjrt-hub lock toy 'name with" in told
+    assert "--host linux-x86_64`" in told
+    assert text.index("linux-aarch64-glibc2.17") < text.index("linux-x86_64-glibc2.17")
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=4))
+def test_any_request_survives(tmp_path_factory: pytest.TempPathFactory, requests: list[str]):
+    path = tmp_path_factory.mktemp("lock") / FILE_NAME
+    Pins(path, tuple(requests), (), (PIN,)).write()
+    assert read(path).requests == tuple(requests)
+
+
+ROW = locking(Path(), PIN).text().partition("[[artifact]]")[2]
+HEAD = "format = 1\n"
+MALFORMED = {
+    "it is not TOML": HEAD + "<<<<<<< ours\n",
+    "it is not TOML: 'utf-8'": HEAD + "# \udcff",
+    "its format is None": "requests = []\n",
+    "its format is True": "format = true\n",
+    "its format is '1'": "format = '1'\n",
+    "requests is not an array of strings": HEAD + "requests = [1]\n",
+    "hosts is not an array of strings": HEAD + "hosts = 'linux'\n",
+    "it has an unknown key 'hots'": HEAD + "hots = []\n",
+    "artifact is not an array of tables": HEAD + "artifact = [1]\n",
+    "artifact 1: the column 'plugin' is missing": HEAD + "[[artifact]]\n",
+    "artifact 2: sha256 must be 64": HEAD
+    + f"[[artifact]]{ROW}[[artifact]]{ROW.replace(PIN.sha256, 'F' * 64)}",
+    "'toy' is locked twice: Toy.Plugin 1.0 and Toy.Plugin 2.0": HEAD
+    + f"[[artifact]]{ROW}[[artifact]]"
+    + ROW.replace('version = "1.0"', 'version = "2.0"'),
+    "'toy' is locked twice: Toy.Plugin 1.0 and evil 1.0": HEAD
+    + f"[[artifact]]{ROW}[[artifact]]"
+    + ROW.replace("Toy.Plugin", "evil").replace("x86_64-glibc", "aarch64-glibc"),
+}
+
+
+@pytest.mark.parametrize("told", MALFORMED)
+def test_a_malformed_file_says_what_and_what_next(tmp_path: Path, told: str):
+    path = tmp_path / FILE_NAME
+    path.write_bytes(MALFORMED[told].encode("utf-8", "surrogateescape"))
+    with pytest.raises(LockFileError) as caught:
+        read(path)
+    assert caught.value.message.startswith(f"the lock file {path} is malformed: ")
+    assert told in caught.value.message
+    assert "version control" in caught.value.hint
+    assert caught.value.path == str(path)
+
+
+def test_a_newer_format_asks_for_a_newer_release(tmp_path: Path):
+    path = tmp_path / FILE_NAME
+    path.write_text("format = 2\nwhatever = { new = true }\n")
+    with pytest.raises(LockFileError, match="has format 2, this pjrt-hub reads format 1") as caught:
+        read(path)
+    assert "pip install --upgrade pjrt-hub" in caught.value.hint
+
+
+def test_a_file_that_cannot_be_read_or_written(tmp_path: Path):
+    with pytest.raises(LockFileError, match="cannot be read: No such file") as caught:
+        read(tmp_path / "absent.lock")
+    assert "pjrt-hub lock --output" in caught.value.hint
+    with pytest.raises(LockFileError, match="cannot be read: Is a directory"):
+        read(tmp_path)
+    with pytest.raises(LockFileError, match="cannot be written: No such file") as caught:
+        locking(tmp_path / "absent" / FILE_NAME, PIN).write()
+    assert "--output" in caught.value.hint
+    huge = tmp_path / "huge.lock"
+    with huge.open("wb") as file:
+        file.truncate(17 << 20)
+    with pytest.raises(LockFileError, match="larger than"):
+        read(huge)
+
+
+def test_the_nearest_lock_upward_holds(tmp_path: Path):
+    deep = tmp_path / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    assert find({}, deep) is None
+    above, near = tmp_path / FILE_NAME, tmp_path / "a" / FILE_NAME
+    above.touch()
+    assert find({}, deep) == above
+    near.touch()
+    assert find({}, deep) == near
+    assert find({}, None) is None
+    assert find({"PJRT_HUB_LOCK": "0"}, deep) is None
+    assert find({"PJRT_HUB_LOCK": ""}, deep) == near
+    assert find({"PJRT_HUB_LOCK": str(above)}, deep) == above
+    assert find({"PJRT_HUB_LOCK": str(above)}, None) == above
+    (deep / FILE_NAME).mkdir()  # a folder of that name is no lock
+    assert find({}, deep) == near
+
+
+def test_a_lock_that_others_may_write_is_refused_unless_it_is_named(tmp_path: Path):
+    path = tmp_path / FILE_NAME
+    path.touch()
+    path.chmod(0o666)
+    with pytest.raises(LockFileError, match="can be written by everybody") as caught:
+        find({}, tmp_path)
+    assert f"PJRT_HUB_LOCK={path}" in caught.value.hint
+    assert find({"PJRT_HUB_LOCK": str(path)}, tmp_path) == path
+    path.chmod(0o664)  # a group of one's own is what many systems give
+    assert find({}, tmp_path) == path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_lock_of_another_user_is_refused(tmp_path: Path):
+    path = tmp_path / FILE_NAME
+    path.touch()
+    os.chown(path, 12345, 12345)
+    with pytest.raises(LockFileError, match="belongs to user 12345"):
+        find({}, tmp_path)
+
+
+def test_a_library_is_hashed_only_where_it_could_be_locked(tmp_path: Path):
+    library = tmp_path / "toy.so"
+    library.write_bytes(MEMBERS[wheels.LIBRARY])
+    pins = locking(tmp_path / FILE_NAME, PIN)
+    hashed: list[Path] = []
+
+    def sha256(path: Path) -> str:
+        hashed.append(path)
+        return digest.of_file(path)
+
+    assert pins.refusal(library, sha256) == ""
+    library.write_bytes(b"x" * 100)
+    told = f"{pins.path} does not lock the bytes of {library}"
+    assert pins.refusal(library, sha256) == told
+    library.write_bytes(b"x" * 101)
+    assert pins.refusal(library, sha256) == told
+    assert hashed == [library, library]
+    library.unlink()
+    assert pins.refusal(library, sha256).endswith("No such file or directory")
+
+
+def test_only_what_is_locked_is_chosen(tmp_path: Path):
+    site = Site(tmp_path / "site")
+    library = site.plugin("toy-plugin", "toy", priority=100)
+    better = site.plugin("better-plugin", "better", priority=900)
+    better.write_bytes(better.read_bytes() + b"\0")
+    pins = locking(tmp_path / FILE_NAME, plugin_row())
+    locked = world(tmp_path, site, catalog=Catalog([], pins.rows), pins=pins)
+    choice = choose(survey(locked))
+    assert choice.candidate.library_path == library
+    (told,) = (each for each in choice.rejections if each.name == "better")
+    assert told.reason == f"{pins.path} does not lock the bytes of {better}"
+    assert "`pjrt-hub lock better-plugin==1.0`" in told.hint
+    with pytest.raises(PluginNotFoundError, match="does not lock the bytes of"):
+        choose(survey(locked), Request.read("better", {}))
+    assert choose(survey(replace(locked, pins=None))).candidate.library_path == better
+
+
+@pytest.mark.parametrize("intruder_first", [True, False])
+def test_a_lock_decides_between_two_that_claim_a_name(tmp_path: Path, intruder_first: bool):
+    honest, intruder = Site(tmp_path / "honest"), Site(tmp_path / "intruder")
+    library = honest.plugin("toy-plugin", "toy")
+    other = intruder.plugin("free-toy", "toy", priority=900, version="6.6")
+    other.write_bytes(other.read_bytes() + b"\0")
+    sites = (intruder, honest) if intruder_first else (honest, intruder)
+    free = world(tmp_path, *sites)
+    with pytest.raises(AmbiguousPluginError) as caught:
+        choose(survey(free), Request.read("toy", {}))
+    for part in ("toy-plugin 1.0", str(library), "free-toy 6.6", str(other)):
+        assert part in str(caught.value)
+    locked = replace(free, pins=locking(tmp_path / FILE_NAME, plugin_row()))
+    assert choose(survey(locked), Request.read("toy", {})).candidate.library_path == library
+
+
+def test_a_variable_or_a_path_is_no_way_around(tmp_path: Path):
+    library = Site(tmp_path / "mine").write("toy.so", plugin_bytes() + b"\0")
+    pins = locking(tmp_path / FILE_NAME, plugin_row())
+    env = {"PJRT_HUB_PLUGIN_PATH": f"toy={library}"}
+    locked = world(tmp_path, env=env, pins=pins, cache=Cache(tmp_path / "cache"))
+    found = survey(locked)
+    assert found.candidates == ()
+    assert [each.reason for each in found.rejections] == [
+        f"{pins.path} does not lock the bytes of {library}"
+    ]
+    with pytest.raises(PluginLoadError, match="does not lock") as caught:
+        survey(locked, library)
+    assert f"`pjrt-hub lock {library}`" in caught.value.hint
+    library.write_bytes(plugin_bytes())
+    (allowed,) = survey(locked, library).candidates
+    # The memory of what was hashed goes by the file's identity, so a change is seen.
+    library.write_bytes(plugin_bytes()[:-1] + b"\1")
+    with pytest.raises(PluginLoadError, match="does not lock"):
+        require_locked(allowed, library, locked)
+
+
+def test_a_written_lock_can_be_read_by_a_team(tmp_path: Path):
+    pins = locking(tmp_path / FILE_NAME, PIN)
+    mask = os.umask(0o022)
+    try:
+        pins.write()
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(pins.path.stat().st_mode) == 0o644
