@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 #: Seconds between two looks at a lock that somebody else holds.
@@ -49,8 +49,9 @@ def held(
     try:
         got = _acquire(file, path, patience_seconds, notify, sleep, clock)
         if got:
-            os.ftruncate(file, 0)
-            os.pwrite(file, str(os.getpid()).encode(), 0)
+            with suppress(OSError):  # a full disk: the lock holds without its holder's name
+                os.ftruncate(file, 0)
+                os.pwrite(file, str(os.getpid()).encode(), 0)
         yield got
     finally:
         os.close(file)
