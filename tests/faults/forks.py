@@ -1,0 +1,191 @@
+"""Processes for faults: forks of a warm one, so that a thousand of them cost seconds.
+
+The warm process has imported everything and made one whole fetch. A fork waits for `go`, runs one
+function of `walks.py`, and says how it ended; system calls can be failed or counted by strace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+STRACE = shutil.which("strace")
+#: What changes the disk, under the names of both x86-64 and arm64.
+COMMIT = (
+    *("open", "openat", "creat", "write", "pwrite64", "fsync", "fdatasync", "ftruncate", "close"),
+    *("rename", "renameat", "renameat2", "mkdir", "mkdirat", "chmod", "fchmod", "fchmodat"),
+    *("flock", "fcntl", "unlink", "unlinkat", "rmdir", "link", "linkat", "utimensat"),
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a fork ended.
+
+    Attributes:
+        signal: what killed it, or 0.
+        value: what its function returned.
+        error: the name of the class of the exception that it raised, or an empty string.
+        ours: whether that is one of pjrt-hub's own, or Ctrl-C.
+        told: the exception with its traceback.
+    """
+
+    signal: int
+    value: Any = None
+    error: str = ""
+    ours: bool = True
+    told: str = ""
+
+
+class Fork:
+    """A process that waits for `go`."""
+
+    def __init__(self, warm: socket.socket, walk: str, given: dict[str, Any]) -> None:
+        go, self._go = os.pipe()
+        self._answers, answer = os.pipe()
+        self._statuses, status = os.pipe()
+        request = json.dumps({"walk": walk, "given": given}).encode()
+        socket.send_fds(warm, [request], [go, answer, status])
+        for file in (go, answer, status):
+            os.close(file)
+        self._status = os.fdopen(self._statuses, "r")
+        self.pid = int(self._status.readline())
+        self._tracer: subprocess.Popen[bytes] | None = None
+
+    def trace(self, *options: str, log: Path | str = os.devnull) -> Fork:
+        """Attaches strace, before `go`."""
+        command = [STRACE, "-f", "-qq", "-o", str(log), *options, "-p", str(self.pid)]
+        self._tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 30
+        while "TracerPid:\t0\n" in Path(f"/proc/{self.pid}/status").read_text():
+            assert self._tracer.poll() is None, self._tracer.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+        return self
+
+    def go(self) -> Fork:
+        os.write(self._go, b"x")
+        return self
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Sends it a signal, if it lives."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def ended(self) -> Ended:
+        """Waits for the end."""
+        with self._status, os.fdopen(self._answers) as answers:
+            answer = answers.read()
+            status = int(self._status.read())
+        os.close(self._go)
+        if self._tracer:
+            self._tracer.communicate(timeout=60)
+        if os.WIFSIGNALED(status):
+            return Ended(os.WTERMSIG(status))
+        return Ended(0, **json.loads(answer))
+
+
+class Forks:
+    """The warm process; use it in a `with` block."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._warm, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(HERE / "forks.py"), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._warm.close()
+        self._process.wait(60)
+
+    def fork(self, walk: str, **given: Any) -> Fork:
+        """A fork that will run that function of `walks.py` with these arguments."""
+        return Fork(self._warm, walk, given)
+
+    def run(self, walk: str, **given: Any) -> Ended:
+        """Runs it to its end."""
+        return self.fork(walk, **given).go().ended()
+
+    def calls(self, log: Path, walk: str, names: tuple[str, ...], **given: Any) -> dict[str, int]:
+        """Runs it to its end, and counts its system calls of these names."""
+        fork = self.fork(walk, **given).trace("-e", f"trace={traced(names)}", log=log)
+        ended = fork.go().ended()
+        assert not ended.error, ended.told
+        found = re.findall(r"^\d+ +(\w+)\(", log.read_text(), re.MULTILINE)
+        return {name: found.count(name) for name in names if name in found}
+
+
+def traced(names: tuple[str, ...]) -> str:
+    """What strace is asked for; a call that this machine does not have is no error."""
+    return ",".join(f"?{name}" for name in names)
+
+
+def main(channel: socket.socket) -> None:
+    """Forks on demand, until the other end is closed."""
+    sys.path[:0] = [str(HERE), str(HERE.parent / "unit")]
+    import walks
+
+    walks.warm_up()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
+    while True:
+        request, files, _, _ = socket.recv_fds(channel, 65536, 3)
+        if not request:
+            return
+        if os.fork() == 0:
+            channel.close()
+            _keep(walks, json.loads(request), *files)
+        for file in files:
+            os.close(file)
+
+
+def _keep(walks: Any, request: dict[str, Any], go: int, answer: int, status: int) -> None:
+    """Forks once more, and tells the pid and the status of that fork."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        os.close(status)
+        os.read(go, 1)
+        _walk(getattr(walks, request["walk"]), request["given"], answer)
+    os.close(answer)
+    os.close(go)
+    os.write(status, f"{pid}\n".encode())
+    os.write(status, str(os.waitpid(pid, 0)[1]).encode())
+    os._exit(0)
+
+
+def _walk(function: Any, given: dict[str, Any], answer: int) -> None:
+    import traceback
+
+    from pjrt_hub.errors import PjrtHubError
+
+    try:
+        told = {"value": function(**given)}
+    except BaseException as exc:
+        ours = isinstance(exc, (PjrtHubError, KeyboardInterrupt))
+        text = traceback.format_exc()
+        told = {"error": type(exc).__name__, "ours": ours, "told": text}
+    os.write(answer, json.dumps(told).encode())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,91 @@
+"""What a fork does: each function is one walk through the store, by its public entry points.
+
+They are imported by the warm process; see forks.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.fetch import obtain
+from pjrt_hub.store.transport import Patience
+
+
+def pin(row: str) -> Artifact:
+    """The artifact of a row that a test wrote to a file."""
+    return _pin(row, os.stat(row).st_mtime_ns)
+
+
+@functools.cache
+def _pin(row: str, _: int) -> Artifact:
+    return Artifact.from_row(json.loads(Path(row).read_text()), row)
+
+
+def warm_up() -> None:
+    """Imports what comes late, by a whole fetch; a library is loaded in forks only."""
+    import pjrt_hub._capi.library
+    import pjrt_hub._capi.probe
+    import pjrt_hub.contact
+    import pjrt_hub.discovery.catalogued
+    import pjrt_hub.opening
+    import pjrt_hub.runtime.plugin  # noqa: F401
+
+    with TemporaryDirectory() as folder:
+        fetch(os.environ["FAULTS_ROW"], folder, json.loads(os.environ["FAULTS_SOURCES"]))
+        Cache(Path(folder)).verify()
+
+
+def fetch(row: str, root: str, env: dict[str, str], **limits: float) -> str:
+    """Obtains the artifact; gives the path of its library."""
+    return str(
+        obtain(pin(row), Cache(Path(root)), env=env, patience=_patience(limits)).library_path
+    )
+
+
+def look(row: str, root: str) -> bool:
+    """Whether the artifact is found in the cache."""
+    return Cache(Path(root)).lookup(pin(row)) is not None
+
+
+def _patience(limits: dict[str, float]) -> Patience:
+    return Patience(**{"sleep": lambda seconds: time.sleep(min(seconds, 0.01)), **limits})
+
+
+def load(row: str, root: str, env: dict[str, str]) -> str:
+    """Loads the artifact's library, fetching it where it is missing.
+
+    The library reads each of its pages, when it is loaded and once more when it is asked.
+    """
+    from pjrt_hub.discovery.catalogued import manifest_of
+    from pjrt_hub.discovery.select import Choice
+    from pjrt_hub.discovery.source import Candidate
+    from pjrt_hub.opening import plugin
+
+    os.environ.update(env, PJRT_HUB_CACHE=root)
+    artifact = pin(row)
+    candidate = Candidate(manifest_of(artifact, ()), "catalogued", ("a test",), artifact=artifact)
+    loaded = plugin(Choice(candidate, (), "a test"), progress=_Silent(), reload=_never)
+    return str(loaded.attributes["stub_name"])
+
+
+def _never(name: str) -> Any:
+    raise AssertionError(name)
+
+
+class _Silent:
+    def start(self, total: int, already: int) -> None:
+        pass
+
+    def advance(self, n: int) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
