@@ -11,7 +11,7 @@ Importing it costs nothing: each public name is imported on first use.
 #   discovery        bridges              which plugin and why  |  numpy, safetensors, ...
 #   store            runtime              verified binaries     |  clients, buffers, executables
 #   contract         _capi                manifests, ELF        |  the C API and the call path
-#   errors, abi, host, terminal           import nothing of ours
+#   errors, abi, host, log, terminal      import nothing of ours
 
 from __future__ import annotations
 

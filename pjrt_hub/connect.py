@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub.surroundings import say, world
+from pjrt_hub import log
+from pjrt_hub.surroundings import environment, world
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue
@@ -155,9 +156,18 @@ def choose(path_or_name: str | os.PathLike[str] | None = None, *, offline: bool 
         return select.choose(_survey(Path(path_or_name).absolute()))
     request = _request(None if path_or_name is None else os.fspath(path_or_name))
     choice = select.choose(_survey(), request, offline=offline)
-    if os.environ.get("PJRT_HUB_DEBUG"):
-        say(select.explain(choice))
+    _tell(choice)
     return choice
+
+
+def _tell(choice: Choice) -> None:
+    from pjrt_hub.discovery import select
+
+    winner, why = choice.candidate, choice.reason
+    text = select.explain(select.Choice(winner, (), why))
+    log.step("discovery", "%s", text, plugin=winner.name, reason=why)
+    for lost in choice.rejections:
+        log.step("discovery", "%s", lost, plugin=lost.name, reason=lost.reason)
 
 
 def _survey(explicit_path: Path | None = None) -> Survey:
@@ -169,7 +179,7 @@ def _survey(explicit_path: Path | None = None) -> Survey:
 def _request(platform: str | None) -> Request | None:
     from pjrt_hub.discovery.select import Request
 
-    return Request.read(platform, os.environ)
+    return Request.read(platform, environment())
 
 
 def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:

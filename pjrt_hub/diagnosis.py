@@ -93,7 +93,8 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
         yield Step("initialize", False, exc.message, exc.hint)
         return
     preloads = place.preloads(world, candidate.manifest)
-    found = list(contact.problems(path, world, preloads.paths, os.environ))
+    env = surroundings.environment()
+    found = list(contact.problems(path, world, preloads.paths, env))
     for problem in found:
         yield Step("headers", False, problem.text, problem.hint)
     if found:
@@ -103,6 +104,6 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
         absent = ", ".join(preloads.missing)
         yield Step("preload", True, f"not found, and perhaps not needed: {absent}")
     defaults = candidate.manifest.environment_for(present=candidate.hardware.ok)
-    answer = contact.first_contact(path, preloads.paths, {**defaults, **os.environ})
+    answer = contact.first_contact(path, preloads.paths, {**defaults, **env})
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")

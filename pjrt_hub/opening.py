@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.surroundings import cache, say, world
+from pjrt_hub.surroundings import cache, distrust, environment, say, world
 
 if TYPE_CHECKING:
     from pjrt_hub.discovery.select import Choice
@@ -45,11 +45,13 @@ def plugin(
     candidate = choice.candidate
     path = library_path(candidate, offline=offline, progress=progress)
     manifest = candidate.manifest
-    for name, value in manifest.environment_for(present=candidate.hardware.ok).items():
+    distrust()
+    defaults = manifest.environment_for(present=candidate.hardware.ok)
+    for name, value in defaults.items():
         os.environ.setdefault(name, value)
     here = world()
     contact.initialize(path, manifest)
-    contact.prepare(path, manifest, here, os.environ)
+    contact.prepare(path, manifest, here, {**defaults, **environment()})
     given = dict(candidate.create_options)
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
@@ -62,7 +64,7 @@ def plugin(
         ),
         sha256=functools.partial(probes.sha256, path) if probes else None,
         compile_cache=_compile_cache(here),
-        caches_by_default=os.environ.get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
+        caches_by_default=environment().get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
         topology_options=lambda target, options, api: manifest.topology_options(
             target, options, path, api
         ),
@@ -73,7 +75,7 @@ def plugin(
 def _compile_cache(here: World) -> CompiledPrograms | None:
     from pjrt_hub.store.compiled import CompiledPrograms
 
-    return CompiledPrograms.configured(os.environ, here.cache.root if here.cache else None)
+    return CompiledPrograms.configured(environment(), here.cache.root if here.cache else None)
 
 
 def library_path(
@@ -102,5 +104,7 @@ def library_path(
             from pjrt_hub.terminal import terminal_progress
 
             progress = terminal_progress(artifact.package)
-    entry = obtain(artifact, store, env=os.environ, offline=offline, progress=progress, notify=say)
+    entry = obtain(
+        artifact, store, env=environment(), offline=offline, progress=progress, notify=say
+    )
     return entry.library_path

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 #: What each part of the package may import of ours, itself apart. "" is `pjrt_hub` itself, whose
 #: names are public, as those of `errors` and of the bridges are.
-FOUNDATION = frozenset({"errors", "abi", "host", "terminal"})
+FOUNDATION = frozenset({"errors", "abi", "host", "log", "terminal"})
 FINDING = frozenset({"contract", "store", "discovery"})
 RUNNING = frozenset({"_capi", "runtime", "bridges"})
 BELOW = FOUNDATION | FINDING | RUNNING
@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "errors": frozenset[str](),
     "abi": frozenset[str](),
     "host": frozenset[str](),
+    "log": frozenset[str](),
     "terminal": frozenset[str](),
     "contract": FOUNDATION,
     "store": FOUNDATION | {"contract"},
@@ -37,7 +38,7 @@ MAY_IMPORT = {
     "cli": frozenset({"", "errors", "bridges"}),
     "": BELOW | {"connect", "diagnosis", "surroundings"},
 }
-READS_ENVIRONMENT = frozenset({"surroundings", "opening", "connect", "diagnosis", "cli"})
+READS_ENVIRONMENT = frozenset({"surroundings", "opening", "cli"})
 
 #: Costly to import, so imported in the function that needs it; and who may import it at the top.
 HEAVY = {

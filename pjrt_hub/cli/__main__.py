@@ -36,8 +36,11 @@ class Commands(click.Group):
 
 @click.command("pjrt-hub", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pjrt-hub", prog_name="pjrt-hub", message="%(prog)s %(version)s")
-def program() -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Print each step with its reason.")
+def program(verbose: bool) -> None:
     """Finds, checks, fetches and runs PJRT plugins."""
+    if verbose:
+        os.environ["PJRT_HUB_DEBUG"] = "all"
 
 
 def main() -> None:

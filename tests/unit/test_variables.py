@@ -1,0 +1,159 @@
+"""The one table of environment variables: what the source and a real run read stands in it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+from pjrt_hub.contract import variables
+from pjrt_hub.store.compiled import COMPILER_VARIABLES
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(pjrt_hub.__file__).parent
+
+#: What is not a name in the source, and why it is in the table all the same.
+DYNAMIC = {
+    "library.variable",  # of a manifest: TPU_LIBRARY_PATH
+    "name",  # of COMPILER_VARIABLES, compared below
+}
+
+
+def is_environment(node: ast.expr) -> bool:
+    """`env`, `world.env`, `os.environ`, `environment()`."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).endswith("environment")
+    last = getattr(node, "attr", getattr(node, "id", ""))
+    return last in ("env", "environ", "_env")
+
+
+def keys(tree: ast.Module) -> Iterator[ast.expr]:
+    """What a module looks up in an environment."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=where, attr="get" | "pop" | "setdefault")):
+                if is_environment(where) and node.args:
+                    yield node.args[0]
+            case ast.Call(func=ast.Attribute(attr="getenv"), args=[key, *_]):
+                yield key
+            case ast.Subscript(value=where, slice=key) if is_environment(where):
+                yield key
+            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[where]):
+                if is_environment(where):
+                    yield key
+
+
+def constants(tree: ast.Module) -> dict[str, str]:
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def reads(tree: ast.Module) -> Iterator[str]:
+    """The names that a module looks up; `PIP_*` for one that is put together."""
+    known = constants(tree)
+    for key in keys(tree):
+        match key:
+            case ast.Constant(value=str(name)):
+                yield name
+            case ast.Name(id=name) if name in known:
+                yield known[name]
+            case ast.JoinedStr(values=[ast.Constant(value=str(prefix)), *_]):
+                yield f"{prefix}*"
+            case _:
+                yield ast.unparse(key)
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+def test_what_the_source_reads_is_in_the_table():
+    found = [(name, file) for file, tree in modules() for name in reads(tree)]
+    assert {"PJRT_HUB_CACHE", "JAX_PLATFORMS", "UV_INDEX", "PIP_*"} <= {name for name, _ in found}
+    unknown = [
+        f"{file}: {name}"
+        for name, file in found
+        if name not in DYNAMIC and variables.find(name) is None
+    ]
+    assert unknown == []
+
+
+def test_a_planted_read_is_found():
+    for source in (
+        'env.get("PJRT_HUB_SECRET")',
+        'world.env["PJRT_HUB_SECRET"]',
+        '"PJRT_HUB_SECRET" in os.environ',
+        'os.getenv("PJRT_HUB_SECRET", "")',
+        'X = "PJRT_HUB_SECRET"\nenvironment().get(X)',
+    ):
+        assert list(reads(ast.parse(source))) == ["PJRT_HUB_SECRET"], source
+
+
+#: Runs commands with an environment that notes who asks it for what.
+RECORD = """
+import json, os, sys
+asked = {}
+class Noting(os._Environ):
+    def __getitem__(self, name):
+        frame = sys._getframe(1)
+        while frame and "<frozen" in frame.f_code.co_filename:
+            frame = frame.f_back
+        if frame and f"{os.sep}pjrt_hub{os.sep}" in frame.f_code.co_filename:
+            asked.setdefault((frame.f_code, frame.f_lasti), set()).add(name)
+        return super().__getitem__(name)
+os.environ.__class__ = Noting
+from pjrt_hub.cli.__main__ import run
+for command in (["list"], ["doctor"], ["cache", "list"], ["get", "cpu", "--offline"]):
+    run(command)
+print()
+# A copy for another process asks one place for all of them.
+print(json.dumps(sorted({name for names in asked.values() if len(names) < 5 for name in names})))
+"""
+
+
+def test_what_commands_read_is_in_the_table(tmp_path):
+    junk = {f"SOMETHING_ELSE_{count}": "x" for count in range(5)}
+    own = {"PJRT_HUB_CACHE": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
+    env = {**os.environ, **junk, **own}
+    done = subprocess.run(
+        [sys.executable, "-c", RECORD], env=env, capture_output=True, text=True, timeout=120
+    )
+    asked = json.loads(done.stdout.splitlines()[-1])
+    assert {"PJRT_HUB_CACHE", "PJRT_HUB_PLATFORMS", "PJRT_HUB_PLUGIN_PATH"} <= set(asked)
+    assert [name for name in asked if variables.find(name) is None] == []
+
+
+def test_the_compilers_variables_are_those_of_the_key():
+    assert sorted(row.name for row in variables.COMPILERS) == sorted(COMPILER_VARIABLES)
+
+
+def test_names_are_in_one_group_and_only_the_terminal_is_safe():
+    rows = [row for group in variables.GROUPS.values() for row in group]
+    assert len({row.name for row in rows}) == len(rows)
+    assert [row.name for row in rows if row.safe] == [row.name for row in variables.TERMINAL]
+    assert variables.is_safe("NO_COLOR")
+    assert not variables.is_safe("PJRT_HUB_CACHE")
+    assert not variables.is_safe("ANYTHING_ELSE")
+    assert variables.find("PIP_CERT") == variables.find("PIP_*")
+
+
+def test_the_page_is_made_of_the_table():
+    tool = ROOT / "tools" / "variables.py"
+    if not tool.exists():
+        pytest.skip("not in a checkout")
+    written = (ROOT / "docs" / "variables.md").read_text("utf-8")
+    assert runpy.run_path(str(tool))["page"]() == written
