@@ -413,6 +413,7 @@ class Client(Closing, hotpath.Client):
         Raises:
             FileFormatError: the program is none of these.
             PjrtError: the plugin cannot compile it.
+            TypeError: it takes a tuple, and the options do not say so.
             ValueError: it needs more devices than there are.
             ClosedError: the client is closed.
         """

@@ -47,6 +47,12 @@ def compiled(
                 kept, client, source, chosen, lambda: _compiled(client, source, chosen)
             )
     executable._given_options = chosen
+    if executable._takes_tuple and not chosen.parameter_is_tupled_arguments:
+        executable.close()
+        raise TypeError(
+            "the program takes a tuple, and buffers are arrays\n\nhint: let it take arrays, or, of "
+            "an HLO proto, compile it with CompileOptions(parameter_is_tupled_arguments=True)"
+        )
     return executable
 
 

@@ -21,7 +21,7 @@ from pjrt_hub.runtime.device import Device
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.execute_options import ExecuteOptions
 from pjrt_hub.runtime.option import DeviceAssignment
-from pjrt_hub.runtime.signature import Signature
+from pjrt_hub.runtime.signature import Signature, tuple_parameters
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
@@ -45,6 +45,8 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     #: What it was loaded from: what a plugin serializes of such an executable may not load again.
     _origin: bytes | None = None
+    #: Whether a parameter is a tuple, which a plugin makes of a call's arguments where it is told.
+    _takes_tuple = False
 
     client: Client
     devices: tuple[Device, ...]
@@ -62,7 +64,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
                 )
             )
             with _view(client, address) as view:
-                signature = _signature(client, view)
+                signature, executable._takes_tuple = _signature(client, view)
                 _check_outputs(client, view, signature)
         except BaseException:
             client.api.call("PJRT_LoadedExecutable_Destroy", executable=address)
@@ -396,7 +398,8 @@ def _check_outputs(client: Client, view: int, signature: Signature) -> None:
         )
 
 
-def _signature(client: Client, view: int) -> Signature:
+def _signature(client: Client, view: int) -> tuple[Signature, bool]:
+    """What it takes and gives, and whether a parameter is a tuple."""
     try:
         code, form = irregular.optimized_program(client.api, view)
     except UnimplementedError as exc:
@@ -409,4 +412,4 @@ def _signature(client: Client, view: int) -> Signature:
         ) from exc
     signature = Signature.of_optimized(code, form)
     host_feed.refuse(code, form)
-    return signature
+    return signature, any(tuple_parameters(code, form))

@@ -5,7 +5,6 @@ Owns telling StableHLO text, StableHLO bytecode and HLO protos apart; must not c
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from dataclasses import dataclass
@@ -14,13 +13,11 @@ from pathlib import Path
 from pjrt_hub._capi import wire
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
+from pjrt_hub.runtime import program_text, signature
 
 _BYTECODE = b"ML\xefR"
 #: Bytecode, a version of it as a varint, and its producer.
 _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
-_DIMENSIONS = re.compile(rb"tensor<\s*((?:[?\d]+\s*x\s*)+)")
-#: Of elements of 16 bytes, half of what int64 counts: beyond that XLA's compiler ends the process.
-_MAX_ELEMENTS = 1 << 58
 _HINT = (
     "give StableHLO as text or bytecode, or a serialized HloModuleProto; "
     "a jax.jit function gives the text by .lower(...).as_text()"
@@ -111,25 +108,17 @@ class Program:
                 found = "empty"
             elif b"func" not in text and b"module" not in text:
                 found = f"text, but not MLIR: it begins {text[:40].decode(errors='replace')!r}"
-            elif huge := _too_large(text):
-                found = f"a program of tensor<{huge}...>, which is larger than any memory"
+            elif hazard := program_text.hazard(text):
+                found = hazard
             else:
                 return cls(code, "mlir", origin)
         elif _is_hlo_module(code):
-            return cls(code, "hlo", origin)
+            if not _has_tuple_beside_others(code):
+                return cls(code, "hlo", origin)
+            found = "an HLO proto with a tuple beside other parameters, at which XLA ends"
         else:
             found = f"bytes of no known format: they begin {code[:8].hex(' ')}"
         raise FileFormatError(f"{origin} is {found}", path=origin, hint=_HINT)
-
-
-def _too_large(text: bytes) -> str:
-    """The dimensions of a type whose bytes overflow, zeros not counted: as XLA multiplies them."""
-    for dimensions in set(_DIMENSIONS.findall(text)):
-        if len(dimensions) >= 19:  # shorter ones multiply to less than the bound
-            sizes = re.findall(rb"\d{1,40}", dimensions)
-            if math.prod(int(size) or 1 for size in sizes) > _MAX_ELEMENTS:
-                return str(dimensions[:60].decode(errors="replace"))
-    return ""
 
 
 def _is_text(code: bytes) -> bool:
@@ -145,3 +134,11 @@ def _is_hlo_module(code: bytes) -> bool:
         return {1, 3} <= {number for number, _ in wire.fields(memoryview(code))}
     except ValueError:
         return False
+
+
+def _has_tuple_beside_others(code: bytes) -> bool:
+    try:
+        tuples = signature.tuple_parameters(code, "hlo")
+    except ValueError:  # the compiler says what is wrong
+        return False
+    return len(tuples) > 1 and any(tuples)

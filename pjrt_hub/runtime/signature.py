@@ -120,9 +120,7 @@ class Signature:
             InternalError: the bytes are not what their format says.
         """
         try:
-            module = memoryview(code)
-            if form == "hlo_with_config":
-                module = _message(module, _CONFIG_MODULE)
+            module = _module(code, form)
             program = _message(module, _MODULE_HOST_PROGRAM_SHAPE)
             parameters: list[Slot] = []
             outputs: list[Slot] = []
@@ -162,6 +160,25 @@ def row_major_or(layout: tuple[int, ...] | None) -> tuple[int, ...] | None:
     if layout is None or layout == tuple(range(len(layout) - 1, -1, -1)):
         return None
     return layout
+
+
+def tuple_parameters(code: bytes, form: str) -> list[bool]:
+    """Of each parameter of an HLO program, whether it is a tuple; see `Signature.of_optimized`.
+
+    Raises:
+        ValueError: the bytes are not what their format says.
+    """
+    program = _message(_module(code, form), _MODULE_HOST_PROGRAM_SHAPE)
+    return [
+        any(field == (_SHAPE_TYPE, _TUPLE) for field in wire.fields(value))
+        for number, value in wire.fields(program)
+        if number == _PROGRAM_PARAMETERS and isinstance(value, memoryview)
+    ]
+
+
+def _module(code: bytes, form: str) -> memoryview:
+    module = memoryview(code)
+    return _message(module, _CONFIG_MODULE) if form == "hlo_with_config" else module
 
 
 def _message(message: memoryview, number: int) -> memoryview:

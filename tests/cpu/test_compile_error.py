@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub import CompileOptions
+from pjrt_hub._capi import wire
 from pjrt_hub.errors import (
     FileFormatError,
     NotFoundError,
@@ -129,3 +130,150 @@ def test_a_name_is_no_infeed(client):
     text = function('%r = stablehlo.add %a, %a : tensor<4xf32> loc("infeed")')
     buffer = client.buffer_from_host(np.ones(4, np.float32))
     assert client.compile(text)(buffer).tolist() == [2.0] * 4
+
+
+FLOATS = "tensor<4xf32>"
+LEAF = f"func.func @main(%a: {FLOATS}) -> {FLOATS} {{ return %a : {FLOATS} }}\n"
+
+
+def calling(name, callee, visibility=""):
+    return (
+        f"func.func {visibility} @{name}(%a: {FLOATS}) -> {FLOATS} {{\n"
+        f"  %0 = func.call @{callee}(%a) : ({FLOATS}) -> {FLOATS} // and not call @main\n"
+        f"  return %0 : {FLOATS}\n}}\n"
+    )
+
+
+COMPOSED = LEAF.replace(
+    "{ return %a",
+    '{ %0 = stablehlo.composite "a.b" %a {decomposition = @main} : '
+    f"({FLOATS}) -> {FLOATS}\n return %0",
+)
+GENERIC = f"""
+"builtin.module"() ({{
+  "func.func"() <{{function_type = ({FLOATS}) -> {FLOATS}, sym_name = "main"}}> ({{
+    ^bb0(%a: {FLOATS}):
+      %0 = "func.call"(%a) <{{callee = @main}}> : ({FLOATS}) -> {FLOATS}
+      "func.return"(%0) : ({FLOATS}) -> ()
+  }}) : () -> ()
+}}) : () -> ()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "cycle"),
+    [
+        (calling("main", "main"), "@main -> @main"),
+        (calling("main", '"main"'), "@main -> @main"),
+        (calling("main", "f") + calling("f", "f", "private"), "@f -> @f"),
+        (calling("main", "f") + calling("f", "main", "private"), r"@(\w+) -> @\w+ -> @\1"),
+        (LEAF + calling("f", "f"), "@f -> @f"),
+        (COMPOSED, "@main -> @main"),
+        (GENERIC, "@main -> @main"),
+    ],
+)
+def test_functions_that_call_themselves_are_refused(client, program, cycle):
+    """XLA follows the calls until its stack ends."""
+    with pytest.raises(FileFormatError, match=f"call themselves.*: {cycle}\n"):
+        client.compile(program)
+
+
+def test_functions_that_call_others_are_not_refused(client):
+    vector = client.buffer_from_host([1.0, 2.0, 3.0, 4.0])
+    unreached = LEAF + calling("f", "g", "private") + calling("g", "f", "private")
+    chain = calling("main", "f") + calling("f", "g", "private") + LEAF.replace("main", "g")
+    comment = "// func.func @main calls: call @main\n" + LEAF
+    for program in (unreached, chain, comment):
+        assert client.compile(program)(vector).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+BOUNDED = "tensor<?x3xf32, #stablehlo.bounds<2, ?>>"
+RESIZED = f"""
+func.func @main(%a: tensor<2x3xf32> ARGUMENT, %n: tensor<i32>) -> ({BOUNDED} RESULT) {{
+  %0 = stablehlo.set_dimension_size %a, %n, dim = 0 : (tensor<2x3xf32>, tensor<i32>) -> {BOUNDED}
+  return %0 : {BOUNDED}
+}}"""
+
+
+def mode(layout):
+    return f'{{jax.result_info = "{{x}}", mhlo.layout_mode = "{layout}"}}'
+
+
+def test_a_layout_of_dynamic_dimensions_is_refused(client):
+    program = RESIZED.replace("ARGUMENT", "").replace("RESULT", mode("{0,1}"))
+    with pytest.raises(FileFormatError, match=r"dynamic dimensions in the layout_mode \{0,1\}"):
+        client.compile(program)
+
+
+@pytest.mark.parametrize(
+    ("argument", "result"), [("", "{1,0}"), ("", "default"), ("{0,1}", "{1,0}")]
+)
+def test_other_layouts_beside_dynamic_dimensions(client, argument, result):
+    program = RESIZED.replace("ARGUMENT", mode(argument) if argument else "")
+    executable = client.compile(program.replace("RESULT", mode(result)))
+    assert executable.signature.outputs[0].dynamic == (0,)
+
+
+#: HLO protos by the fields of XLA's ShapeProto, ProgramShapeProto, HloInstructionProto and so on.
+ARRAY = wire.varint(2, 11) + wire.packed(3, [4]) + wire.length_delimited(5, wire.packed(1, [0]))
+PAIR = wire.varint(2, 13) + wire.length_delimited(4, ARRAY) * 2
+
+
+def instruction(id, opcode, shape, operands=(), extra=b""):
+    named = wire.length_delimited(1, b"i%d" % id) + wire.length_delimited(2, opcode)
+    typed = named + wire.length_delimited(3, shape) + extra
+    return wire.length_delimited(2, typed + wire.varint(35, id) + wire.packed(36, [*operands]))
+
+
+def module(*parameters, instructions):
+    shapes = b"".join(wire.length_delimited(1, each) for each in parameters)
+    names = wire.length_delimited(3, b"p") * len(parameters)
+    program = wire.length_delimited(4, shapes + wire.length_delimited(2, ARRAY) + names)
+    name = wire.length_delimited(1, b"main")
+    body = name + instructions + program + wire.varint(5, 1) + wire.varint(6, 9)
+    entry = wire.length_delimited(2, b"main") + wire.varint(6, 1)
+    return wire.length_delimited(1, b"m") + entry + wire.length_delimited(3, body) + program
+
+
+FROM_PAIR = module(
+    PAIR,
+    instructions=instruction(1, b"parameter", PAIR, extra=wire.varint(9, 0))
+    + instruction(2, b"get-tuple-element", ARRAY, [1], wire.varint(13, 0))
+    + instruction(3, b"get-tuple-element", ARRAY, [1], wire.varint(13, 1))
+    + instruction(9, b"subtract", ARRAY, [2, 3]),
+)
+FROM_PAIR_AND_ARRAY = module(
+    PAIR,
+    ARRAY,
+    instructions=instruction(1, b"parameter", PAIR, extra=wire.varint(9, 0))
+    + instruction(2, b"get-tuple-element", ARRAY, [1], wire.varint(13, 0))
+    + instruction(3, b"parameter", ARRAY, extra=wire.varint(9, 1))
+    + instruction(9, b"subtract", ARRAY, [2, 3]),
+)
+TUPLE = f"tuple<{FLOATS}, {FLOATS}>"
+TEXT_OF_PAIR = f"""func.func @main(%a: {TUPLE}) -> {FLOATS} {{
+  %0 = stablehlo.get_tuple_element %a[0] : ({TUPLE}) -> {FLOATS}
+  return %0 : {FLOATS}
+}}"""
+
+
+@pytest.mark.parametrize("program", [FROM_PAIR, TEXT_OF_PAIR], ids=["proto", "text"])
+def test_a_program_that_takes_a_tuple_is_refused_when_it_is_loaded(client, program):
+    with pytest.raises(
+        TypeError, match=r"takes a tuple.*\n\nhint: .*parameter_is_tupled_arguments"
+    ):
+        client.compile(program)
+
+
+def test_a_plugin_makes_the_tuple_of_the_arguments(client):
+    executable = client.compile(FROM_PAIR, CompileOptions(parameter_is_tupled_arguments=True))
+    a, b = (client.buffer_from_host([float(n)] * 4) for n in (5, 3))
+    assert executable(a, b).tolist() == [2.0] * 4
+    again = client.load(executable.serialize())
+    assert again(a, b).tolist() == [2.0] * 4
+
+
+def test_a_tuple_beside_other_parameters_is_refused(client):
+    """XLA ends the process at it."""
+    with pytest.raises(FileFormatError, match="a tuple beside other parameters"):
+        client.compile(FROM_PAIR_AND_ARRAY)

@@ -1,0 +1,117 @@
+"""Program text (layer 2): what of StableHLO text would end the process inside XLA's compiler.
+
+Owns reading calls, sizes and layouts by pattern; must not parse MLIR, nor judge what compilers do.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+_DIMENSIONS = re.compile(rb"tensor<\s*((?:[?\d]+\s*x\s*)+)")
+#: Of elements of 16 bytes, half of what int64 counts: beyond that XLA's compiler ends the process.
+_MAX_ELEMENTS = 1 << 58
+#: A bounded type and, in its attributes, an order of its dimensions; of an argument it has a name.
+_BOUNDED_LAYOUT = re.compile(
+    rb"(%\w+\s*:\s*)?tensor<[^<>]*bounds<[^<>]*>\s*>\s*"
+    rb'\{(?:[^{}"]|"[^"]*")*?layout_mode\s*=\s*"\{([\d,\s]+)\}"'
+)
+_NAME = rb'@(?:"(?:[^"\\]|\\.)*"|[\w.$-]+)'
+#: What tells who calls whom, and comments and strings, which may hold anything.
+_CALLS = re.compile(
+    rb'//[^\n]*|(?P<generic>"func\.func")|\bsym_name\s*=\s*"(?P<sym_name>[^"\\]*)"'
+    rb'|"(?:[^"\\]|\\.)*"'
+    rb"|\bfunc\.func\s+(?P<visibility>private\s+)?(?:\w+\s+)?(?P<function>" + _NAME + rb")"
+    rb"|\b(?:call\s+|callee\s*=\s*|decomposition\s*=\s*)(?P<callee>" + _NAME + rb")"
+    rb"|\bcalled_computations\s*=\s*\[(?P<callees>[^\]]*)\]",
+    re.DOTALL,
+)
+_CALLING = (b"call", b"decomposition")
+
+
+def hazard(text: bytes) -> str:
+    """What the program is that would end the process; empty where nothing was found."""
+    if huge := _too_large(text):
+        return f"a program of tensor<{huge}...>, which is larger than any memory"
+    if cycle := _cycle(text):
+        return f"a program whose functions call themselves, which XLA cannot compile: {cycle}"
+    if order := _bounded_in_order(text):
+        return (
+            f"a program with dynamic dimensions in the layout_mode {order}: "
+            "XLA orders such dimensions row-major only"
+        )
+    return ""
+
+
+def _too_large(text: bytes) -> str:
+    """The dimensions of a type whose bytes overflow, zeros not counted: as XLA multiplies them."""
+    for dimensions in set(_DIMENSIONS.findall(text)):
+        if len(dimensions) >= 19:  # shorter ones multiply to less than the bound
+            sizes = re.findall(rb"\d{1,40}", dimensions)
+            if math.prod(int(size) or 1 for size in sizes) > _MAX_ELEMENTS:
+                return str(dimensions[:60].decode(errors="replace"))
+    return ""
+
+
+def _cycle(text: bytes) -> str:
+    """Functions that call each other in a circle, where a function that is no private one leads."""
+    if not any(word in text for word in _CALLING):
+        return ""
+    import graphlib
+
+    calls, roots = _calls(text)
+    reached, left = dict[bytes, set[bytes]](), list(roots)
+    while left:
+        function = left.pop()
+        if function not in reached:
+            reached[function] = calls.get(function, set())
+            left += reached[function]
+    try:
+        graphlib.TopologicalSorter(reached).prepare()
+    except graphlib.CycleError as exc:
+        return " -> ".join(name.decode(errors="replace") for name in reversed(exc.args[1]))
+    return ""
+
+
+def _calls(text: bytes) -> tuple[dict[bytes, set[bytes]], list[bytes]]:
+    """The functions that each function calls, and those that are not private.
+
+    In MLIR's generic form a function's name may come after its body. Where nested modules have
+    functions of one name, nothing is known.
+    """
+    calls, roots = dict[bytes, set[bytes]](), list[bytes]()
+    called, unnamed = set[bytes](), False
+    for match in _CALLS.finditer(text):
+        name = match["function"]
+        if match["generic"]:
+            called, unnamed = set(), True
+        elif match["sym_name"] is not None and unnamed:
+            name, unnamed = b"@" + match["sym_name"], False
+        elif match["callee"]:
+            called.add(_plain(match["callee"]))
+        elif match["callees"]:
+            called.update(map(_plain, re.findall(_NAME, match["callees"])))
+        if match["function"]:
+            called = set()
+        if name:
+            name = _plain(name)
+            if name in calls:
+                return {}, []
+            calls[name] = called
+            if not match["visibility"]:
+                roots.append(name)
+    return calls, roots
+
+
+def _plain(name: bytes) -> bytes:
+    return b"@" + name[2:-1] if name.startswith(b'@"') else name
+
+
+def _bounded_in_order(text: bytes) -> str:
+    if b"bounds<" not in text or b"layout_mode" not in text:
+        return ""
+    for argument, order in _BOUNDED_LAYOUT.findall(text):
+        dimensions = [int(number) for number in order.split(b",") if number.strip()]
+        if not argument and dimensions != sorted(dimensions, reverse=True):
+            return f"{{{order.decode()}}}"
+    return ""
