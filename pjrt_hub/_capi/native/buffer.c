@@ -22,19 +22,21 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
   drop_error(client->api, error);
 }
 
-/* Frees the native buffer and leaves an object that refuses every use. */
+/* Frees the native buffer and leaves an object that refuses every use. The object may be freed by
+   another thread meanwhile, so nothing of it is read after the first native call. */
 static void buffer_destroy(Child *child) {
   BufferObject *buffer = OWNER(BufferObject, child);
-  client_disown(buffer->client, child);
+  ClientObject *client = buffer->client;
   PJRT_Buffer *ptr = buffer->ptr;
+  PyObject *source = buffer->source;
+  PJRT_Event *done = buffer->done;
+  client_disown(client, child);
   buffer->ptr = NULL;
-  client_enter(buffer->client);
-  buffer_destroy_native(buffer->client, ptr);
-  if (buffer->source != NULL) {
-    event_let_go(buffer->client->api, buffer->done, buffer->source);
-    buffer->source = NULL;
-  }
-  client_leave(buffer->client);
+  buffer->source = NULL;
+  client_enter(client);
+  buffer_destroy_native(client, ptr);
+  if (source != NULL) event_let_go(client->api, done, source);
+  client_leave(client);
 }
 
 /* Makes a Buffer of `ptr`, which it owns from here on, whether it succeeds or not. */

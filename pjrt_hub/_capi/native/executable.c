@@ -10,20 +10,22 @@ PyTypeObject *ExecutableType;
 
 enum { ON_STACK = 64 };
 
-/* Frees the native executable and leaves an object that refuses every call. Work in flight ends. */
+/* Frees the native executable and leaves an object that refuses every call. Work in flight ends.
+   The object may be freed by another thread meanwhile. */
 static void executable_destroy(Child *child) {
   ExecutableObject *exe = OWNER(ExecutableObject, child);
-  const PJRT_Api *api = exe->client->api;
-  client_disown(exe->client, child);
+  ClientObject *client = exe->client;
+  const PJRT_Api *api = client->api;
+  client_disown(client, child);
   PJRT_LoadedExecutable_Destroy_Args args = {
       .struct_size = PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE};
   args.executable = exe->ptr;
   exe->ptr = NULL;
-  client_enter(exe->client);
+  client_enter(client);
   Py_BEGIN_ALLOW_THREADS;
   drop_error(api, api->PJRT_LoadedExecutable_Destroy(&args));
   Py_END_ALLOW_THREADS;
-  client_leave(exe->client);
+  client_leave(client);
 }
 
 static void free_slots(Slot *slots, Py_ssize_t count) {

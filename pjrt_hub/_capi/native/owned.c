@@ -12,17 +12,18 @@ PyTypeObject *OwnedType;
 
 static void owned_destroy(Child *child) {
   OwnedObject *owned = OWNER(OwnedObject, child);
-  client_disown(owned->client, child);
+  ClientObject *client = owned->client; /* another thread may free the object during the call */
+  client_disown(client, child);
   PyObject *release = owned->release;
   owned->release = NULL;
   PyObject *type, *value, *traceback; /* may run in a destructor, while an exception is raised */
   PyErr_Fetch(&type, &value, &traceback);
-  client_enter(owned->client);
+  client_enter(client);
   PyObject *answer = PyObject_CallFunctionObjArgs(release, NULL);
   if (answer == NULL) PyErr_WriteUnraisable(release);
   Py_XDECREF(answer);
   Py_DECREF(release);
-  client_leave(owned->client);
+  client_leave(client);
   PyErr_Restore(type, value, traceback);
 }
 
