@@ -78,7 +78,8 @@ def test_the_value_is_the_arrays_as_it_was(client, name, semantics):
     if semantics == UNTIL_DONE:
         buffer.ready.wait(10)
     shared = buffer.size and buffer.unsafe_pointer() == address(source)
-    assert bool(shared) is (name in SHAREABLE and semantics in (SHARED, OVERWRITTEN))
+    may_share = semantics in (SHARED, OVERWRITTEN) and address(source) % 64 == 0  # some by luck
+    assert bool(shared) is (name in SHAREABLE and may_share) or (shared and may_share)
     if not shared and source.flags.writeable and semantics in (COPIED, UNTIL_DONE):
         source[...] = -1
     assert np.array_equal(buffer.to_numpy(), expected)
