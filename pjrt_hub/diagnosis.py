@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pjrt_hub import connect, contact, surroundings
 from pjrt_hub.discovery import place
-from pjrt_hub.errors import PjrtHubError, PluginLoadError
+from pjrt_hub.errors import LockFileError, PjrtHubError, PluginLoadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,14 @@ def diagnose(name: str | os.PathLike[str] | None = None) -> Diagnosis:
             steps.append(step)
             what = _NEXT.get(step.what, step.what)
     except PjrtHubError as exc:
+        what = "lock" if isinstance(exc, LockFileError) else what
         steps.append(Step(what, False, exc.message, exc.hint))
     return Diagnosis(tuple(steps))
 
 
 #: What comes after a step, for the name of one that raises.
 _NEXT = {
+    "lock": "choice",
     "choice": "library",
     "hardware": "library",
     "library": "headers",
@@ -73,6 +75,9 @@ _NEXT = {
 
 
 def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
+    if locked := surroundings.pins():
+        names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in locked.rows))
+        yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
     candidate = connect.choose(name).candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
     # A plugin without its hardware still compiles ahead of time: worth a word, no failure.

@@ -40,6 +40,7 @@ def plugin(
         PluginError: it cannot be loaded, does not fit, or crashed at first contact.
     """
     from pjrt_hub import contact
+    from pjrt_hub.discovery.survey import require_locked
     from pjrt_hub.runtime.plugin import Plugin
 
     candidate = choice.candidate
@@ -50,6 +51,7 @@ def plugin(
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     here = world()
+    require_locked(candidate, path, here)  # again: the file may be another one by now
     contact.initialize(path, manifest)
     contact.prepare(path, manifest, here, {**defaults, **environment()})
     given = dict(candidate.create_options)

@@ -1,4 +1,4 @@
-"""What is around this process (layer 4): its environment, `sys.path`, the registry, the cache.
+"""What is around this process (layer 4): its environment, `sys.path`, registry, lock, cache.
 
 Read for the towers, which take it as arguments; also where the user is told something. A process
 with more rights than its caller takes nothing of it from the caller.
@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Mapping
 from functools import cache as once
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub import log
@@ -20,6 +21,8 @@ from pjrt_hub.errors import CacheError
 if TYPE_CHECKING:
     from pjrt_hub.discovery.source import World
     from pjrt_hub.store.cache import Cache
+    from pjrt_hub.store.catalog import Catalog
+    from pjrt_hub.store.pins import Pins
 
 _AT_SECURE = 23  # of getauxval(3): the kernel says that this program must not trust its caller
 
@@ -114,18 +117,58 @@ def cache() -> Cache:
     return Cache.configured(environment())
 
 
+def registry() -> Catalog:
+    """What may be fetched where no lock file says otherwise."""
+    from pjrt_hub.store.catalog import Catalog, shipped_registry
+
+    return Catalog([shipped_registry()])
+
+
+def pins() -> Pins | None:
+    """The lock file that holds here: nothing else is fetched or loaded. None without one.
+
+    Raises:
+        LockFileError: it cannot be read, is malformed, or others may have written it.
+    """
+    from pjrt_hub.store.pins import read
+
+    path = lock_path()
+    return None if path is None else read(path)
+
+
+def lock_path() -> Path | None:
+    """The file that `PJRT_HUB_LOCK` names, else the nearest from the working directory upward.
+
+    Raises:
+        LockFileError: others may have written it.
+    """
+    from pjrt_hub.store.pins import find
+
+    try:
+        folder = None if elevation() else Path.cwd()
+    except FileNotFoundError:  # the working directory is gone
+        folder = None
+    return find(environment(), folder)
+
+
 def world() -> World:
-    """What discovery looks at: this process's environment, `sys.path`, registry and cache."""
+    """What discovery looks at: this process's environment, `sys.path`, registry, lock and cache.
+
+    Raises:
+        LockFileError: as `pins`.
+    """
     from dataclasses import replace
 
     from pjrt_hub.discovery.source import World
-    from pjrt_hub.store.catalog import Catalog, shipped_registry
+    from pjrt_hub.store.catalog import Catalog
 
     try:
         known = cache()
     except CacheError:
         known = None  # what is installed can be used without one
-    here = World.current(environment(), catalog=Catalog([shipped_registry()]), cache=known)
+    locked = pins()
+    catalog = Catalog([], locked.rows) if locked else registry()
+    here = World.current(environment(), catalog=catalog, cache=known, pins=locked)
     if not elevation():
         return here
     trusted = tuple(folder for folder in here.sys_path if only_root_writes(folder))
