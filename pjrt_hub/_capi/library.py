@@ -157,11 +157,12 @@ class Api:
             )
 
 
-def load(path: str | os.PathLike[str]) -> Api:
+def load(path: str | os.PathLike[str], tell: Callable[[str], None] = lambda step: None) -> Api:
     """Loads a plugin and initializes it, once for each file in this process.
 
     Args:
         path: of the shared library; it is made absolute and symbolic links are followed.
+        tell: is told the C function of each step before it is called.
 
     Raises:
         PluginLoadError: dlopen failed, or the library has no usable `GetPjrtApi`.
@@ -177,8 +178,10 @@ def load(path: str | os.PathLike[str]) -> Api:
     with _loading:
         api = _loaded.get((status.st_dev, status.st_ino))
         if api is None:
-            api = _open(real)
+            api = _open(real, tell)
+            tell("PJRT_Plugin_Initialize")
             _initialize(api)
+            tell("PJRT_Plugin_Attributes")
             api.attributes = _attributes(api)
             _loaded[status.st_dev, status.st_ino] = api
     return api
@@ -188,23 +191,32 @@ def preload(path: str | os.PathLike[str]) -> None:
     """Makes a dependency visible to plugins that look it up by its soname.
 
     Raises:
-        PluginLoadError: dlopen failed.
+        PluginLoadError: the path is not absolute, or dlopen failed.
     """
+    if not os.path.isabs(path):  # the loader would search for it
+        raise errors.PluginLoadError(
+            f"cannot load {path}: the path is not absolute",
+            path=path,
+            hint="give the whole path of the library",
+        )
     try:
         hotpath.preload_library(os.fspath(path))
     except OSError as exc:
         raise errors.PluginLoadError(f"cannot load {path}: {exc}", path=path) from exc
 
 
-def _open(path: Path) -> Api:
+def _open(path: Path, tell: Callable[[str], None]) -> Api:
+    tell("dlopen")
     try:
-        address = hotpath.open_library(os.fspath(path))
+        handle = hotpath.open_library(os.fspath(path))
     except OSError as exc:
         raise errors.PluginLoadError(
             f"the library {path} cannot be loaded: {exc}",
             path=path,
             hint=f"pjrt-hub doctor {path}",
         ) from exc
+    tell("GetPjrtApi")
+    address = hotpath.get_pjrt_api(handle)
     if not address:
         what = "exports no GetPjrtApi" if address is None else "returns no table from GetPjrtApi"
         raise errors.PluginLoadError(

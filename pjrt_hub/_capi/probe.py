@@ -9,22 +9,28 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pjrt_hub import errors
+from pjrt_hub._capi import watch
 from pjrt_hub.abi import ApiVersion
 
 _STDERR_TAIL = 2000  # characters of the plugin's last words that an error carries
-_TO_END = 1.0  # seconds that a hung child has between being asked and being made to end
+_KEPT_NBYTES = 4 * _STDERR_TAIL  # of what it writes; a flood of words must not fill our memory
+_MAX_ANSWER_NBYTES = 1 << 22
+_TO_END = 2.0  # seconds that the child has to end all that the plugin started
 
 #: What the child's error tells beside its words, so that the same error is raised here.
 _DETAILS = ("path", "need", "have", "function", "since", "code")
+_TPU_LOCK = "/tmp/libtpu_lockfile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,13 @@ class ProbeResult:
         api_version: as text, "0.81".
         extensions: name to the size of the extension's node in bytes.
         attributes: of the plugin (`PJRT_Plugin_Attributes`).
+        libraries: the files that the loader mapped for it, itself among them (Linux only).
     """
 
     api_version: str
     extensions: dict[str, int]
     attributes: dict[str, object]
+    libraries: list[str] = field(default_factory=list)
 
     @property
     def version(self) -> ApiVersion:
@@ -60,7 +68,7 @@ def probe(
         path: of the library.
         env: the child's environment.
         preload: libraries to load before it, as the parent will.
-        seconds: the deadline; a child that passes it is ended.
+        seconds: the deadline; a child that passes it is ended, with all that it started.
 
     Raises:
         PluginLoadError: the library cannot be loaded.
@@ -70,56 +78,105 @@ def probe(
         PluginCrashedError: the child died of a signal or exited by itself.
         PluginTimeoutError: the deadline passed.
     """
-    command = [sys.executable, "-P", "-m", __spec__.name, str(path), *map(str, preload)]
     package_root = str(Path(__file__).resolve().parents[2])
     python_path = os.pathsep.join(filter(None, [package_root, env.get("PYTHONPATH", "")]))
-    with subprocess.Popen(
-        command,
-        env={**env, "PYTHONPATH": python_path},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,  # whatever the plugin starts ends with it
-    ) as child:
+    answers, answering = os.pipe()
+    words = [str(answering), str(path), *map(str, preload)]
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", __spec__.name, *words],
+            env={**env, "PYTHONPATH": python_path},
+            stdin=subprocess.PIPE,  # nothing is said there: its end is the sign to end
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[answering],
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(answers)
+        raise
+    finally:
+        os.close(answering)
+    with child, open(answers, "rb", buffering=0) as answers_file:
         try:
-            stdout, stderr = child.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired as exc:
-            raise errors.PluginTimeoutError(
-                f"{path} did not finish loading within {seconds:g} s",
-                seconds=seconds,
-                hint="another process may hold the device, or the plugin waits for a server; "
-                "see its own documentation for a setting that skips the wait",
-            ) from exc
+            said, tail = _listen(child, answers_file, time.monotonic() + seconds)
         finally:
             _end(child)
-    tail = stderr.decode("utf-8", "replace")[-_STDERR_TAIL:].strip()
-    answer = _last_line(stdout)
-    if child.returncode == 0 and "api_version" in answer:
-        return ProbeResult(**answer)
-    if child.returncode == 1 and "error" in answer:
-        raise getattr(errors, answer["error"])(
-            answer["message"], hint=answer["hint"], **answer["details"]
+    step = f" in {said['step']}" if said.get("step") else ""
+    if said.get("late"):
+        raise errors.PluginTimeoutError(
+            f"{path} did not finish loading within {seconds:g} s{step and f': it hung{step}'}",
+            seconds=seconds,
+            hint=_timeout_hint(path),
         )
-    name = _signal_name(-child.returncode) if child.returncode < 0 else None
-    how = f"died of {name}" if name else f"exited with status {child.returncode}"
+    if "api_version" in said:
+        names = ("api_version", "extensions", "attributes", "libraries")
+        return ProbeResult(**{name: said[name] for name in names})
+    if "error" in said:
+        raise getattr(errors, said["error"])(said["message"], hint=said["hint"], **said["details"])
+    raise _crash(path, said.get("status", child.wait()), step, tail)
+
+
+def _listen(
+    child: subprocess.Popen[bytes], answers: Any, deadline: float
+) -> tuple[dict[str, Any], str]:
+    """Gathers what the child answers, and the last of what the plugin wrote."""
+    answer, written = bytearray(), bytearray()
+    late = False
+    with selectors.DefaultSelector() as selector:
+        selector.register(answers, selectors.EVENT_READ, (answer, _MAX_ANSWER_NBYTES))
+        selector.register(child.stdout, selectors.EVENT_READ, (written, _KEPT_NBYTES))  # type: ignore[arg-type]
+        while selector.get_map() and not late:
+            left = deadline - time.monotonic()
+            late = left <= 0
+            for key, _ in selector.select(max(left, 0)):
+                gathered, limit = key.data
+                if chunk := os.read(key.fd, 1 << 16):
+                    gathered += chunk
+                    del gathered[:-limit]
+                else:
+                    selector.unregister(key.fileobj)
+    said: dict[str, Any] = {"late": late}
+    for line in answer.splitlines():
+        with contextlib.suppress(ValueError):
+            said.update(json.loads(line))
+    return said, written.decode("utf-8", "replace")[-_STDERR_TAIL:].strip()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Lets the child end itself and what the plugin started; ends it where it does not."""
+    assert child.stdin is not None
+    child.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_TO_END)
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def _crash(path: Path, status: int, step: str, tail: str) -> errors.PluginCrashedError:
+    name = _signal_name(-status) if status < 0 else None
+    how = f"died of {name}" if name else f"exited with status {status}"
     last_words = f"; its last words:\n{tail}" if tail else ""
-    raise errors.PluginCrashedError(
-        f"{path}: the process that loaded it {how}{last_words}",
+    return errors.PluginCrashedError(
+        f"{path}: the process that loaded it {how}{step}{last_words}",
         signal=name,
-        returncode=child.returncode,
+        returncode=status,
         stderr=tail,
         hint="the library is damaged or not made for this machine; try another release of it",
     )
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends what is left of the child's process group: itself, or what the plugin started."""
-    with contextlib.suppress(ProcessLookupError):
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_TO_END)
-        os.killpg(child.pid, signal.SIGKILL)
+def _timeout_hint(path: Path) -> str:
+    if "tpu" in path.name and os.path.exists(_TPU_LOCK):
+        return (
+            f"{_TPU_LOCK} exists: another process holds the TPU, or left it behind; "
+            f"end that process, or `sudo rm {_TPU_LOCK}` where there is none"
+        )
+    return (
+        "another process may hold the device, or the plugin waits for a server; see its own "
+        "documentation for a setting that skips the wait, or set PJRT_HUB_PROBE_SECONDS"
+    )
 
 
 def _signal_name(number: int) -> str:
@@ -129,38 +186,48 @@ def _signal_name(number: int) -> str:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
-def _last_line(stdout: bytes) -> dict[str, Any]:
-    """The child's answer; a plugin may have printed to stdout before it."""
-    lines = stdout.decode("utf-8", "replace").strip().splitlines()
-    try:
-        answer = json.loads(lines[-1]) if lines else {}
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _main(path: str, *preload: str) -> int:
+def _load(answering: int, path: str, *preload: str) -> int:
+    """What the child's child does: it meets the plugin."""
     from pjrt_hub._capi import library
 
+    def answer(**words: object) -> None:
+        os.write(answering, json.dumps(words).encode() + b"\n")
+
+    before = set(_mapped())
     try:
+        answer(step="dlopen")
         for dependency in preload:
             library.preload(dependency)
-        api = library.load(path)
+        api = library.load(path, lambda step: answer(step=step))
     except errors.PjrtHubError as exc:
         details = {name: getattr(exc, name) for name in _DETAILS if hasattr(exc, name)}
-        words = {"message": exc.message, "hint": exc.hint, "details": details}
-        _answer({"error": type(exc).__name__, **words})
+        answer(error=type(exc).__name__, message=exc.message, hint=exc.hint, details=details)
         return 1
-    _answer(asdict(ProbeResult(str(api.version), api.extensions, dict(api.attributes))))
+    mapped = [each for each in _mapped() if each not in before]
+    answer(**asdict(ProbeResult(str(api.version), api.extensions, dict(api.attributes), mapped)))
     return 0
 
 
-def _answer(answer: dict[str, Any]) -> None:
-    """Prints a line of its own: the plugin may have left one without its end."""
-    print("\n" + json.dumps(answer), flush=True)
+def _mapped() -> list[str]:
+    """The files with code in this process, in the order of their addresses."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            rows = [line.rstrip("\n").split(maxsplit=5) for line in file]
+    except OSError:
+        return []  # not Linux
+    return list(
+        dict.fromkeys(
+            row[5] for row in rows if len(row) == 6 and "x" in row[1] and row[5][0] == "/"
+        )
+    )
+
+
+def _main(answering: str, *words: str) -> int:
+    status = watch.run(lambda: _load(int(answering), *words))
+    os.write(int(answering), json.dumps({"status": status}).encode() + b"\n")
+    return 0
 
 
 if __name__ == "__main__":
     status = _main(*sys.argv[1:])
-    sys.stdout.flush()
     os._exit(status)  # the plugin's exit handlers have nothing to add

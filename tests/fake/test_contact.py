@@ -31,10 +31,12 @@ def refused(meet, cls, library: Path, **env: str):
 
 
 def test_a_working_plugin_tells_about_itself(stub, meet) -> None:
-    assert meet(stub()) == {
+    library = stub()
+    assert meet(library) == {
         "api_version": "0.117",
         "extensions": {},
         "attributes": {"stub_version": [1, 2, 3], "stub_name": "stub"},
+        "libraries": [str(library)],
     }
 
 
@@ -93,25 +95,25 @@ def test_attributes_may_be_unimplemented(stub, meet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("macro", "signal", "returncode"),
+    ("macro", "signal", "returncode", "step"),
     [
-        ("ON_LOAD=abort()", "SIGABRT", -6),
-        ("ON_LOAD=*(volatile int*)8=1", "SIGSEGV", -11),
-        ("ON_LOAD=_exit(0)", None, 0),
-        ("ON_INITIALIZE=abort()", "SIGABRT", -6),
-        ("ON_INITIALIZE=*(volatile int*)8=1", "SIGSEGV", -11),
-        ("ON_INITIALIZE=raise(SIGRTMIN + 1)", "SIGRTMIN+1", -35),
-        ("ON_INITIALIZE=exit(0)", None, 0),
-        ("ON_INITIALIZE=exit(3)", None, 3),
-        ("ON_ATTRIBUTES=abort()", "SIGABRT", -6),
+        ("ON_LOAD=abort()", "SIGABRT", -6, "dlopen"),
+        ("ON_LOAD=*(volatile int*)8=1", "SIGSEGV", -11, "dlopen"),
+        ("ON_LOAD=_exit(0)", None, 0, "dlopen"),
+        ("ON_INITIALIZE=abort()", "SIGABRT", -6, "PJRT_Plugin_Initialize"),
+        ("ON_INITIALIZE=*(volatile int*)8=1", "SIGSEGV", -11, "PJRT_Plugin_Initialize"),
+        ("ON_INITIALIZE=raise(SIGRTMIN + 1)", "SIGRTMIN+1", -35, "PJRT_Plugin_Initialize"),
+        ("ON_INITIALIZE=exit(0)", None, 0, "PJRT_Plugin_Initialize"),
+        ("ON_INITIALIZE=exit(3)", None, 3, "PJRT_Plugin_Initialize"),
+        ("ON_ATTRIBUTES=abort()", "SIGABRT", -6, "PJRT_Plugin_Attributes"),
     ],
 )
-def test_a_crash_is_an_error_here(stub, meet, macro: str, signal, returncode: int) -> None:
+def test_a_crash_is_an_error_here(stub, meet, macro: str, signal, returncode: int, step) -> None:
     library = stub(macro)
     error = refused(meet, errors.PluginCrashedError, library)
     assert (error.signal, error.returncode) == (signal, returncode)
     how = f"died of {signal}" if signal else f"exited with status {returncode}"
-    assert error.message == f"{library}: the process that loaded it {how}"
+    assert error.message == f"{library}: the process that loaded it {how} in {step}"
     assert "another release" in error.hint
 
 

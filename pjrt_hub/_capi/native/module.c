@@ -44,7 +44,14 @@ static PyObject *open_library(PyObject *module, PyObject *args) {
   if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
   void *handle = open_for_good(path, RTLD_LOCAL);
   if (handle == NULL) return NULL;
-  const PJRT_Api *(*get_api)(void) = (const PJRT_Api *(*)(void))dlsym(handle, "GetPjrtApi");
+  return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)handle);
+}
+
+static PyObject *get_pjrt_api(PyObject *module, PyObject *args) {
+  unsigned long long handle;
+  if (!PyArg_ParseTuple(args, "K", &handle)) return NULL;
+  const PJRT_Api *(*get_api)(void) =
+      (const PJRT_Api *(*)(void))dlsym((void *)(uintptr_t)handle, "GetPjrtApi");
   if (get_api == NULL) Py_RETURN_NONE;
   const PJRT_Api *api;
   Py_BEGIN_ALLOW_THREADS;
@@ -95,7 +102,9 @@ static PyMethodDef functions[] = {
     {"generation", current_generation, METH_NOARGS, "The number of forks above this process."},
     {"forked_since", forked_since, METH_O, "Whether the process forked after that generation."},
     {"open_library", open_library, METH_VARARGS,
-     "dlopen(path, NOW | LOCAL | NODELETE) and GetPjrtApi(): its address, or None without it."},
+     "dlopen(path, NOW | LOCAL | NODELETE): its handle."},
+    {"get_pjrt_api", get_pjrt_api, METH_VARARGS,
+     "GetPjrtApi() of an opened library: the table's address, or None without the function."},
     {"preload_library", preload_library, METH_VARARGS, "dlopen(path, NOW | GLOBAL | NODELETE)."},
     {"payloads", error_payloads, METH_VARARGS, "payloads(api, error) -> dict of str to bytes."},
     {"wake", event_wake, METH_O, "wake(fd): what is written to when there is work to dispatch."},
