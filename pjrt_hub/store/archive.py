@@ -1,220 +1,120 @@
-"""The pinned members of a wheel, read strictly (layer 2).
+"""The pinned members of an archive (layer 2): of a wheel or zip, a tar.gz, or a bare library.
 
-Takes nothing that the pin does not name and trusts no size, name or mode of the archive.
-Refuses whatever two zip readers could read differently.
+Owns the choice of the reader, by the archive's name. Takes nothing that no pin names.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
-import struct
-import zipfile
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from pjrt_hub.errors import ArchiveError
+from pjrt_hub.store import record, unpacking
 from pjrt_hub.store.catalog import Member
-
-_CHUNK = 1 << 20
-_MOST_MEMBERS = 10_000
-_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
-_END_RECORD = struct.Struct("<4s4H2IH")
-_ENCRYPTED, _SIZES_FOLLOW = 0x1, 0x8
+from pjrt_hub.store.unpacking import refusal
+from pjrt_hub.store.zipped import Zip
 
 
-def unpack(archive_path: Path, members: Iterable[Member], destination: Path) -> None:
+class _Reader(Protocol):
+    def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
+        """The wanted members: path, size in bytes, content in parts."""
+
+
+def unpack(
+    archive_path: Path, members: Iterable[Member], destination: Path, *, name: str = ""
+) -> None:
     """Writes the pinned members below `destination`, each verified and on disk (fsync).
 
-    Files get mode 0444 and directories 0755, whatever the archive and the umask say.
+    Files get mode 0444 and directories 0755, whatever the archive and the umask say. A wheel
+    whose RECORD is wrong is taken with a warning in the log, because the pins decide.
 
     Args:
-        archive_path: a zip file; the caller has checked its own pin.
+        archive_path: the archive; the caller has checked its own pin.
         members: what to take.
         destination: an empty directory that nobody else writes to.
+        name: the archive's own file name, which tells its kind and stands in messages; that of
+            `archive_path` by default.
 
     Raises:
         ArchiveError: the archive is malformed or hostile, or a member is not what the pin says.
         OSError: `destination` cannot be written.
     """
+    name = name or archive_path.name
+    pins = {member.path: member for member in members}
+    left = set(pins)
     with open(archive_path, "rb") as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                infos = archive.infolist()
-                _check_directory(file, archive_path, archive, infos)
-                by_name = {info.filename: info for info in infos}
-                for member in members:
-                    info = by_name.get(member.path)
-                    if info is None:
-                        raise _refusal(archive_path, member.path, "is pinned and not in it")
-                    if info.file_size != member.size:
-                        found = f"has {info.file_size} bytes, the pin says {member.size}"
-                        raise _refusal(archive_path, member.path, found)
-                    _extract(archive, archive_path, info, member, destination)
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error, ValueError) as exc:
-            raise ArchiveError(f"{archive_path.name} is not a sound zip file: {exc}") from exc
-        except RuntimeError as exc:  # zipfile's word for "a password is needed"
-            raise ArchiveError(f"{archive_path.name} cannot be read: {exc}") from exc
-
-
-def _refusal(archive_path: Path, name: str, what: str) -> ArchiveError:
-    return ArchiveError(f"{archive_path.name}: the member {name!r} {what}")
-
-
-def _extract(
-    archive: zipfile.ZipFile,
-    archive_path: Path,
-    info: zipfile.ZipInfo,
-    member: Member,
-    destination: Path,
-) -> None:
-    import zlib
-
-    target = destination / member.path
-    for folder in reversed(target.relative_to(destination).parents[:-1]):
-        (destination / folder).mkdir(exist_ok=True)
-        (destination / folder).chmod(0o755)
-    hashing, left = hashlib.sha256(), member.size
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(target, flags, 0o600), "wb", buffering=0) as out:
-        try:
-            with archive.open(info) as source:
-                while chunk := source.read(_CHUNK):
-                    left -= len(chunk)
-                    if left < 0:
-                        raise _refusal(archive_path, member.path, "holds more than it declares")
-                    hashing.update(chunk)
-                    view = memoryview(chunk)
-                    while view:
-                        view = view[out.write(view) :]
-        except zlib.error as exc:
-            raise _refusal(archive_path, member.path, f"cannot be inflated: {exc}") from exc
-        if left or hashing.hexdigest() != member.sha256:
-            raise _refusal(
-                archive_path,
-                member.path,
-                f"has sha256 {hashing.hexdigest()}, the pin says {member.sha256}",
+        reader = _reader(file, name)
+        for path, nbytes, content in reader.files(pins.__contains__):
+            if nbytes != pins[path].size:
+                raise refusal(name, path, f"has {nbytes} bytes, the pin says {pins[path].size}")
+            unpacking.write(name, pins[path], content, destination)
+            left.remove(path)
+        for path in sorted(left):
+            raise refusal(name, path, "is pinned and not in it")
+        if wrong := _wrong_record(reader, name, pins.values()):
+            logging.getLogger("pjrt_hub.store").warning(
+                "%s: %s; its members are the pinned ones", name, wrong
             )
-        os.fchmod(out.fileno(), 0o444)
-        os.fsync(out.fileno())
 
 
-def _check_directory(
-    file: BinaryIO, path: Path, archive: zipfile.ZipFile, infos: Sequence[zipfile.ZipInfo]
-) -> None:
-    if len(infos) > _MOST_MEMBERS:
-        raise ArchiveError(f"{path.name} has {len(infos)} members, more than {_MOST_MEMBERS}")
-    names: dict[str, str] = {}
-    for info in infos:
-        _check_entry(path, info)
-        folded = info.filename.rstrip("/").casefold()
-        if folded in names:
-            what = f"appears twice (also as {names[folded]!r})"
-            raise _refusal(path, info.filename, what)
-        names[folded] = info.filename
-    for folded, name in names.items():
-        parents = folded.split("/")[:-1]
-        for depth in range(1, len(parents) + 1):
-            clash = names.get("/".join(parents[:depth]))
-            if clash is not None and not clash.endswith("/"):
-                raise _refusal(path, name, f"lies below the file {clash!r}")
-    _check_end(file, path, archive)
-    _check_local_headers(file, path, infos, archive.start_dir)
+def measure(
+    archive_path: Path, wanted: Callable[[str], bool], *, name: str = ""
+) -> tuple[Member, ...]:
+    """Gives the members of an archive that nobody has pinned yet; writes nothing.
+
+    Args:
+        archive_path: the archive.
+        wanted: says of a path whether to measure it.
+        name: as for `unpack`.
+
+    Returns:
+        The wanted files, in the archive's order.
+
+    Raises:
+        ArchiveError: the archive is malformed or hostile, or the RECORD of the wheel is missing,
+            incomplete or wrong.
+        OSError: the archive cannot be read.
+    """
+    name = name or archive_path.name
+    found = []
+    with open(archive_path, "rb") as file:
+        reader = _reader(file, name)
+        for path, nbytes, content in reader.files(wanted):
+            hashing = hashlib.sha256()
+            for chunk in content:
+                hashing.update(chunk)
+            found.append(Member(path, nbytes, hashing.hexdigest()))
+        if wrong := _wrong_record(reader, name, found):
+            raise ArchiveError(f"{name}: {wrong}")
+    return tuple(found)
 
 
-def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
-    # zipfile cuts `filename` at a NUL and rewrites separators; `orig_filename` is what was stored.
-    name = info.orig_filename
-    what = ""
-    if name != info.filename or "\0" in name or "\\" in name or ":" in name:
-        what = "has a name that readers understand differently"
-    elif name.startswith("/") or ".." in name.split("/"):
-        what = "points outside of the archive"
-    elif not name.rstrip("/") or "//" in name or "." in name.split("/"):
-        what = "has no plain name"
-    elif info.flag_bits & _ENCRYPTED:
-        what = "is encrypted"
-    elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        what = f"is compressed by method {info.compress_type}, not stored or deflated"
-    elif (kind := stat.S_IFMT(info.external_attr >> 16)) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        what = "is a link" if kind == stat.S_IFLNK else "is not a plain file"
-    if what:
-        raise _refusal(path, name, what)
+class _Bare:
+    """A library that is its own archive: one member, of the same name."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
+        nbytes = self._file.seek(0, 2)
+        self._file.seek(0)
+        if wanted(self._name):
+            yield self._name, nbytes, unpacking.parts(self._file, nbytes)
 
 
-def _check_end(file: BinaryIO, path: Path, archive: zipfile.ZipFile) -> None:
-    """The end record must close the file, and the directory must end where it begins."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _END_RECORD.size - len(archive.comment)))
-    record = file.read(_END_RECORD.size)
-    if len(record) < _END_RECORD.size or record[:4] != b"PK\5\6":
-        raise ArchiveError(f"{path.name} has bytes after its end record")
-    fields = _END_RECORD.unpack(record)
-    if fields[7] != len(archive.comment) or b"PK\5\6" in archive.comment:
-        raise ArchiveError(f"{path.name} has two end records")
-    _, _, _, _, entries, directory_size, directory_offset, _ = fields
-    if entries != 0xFFFF and entries != len(archive.infolist()):
-        raise ArchiveError(
-            f"{path.name} declares {entries} members and lists {len(archive.infolist())}"
-        )
-    # 0xFFFFFFFF: the ZIP64 record holds the number, and zipfile has checked its place.
-    if directory_offset != 0xFFFFFFFF and directory_offset != archive.start_dir:
-        raise ArchiveError(f"{path.name} has bytes before its first member")
-    if directory_size != 0xFFFFFFFF and directory_offset != 0xFFFFFFFF:
-        end = directory_offset + directory_size
-        file.seek(end)
-        if file.read(4) not in (b"PK\5\6", b"PK\6\6"):
-            raise ArchiveError(f"{path.name} has bytes between its directory and its end record")
+def _reader(file: BinaryIO, name: str) -> _Reader:
+    if name.endswith(".tar.gz"):
+        from pjrt_hub.store.tarball import Tarball
+
+        return Tarball(file, name)
+    return _Bare(file, name) if name.endswith(".so") else Zip(file, name)
 
 
-def _check_local_headers(
-    file: BinaryIO, path: Path, infos: Sequence[zipfile.ZipInfo], start_dir: int
-) -> None:
-    """Each local header must agree with the directory, and no two members may share bytes."""
-    end = 0
-    for info in sorted(infos, key=lambda info: info.header_offset):
-        name = info.filename
-        if info.header_offset < end:
-            raise _refusal(path, name, "overlaps another member")
-        if end == 0 and info.header_offset != 0:
-            raise ArchiveError(f"{path.name} has bytes before its first member")
-        file.seek(info.header_offset)
-        header = file.read(_LOCAL_HEADER.size)
-        if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\3\4":
-            raise _refusal(path, name, "has no local header")
-        _, _, flags, method, _, _, crc, packed, unpacked, name_size, extra_size = (
-            _LOCAL_HEADER.unpack(header)
-        )
-        encoding = "utf-8" if flags & 0x800 else "cp437"
-        local_name = file.read(name_size).decode(encoding, "replace")
-        extra = file.read(extra_size)
-        if 0xFFFFFFFF in (packed, unpacked):
-            unpacked, packed = _zip64_sizes(extra, unpacked, packed)
-        if local_name != name or flags != info.flag_bits or method != info.compress_type:
-            raise _refusal(path, name, "has a local header that differs from the directory")
-        if not flags & _SIZES_FOLLOW and (crc, packed, unpacked) != (
-            info.CRC,
-            info.compress_size,
-            info.file_size,
-        ):
-            raise _refusal(path, name, "has a size or a CRC that differs from the directory")
-        end = file.tell() + info.compress_size
-        if end > start_dir:
-            raise _refusal(path, name, "runs into the directory")
-
-
-def _zip64_sizes(extra: bytes, unpacked: int, packed: int) -> tuple[int, int]:
-    """Reads the ZIP64 extra field, which small members of real wheels carry too."""
-    while len(extra) >= 4:
-        kind, size = struct.unpack_from("<HH", extra)
-        body, extra = extra[4 : 4 + size], extra[4 + size :]
-        if kind == 1:
-            values = list(struct.unpack_from(f"<{len(body) // 8}Q", body))
-            if unpacked == 0xFFFFFFFF and values:
-                unpacked = values.pop(0)
-            if packed == 0xFFFFFFFF and values:
-                packed = values.pop(0)
-            break
-    return unpacked, packed
+def _wrong_record(reader: _Reader, name: str, members: Iterable[Member]) -> str:
+    if isinstance(reader, Zip) and name.endswith(".whl"):
+        return record.difference(reader, tuple(members))
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import random
@@ -26,12 +27,26 @@ def contents(nbytes: int = 3 << 20, seed: int = 7) -> dict[str, bytes]:
     }
 
 
+def recorded(members: Mapping[str, bytes]) -> dict[str, bytes]:
+    """These members and, where one is a wheel's METADATA, the RECORD beside it."""
+    metadata = [name for name in members if name.endswith(".dist-info/METADATA")]
+    if not metadata:
+        return dict(members)
+    path = metadata[0].replace("METADATA", "RECORD")
+    rows = [f"{name},sha256={_hash(body)},{len(body)}\n" for name, body in members.items()]
+    return {**members, path: f"{''.join(rows)}{path},,\n".encode()}
+
+
+def _hash(body: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode().rstrip("=")
+
+
 def build(members: Mapping[str, bytes], *, stored: bool = False) -> bytes:
-    """A wheel that holds these members, deflated unless `stored`."""
+    """A wheel that holds these members and its RECORD, deflated unless `stored`."""
     out = io.BytesIO()
     method = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(out, "w", method) as archive:
-        for name, body in members.items():
+        for name, body in recorded(members).items():
             archive.writestr(zipfile.ZipInfo(name, (2024, 1, 1, 0, 0, 0)), body, method)
     return out.getvalue()
 
