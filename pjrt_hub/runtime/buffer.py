@@ -60,8 +60,9 @@ class Buffer(hotpath.Buffer):
     device: Device
     shape: tuple[int, ...]
 
-    __slots__ = ("__weakref__", "_interrupt")
+    __slots__ = ("__weakref__", "_interrupt", "_ready")
     _interrupt: tuple[type[BaseException], tuple[Any, ...]] | None
+    _ready: Event
 
     @property
     def dtype(self) -> numpy.dtype[Any]:
@@ -99,8 +100,12 @@ class Buffer(hotpath.Buffer):
         self._check()
         if self.is_deleted:
             raise ClosedError(_GONE)
-        with self.client._in_call():
-            return Event._of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
+        try:
+            return self._ready
+        except AttributeError:  # nobody asked yet; one for all, so that polls leave one callback
+            with self.client._in_call():
+                self._ready = Event._of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
+            return self._ready
 
     @property
     def layout(self) -> tuple[int, ...]:

@@ -288,3 +288,25 @@ for words, error in (("identity later", None), ("identity fails later", "the stu
     assert ends == [error] * 40, ends
 """,
     )
+
+
+def test_polling_leaves_one_callback(stub, check) -> None:
+    """However often a buffer is asked for its event: it is the same one, and goes with it."""
+    check(
+        stub(),
+        PENDING
+        + """
+import ctypes
+
+waiters = ctypes.c_long.in_dll(ctypes.CDLL(path), "stub_callbacks")
+out = run("identity never")
+for _ in range(10_000):
+    raises(TimeoutError, out.ready.wait, 1e-9)
+assert waiters.value == 1, waiters
+before = live()["event"]
+seen = weakref.ref(out.ready)
+del out
+assert seen() is None
+assert live().get("event", 0) == before - 1
+""",
+    )

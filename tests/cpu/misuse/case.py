@@ -45,6 +45,7 @@ class Case:
         self.shut = self.compile("add")
         self.shut.close()
         self.promise = self.alias()
+        self.events = [self.f.ready, self.promise.buffer.ready]  # kept by the buffers once asked
 
     def compile(self, name, options=None):
         return self.client.compile(PROGRAMS / f"{name}.mlir", options)
