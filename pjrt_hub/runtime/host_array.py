@@ -110,7 +110,15 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
         guess = numpy.asarray(array)
         narrow = _NARROW.get(guess.dtype.name)
         return guess if narrow is None or _holds_wide(array) else _narrowed(guess, narrow)
-    return numpy.asarray(array, dtype=wanted)
+    try:
+        return numpy.asarray(array, dtype=wanted)
+    except TypeError as exc:  # numpy has no bfloat16 and float8 of its own
+        if not hasattr(array, "__dlpack__"):
+            raise
+        raise TypeError(
+            f"numpy makes no array of this {type(array).__name__}: {exc}\n\n"
+            "hint: client.from_dlpack(array) takes it as it is, without numpy"
+        ) from exc
 
 
 def _narrowed(guess: Any, narrow: str) -> Any:

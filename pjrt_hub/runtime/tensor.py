@@ -125,6 +125,7 @@ def borrow(client: Client, source: Any, device: Device | None, copy: bool | None
     client._check()
     stream = 0
     if hasattr(source, "__dlpack__"):
+        source = _resolved(source, copy)
         kind, number = source.__dlpack_device__()
         if device is None:
             device = _same(client, (int(kind), int(number)))
@@ -149,6 +150,23 @@ def borrow(client: Client, source: Any, device: Device | None, copy: bool | None
         raise BufferError(f"the tensor cannot be shared, and it is not on the host: {obstacle}")
     buffer = _view(client, tensor, place, stream)
     return dlpack.copied(buffer) if copy else buffer
+
+
+def _resolved(source: Any, copy: bool | None) -> Any:
+    """The array with its own values in memory.
+
+    A torch tensor may be a view that is negated or conjugated where it is read: DLPack knows
+    neither, and torch lends the first as it lies in memory.
+    """
+    for asked, resolve in (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj")):
+        if hasattr(source, resolve) and getattr(source, asked)():
+            if copy is False:
+                raise BufferError(
+                    f"only a copy is possible, and copy=False forbids it: {asked}() is true of the "
+                    f"array, so its values are not in memory\n\nhint: give array.{resolve}()"
+                )
+            source = getattr(source, resolve)()
+    return source
 
 
 def _same(client: Client, where: tuple[int, int]) -> Device | None:

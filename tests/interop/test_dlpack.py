@@ -170,3 +170,32 @@ def test_from_torch_through_a_program_to_jax(client):
     array = jnp.from_dlpack(result)
     assert array.unsafe_buffer_pointer() == address_of(result)
     assert array.tolist() == list(range(0, 2048, 2))
+
+
+VIEWS = {
+    "negated": (lambda: torch.tensor([1 + 2j, 3 + 4j]).conj().imag, "resolve_neg", [-2.0, -4.0]),
+    "conjugated": (lambda: torch.tensor([1 + 2j, 3 + 4j]).conj(), "resolve_conj", [1 - 2j, 3 - 4j]),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("copy", [None, True])
+def test_a_view_that_torch_changes_when_it_is_read(client, name, copy):
+    view, _, values = VIEWS[name]
+    assert view().is_neg() or view().is_conj()
+    assert client.from_dlpack(view(), copy=copy).tolist() == values
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_such_a_view_cannot_be_shared(client, name):
+    view, resolve, _ = VIEWS[name]
+    with pytest.raises(BufferError, match=rf"copy=False forbids it.*\n\nhint: .*\.{resolve}\(\)"):
+        client.from_dlpack(view(), copy=False)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_what_torch_gives_no_numpy_of_has_a_hint(client, name):
+    tensor = torch.ones(3).to(TORCH[name])
+    with pytest.raises(TypeError, match=r"of this Tensor.*\n\nhint: client\.from_dlpack\(array\)"):
+        client.buffer_from_host(tensor)
+    assert client.from_dlpack(tensor).dtype.name == name
