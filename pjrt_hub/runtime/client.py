@@ -462,8 +462,8 @@ class Client(Closing, hotpath.Client):
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a client, its devices, memories and events belong to their process and cannot be "
-            "pickled\n\nhint: make a client in the other process; programs, options, executables "
-            "and buffers can be pickled"
+            "pickled\n\nhint: make a client in the other process; programs, options, executables, "
+            "topologies and buffers can be pickled"
         )
 
     @cached_property
@@ -481,7 +481,10 @@ class Client(Closing, hotpath.Client):
     def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
         for place, kind in ((device, Device), (memory, Memory)):
             if place is not None and not isinstance(place, kind):
-                raise TypeError(f"{place!r} is not a {kind.__name__}")
+                raise TypeError(
+                    f"{place!r} is not a {kind.__name__}\n\n"
+                    f"hint: client.{'devices' if kind is Device else 'memories'}[0] is one"
+                )
             if place is not None and place.client is not self:
                 raise ValueError(f"{place} belongs to another client")
         if memory is None:

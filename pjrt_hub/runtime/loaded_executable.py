@@ -117,7 +117,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         """
         if not self.devices:
             raise TypeError("the program belongs to no device: give execute_portable() one")
-        rows = tuple(tuple(row) for row in arguments)
+        rows = self._rows(arguments)
         outputs, events = self._launch(rows, self.devices, 0, options, return_events)
         return (list(outputs), events) if return_events else list(outputs)
 
@@ -297,6 +297,23 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             self._check()
             with _view(self.client, self._address) as view:
                 yield view
+
+    def _rows(self, arguments: Sequence[Sequence[Buffer]]) -> tuple[tuple[Buffer, ...], ...]:
+        found = "the arguments are"
+        row: Any = arguments
+        try:
+            rows = []
+            for number, row in enumerate(arguments):
+                found = f"row {number} is"
+                rows.append(tuple(row))
+            return tuple(rows)
+        except TypeError as exc:
+            places, takes = len(self.devices), len(self.signature.parameters)
+            raise TypeError(
+                f"the arguments must be a row of buffers for each of {places} device(s), "
+                f"{places} x {takes} buffer(s); {found} of type {type(row).__name__}\n\n"
+                "hint: exe.execute([[a, b]]) on one device, or exe(a, b)"
+            ) from exc
 
     def _reject(self, index: int, argument: object) -> None:
         """Raises for an argument that the call path refused."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from pjrt_hub._capi import library, values
 from pjrt_hub._capi.call import interruptible
@@ -194,6 +195,12 @@ class Plugin:
             PjrtError: the bytes are damaged, or another plugin's.
         """
         return Topology.deserialize(self.api, serialized, self.reload)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a plugin is loaded into its process and cannot be pickled\n\nhint: load it in the "
+            "other process; programs, options, executables, topologies and buffers can be pickled"
+        )
 
     def _repr_html_(self) -> str:
         return display.html_of_plugin(self)

@@ -65,8 +65,16 @@ CASES = {
     "two rows": (lambda c: c.add.execute([[c.f] * 2] * 2), TypeError, "arguments for 2"),
     "an empty row": (lambda c: c.add.execute([[]]), TypeError, "takes 2 arguments, 0 given"),
     "a long row": (lambda c: c.add.execute([[c.f] * 3]), TypeError, "takes 2 arguments, 3"),
-    "a flat row": (lambda c: c.add.execute([c.f, c.f]), TypeError, "iterable"),
-    "no rows at all": (lambda c: c.add.execute(None), TypeError, "iterable"),
+    "a flat row": (
+        lambda c: c.add.execute([c.f, c.f]),
+        TypeError,
+        r"a row of buffers for each of 1 device\(s\), 1 x 2 .*; row 0 is of type Buffer\n\nhint",
+    ),
+    "no rows at all": (
+        lambda c: c.add.execute(None),
+        TypeError,
+        "a row of buffers for each .*; the arguments are of type NoneType",
+    ),
     "a wrong row": (lambda c: c.add.execute([[c.f, c.far]]), ValueError, "on cpu:1"),
     "a dtype in a row": (lambda c: c.add.execute([[c.f, c.typed("i32")]]), TypeError, "of i32"),
     "deleted in a row": (lambda c: c.add.execute([[c.deleted, c.f]]), ClosedError, "argument 0"),

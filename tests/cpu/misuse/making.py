@@ -278,6 +278,16 @@ CASES = {
         "never made",
     ),
     "a client pickled": (lambda c: pickle.dumps(c.client), TypeError, "belong to their process"),
+    "a plugin pickled": (
+        lambda c: pickle.dumps(c.client.plugin),
+        TypeError,
+        "a plugin is loaded into its process .*\n\nhint: .*executables, topologies and buffers",
+    ),
+    "a number for a device": (
+        lambda c: c.client.buffer_from_host([1.0], device=0),
+        TypeError,
+        r"0 is not a Device\n\nhint: client\.devices\[0\]",
+    ),
     "a device pickled": (lambda c: pickle.dumps(c.f.device), TypeError, "belong to their process"),
     "an event pickled": (lambda c: pickle.dumps(c.f.ready), TypeError, "pickle"),
     "a buffer copied": (lambda c: copy.copy(c.f), TypeError, "not copied this way"),
