@@ -42,9 +42,9 @@ def test_random_points(
             assert toy.audit(cache) == []
             continue  # it had ended before
         points += 1
-        cuts += any(cache.root.glob("v1/partial/*/archive"))
-        found = toy.audit(cache) + toy.heal(cache)
-        wrong += found
+        came = [path.stat().st_size for path in cache.root.glob("v1/partial/*/archive")]
+        cuts += bool(came) and came[0] < len(toy.wheel)
+        wrong += toy.audit(cache) + toy.heal(cache)
     ratio = toy.server.sent / (fetches * len(toy.wheel))
     tally(
         f"kill -9 at random points: {points - len(wrong)} of {points} healed, {len(wrong)} wrong, "

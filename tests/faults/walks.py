@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pjrt_hub.store import disk
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.fetch import obtain
@@ -89,3 +90,19 @@ class _Silent:
 
     def finish(self) -> None:
         pass
+
+
+def fetch_for_ever(**given: Any) -> None:
+    """Fetches and clears, until it is killed."""
+    root = Path(given["root"])
+    while True:
+        fetch(**given)
+        time.sleep(0.05)
+        Cache(root).clear()
+        disk.sync_directory(root / "v1")
+
+
+def fetch_unsynced(**given: Any) -> str:
+    """As `fetch`, where fsync does nothing."""
+    os.fsync = os.fdatasync = lambda file: None
+    return fetch(**given)

@@ -1,0 +1,531 @@
+"""Hostile archives are refused by name, bombs in little memory; the vendors' wheels are not."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import wheels
+
+from pjrt_hub.errors import ArchiveError
+from pjrt_hub.store.archive import measure, unpack
+from pjrt_hub.store.catalog import Catalog, shipped_registry
+
+MEMBERS = wheels.contents(5000)
+WHEEL = wheels.build(MEMBERS)
+PINNED = wheels.pin(WHEEL, MEMBERS).members
+
+
+# Zips
+
+
+def also(name: str, attributes: int = 0, body: bytes = b"x") -> bytes:
+    """The wheel with one member more."""
+    out = io.BytesIO(WHEEL)
+    with zipfile.ZipFile(out, "a") as archive:
+        info = zipfile.ZipInfo("placeholder")
+        info.filename = name  # the constructor would rewrite it
+        info.external_attr = attributes
+        archive.writestr(info, body)
+    return out.getvalue()
+
+
+def kind(mode: int) -> int:
+    return (mode | 0o666) << 16
+
+
+def directory(wheel: bytes) -> int:
+    return wheel.index(b"PK\x01\x02")
+
+
+def end(wheel: bytes) -> int:
+    return wheel.rindex(b"PK\x05\x06")
+
+
+def put(
+    value: bytes, at: int, place: Callable[[bytes], int] = lambda _: 0, zip_: bytes = WHEEL
+) -> bytes:
+    """A zip with other bytes, `at` bytes after the start, the directory or the end record."""
+    at += place(zip_)
+    return zip_[:at] + value + zip_[at + len(value) :]
+
+
+def both(value: bytes, local: int, central: int, wheel: bytes = WHEEL) -> bytes:
+    """Other bytes in the first local header and in the first entry of the directory."""
+    return put(value, central, directory, put(value, local, zip_=wheel))
+
+
+def inserted(data: bytes, at: int) -> bytes:
+    """The wheel with bytes before its directory, which its end record knows of."""
+    wheel = WHEEL[:at] + data + WHEEL[at:]
+    return put(struct.pack("<I", directory(wheel)), 16, end, wheel)
+
+
+def longer_directory(data: bytes) -> bytes:
+    wheel = WHEEL[: end(WHEEL)] + data + WHEEL[end(WHEEL) :]
+    return put(struct.pack("<I", end(wheel) - directory(wheel)), 12, end, wheel)
+
+
+def wide(change: Callable[[bytes], bytes]) -> bytes:
+    """The wheel with ZIP64 records at its end, changed."""
+    at = end(WHEEL)
+    entries, nbytes, begin = struct.unpack_from("<HII", WHEEL, at + 10)
+    record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, entries, entries, nbytes, begin)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
+    small = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 65535, 65535, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    sound = WHEEL[:at] + record + locator + small
+    changed = change(sound)
+    assert changed != sound
+    return changed
+
+
+def with_extra(extra: bytes) -> bytes:
+    """The wheel with an extra field in the last entry of its directory."""
+    out = io.BytesIO(WHEEL)
+    with zipfile.ZipFile(out, "a") as archive:
+        archive.writestr("more.so", b"x")
+    wheel = out.getvalue()
+    last = wheel.rindex(b"PK\x01\x02")
+    wheel = put(struct.pack("<H", len(extra)), 30, lambda _: last, wheel)
+    wheel = wheel[: end(wheel)] + extra + wheel[end(wheel) :]
+    return put(struct.pack("<I", end(wheel) - directory(wheel)), 12, end, wheel)
+
+
+def overlap() -> bytes:
+    """One member is the bytes of another, its header included."""
+    inner = wheels.build({"inner.so": b"x" * 50}, stored=True)
+    record = inner[: directory(inner)]
+    wheel = wheels.build({"outer": record, "inner.so": b"x" * 50}, stored=True)
+    entry = wheel.index(b"PK\x01\x02", directory(wheel) + 4)
+    return put(struct.pack("<L", 30 + len("outer")), 42, lambda _: entry, wheel)
+
+
+def crowd() -> bytes:
+    return wheels.build({f"{number}": b"" for number in range(10_001)}, stored=True)
+
+
+def crc_of_both() -> bytes:
+    crc = struct.pack("<L", zipfile.crc32(MEMBERS[wheels.LIBRARY]))
+    return WHEEL.replace(crc, b"\1\2\3\4")
+
+
+def twice() -> bytes:
+    """Two zips, one after the other, which the second's numbers account for."""
+    first, second = wheels.build({"evil.so": b"x"}), WHEEL
+    return first + put(struct.pack("<I", len(first) + directory(second)), 16, end, second)
+
+
+def ends_twice() -> bytes:
+    """The comment of the first end record is the second end record."""
+    at = end(WHEEL)
+    return put(b"\x16\0", 20, lambda _: at) + WHEEL[at:]
+
+
+DIFFERENT = "has a name that readers understand differently"
+OUTSIDE = "points outside of the archive"
+LOCAL = "has a local header that differs from the directory"
+SIZES = "has a size or a CRC-32 that differs from the directory"
+ODD_ZIP64 = "has a ZIP64 field that does not fit its header"
+BETWEEN = "is followed by bytes of no member"
+
+ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "parent": (lambda: also("../evil.so"), f"'../evil.so' {OUTSIDE}"),
+    "inner parent": (lambda: also("a/../../evil.so"), OUTSIDE),
+    "absolute": (lambda: also("/evil.so"), f"'/evil.so' {OUTSIDE}"),
+    "backslash": (lambda: also("a\\evil.so"), DIFFERENT),
+    "parent by backslash": (lambda: also("..\\evil.so"), DIFFERENT),
+    "drive": (lambda: also("C:evil.so"), DIFFERENT),
+    "stream of NTFS": (lambda: also("evil.so:x"), DIFFERENT),
+    "nul": (lambda: also("evil#so").replace(b"evil#so", b"evil\0so"), DIFFERENT),
+    "line feed": (lambda: also("evil\n.so"), DIFFERENT),
+    "final dot": (lambda: also("evil.so."), DIFFERENT),
+    "final space": (lambda: also("evil /x.so"), DIFFERENT),
+    "not text": (lambda: also("evil#so").replace(b"evil#so", b"evil\xffso"), DIFFERENT),
+    "device name": (lambda: also("lib/nul.so"), "has the name of a device"),
+    "console": (lambda: also("CON"), "has the name of a device"),
+    "empty part": (lambda: also("a//evil.so"), "has no plain name"),
+    "dot": (lambda: also("./evil.so"), "has no plain name"),
+    "no name": (lambda: also(""), "has no plain name"),
+    "long name": (lambda: also("evil/" * 300), "of more than 1024 bytes"),
+    "symlink": (lambda: also("evil.so", kind(stat.S_IFLNK), b"/x"), "'evil.so' is a link"),
+    "device": (lambda: also("evil", kind(stat.S_IFCHR)), "is not a plain file"),
+    "fifo": (lambda: also("evil", kind(stat.S_IFIFO)), "is not a plain file"),
+    "socket": (lambda: also("evil", kind(stat.S_IFSOCK)), "is not a plain file"),
+    "folder as a file": (lambda: also("evil", kind(stat.S_IFDIR)), "is not a plain file"),
+    "file as a folder": (lambda: also("evil/", kind(stat.S_IFREG)), "is not a plain file"),
+    "folder with content": (lambda: also("evil/"), "is a folder with content"),
+    "duplicate": (lambda: also(wheels.LIBRARY), "appears twice"),
+    "case twin": (lambda: also(wheels.LIBRARY.upper()), f"(also as {wheels.LIBRARY!r})"),
+    "Unicode twin": (lambda: also(wheels.LIBRARY.replace("lib", "ˡib")), "appears twice"),
+    "below a file": (lambda: also(wheels.LIBRARY + "/x"), "lies below the file"),
+    "file for a folder": (lambda: also("toy_plugin/lib"), "is a file, and 'toy_plugin/lib/"),
+    "folder for a file": (lambda: also(wheels.LIBRARY + "/", body=b""), "appears twice"),
+    "encrypted": (lambda: both(b"\x01\0", 6, 8), "is encrypted"),
+    "strongly encrypted": (lambda: both(b"\x40\0", 6, 8), "is encrypted"),
+    "patch": (lambda: both(b"\x20\0", 6, 8), "is a patch"),
+    "bzip2": (lambda: both(b"\x0c\0", 8, 10), "is compressed by method 12"),
+    "lzma": (lambda: both(b"\x0e\0", 8, 10), "is compressed by method 14"),
+    "zstd": (lambda: both(b"\x5d\0", 8, 10), "is compressed by method 93"),
+    "deflated as stored": (lambda: both(b"\0\0", 8, 10), "stored in another size"),
+    "local name": (lambda: put(b"T", 30), LOCAL),
+    "local method": (lambda: put(b"\0\0", 8), LOCAL),
+    "local flags": (lambda: put(b"\x01\0", 6), LOCAL),
+    "local size": (lambda: put(b"\1\0\0\0", 22), SIZES),
+    "local packed size": (lambda: put(b"\1\0\0\0", 18), SIZES),
+    "local CRC": (lambda: put(b"\1\2\3\4", 14), SIZES),
+    "no local header": (lambda: put(b"XX", 0), "has no local header"),
+    "header in the middle": (lambda: put(b"\1\0\0\0", 42, directory), "before its first member"),
+    "header beyond": (lambda: put(b"\xf0\xff\xff\0", 42, directory), "before its first member"),
+    "local name too long": (lambda: put(b"\xff\xff", 26), LOCAL),
+    "local extra too long": (lambda: put(b"\xff\xff", 28), ""),
+    "CRC of both": (crc_of_both, "has another CRC-32 than it declares"),
+    "larger than it declares": (
+        lambda: both(b"\x87\x13\0\0", 22, 24),
+        "has 4999 bytes, the pin says 5000",
+    ),
+    "damaged stream": (lambda: put(b"\xff" * 8, 30 + len(wheels.LIBRARY)), "cannot be inflated"),
+    "gap": (lambda: inserted(b"\0" * 9, directory(WHEEL)), BETWEEN),
+    "hidden descriptor": (lambda: inserted(b"PK\7\x08" + bytes(12), directory(WHEEL)), BETWEEN),
+    "polyglot head": (lambda: b"#!/bin/sh\n" + WHEEL, "other bytes than its members"),
+    "known polyglot head": (lambda: inserted(b"#!/bin/sh\n", 0), "before its first member"),
+    "trailing bytes": (lambda: WHEEL + b"trailing", "has bytes after its end record"),
+    "trailing zeros": (lambda: WHEEL + bytes(512), "has bytes after its end record"),
+    "comment too long": (lambda: put(b"\5\0", 20, end), "has bytes after its end record"),
+    "two zips": (lambda: WHEEL + wheels.build({"evil.so": b"x"}), "other bytes than its members"),
+    "two zips by the numbers": (twice, "before its first member"),
+    "two end records": (ends_twice, "has two end records"),
+    "bytes before the end": (lambda: longer_directory(bytes(7)), "and lists more"),
+    "fewer members": (lambda: put(b"\1\0\1\0", 8, end), "declares 1 members and lists more"),
+    "more members": (lambda: put(b"\x09\0\x09\0", 8, end), "declares 9 members and lists fewer"),
+    "two counts": (lambda: put(b"\1\0", 10, end), "is a part of several"),
+    "second disk": (lambda: put(b"\1\0", 4, end), "is a part of several"),
+    "member of a second disk": (lambda: put(b"\1\0", 34, directory), "another part"),
+    "no directory": (lambda: put(bytes(8), 12, end), "other bytes than its members"),
+    "directory beyond": (lambda: put(b"\xff\xff\xff\x7f", 16, end), "other bytes"),
+    "huge directory": (lambda: put(b"\0\0\0\x7f", 12, end), "has a directory of"),
+    "overlap": (overlap, "overlaps another member"),
+    "crowd": (crowd, "has more than 10000 members"),
+    "second name": (
+        lambda: with_extra(struct.pack("<HHBI", 0x7075, 9, 1, 0) + b"evil"),
+        "has a second name",
+    ),
+    "cut extra field": (lambda: with_extra(b"\1\0\x08\0"), "has a malformed extra field"),
+    "ZIP64 too much": (lambda: with_extra(struct.pack("<HHQ", 1, 8, 1)), ODD_ZIP64),
+    "ZIP64 twice": (lambda: with_extra(b"\1\0\0\0" * 2), "has a malformed ZIP64 field"),
+    "ZIP64 of 4 bytes": (lambda: with_extra(b"\1\0\4\0abcd"), "has a malformed ZIP64 field"),
+    "ZIP64 missing": (lambda: put(b"\xff" * 4, 24, directory), ODD_ZIP64),
+    "local ZIP64 missing": (lambda: put(b"\xff" * 4, 22), ODD_ZIP64),
+    "ZIP64 end elsewhere": (
+        lambda: wide(lambda zip_: put(b"\1", 8, lambda z: z.index(b"PK\6\7"), zip_)),
+        "is not where it should be",
+    ),
+    "ZIP64 end damaged": (
+        lambda: wide(lambda zip_: zip_.replace(b"PK\6\6", b"PK\6\5")),
+        "has a malformed ZIP64 end record",
+    ),
+    "ZIP64 end differs": (
+        lambda: wide(lambda zip_: put(b"\1\0\1\0", 8, end, zip_)),
+        "has two end records that differ",
+    ),
+    "ZIP64 end extended": (
+        lambda: wide(lambda zip_: put(b"\x30", 4, lambda z: z.index(b"PK\6\6"), zip_)),
+        "has a malformed ZIP64 end record",
+    ),
+    "cut": (lambda: WHEEL[:-100], "is not a zip file, or is cut"),
+    "cut in the end record": (lambda: WHEEL[:-1], "is not a zip file, or is cut"),
+    "page": (lambda: b"<html>", "is not a zip file"),
+    "empty": (lambda: b"", "is not a zip file"),
+    "tar in the name of a wheel": (lambda: tarred(), "is not a zip file"),
+}
+
+
+# Tarballs
+
+
+def member(name: str, body: bytes = b"x", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(body)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, body
+
+
+def tar(
+    *more: tuple[tarfile.TarInfo, bytes],
+    form: int = tarfile.USTAR_FORMAT,
+    before: bool = False,
+    **options: object,
+) -> bytes:
+    """The toy plugin as a tar file, with members before it or after."""
+    ours = [member(name, body) for name, body in MEMBERS.items()]
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form, **options) as archive:
+        for info, body in (*more, *ours) if before else (*ours, *more):
+            archive.addfile(info, io.BytesIO(body) if info.isreg() else None)
+    return out.getvalue()
+
+
+def tarred(*more: tuple[tarfile.TarInfo, bytes], **options: object) -> bytes:
+    return gzip.compress(tar(*more, **options))
+
+
+def one(kind_: bytes, **fields: object) -> bytes:
+    return tarred(member("evil.so", b"", type=kind_, **fields))
+
+
+def pax(**headers: str) -> bytes:
+    return tarred(member("evil.so", pax_headers=headers), form=tarfile.PAX_FORMAT)
+
+
+def changed(at: int, value: bytes, *, checked: bool = True) -> bytes:
+    """The tarball with other bytes in its first header, and the checksum that fits them."""
+    data = bytearray(tar())
+    data[at : at + len(value)] = value
+    if checked:
+        data[148:156] = b" " * 8
+        data[148:156] = f"{sum(data[:512]):06o}\0 ".encode()
+    return gzip.compress(bytes(data))
+
+
+def raw(name: str, kind_: bytes, body: bytes) -> bytes:
+    """A member with any content, as tar lays it out."""
+    header = bytearray(member(name, body)[0].tobuf(tarfile.GNU_FORMAT))
+    header[156:157] = kind_
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    return bytes(header) + body + bytes(-len(body) % 512)
+
+
+def first(*blocks: bytes) -> bytes:
+    return gzip.compress(b"".join(blocks) + tar())
+
+
+END = 1024  # the zeros that every tar file ends with; tarfile fills up to 10 KiB
+TARS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "parent": (lambda: tarred(member("../evil.so")), f"'../evil.so' {OUTSIDE}"),
+    "parent after a dot": (lambda: tarred(member("./../evil.so")), OUTSIDE),
+    "absolute": (lambda: tarred(member("/evil.so")), f"'/evil.so' {OUTSIDE}"),
+    "absolute after a dot": (lambda: tarred(member(".//evil.so")), OUTSIDE),
+    "backslash": (lambda: tarred(member("a\\evil.so")), DIFFERENT),
+    "drive": (lambda: tarred(member("C:evil.so")), DIFFERENT),
+    "device name": (lambda: tarred(member("aux")), "has the name of a device"),
+    "not text": (lambda: changed(0, b"\xff"), "has a header that is not text"),
+    "after the NUL": (lambda: changed(0, b"evil\0x"), DIFFERENT),
+    "no name": (lambda: changed(0, bytes(100)), "has no plain name"),
+    "link": (partial(one, tarfile.SYMTYPE, linkname="/etc/passwd"), "'evil.so' is a link"),
+    "hard link": (partial(one, tarfile.LNKTYPE, linkname=wheels.LIBRARY), "is a hard link"),
+    "character device": (partial(one, tarfile.CHRTYPE), "is a device"),
+    "block device": (partial(one, tarfile.BLKTYPE), "is a device"),
+    "pipe": (partial(one, tarfile.FIFOTYPE), "is a pipe"),
+    "contiguous": (partial(one, tarfile.CONTTYPE), "has the unknown kind"),
+    "unknown kind": (partial(one, b"Z"), "has the unknown kind"),
+    "sparse": (partial(one, tarfile.GNUTYPE_SPARSE), "is sparse"),
+    "sparse by pax": (lambda: pax(**{"GNU.sparse.major": "1"}), "sets b'GNU.sparse.major'"),
+    "size by pax": (lambda: pax(size="1"), "sets b'size'"),
+    "link by pax": (lambda: pax(linkpath="/etc"), "sets b'linkpath'"),
+    "charset by pax": (lambda: pax(hdrcharset="BINARY"), "sets b'hdrcharset'"),
+    "parent by pax": (lambda: pax(path="../evil.so"), f"'../evil.so' {OUTSIDE}"),
+    "NUL by pax": (lambda: pax(path="evil\0.so"), DIFFERENT),
+    "path for everyone": (
+        lambda: tarred(form=tarfile.PAX_FORMAT, pax_headers={"path": "evil.so"}),
+        "sets b'path'",
+    ),
+    "twice in pax": (
+        lambda: first(raw("x", b"x", b"10 path=a\n10 path=b\n")),
+        "has a malformed pax header",
+    ),
+    "pax without a length": (
+        lambda: first(raw("x", b"x", b"path=a\n")),
+        "has a malformed pax header",
+    ),
+    "pax too long": (lambda: first(raw("x", b"x", b"99 path=a\n")), "has a malformed pax header"),
+    "pax of zero": (lambda: first(raw("x", b"x", b"0 path=a\n")), "has a malformed pax header"),
+    "huge pax": (lambda: first(raw("x", b"x", b"9" * 70_000)), "has a header of 70000 bytes"),
+    "parent by a long name": (
+        lambda: first(raw("x", b"L", b"../evil.so\0"), raw("evil.so", b"0", b"x")),
+        f"'../evil.so' {OUTSIDE}",
+    ),
+    "two long names": (
+        lambda: first(raw("x", b"L", b"evil.so\0"), raw("x", b"L", b"b\0")),
+        "'evil.so' two names",
+    ),
+    "long name of a link": (lambda: first(raw("x", b"K", b"/etc\0")), "is a link"),
+    "name of nothing": (
+        lambda: gzip.compress(tar()[:-10240] + raw("x", b"L", b"evil.so\0") + bytes(END)),
+        "",
+    ),
+    "duplicate": (lambda: tarred(member(wheels.LIBRARY)), "appears twice"),
+    "duplicate before": (lambda: tarred(member(wheels.LIBRARY), before=True), ""),
+    "dotted twin": (lambda: tarred(member("./" + wheels.LIBRARY)), "appears twice"),
+    "case twin": (lambda: tarred(member(wheels.LIBRARY.upper())), "appears twice"),
+    "below a file": (lambda: tarred(member(wheels.LIBRARY + "/x")), "lies below the file"),
+    "file for a folder": (lambda: tarred(member("toy_plugin")), "is a file, and"),
+    "folder with content": (lambda: changed(156, b"5"), "is a folder with content"),
+    "checksum": (lambda: changed(0, b"T", checked=False), "has a damaged header"),
+    "old form": (lambda: changed(257, bytes(8)), "has a header of an unknown form"),
+    "negative size": (lambda: changed(124, b"-0000000001\0"), "has the number b'-0000000001"),
+    "size in base 256": (lambda: changed(124, b"\x80" + bytes(10) + b"\5"), "has the number"),
+    "size beyond the end": (lambda: changed(124, b"00000777777\0"), ""),
+    "size of zero": (lambda: changed(124, b"00000000000\0"), ""),
+    "terabytes": (lambda: changed(124, b"77777777777\0"), "is a bomb"),
+    "bytes between members": (lambda: gzip.compress(put(b"x", 512 + 5001, zip_=tar())), "between"),
+    "bytes after the end": (lambda: gzip.compress(tar() + b"x" * 512), "has bytes after its end"),
+    "second tar after the end": (lambda: gzip.compress(tar() + tar()), "has bytes after its end"),
+    "no end": (lambda: gzip.compress(tar().rstrip(b"\0") + bytes(200)), "is cut"),
+    "one block of end": (lambda: gzip.compress(tar()[:-10240].rstrip(b"\0")), "is cut"),
+    "zeros without an end": (lambda: gzip.compress(tar() + bytes(2 << 20)), "too many bytes"),
+    "two gzip members": (lambda: tarred() + gzip.compress(b""), "is followed by other bytes"),
+    "two tarballs": (lambda: tarred() + tarred(), "is followed by other bytes"),
+    "trailing bytes": (lambda: tarred() + b"trailing", "is followed by other bytes"),
+    "trailing zeros": (lambda: tarred() + bytes(512), "is followed by other bytes"),
+    "gzip cut": (lambda: tarred()[:-1], "ends early"),
+    "gzip cut in the middle": (lambda: tarred()[:2000], "ends early"),
+    "gzip CRC": (lambda: put(b"\1\2\3\4", len(tarred()) - 8, zip_=tarred()), "cannot be inflated"),
+    "gzip length": (lambda: put(b"\1\2", len(tarred()) - 4, zip_=tarred()), "cannot be inflated"),
+    "not gzip": (lambda: tar(), "cannot be inflated"),
+    "wheel in the name of a tarball": (lambda: WHEEL, "cannot be inflated"),
+    "page": (lambda: b"<html>", "cannot be inflated"),
+    "empty": (lambda: b"", "ends early"),
+    "empty gzip": (lambda: gzip.compress(b""), "is cut"),
+    "bomb of zeros": (lambda: tarred(member("evil.so", bytes(64 << 20))), "is a bomb"),
+    "bomb in the padding": (lambda: gzip.compress(tar() + bytes(64 << 20)), ""),
+    "crowd": (
+        lambda: tarred(*(member(f"{number}", b"") for number in range(10_001))),
+        "has more than 10000 members",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(("name", "table"), [("toy.whl", ZIPS), ("toy.tar.gz", TARS)])
+def test_hostile_archives_are_refused(
+    tmp_path: Path,
+    tally: Callable[[str], None],
+    name: str,
+    table: dict[str, tuple[Callable[[], bytes], str]],
+) -> None:
+    wrong = {}
+    for case, (make, told) in table.items():
+        out = tmp_path / case
+        out.mkdir()
+        archive = make()
+        assert (name, archive) != ("toy.whl", WHEEL), case
+        (tmp_path / "archive").write_bytes(archive)
+        try:
+            unpack(tmp_path / "archive", PINNED, out, name=name)
+            wrong[case] = "accepted"
+        except ArchiveError as exc:
+            if told not in str(exc) or name not in str(exc):
+                wrong[case] = str(exc)
+        written = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+        if not written <= {wheels.LIBRARY, wheels.SIBLING}:
+            wrong[case] = f"wrote {written}"
+    assert wrong == {}
+    assert not list(tmp_path.rglob("evil*"))
+    tally(f"hostile {name.partition('.')[2]}: {len(table)} of {len(table)} refused, 0 accepted")
+
+
+# Bombs
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from pjrt_hub.errors import ArchiveError
+from pjrt_hub.store import inflate, record, tarball
+from pjrt_hub.store.archive import unpack
+from pjrt_hub.store.catalog import Member
+inflate.library()
+archive, out, name, size = sys.argv[1:]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    unpack(Path(archive), [Member("toy.so", int(size), "0" * 64)], Path(out), name=name)
+except ArchiveError as exc:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    print(exc)
+"""
+
+
+def lying_zip(body: bytes) -> bytes:
+    """A small member by its headers, a bomb by its bytes."""
+    wheel = wheels.build({"toy.so": body})
+    return wheel.replace(struct.pack("<L", len(body)), struct.pack("<L", 1000))
+
+
+BOMBS: dict[str, tuple[str, int, Callable[[bytes], bytes]]] = {
+    "a zip that declares it": ("toy.whl", 300 << 20, lambda body: wheels.build({"toy.so": body})),
+    "a zip that hides it": ("toy.whl", 1000, lying_zip),
+    "a tarball": ("toy.tar.gz", 300 << 20, lambda body: gzip.compress(bomb_tar(body), 1)),
+}
+
+
+def bomb_tar(body: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        archive.addfile(member("toy.so", body)[0], io.BytesIO(body))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_a_bomb_takes_little_memory_and_disk(
+    tmp_path: Path, tally: Callable[[str], None], case: str
+) -> None:
+    name, size, make = BOMBS[case]
+    (tmp_path / "archive").write_bytes(make(bytes(300 << 20)))
+    (tmp_path / "out").mkdir()
+    arguments = [str(tmp_path / "archive"), str(tmp_path / "out"), name, str(size)]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert not done.stderr
+    kilobytes, told = done.stdout.split("\n", 1)
+    assert "bomb" in told or "more than it declares" in told
+    assert int(kilobytes) < 64 << 10
+    written = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*"))
+    assert written <= size + (1 << 20)
+    tally(f"bombs, {case}: 300 MiB refused with {int(kilobytes) >> 10} MiB more memory")
+
+
+# The vendors' own
+
+ROWS = {row.file_name: row for row in Catalog([shipped_registry()]).rows()}
+
+
+@pytest.fixture(scope="module")
+def vendors(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The pinned wheels: those in `PJRT_HUB_WHEELS`, or of the packages that are installed here."""
+    if named := os.environ.get("PJRT_HUB_WHEELS"):
+        return [path for path in sorted(Path(named).glob("*.whl")) if path.name in ROWS]
+    folder = tmp_path_factory.mktemp("wheels")
+    for row in ROWS.values():
+        with suppress(metadata.PackageNotFoundError):
+            if metadata.version(row.package) == row.version:
+                command = ["pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+                command += ["--dest", str(folder), f"{row.package}=={row.version}"]
+                subprocess.run([sys.executable, "-m", *command], check=False, timeout=240)
+    return [path for path in sorted(folder.glob("*.whl")) if path.name in ROWS]
+
+
+@pytest.mark.network
+def test_no_wheel_of_a_vendor_is_refused(
+    vendors: list[Path], tmp_path: Path, tally: Callable[[str], None]
+) -> None:
+    if not vendors:
+        tally("wheels of the vendors: 0 read, none is installed here")
+        pytest.skip("no wheel of a vendor is here")
+    for path in vendors:
+        wanted = {member.path for member in ROWS[path.name].members}
+        assert set(measure(path, wanted.__contains__)) == set(ROWS[path.name].members)
+    tally(f"wheels of the vendors: {len(vendors)} read, 0 refused")
