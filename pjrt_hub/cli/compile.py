@@ -12,7 +12,7 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import named_values, output
-from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.errors import InvalidArgumentError, PjrtHubError
 
 
 @click.command("compile")
@@ -77,12 +77,18 @@ def command(
 ) -> None:
     """Compile PROGRAM (StableHLO or an HLO proto) for a machine that need not be here."""
     platform, _, name = target.partition(":")
+    if not platform or not (name or topology_options):
+        raise click.BadParameter(
+            f"{target!r} names no machine: it must be PLATFORM:NAME, such as tpu:v5e:2x2. "
+            "`pjrt-hub targets` lists them.",
+            param_hint="--target",
+        )
     counts = {"num_replicas": num_replicas, "num_partitions": num_partitions}
     given = {name: value for name, value in counts.items() if value is not None}
     with usage_errors("--compile-option"):
         options = compile_options_of({**compile_options, **given}, flags)
     with usage_errors("--topology-option" if topology_options else "--target"):
-        topology = pjrt_hub.topology(platform, name, options=topology_options, offline=offline)
+        topology = describe(platform, name, topology_options, offline)
     with usage_errors():
         code = topology.compile(program, options).serialize()
     out.write_bytes(code)
@@ -100,6 +106,23 @@ def command(
         )
     else:
         print(out)
+
+
+def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -> pjrt_hub.Topology:
+    """Makes the topology of a machine.
+
+    Raises:
+        ValueError: the plugin knows no such machine.
+    """
+    try:
+        return pjrt_hub.topology(platform, name, options=options, offline=offline)
+    except InvalidArgumentError as exc:
+        if options:  # the plugin may mean one of these
+            raise
+        raise ValueError(
+            f"{platform} has no machine {name!r}: {exc.message}; `pjrt-hub targets {platform}` "
+            "lists those that have a name"
+        ) from exc
 
 
 def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub.CompileOptions:

@@ -38,6 +38,13 @@ def parse_all(
         raise click.BadParameter(f"{exc.filename}: {exc.strerror}.", ctx, param) from exc
 
 
+def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
+    """Refuses, before anything runs, a place in a folder that is not there: a misspelled one."""
+    if out is not None and not out.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {out.parent}.", ctx, param)
+    return out
+
+
 @click.command("run")
 @click.argument("program", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -53,6 +60,7 @@ def parse_all(
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
+    callback=in_a_folder,
     help="Write the result to FILE.npy, or each result to DIR/0.npy, DIR/1.npy and so on.",
 )
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
@@ -140,7 +148,8 @@ def write(results: Sequence[Buffer], out: Path) -> list[Path]:
                 f"a .npy file cannot name the type {array.dtype} of {path.stem}",
                 hint="leave --out away, or convert the result in the program",
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path != out:
+            out.mkdir(exist_ok=True)
         np.save(path, array)
     return paths
 

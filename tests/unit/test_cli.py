@@ -205,12 +205,18 @@ def test_run_writes_files(program, tmp_path, capsys):
     one, many = tmp_path / "one.npy", tmp_path / "many"
     assert run(["run", program, "--arg", "s8[2]:1,2", "--out", str(one)]) == 0
     assert np.load(one).tolist() == [1, 2]
-    assert run(["run", program, "--arg", "1", "--out", str(tmp_path / "new/folder/x.npy")]) == 0
-    assert int(np.load(tmp_path / "new/folder/x.npy")) == 1
     capsys.readouterr()
     assert run(["run", program, "--arg", "1", "--arg", "2", "--out", str(many)]) == 0
     assert [int(np.load(many / f"{n}.npy")) for n in (0, 1)] == [1, 2]
     assert capsys.readouterr().out.split() == [str(many / "0.npy"), str(many / "1.npy")]
+
+
+@pytest.mark.parametrize("out", ["new/x.npy", "new/folder"])
+def test_run_makes_no_folder_around_what_it_writes(program, tmp_path, capsys, out):
+    assert run(["run", program, "--arg", "1", "--out", str(tmp_path / out)]) == 2
+    said = "".join(capsys.readouterr().err.replace("│", " ").split())
+    assert f"thereisnofolder{tmp_path / 'new'}." in said
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

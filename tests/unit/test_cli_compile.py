@@ -8,6 +8,7 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub.cli.__main__ import run
+from pjrt_hub.errors import InvalidArgumentError
 
 
 class Machine:
@@ -18,6 +19,8 @@ class Machine:
 
     def __call__(self, platform, name, *, options, offline):
         self.asked = (platform, name, options, offline)
+        if name == "v99":
+            raise InvalidArgumentError("no such name")
         if options.get("num_slices") == 0:
             raise ValueError("0 is no number of slices")
         return self
@@ -109,3 +112,27 @@ def test_wrong_options_of_compile_are_usage_errors(compile_with, capsys, args, w
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert words in said
     assert not done.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("", "'' names no machine: it must be PLATFORM:NAME"),
+        ("tpu", "'tpu' names no machine"),
+        ("tpu:", "'tpu:' names no machine"),
+        (":v5e:2x2", "':v5e:2x2' names no machine"),
+        ("tpu:v99", "tpu has no machine 'v99': no such name; `pjrt-hub targets tpu` lists"),
+    ],
+)
+def test_a_target_that_names_no_machine_is_a_usage_error(compile_with, capsys, target, words):
+    done = compile_with("--target", target)
+    assert done.status == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert words in said
+    assert "`pjrt-hub targets" in said
+    assert not done.out.exists()
+
+
+def test_topology_options_may_describe_the_machine_alone(compile_with):
+    done = compile_with("--target", "tpu", "--topology-option", "bounds=[2,2,1]")
+    assert (done.status, done.machine.asked[:2]) == (0, ("tpu", ""))
