@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,11 @@ NOBODY = "left"
 def this_process() -> str:
     """This process as "machine-pid-start", so that a reused pid is told apart."""
     return f"{_machine()}-{os.getpid()}-{_started(os.getpid())}"
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a directory named "content.owner.random" is this process's; not so in a fork."""
+    return path.name.split(".")[1] == this_process()
 
 
 def is_abandoned(path: Path) -> bool:
@@ -41,13 +47,28 @@ def _machine() -> str:
     namespace = ""
     with suppress(OSError):  # two containers may share a cache and a host name
         namespace = os.readlink("/proc/self/ns/pid")
-    return hashlib.sha256(f"{os.uname().nodename} {namespace}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:12]
 
 
 def _started(pid: int) -> str:
-    """When a process started, in clock ticks after boot (proc(5), stat, field 22)."""
+    """When a process started, in clock ticks after boot (proc(5), stat, field 22).
+
+    "0" where that cannot be told, and nothing where there is no such process.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return "0"
+        return "0" if _is_alive(pid) else ""
     return text.rpartition(")")[2].split()[19]
+
+
+def _is_alive(pid: int) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True  # on Windows such a question would end it
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
