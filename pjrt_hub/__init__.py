@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pjrt_hub.contract.target import Target
     from pjrt_hub.diagnosis import diagnose
     from pjrt_hub.discovery.finding import Finding
+    from pjrt_hub.locking import lock
     from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.compile_options import CompileOptions
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.program import Program
     from pjrt_hub.runtime.topology import Topology
-    from pjrt_hub.surroundings import cache
+    from pjrt_hub.surroundings import cache, pins
 
 #: Public name -> the module that holds it.
 _HOMES = {
@@ -73,6 +74,8 @@ _HOMES = {
     "errors": "",
     "fetch": "connect",
     "load": "connect",
+    "lock": "locking",
+    "pins": "surroundings",
     "plugins": "connect",
     "targets": "connect",
     "topology": "connect",
@@ -109,6 +112,8 @@ __all__ = [
     "errors",
     "fetch",
     "load",
+    "lock",
+    "pins",
     "plugins",
     "targets",
     "topology",

@@ -58,6 +58,8 @@ def test_the_public_names_are_these():
         "errors",
         "fetch",
         "load",
+        "lock",
+        "pins",
         "plugins",
         "targets",
         "topology",

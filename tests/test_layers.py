@@ -35,8 +35,9 @@ MAY_IMPORT = {
     "opening": BELOW | {"contact", "surroundings"},
     "connect": BELOW | {"contact", "opening", "surroundings"},
     "diagnosis": BELOW | {"contact", "connect", "surroundings"},
+    "locking": BELOW | {"contact", "surroundings"},
     "cli": frozenset({"", "errors", "bridges"}),
-    "": BELOW | {"connect", "diagnosis", "surroundings"},
+    "": BELOW | {"connect", "diagnosis", "locking", "surroundings"},
 }
 READS_ENVIRONMENT = frozenset({"surroundings", "opening", "cli"})
 

@@ -27,6 +27,8 @@ def command(platform: str | None, as_json: bool) -> None:
         return
     columns = ("name", "platform", "version", "api", "priority", "hardware", "from", "verdict")
     output.show_table(columns, [as_row(finding) for finding in findings])
+    if pins := pjrt_hub.pins():
+        print(f"locked by {pins.path}")
 
 
 def as_dict(finding: Finding) -> dict[str, Any]:

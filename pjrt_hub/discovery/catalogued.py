@@ -24,6 +24,7 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
     except ManifestError as exc:
         yield Rejection(REGISTRY, "the registry", exc.message, exc.hint)
         return
+    yield from _unlocked(world, described, {rows[0].plugin for rows in plugins})
     for rows in plugins:
         chosen = next((row for row in rows if not row.runs(world.host)), None)
         row = chosen or rows[0]
@@ -33,6 +34,19 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
             yield Rejection(manifest.name, origin, row.runs(world.host), absent=True)
         else:
             yield Candidate(manifest, name, (origin,), row.package, row.version, artifact=row)
+
+
+def _unlocked(
+    world: World, described: Sequence[Described], locked: set[str]
+) -> Iterator[Rejection]:
+    """Tells of what could be fetched if the lock file held it."""
+    if world.pins is None:
+        return
+    for manifest in (each.manifest for each in described):
+        if manifest.registry and not locked & set(manifest.registry):
+            reason = f"the lock file {world.pins.path} does not hold it"
+            hint = f"add it with `pjrt-hub lock {' '.join((*world.pins.requests, manifest.name))}`"
+            yield Rejection(manifest.name, "the registry", reason, hint, absent=True)
 
 
 def by_plugin(world: World) -> Iterator[list[Artifact]]:

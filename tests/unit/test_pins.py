@@ -204,6 +204,17 @@ def test_only_what_is_locked_is_chosen(tmp_path: Path):
     assert choose(survey(replace(locked, pins=None))).candidate.library_path == better
 
 
+def test_what_is_not_locked_is_not_fetched_and_says_so(tmp_path: Path):
+    site = Site(tmp_path / "site")
+    site.plugin("toy-plugin", "alt", more='registry = ["alt"]').unlink()
+    pins = locking(tmp_path / FILE_NAME, PIN)
+    locked = world(tmp_path, site, catalog=Catalog([], pins.rows), pins=pins)
+    with pytest.raises(PluginNotFoundError, match=f"{FILE_NAME} does not hold it") as caught:
+        choose(survey(locked), Request.read("alt", {}))
+    assert "`pjrt-hub lock toy name with" in str(caught.value)
+    assert choose(survey(locked), Request.read("toy", {})).candidate.artifact == PIN
+
+
 @pytest.mark.parametrize("intruder_first", [True, False])
 def test_a_lock_decides_between_two_that_claim_a_name(tmp_path: Path, intruder_first: bool):
     honest, intruder = Site(tmp_path / "honest"), Site(tmp_path / "intruder")

@@ -1,0 +1,66 @@
+"""`pjrt-hub lock`: what a project may fetch and load, written down (layer 5)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+import pjrt_hub
+from pjrt_hub.cli import output
+from pjrt_hub.cli.status import FAILED
+
+
+@click.command("lock")
+@click.argument("requests", nargs=-1, metavar="[PLATFORM | PACKAGE[==VERSION] | [NAME=]ARCHIVE]...")
+@click.option("--host", "hosts", multiple=True, help="For this machine only: linux-x86_64, ...")
+@click.option("--output", "path", type=click.Path(path_type=Path), help="Write this file.")
+@click.option("--upgrade", is_flag=True, help="Take the newest rows instead of those of the file.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where it would change.")
+@click.option("--yes", is_flag=True, help="Trust releases that the registry does not know.")
+@click.option("--allow-look-alike", is_flag=True, help="Accept a name that looks like another.")
+@output.json_option
+def command(
+    requests: tuple[str, ...],
+    hosts: tuple[str, ...],
+    path: Path | None,
+    upgrade: bool,
+    check: bool,
+    yes: bool,
+    allow_look_alike: bool,
+    as_json: bool,
+) -> int:
+    """Write pjrt-hub.lock: outside of it nothing is fetched or loaded.
+
+    Without arguments, for what the file was written for; where there is none yet, for all that the
+    registry knows. ARCHIVE is the path or address of a .whl, .tar.gz, .zip or .so file.
+    """
+    locked = pjrt_hub.lock(
+        *requests,
+        hosts=hosts,
+        output=path,
+        upgrade=upgrade,
+        check=check,
+        allow_look_alike=allow_look_alike,
+        trust=lambda text: trusts(text, yes),
+    )
+    if as_json:
+        rows = [row.as_row() for row in locked.pins.rows]
+        value = {"path": str(locked.pins.path), "changes": locked.changes, "artifacts": rows}
+        output.show_json(value)
+    else:
+        for change in locked.changes:
+            print(change)
+        verdict = ("would change" if check else "written") if locked.changes else "is up to date"
+        print(f"{locked.pins.path}: {verdict}, {len(locked.pins.rows)} builds")
+    return FAILED if check and locked.changes else 0
+
+
+def trusts(text: str, yes: bool) -> bool:
+    """Shows what no registry vouches for, and asks; without a terminal only `--yes` is a yes."""
+    print(text, file=sys.stderr)
+    if yes:
+        print("trusted, as --yes says", file=sys.stderr)
+        return True
+    return sys.stdin.isatty() and click.confirm("Trust exactly these bytes?", err=True)
