@@ -6,18 +6,17 @@ from a server; a file that is not the pinned one is never kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 
-from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError, StoreError
+from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError
 from pjrt_hub.store import index, lock
 from pjrt_hub.store.cache import Cache, Entry
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.partial import Partial, Progress, fill
-from pjrt_hub.store.transport import Patience, Refused, Transport, redacted
-
-_Look = Callable[[Artifact, str, Transport], Iterator[str]]
+from pjrt_hub.store.transport import Late, Patience, Refused, redacted
 
 
 def obtain(
@@ -57,7 +56,7 @@ def obtain(
             "and the network is forbidden",
             hint=f"run `pjrt-hub get {artifact.plugin}` once where there is a network",
         )
-    limits = patience or Patience()
+    limits = patience or Patience.configured(env)
     with lock.held(
         cache.lock_path(artifact),
         patience_seconds=limits.lock_seconds,
@@ -96,14 +95,16 @@ def download(
         StoreError: no package index is known.
         OSError: `folder` cannot be written.
     """
-    failures: list[tuple[str, str]] = []
+    failures: index.Failures = []
     mismatch: DigestMismatchError | None = None
-    with closing(Partial(artifact, folder, progress)) as partial:
+    limits = patience.started()
+    with suppress(Late), closing(Partial(artifact, folder, progress)) as partial:
         if partial.is_pinned:
             return partial.path
         if partial.is_complete:
             partial.restart()
-        with closing(_addresses(artifact, env, patience, failures)) as addresses:
+        look = functools.partial(index.addresses, artifact)
+        with closing(index.search(env, limits, failures, look, artifact.urls)) as addresses:
             for url, transport in addresses:
                 try:
                     fill(partial, url, transport)
@@ -113,6 +114,8 @@ def download(
                         fill(partial, url, transport)
                 except Refused as exc:
                     failures.append((url, str(exc)))
+                    if isinstance(exc, Late):
+                        break
                     continue
                 if partial.is_pinned:
                     return partial.path
@@ -120,45 +123,6 @@ def download(
                 failures.append((url, f"its sha256 is {partial.sha256}"))
                 partial.restart()
     raise mismatch or _no_source(artifact, failures)
-
-
-def _addresses(
-    artifact: Artifact,
-    env: Mapping[str, str],
-    patience: Patience,
-    failures: list[tuple[str, str]],
-) -> Generator[tuple[str, Transport], None, None]:
-    """Every address worth trying, each with the client to ask it with, found as late as can be."""
-    with Transport(
-        env, certificates=env.get("PIP_CERT"), proxy=env.get("PIP_PROXY"), patience=patience
-    ) as transport:
-        for base in index.mirrors(env):
-            try:
-                for url in index.on_mirror(artifact, base, transport):
-                    yield url, transport
-            except (Refused, OSError) as exc:
-                failures.append((base, str(exc)))
-        for url in artifact.urls:
-            yield url, transport
-    try:
-        sources = index.configured(env)
-    except StoreError as exc:
-        if not failures:
-            raise
-        failures.append(("package index", exc.message))
-        return
-    looks: list[tuple[str, _Look]] = []
-    looks += [(place, index.in_find_links) for place in sources.find_links]
-    looks += [(base, index.on_index) for base in sources.indexes]
-    with Transport(
-        env, certificates=sources.certificates, proxy=sources.proxy, patience=patience
-    ) as transport:
-        for place, look in looks:
-            try:
-                for url in look(artifact, place, transport):
-                    yield url, transport
-            except (Refused, OSError) as exc:
-                failures.append((place, str(exc)))
 
 
 def _mismatch(artifact: Artifact, url: str, partial: Partial) -> DigestMismatchError:
@@ -174,7 +138,7 @@ def _mismatch(artifact: Artifact, url: str, partial: Partial) -> DigestMismatchE
     )
 
 
-def _no_source(artifact: Artifact, failures: list[tuple[str, str]]) -> DownloadError:
+def _no_source(artifact: Artifact, failures: index.Failures) -> DownloadError:
     tried = "".join(f"\n  {redacted(place)}: {reason}" for place, reason in failures)
     return DownloadError(
         f"no source gave {artifact.file_name} ({artifact.package} {artifact.version}, "

@@ -1,81 +1,153 @@
-"""A package's files on the index that the user's installer is configured for (layer 2).
+"""A package's files in the places where the user's installer looks (layer 2).
 
-Owns the reading of pip's and uv's configuration, and of Simple API pages. Names no index:
-the default one is the installer's, asked of it. Must not trust an index's hashes; pins decide.
+Owns the order of places, Simple API pages in HTML and JSON, and the choice of a release where
+none is pinned. Must not trust an index's hashes where there is a pin; pins decide.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
-from pjrt_hub.errors import StoreError
+from pjrt_hub.errors import DownloadError, StoreError
+from pjrt_hub.store import installers
 from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.transport import Page, Refused, Transport, redacted
+from pjrt_hub.store.transport import Late, Page, Patience, Refused, Transport, redacted
 
-_INSTALLER_SECONDS = 60
-_ADDRESS = re.compile(r"https?://[^\s<>)\]]+")
+#: How a place is looked into: as a mirror, a file's own address, find-links, or an index.
+Kind = Literal["mirror", "own", "find-links", "index"]
+Failures = list[tuple[str, str]]
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """Where the user's installer looks for packages.
+class File:
+    """What an index says of one file; nothing of it is a proof.
 
     Attributes:
-        indexes: bases of Simple APIs, as URLs or directories, in the order to try.
-        find_links: pages and directories that name or hold files.
-        certificates: the file of certificate authorities that the installer trusts, or None.
-        proxy: the address of the proxy that the installer uses, or None.
+        name: the file's name.
+        url: where it lies; may hold a password, so it is for fetching and not for showing.
+        sha256: of the file, or an empty string.
+        size: in bytes; None where the index does not say it.
+        yanked: why its author took it back, which may be an empty string; None where it stands.
+        requires_python: the Pythons that it is for, as a specifier, or an empty string.
+        provenance: the address of its attestations, or an empty string.
     """
 
-    indexes: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
-    certificates: str | None = None
-    proxy: str | None = None
+    name: str
+    url: str = field(repr=False)
+    sha256: str = ""
+    size: int | None = None
+    yanked: str | None = None
+    requires_python: str = ""
+    provenance: str = ""
+
+    @property
+    def package(self) -> str:
+        """The normalized name of its distribution; empty for what is no wheel."""
+        return _wheel(self.name)[0]
+
+    @property
+    def version(self) -> str:
+        """Its distribution's version; empty for what is no wheel."""
+        return _wheel(self.name)[1]
 
 
-def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:
-    """Asks the installers of this environment where they look.
+def releases(
+    package: str,
+    env: Mapping[str, str],
+    *,
+    version: str = "",
+    python: str = "",
+    patience: Patience | None = None,
+) -> tuple[File, ...]:
+    """Lists a package's wheels that may be chosen, the newest version first.
 
-    pip answers for itself, so that its files and variables mean what they mean to pip. uv's
-    variables and files are read where uv documents them. What both say is put together, since the
-    pin and not the index decides what is accepted; where neither names a main index, the
-    installer's own default is asked of it.
+    They come from the first place that has any: the mirrors, then the installers' find-links and
+    indexes. So no index takes a name over from an earlier one by a higher version.
 
     Args:
-        env: the variables; pip runs with them.
-        directory: where uv's project files are looked for; the current directory by default.
+        package: the distribution's name.
+        env: as for a download.
+        version: this version only; its yanked files are listed too, and a pre-release.
+        python: the Python that requires-python is held against; the running one by default.
+        patience: the limits.
 
     Raises:
-        StoreError: nothing is configured and there is no installer to ask.
+        DownloadError: no place has one that may be chosen; the message says why.
+        StoreError: no place is known.
     """
-    pip = _pip_command(env)
-    said = _pip_configuration(pip, env) if pip else _pip_variables(env)
-    uv = _uv_configuration(env, directory or Path())
-    find_links = (*said.get("find-links", "").split(), *uv.find_links)
-    reached = said.get("cert"), said.get("proxy")
-    if _is_true(said.get("no-index", "")) or uv.no_index:
-        return Sources((), find_links, *reached)
-    main = said.get("index-url", "").split()
-    indexes = [*main, *uv.indexes, *said.get("extra-index-url", "").split()]
-    if not main and not uv.has_default and (default := _default_index(pip, env)):
-        indexes.append(default)
-    if not indexes and not find_links:
-        raise StoreError(
-            "no package index is known: neither pip nor uv is installed or configured here",
-            hint="install pip, set PIP_INDEX_URL, or set PJRT_HUB_MIRRORS to a directory or an "
-            "address that holds the file",
-        )
-    return Sources(tuple(dict.fromkeys(indexes)), tuple(dict.fromkeys(find_links)), *reached)
+    failures: Failures = []
+    limits = (patience or Patience.configured(env)).started()
+    with suppress(Late), closing(search(env, limits, failures, partial(_wheels, package))) as found:
+        for files, _ in found:
+            chosen, reasons = _choosable(files, version, python)
+            if chosen:
+                return chosen
+            failures.append((files[0].url, "; ".join(reasons)))
+            break
+    tried = "".join(f"\n  {redacted(place)}: {reason}" for place, reason in failures)
+    raise DownloadError(
+        f"no wheel of {package}{version and f' {version}'} can be chosen:{tried}",
+        url=redacted(failures[-1][0]) if failures else "",
+        hint=f"see what there is with `pip index versions {package}`, or name another version",
+    )
+
+
+def search(
+    env: Mapping[str, str],
+    patience: Patience,
+    failures: Failures,
+    look: Callable[[Kind, str, Transport], Iterable[_Found]],
+    own: Iterable[str] = (),
+) -> Generator[tuple[_Found, Transport], None, None]:
+    """What `look` finds in every place worth trying, each place looked into as late as can be.
+
+    Args:
+        env: `PJRT_HUB_MIRRORS`, and the variables of the installers and of TLS.
+        patience: the limits.
+        failures: is given each place that could not be used, and why.
+        look: gives what a place holds.
+        own: addresses to try after the mirrors.
+
+    Raises:
+        StoreError: there is no place at all.
+        Late: the overall time is over.
+    """
+
+    def looked(kind: Kind, place: str) -> Iterator[tuple[_Found, Transport]]:
+        try:
+            for found in look(kind, place, transport):
+                yield found, transport
+        except Late as exc:
+            failures.append((place, str(exc)))
+            raise
+        except (Refused, OSError) as exc:
+            failures.append((place, str(exc)))
+
+    with Transport(env, sources=installers.reached(env), patience=patience) as transport:
+        for base in mirrors(env):
+            yield from looked("mirror", base)
+        for url in own:
+            yield from looked("own", url)
+    try:
+        sources = installers.configured(env)
+    except StoreError as exc:
+        if not failures:
+            raise
+        failures.append(("package index", exc.message))
+        return
+    with Transport(env, sources=sources, patience=patience) as transport:
+        for place in sources.find_links:
+            yield from looked("find-links", place)
+        for base in sources.indexes:
+            yield from looked("index", base)
 
 
 def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -83,73 +155,145 @@ def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, env.get("PJRT_HUB_MIRRORS", "").split(","))))
 
 
-def on_mirror(artifact: Artifact, base: str, transport: Transport) -> Iterator[str]:
-    """The addresses that the pinned file may have on a mirror.
+def addresses(artifact: Artifact, kind: Kind, place: str, transport: Transport) -> Iterator[str]:
+    """The addresses that the pinned file has in a place, yanked or not, since it is pinned.
 
     Raises:
-        Refused: the mirror cannot be read.
-    """
-    if (path := _local(base)) is not None:
-        if (path / artifact.file_name).is_file():
-            yield (path / artifact.file_name).absolute().as_uri()
-        elif _project(path, artifact).is_dir():
-            yield from on_index(artifact, base, transport)
-        else:
-            raise Refused("the directory does not hold the file")
-        return
-    with suppress(Refused):
-        yield from on_index(artifact, base, transport)
-    # Not a Simple API, or one without the file: the place itself may hold it by name.
-    yield f"{base.rstrip('/')}/{quote(artifact.file_name)}"
-
-
-def on_index(artifact: Artifact, base: str, transport: Transport) -> Iterator[str]:
-    """The addresses of the pinned file on one index, yanked or not, since it is pinned.
-
-    Raises:
-        Refused: the index cannot be read, or does not hold the file.
-    """
-    if (path := _local(base)) is not None:
-        page = _local_page(_project(path, artifact) / "index.html")
-    else:
-        page = _page(f"{base.rstrip('/')}/{_normal(artifact.package)}/", transport)
-    yield from _matching(artifact, page, base)
-
-
-def in_find_links(artifact: Artifact, place: str, transport: Transport) -> Iterator[str]:
-    """The addresses of the pinned file in one find-links place: a directory or a page.
-
-    Raises:
-        Refused: it cannot be read, or does not hold the file.
+        Refused: the place cannot be read, or does not hold the file.
     """
     path = _local(place)
-    if path is None:
-        yield from _matching(artifact, _page(place, transport), place)
-    elif path.is_dir():
-        if not (path / artifact.file_name).is_file():
-            raise Refused("the directory does not hold the file")
+    if kind == "own":
+        yield place if path is None else path.absolute().as_uri()
+    elif path is not None and kind != "index" and (path / artifact.file_name).is_file():
         yield (path / artifact.file_name).absolute().as_uri()
+    elif path is None and kind == "mirror":
+        with suppress(Refused):
+            yield from _named(artifact, _page(place, artifact.package, transport), place)
+        # Not a Simple API, or one without the file: the place itself may hold it by name.
+        yield f"{place.rstrip('/')}/{quote(artifact.file_name)}"
     else:
-        yield from _matching(artifact, _local_page(path), place)
+        yield from _named(artifact, _read(artifact.package, kind, place, transport), place)
 
 
-def _matching(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
-    from unearth.collector import IndexPage, parse_html_page, parse_json_response
-    from unearth.link import Link
+def _wheels(package: str, kind: Kind, place: str, transport: Transport) -> Iterator[list[File]]:
+    path = _local(place)
+    if path is not None and kind != "index" and path.is_dir() and not _project(path, package):
+        files = [
+            File(child.name, child.absolute().as_uri(), size=child.stat().st_size)
+            for child in path.iterdir()
+            if child.is_file()
+        ]
+    else:
+        files = _files(_read(package, kind, place, transport), place)
+    ours = [file for file in files if file.package == _normal(package)]
+    if not ours:
+        raise Refused(f"it names {len(files)} files, and no wheel of {package}")
+    yield ours
 
-    kind = page.content_type.partition(";")[0].strip().lower()
-    parse = parse_json_response if kind.endswith("json") else parse_html_page
-    # Names of files are ASCII, whatever the rest of the page is written in.
-    content = page.content.decode("utf-8", "replace").encode()
-    try:
-        links = list(parse(IndexPage(Link(page.url), content, "utf-8", kind)))
-        found = [link for link in links if link.filename == artifact.file_name]
-    except (ValueError, TypeError, AttributeError, KeyError) as exc:
-        raise Refused(f"the page {redacted(page.url)} is malformed: {exc}") from exc
+
+def _choosable(
+    files: Iterable[File], version: str, python: str
+) -> tuple[tuple[File, ...], list[str]]:
+    """The files that may be chosen, the newest version first, and why others may not."""
+    import platform
+
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import Version
+
+    running = python or platform.python_version()
+    left, reasons = [], dict.fromkeys(["its versions are others"] if version else [])
+    for file in files:
+        if version and Version(file.version) != Version(version):
+            continue
+        if file.yanked is not None and not version:
+            reasons[f"{file.version} is yanked{file.yanked and f': {file.yanked}'}"] = None
+            continue
+        # What nobody can read does not bind anybody, as in pip.
+        with suppress(InvalidSpecifier):
+            if not SpecifierSet(file.requires_python).contains(running, prereleases=True):
+                reasons[f"{file.version} needs Python {file.requires_python}"] = None
+                continue
+        left.append(file)
+    finals = [file for file in left if not Version(file.version).is_prerelease]
+    chosen = left if version or not finals else finals
+    newest = sorted(chosen, key=lambda file: Version(file.version), reverse=True)
+    return tuple(newest), list(reasons)
+
+
+def _named(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
+    files = _files(page, base)
+    found = [file.url for file in files if file.name == artifact.file_name]
     if not found:
-        raise Refused(f"the page names {len(links)} files, and not {artifact.file_name}")
-    for link in found:
-        yield _with_credentials(link.url_without_fragment, base)
+        raise Refused(f"the page names {len(files)} files, and not {artifact.file_name}")
+    yield from found
+
+
+def _files(page: Page, base: str) -> list[File]:
+    """The files that a page names, with the password of its index for those of the same host."""
+    kind = page.content_type.partition(";")[0].strip().lower()
+    read = _in_json if kind.endswith("json") else _in_html
+    try:
+        # Names of files are ASCII, whatever the rest of the page is written in.
+        return [
+            File(
+                unquote(urlsplit(url).path.rpartition("/")[2]), _with_credentials(url, base), **said
+            )
+            for url, said in read(page.content.decode("utf-8", "replace"), page.url)
+        ]
+    # A deeply nested value ends json with RecursionError.
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as exc:
+        raise Refused(f"the page {redacted(page.url)} is malformed: {_brief(exc)}") from exc
+
+
+def _in_json(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A page of the Simple API in JSON, versions 1.x."""
+    page = json.loads(text)
+    api = str(page.get("meta", {}).get("api-version", "1.0"))
+    if api.partition(".")[0] != "1":
+        raise ValueError(f"its API version is {api}, not 1")
+    for file in page["files"]:
+        size, yanked = file.get("size"), file.get("yanked")
+        yield (
+            urljoin(url, _text(file["url"])),
+            {
+                "sha256": _text(file.get("hashes", {}).get("sha256")),
+                "size": size if type(size) is int and size >= 0 else None,
+                "yanked": _text(yanked) if isinstance(yanked, str) or yanked is True else None,
+                "requires_python": _text(file.get("requires-python")),
+                "provenance": _text(file.get("provenance")),
+            },
+        )
+
+
+def _in_html(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A page of the Simple API in HTML, or any page with links."""
+    from unearth.collector import IndexHTMLParser
+
+    parser = IndexHTMLParser()
+    parser.feed(text)
+    base = urljoin(url, parser.base_url or "")
+    for anchor in parser.anchors:
+        if (href := anchor.get("href")) is None:
+            continue
+        address, _, fragment = urljoin(base, href).partition("#")
+        algorithm, _, digest = fragment.partition("=")
+        yield (
+            address,
+            {
+                "sha256": digest if algorithm == "sha256" else "",
+                "yanked": (anchor["data-yanked"] or "") if "data-yanked" in anchor else None,
+                "requires_python": anchor.get("data-requires-python") or "",
+                "provenance": anchor.get("data-provenance") or "",
+            },
+        )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _brief(exc: Exception) -> str:
+    return str(exc)[:200] or type(exc).__name__
 
 
 def _with_credentials(url: str, base: str) -> str:
@@ -162,14 +306,26 @@ def _with_credentials(url: str, base: str) -> str:
     return urlunsplit(theirs._replace(netloc=f"{credentials}@{theirs.netloc}"))
 
 
+def _wheel(name: str) -> tuple[str, str]:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        package, version, _, _ = parse_wheel_filename(name)
+    except InvalidWheelFilename:
+        return "", ""
+    return package, str(version)
+
+
 def _normal(package: str) -> str:
     from packaging.utils import canonicalize_name
 
     return canonicalize_name(package)
 
 
-def _project(base: Path, artifact: Artifact) -> Path:
-    return base / _normal(artifact.package)
+def _project(base: Path, package: str) -> Path | None:
+    """The folder of a package on an index that is a folder."""
+    path = base / _normal(package)
+    return path if path.is_dir() else None
 
 
 def _local(place: str) -> Path | None:
@@ -183,9 +339,24 @@ def _local(place: str) -> Path | None:
     return None if "://" in place else Path(place).expanduser()
 
 
-def _page(url: str, transport: Transport) -> Page:
+def _read(package: str, kind: Kind, place: str, transport: Transport) -> Page:
+    """The page of a place that names a package's files."""
+    path = _local(place)
+    if path is None:
+        return _page(place, "" if kind == "find-links" else package, transport)
+    if kind == "find-links" and not path.is_dir():
+        return _local_page(path)
+    project = _project(path, package)
+    if project is None:
+        raise Refused("the directory does not hold the file")
+    return _local_page(project / "index.html")
+
+
+def _page(url: str, package: str, transport: Transport) -> Page:
     from unearth.collector import SUPPORTED_CONTENT_TYPES
 
+    if package:
+        url = f"{url.rstrip('/')}/{_normal(package)}/"
     # Listed from HTML to JSON; the last one leaves nothing to guess.
     wishes = enumerate(SUPPORTED_CONTENT_TYPES, start=1)
     return transport.page(url, accept=", ".join(f"{kind};q=0.{wish}" for wish, kind in wishes))
@@ -196,174 +367,3 @@ def _local_page(path: Path) -> Page:
         return Page(path.absolute().as_uri(), path.read_bytes(), "text/html")
     except OSError as exc:
         raise Refused(f"cannot read {path}: {exc.strerror}") from exc
-
-
-# pip
-
-
-def _pip_command(env: Mapping[str, str]) -> list[str] | None:
-    from importlib.util import find_spec
-
-    if find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip"]
-    found = shutil.which("pip", path=env.get("PATH", os.defpath))
-    return [found] if found else None
-
-
-def _pip_configuration(pip: list[str], env: Mapping[str, str]) -> dict[str, str]:
-    """What `pip install` would use: [global] below [install] below the environment."""
-    import ast
-
-    layers: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
-    for line in _said([*pip, "config", "list"], env).splitlines():
-        name, equals, value = line.partition("=")
-        section, dot, option = name.partition(".")
-        if equals and dot and section in layers:
-            try:
-                layers[section][option] = str(ast.literal_eval(value))
-            except (ValueError, SyntaxError) as exc:
-                raise StoreError(
-                    f"cannot read pip's configuration of {option}: {value}",
-                    hint="see `pip config list`",
-                ) from exc
-    return {**layers["global"], **layers["install"], **layers[":env:"]}
-
-
-def _pip_variables(env: Mapping[str, str]) -> dict[str, str]:
-    names = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "proxy")
-    variables = {name: env.get(f"PIP_{name.upper().replace('-', '_')}", "") for name in names}
-    return {name: value for name, value in variables.items() if value}
-
-
-def _default_index(pip: list[str] | None, env: Mapping[str, str]) -> str | None:
-    """The index that an installer uses when nothing is configured, read off its own help."""
-    if pip:
-        return _address_after("--index-url", _said([*pip, "download", "--help"], env))
-    uv = shutil.which("uv", path=env.get("PATH", os.defpath))
-    if uv:
-        return _address_after("--default-index", _said([uv, "help", "pip", "install"], env))
-    return None
-
-
-def _address_after(option: str, text: str) -> str | None:
-    """The first address in the help's entry of an option."""
-    entry = re.search(rf"^\s*(?:-\w, )?{option} ", text, re.MULTILINE)
-    found = _ADDRESS.search(text, entry.end()) if entry else None
-    return found.group().rstrip(".,") if found else None
-
-
-def _said(command: list[str], env: Mapping[str, str]) -> str:
-    # A wide terminal keeps an address on one line of the help.
-    wide = {**env, "COLUMNS": "1000", "NO_COLOR": "1"}
-    try:
-        done = subprocess.run(
-            command,
-            env=wide,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_INSTALLER_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as exc:
-        said = (getattr(exc, "stderr", "") or "").strip().splitlines()
-        raise StoreError(
-            f"cannot ask the installer for its index: `{' '.join(command)}` failed"
-            + (f": {said[-1]}" if said else f": {exc}"),
-            hint="run that command, or set PJRT_HUB_MIRRORS to a place that holds the file",
-        ) from exc
-    return done.stdout
-
-
-def _is_true(text: str) -> bool:
-    return text.strip().lower() in ("1", "true", "yes", "on", "y", "t")
-
-
-# uv
-
-
-@dataclass(frozen=True, slots=True)
-class _Uv:
-    indexes: tuple[str, ...]
-    find_links: tuple[str, ...]
-    has_default: bool
-    no_index: bool
-
-
-def _uv_configuration(env: Mapping[str, str], directory: Path) -> _Uv:
-    """The indexes of uv: its variables before its files, the default index after the others."""
-    tables = list(_uv_tables(env, directory))
-    extra, default, find_links = [], [], []
-    extra += env.get("UV_INDEX", "").split()
-    extra += env.get("UV_EXTRA_INDEX_URL", "").split()
-    default += [env.get("UV_DEFAULT_INDEX", ""), env.get("UV_INDEX_URL", "")]
-    find_links += re.split(r"[,\s]+", env.get("UV_FIND_LINKS", ""))
-    no_index = _is_true(env.get("UV_NO_INDEX", ""))
-    for table in tables:
-        for index in filter(_is_table, _items(table, "index")):
-            (default if index.get("default") else extra).extend(_texts(index, "url"))
-        for part in filter(_is_table, (table, table.get("pip"))):
-            extra += _texts(part, "extra-index-url")
-            default += _texts(part, "index-url")
-            find_links += _texts(part, "find-links")
-            no_index = no_index or part.get("no-index") is True
-    main = [_unnamed(url) for url in default if url][:1]
-    others = [_unnamed(url) for url in extra if url]
-    return _Uv((*others, *main), tuple(filter(None, find_links)), bool(main), no_index)
-
-
-def _items(table: dict[str, Any], key: str) -> list[Any]:
-    """A value, or each of several; what has another type is for uv to complain about."""
-    value = table.get(key, [])
-    return value if isinstance(value, list) else [value]
-
-
-def _texts(table: dict[str, Any], key: str) -> list[str]:
-    return [item for item in _items(table, key) if isinstance(item, str)]
-
-
-def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
-
-
-def _unnamed(index: str) -> str:
-    """The address of an index that may be written "name=url"."""
-    return re.sub(r"^[\w.-]+=", "", index)
-
-
-def _uv_tables(env: Mapping[str, str], directory: Path) -> Iterator[dict[str, Any]]:
-    if _is_true(env.get("UV_NO_CONFIG", "")):
-        return
-    if chosen := env.get("UV_CONFIG_FILE"):
-        yield _toml(Path(chosen))
-        return
-    with suppress(FileNotFoundError):  # the current directory is gone
-        directory = directory.absolute()
-    for folder in (directory, *directory.parents):
-        if (folder / "uv.toml").is_file():
-            yield _toml(folder / "uv.toml")
-            break
-        tool = _toml(folder / "pyproject.toml").get("tool")
-        if _is_table(tool) and _is_table(tool.get("uv")):
-            yield tool["uv"]
-            break
-    for base in _uv_bases(env):
-        yield _toml(base / "uv" / "uv.toml")
-
-
-def _uv_bases(env: Mapping[str, str]) -> Iterable[Path]:
-    if home := env.get("XDG_CONFIG_HOME"):
-        yield Path(home)
-    elif home := env.get("HOME"):
-        yield Path(home) / ".config"
-    yield from map(Path, filter(None, env.get("XDG_CONFIG_DIRS", "").split(":")))
-    yield Path("/etc")
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):  # absent, or for uv to complain about
-        return {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.transport import Dropped, Refused, Transport, redacted, refuse_encoding
+from pjrt_hub.store.transport import Dropped, Pace, Refused, Transport, redacted, refuse_encoding
 
 if TYPE_CHECKING:
     import httpx
@@ -151,23 +151,15 @@ def fill(partial: Partial, url: str, transport: Transport) -> None:
 
 def _receive(partial: Partial, url: str, transport: Transport) -> None:
     """One connection's worth of the file."""
-    patience = transport.patience
     with transport.stream(url, partial.range_headers(url)) as response:
         _accept(partial, url, response)
-        since, came = patience.clock(), 0
+        pace = Pace(transport.patience)
         for chunk in response.iter_raw():
             if partial.nbytes + len(chunk) > partial.size:
                 partial.restart()
                 raise Refused(f"it sends more than the pinned {partial.size:,} bytes")
             partial.append(chunk)
-            came += len(chunk)
-            if patience.clock() - since >= patience.floor_seconds:
-                if came < patience.floor_nbytes:
-                    raise Dropped(
-                        f"fewer than {patience.floor_nbytes:,} bytes came in "
-                        f"{patience.floor_seconds:.0f} s"
-                    )
-                since, came = patience.clock(), 0
+            pace.came(len(chunk))
     if not partial.is_complete:
         raise Dropped("the server closed the connection early")
 

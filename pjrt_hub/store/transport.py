@@ -6,17 +6,25 @@ A source that cannot give the file raises `Refused`; one that may, later, raises
 
 from __future__ import annotations
 
-import os
+import math
+import socket
+import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from pjrt_hub import log
 from pjrt_hub.errors import StoreError
+from pjrt_hub.store.credentials import Credentials, split
 
 if TYPE_CHECKING:
+    import logging
     import ssl
 
     import httpx
@@ -25,11 +33,16 @@ if TYPE_CHECKING:
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 5
-_LARGEST_PAGE = 32 << 20
+_LARGEST_PAGE = 16 << 20
+DEADLINE_VARIABLE = "PJRT_HUB_DOWNLOAD_SECONDS"
 
 
 class Refused(Exception):
     """This source will not give the file; trying it again would not help."""
+
+
+class Late(Refused):
+    """The overall time is over, for this source and for every other one."""
 
 
 class Dropped(Exception):
@@ -45,6 +58,30 @@ class Dropped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the user's installer looks for packages, and how it gets there.
+
+    Attributes:
+        indexes: bases of Simple APIs, as URLs or directories, in the order to try; may hold
+            passwords.
+        find_links: pages and directories that name or hold files.
+        certificates: the file of certificate authorities that the installer trusts, or None.
+        client_certificate: the file of a key and its certificate to show to servers, or None.
+        proxy: the address of the proxy that the installer uses, or None; may hold a password.
+        keyring: pip's `keyring-provider`.
+        trusted_hosts: whose certificates the installer does not check; ours are checked.
+    """
+
+    indexes: tuple[str, ...] = field(default=(), repr=False)
+    find_links: tuple[str, ...] = field(default=(), repr=False)
+    certificates: str | None = None
+    client_certificate: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+    keyring: str = "disabled"
+    trusted_hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Patience:
     """How long to bear with a slow or failing source; times are in seconds.
 
@@ -57,6 +94,8 @@ class Patience:
         floor_seconds: the window of that floor.
         longest_wait_seconds: cap of a wait between two attempts, whatever the server asks for.
         lock_seconds: for another process that fetches the same file.
+        overall_seconds: for all sources and attempts together.
+        deadline: when that time is over, by `clock`; `started` sets it.
         sleep: waits that many seconds.
         clock: a monotonic time.
         now: the time since the epoch, which a Retry-After date is compared with.
@@ -70,9 +109,47 @@ class Patience:
     floor_seconds: float = 30.0
     longest_wait_seconds: float = 60.0
     lock_seconds: float = 1800.0
+    overall_seconds: float = math.inf
+    deadline: float = math.inf
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
+
+    @classmethod
+    def configured(cls, env: Mapping[str, str]) -> Patience:
+        """The defaults, and `PJRT_HUB_DOWNLOAD_SECONDS`.
+
+        Raises:
+            StoreError: the variable is not a number of seconds.
+        """
+        text = env.get(DEADLINE_VARIABLE, "")
+        if not text:
+            return cls()
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < math.inf:
+            raise StoreError(
+                f"{DEADLINE_VARIABLE} is {text!r}, not a number of seconds",
+                hint="set it to the longest time that one download may take, or unset it",
+            )
+        return cls(overall_seconds=seconds)
+
+    def started(self) -> Patience:
+        """The same limits, with the overall time running from now on."""
+        return replace(self, deadline=self.clock() + self.overall_seconds)
+
+    def left(self) -> float:
+        """What is left of the overall time, in seconds.
+
+        Raises:
+            Late: nothing is.
+        """
+        seconds = self.deadline - self.clock()
+        if seconds <= 0:
+            raise Late(f"it took longer than the {self.overall_seconds:g} s of {DEADLINE_VARIABLE}")
+        return seconds
 
     def wait(self, failures: int, asked_seconds: float | None) -> None:
         """Sleeps before the attempt that follows the given number of failures in a row."""
@@ -80,7 +157,32 @@ class Patience:
 
         back_off = 0.25 * 2 ** (failures - 1) * random.uniform(0.8, 1.2)
         seconds = back_off if asked_seconds is None else asked_seconds
-        self.sleep(min(max(seconds, 0.0), self.longest_wait_seconds))
+        self.sleep(min(max(seconds, 0.0), self.longest_wait_seconds, self.left()))
+
+
+class Pace:
+    """Watches how fast one answer's body comes."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._since, self._came = patience.clock(), 0
+
+    def came(self, nbytes: int) -> None:
+        """Counts what came.
+
+        Raises:
+            Dropped: it comes too slowly.
+            Late: the overall time is over.
+        """
+        limits, now = self._patience, self._patience.clock()
+        self._came += nbytes
+        limits.left()
+        if now - self._since >= limits.floor_seconds:
+            if self._came < limits.floor_nbytes:
+                raise Dropped(
+                    f"fewer than {limits.floor_nbytes:,} bytes came in {limits.floor_seconds:.0f} s"
+                )
+            self._since, self._came = now, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +202,7 @@ class Transport:
     Args:
         env: SSL_CERT_FILE and SSL_CERT_DIR name the certificates to trust, NETRC or HOME the
             .netrc of passwords.
-        certificates: a file that goes before those, such as the one that pip is configured with.
-        proxy: goes before httpx's, such as the one that pip is configured with.
+        sources: what the user's installer is configured with goes before those.
         patience: the limits.
 
     Raises:
@@ -112,19 +213,22 @@ class Transport:
         self,
         env: Mapping[str, str],
         *,
-        certificates: str | None,
-        proxy: str | None = None,
+        sources: Sources | None = None,
         patience: Patience,
     ) -> None:
         import httpx
 
+        sources = sources or Sources()
         self.patience = patience
-        self._passwords = _netrc(env)
+        self._credentials = Credentials(env, sources.keyring, sources.indexes)
+        self._trusted_hosts = sources.trusted_hosts
+        _hush()
         try:
             self._client = httpx.Client(
-                verify=_trust(env, certificates),
-                proxy=proxy or None,
-                timeout=httpx.Timeout(patience.read_seconds, connect=patience.connect_seconds),
+                verify=_trust(env, sources),
+                proxy=sources.proxy or None,
+                # Each request has a connection of its own, which `_Bell` can end.
+                limits=httpx.Limits(max_keepalive_connections=0),
                 follow_redirects=False,
                 headers={"Accept-Encoding": "identity", "User-Agent": "pjrt-hub"},
             )
@@ -158,24 +262,19 @@ class Transport:
         import httpx
 
         try:
-            request = self._client.build_request("GET", url, headers=dict(headers or {}))
-        except (httpx.InvalidURL, ValueError) as exc:
-            raise Refused(f"not a usable address: {exc}") from exc
-        try:
-            response = self._follow(request)
-            try:
-                self._check(response)
-                yield response
-            finally:
-                response.close()
-        except httpx.DecodingError as exc:
-            raise Refused(f"the compressed body is malformed: {exc}") from exc
+            with self._private():
+                response = self._follow(url, dict(headers or {}))
+                try:
+                    self._check(response)
+                    yield response
+                finally:
+                    response.close()
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as exc:
+            raise Refused("not a usable address") from exc
         except httpx.TransportError as exc:
-            if _is_certificate_failure(exc):
-                raise Refused(
-                    f"the server's certificate is not trusted ({exc}); "
-                    "SSL_CERT_FILE or PIP_CERT can name your own authority"
-                ) from exc
+            self.patience.left()
+            if reason := self._tls_failure(exc, url):
+                raise Refused(reason) from exc
             raise Dropped(_spoken(exc)) from exc
 
     def page(self, url: str, *, accept: str) -> Page:
@@ -192,35 +291,111 @@ class Transport:
         while True:
             try:
                 with self.stream(url, {"Accept": accept}) as response:
-                    content = bytearray()
-                    # Some servers compress pages unasked.
-                    for chunk in response.iter_bytes():
-                        content += chunk
-                        if len(content) > _LARGEST_PAGE:
-                            raise Refused(f"the page is larger than {_LARGEST_PAGE:,} bytes")
                     kind = response.headers.get("content-type", "text/html")
-                    return Page(str(response.url), bytes(content), kind)
+                    return Page(str(response.url), self._content(response), kind)
             except Dropped as drop:
                 failures += 1
                 if failures >= self.patience.tries:
                     raise Refused(f"{drop} ({failures} times)") from drop
                 self.patience.wait(failures, drop.wait_seconds)
 
-    def _follow(self, request: httpx.Request) -> httpx.Response:
-        import httpx
+    def _content(self, response: httpx.Response) -> bytes:
+        """A page's bytes; some servers compress pages unasked."""
+        encoding = _encoding(response)
+        unpack = zlib.decompressobj(31) if encoding in ("gzip", "x-gzip") else None
+        if encoding and unpack is None:
+            refuse_encoding(response)
+        content, pace = bytearray(), Pace(self.patience)
+        for chunk in response.iter_raw():
+            pace.came(len(chunk))
+            room = _LARGEST_PAGE + 1 - len(content)
+            try:
+                content += unpack.decompress(chunk, room) if unpack else chunk
+            except zlib.error as exc:
+                raise Refused(f"the compressed body is malformed: {exc}") from exc
+            if len(content) > _LARGEST_PAGE:
+                raise Refused(f"the page is larger than {_LARGEST_PAGE:,} bytes")
+        if unpack and not unpack.eof:
+            raise Dropped("the compressed page ends early")
+        return bytes(content)
 
+    def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
         for _ in range(_MOST_REDIRECTS + 1):
-            if reason := forbidden(str(request.url)):
+            if reason := forbidden(url):
+                if urlsplit(url).hostname in self._trusted_hosts:
+                    reason += "; trusted-host is not followed here"
                 raise Refused(reason)
-            password = None if request.url.userinfo else self._passwords.get(request.url.host)
-            auth = password or httpx.USE_CLIENT_DEFAULT
-            response = self._client.send(request, stream=True, auth=auth)
-            if response.status_code not in _REDIRECTS or response.next_request is None:
+            response = self._send(url, headers)
+            following = response.next_request
+            if response.status_code not in _REDIRECTS or following is None:
                 return response
             response.close()
-            # httpx has dropped the credentials where the next host is another one.
-            request = response.next_request
+            log.step("store", "%s leads to %s", redacted(url), redacted(str(following.url)))
+            # A login of the last host stays there; the next one's is looked up anew.
+            url = str(following.url)
         raise Refused(f"more than {_MOST_REDIRECTS} redirects")
+
+    def _send(self, url: str, headers: dict[str, str]) -> httpx.Response:
+        """One hop; the keyring is asked where the server wants a login that is not known."""
+        bare, user, password = split(url)
+        login = (user, password) if password is not None else self._credentials.known(bare, user)
+        response = self._ask(bare, headers, login)
+        if response.status_code != 401 or login or not (login := self._credentials.ask(bare, user)):
+            return response
+        response.close()
+        return self._ask(bare, headers, login)
+
+    def _ask(
+        self, url: str, headers: dict[str, str], login: tuple[str, str] | None
+    ) -> httpx.Response:
+        import httpx
+
+        limits, left = self.patience, self.patience.left()
+        bell = _Bell(min(limits.connect_seconds + limits.read_seconds, left))
+        request = self._client.build_request(
+            "GET",
+            url,
+            headers=headers,
+            timeout=httpx.Timeout(
+                min(limits.read_seconds, left), connect=min(limits.connect_seconds, left)
+            ),
+            extensions={"trace": bell.see},
+        )
+        with bell:
+            return self._client.send(request, stream=True, auth=login)
+
+    @contextmanager
+    def _private(self) -> Iterator[None]:
+        """What httpx and httpcore log holds addresses and headers, and these hold secrets."""
+        token = _ours.set(True)
+        try:
+            yield
+        finally:
+            _ours.reset(token)
+
+    def _tls_failure(self, exc: BaseException, url: str) -> str:
+        """Why TLS will not work with this server, or an empty string."""
+        import ssl
+
+        import httpx
+
+        if not isinstance(exc, httpx.ConnectError):
+            return ""
+        host = urlsplit(url).hostname or ""
+        cause: BaseException | None = exc
+        while cause is not None:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                return (
+                    f"the server's certificate is not trusted ({cause.verify_message}); "
+                    "SSL_CERT_FILE or PIP_CERT can name your own authority"
+                    + ("; trusted-host is not followed here" * (host in self._trusted_hosts))
+                )
+            if isinstance(cause, ssl.SSLError) and not isinstance(
+                cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+            ):
+                return f"the server does not speak TLS as it should ({cause.reason})"
+            cause = cause.__cause__ or cause.__context__
+        return ""
 
     def _check(self, response: httpx.Response) -> None:
         status = response.status_code
@@ -228,16 +403,31 @@ class Transport:
             return
         spoken = f"the server answered {status} {response.reason_phrase}".rstrip()
         if status in _TRANSIENT:
-            raise Dropped(spoken, self._retry_after(response.headers.get("retry-after", "")))
+            asked = response.headers.get("retry-after", "").strip()
+            seconds = self._retry_after(asked)
+            if asked and seconds is None:
+                spoken += f" (its Retry-After {asked[:40]!r} cannot be read)"
+            elif seconds is not None and seconds > self.patience.longest_wait_seconds:
+                spoken += (
+                    f" (it asks to wait {seconds:.0f} s, "
+                    f"and {self.patience.longest_wait_seconds:.0f} s is the most)"
+                )
+            raise Dropped(spoken, seconds)
+        if status in (401, 403, 407):
+            spoken += {
+                401: ": it wants a login, from the index's address, .netrc or keyring",
+                403: ": it does not let this login, or nobody, have the file",
+                407: ": the proxy wants a login",
+            }[status]
         raise Refused(spoken)
 
     def _retry_after(self, text: str) -> float | None:
         """Reads the header's two forms, seconds or a date; junk is None."""
         from email.utils import parsedate_to_datetime
 
-        if text.strip().isdecimal():
-            return float(text)
-        with suppress(ValueError, TypeError):
+        if text.isascii() and text.isdecimal():
+            return float(text[:9])
+        with suppress(ValueError, TypeError, OverflowError):
             return max(0.0, parsedate_to_datetime(text).timestamp() - self.patience.now())
         return None
 
@@ -248,9 +438,13 @@ def refuse_encoding(response: httpx.Response) -> None:
     Raises:
         Refused: it is compressed.
     """
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
+    if encoding := _encoding(response):
         raise Refused(f"the server sent the encoding {encoding!r}, which was not asked for")
+
+
+def _encoding(response: httpx.Response) -> str:
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    return "" if encoding == "identity" else str(encoding)
 
 
 def forbidden(url: str) -> str:
@@ -286,50 +480,80 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _trust(env: Mapping[str, str], certificates: str | None) -> ssl.SSLContext:
+def _trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
     import ssl
 
     import httpx
 
-    named, folder = certificates or env.get("SSL_CERT_FILE"), env.get("SSL_CERT_DIR")
+    named, folder = sources.certificates or env.get("SSL_CERT_FILE"), env.get("SSL_CERT_DIR")
     try:
         if named or folder:
-            return ssl.create_default_context(cafile=named or None, capath=folder or None)
-        return httpx.create_ssl_context(trust_env=False)
+            context = ssl.create_default_context(cafile=named or None, capath=folder or None)
+        else:
+            context = httpx.create_ssl_context(trust_env=False)
+            # An organization's own authority is often one of the machine's.
+            context.load_default_certs()
     except OSError as exc:
         raise StoreError(
             f"cannot read the certificates {named or folder}: {exc.strerror or exc}",
             hint="correct PIP_CERT, SSL_CERT_FILE or SSL_CERT_DIR, or unset it",
         ) from exc
-
-
-def _netrc(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """User and password by host, where pip looks for them too.
-
-    The `default` entry is left out: a password goes to the host that it is for, and to no other.
-    """
-    import netrc
-
-    path = env.get("NETRC") or os.path.join(env.get("HOME", ""), ".netrc")
+    own = sources.client_certificate or env.get("SSL_CLIENT_CERT")
     try:
-        hosts = netrc.netrc(path).hosts
-    except (OSError, ValueError, netrc.NetrcParseError):  # absent, or of no use to pip either
-        return {}
-    return {
-        host: (login, password)
-        for host, (login, _, password) in hosts.items()
-        if host != "default" and login and password
-    }
+        if own:
+            context.load_cert_chain(own, password=lambda: "")
+    except OSError as exc:
+        raise StoreError(
+            f"cannot read the client certificate {own}: {exc.strerror or exc}",
+            hint="PIP_CLIENT_CERT or SSL_CLIENT_CERT names one PEM file with a key that has no "
+            "password, and its certificate",
+        ) from exc
+    return context
 
 
-def _is_certificate_failure(exc: BaseException | None) -> bool:
-    import ssl
+class _Bell:
+    """Ends a connection whose answer has not begun after some seconds, however it drips."""
 
-    while exc is not None:
-        if isinstance(exc, ssl.SSLCertVerificationError):
-            return True
-        exc = exc.__cause__ or exc.__context__
-    return False
+    def __init__(self, seconds: float) -> None:
+        self._timer = None if seconds == math.inf else threading.Timer(seconds, self._ring)
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> None:
+        if self._timer:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def __exit__(self, *exc: object) -> None:
+        if self._timer:
+            self._timer.cancel()
+
+    def see(self, event: str, info: Mapping[str, Any]) -> None:
+        """Is told by httpcore what it does; a connection that was made is kept."""
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self._socket = info["return_value"].get_extra_info("socket") or self._socket
+
+    def _ring(self) -> None:
+        if self._socket is not None:
+            with suppress(OSError):
+                # Not SSLSocket's own, which would take TLS away from under the reader.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+_ours: ContextVar[bool] = ContextVar("ours", default=False)
+
+
+@cache
+def _hush() -> None:
+    import logging
+
+    import httpx  # makes its loggers  # noqa: F401
+
+    def keep(record: logging.LogRecord) -> bool:
+        return not _ours.get()
+
+    names = ("connection", "http11", "proxy", "socks")
+    for name in ("httpx", *(f"httpcore.{part}" for part in names)):
+        logging.getLogger(name).addFilter(keep)
 
 
 def _spoken(exc: httpx.TransportError) -> str:

@@ -15,10 +15,10 @@ from loopback import Answer, Loopback
 from unearth.collector import SUPPORTED_CONTENT_TYPES
 
 from pjrt_hub.errors import DownloadError, StoreError
-from pjrt_hub.store import index
+from pjrt_hub.store import index, installers
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.transport import Patience, Refused, Transport
+from pjrt_hub.store.transport import Patience, Refused, Sources, Transport
 
 MEMBERS = wheels.contents(10_000)
 WHEEL = wheels.build(MEMBERS)
@@ -179,7 +179,7 @@ def test_uv_forbids_indexes_in_its_file(tmp_path: Path) -> None:
     file = tmp_path / "uv.toml"
     file.write_text("no-index = true\nfind-links = ['/wheels']\n[[index]]\nurl = '/index'\n")
     env = {**BARE, "UV_NO_CONFIG": "", "UV_CONFIG_FILE": str(file), "PIP_INDEX_URL": "/other"}
-    assert index.configured(env) == index.Sources((), ("/wheels",))
+    assert installers.configured(env) == Sources(find_links=("/wheels",), keyring="auto")
 
 
 BROKEN = {
@@ -216,7 +216,7 @@ def test_a_page_without_end_is_cut(server: Loopback, monkeypatch: pytest.MonkeyP
     server.script(PROJECT, Answer(b"x" * 200_000, bare=True))
     limits = Patience(sleep=lambda _: None)
     with (
-        Transport({}, certificates=None, patience=limits) as transport,
+        Transport({}, patience=limits) as transport,
         pytest.raises(Refused, match="larger than 100,000 bytes"),
     ):
         transport.page(server.url(PROJECT), accept="text/html")
@@ -278,7 +278,7 @@ def test_pips_variables_and_files(tmp_path: Path) -> None:
         "[install]\nindex-url = https://install.example/simple\nfind-links = /wheels\n"
     )
     env = {**BARE, "PIP_CONFIG_FILE": str(config)}
-    found = index.configured(env, directory=NOWHERE)
+    found = installers.configured(env, directory=NOWHERE)
     assert found.indexes == (
         "https://install.example/simple",
         "https://one.example/simple",
@@ -287,9 +287,9 @@ def test_pips_variables_and_files(tmp_path: Path) -> None:
     assert found.find_links == ("/wheels",)
     assert found.certificates == "/etc/own.pem"
     env["PIP_INDEX_URL"] = "https://env.example/simple"
-    assert index.configured(env, directory=NOWHERE).indexes[0] == "https://env.example/simple"
+    assert installers.configured(env, directory=NOWHERE).indexes[0] == "https://env.example/simple"
     env["PIP_NO_INDEX"] = "1"
-    assert index.configured(env, directory=NOWHERE).indexes == ()
+    assert installers.configured(env, directory=NOWHERE).indexes == ()
 
 
 def test_uvs_variables_and_files(tmp_path: Path) -> None:
@@ -305,13 +305,15 @@ def test_uvs_variables_and_files(tmp_path: Path) -> None:
     env = {**BARE, "XDG_CONFIG_HOME": str(tmp_path)}
     del env["UV_NO_CONFIG"]
     env["UV_INDEX"] = "b=https://b.example/simple?x=1"
-    found = index.configured(env, directory=project)
+    found = installers.configured(env, directory=project)
     assert found.indexes[0] == "https://b.example/simple?x=1"
     assert {"https://a.example/simple", "https://user.example/simple"} < set(found.indexes)
     assert found.indexes[-1] == "https://main.example/simple"
     assert "/from-project" in found.find_links
     env["UV_DEFAULT_INDEX"] = "https://mine.example/simple"
-    assert index.configured(env, directory=project).indexes[-1] == "https://mine.example/simple"
+    assert (
+        installers.configured(env, directory=project).indexes[-1] == "https://mine.example/simple"
+    )
 
 
 def fake_installer(folder: Path, name: str, text: str) -> dict[str, str]:
@@ -332,18 +334,20 @@ def test_the_default_index_is_the_installers(
     )
     pip = f"if sys.argv[1:] == ['download', '--help']: print({help_text!r})"
     env = fake_installer(tmp_path, "pip", pip)
-    assert index.configured(env, directory=NOWHERE).indexes == ("https://index.example/simple",)
+    assert installers.configured(env, directory=NOWHERE).indexes == (
+        "https://index.example/simple",
+    )
     (tmp_path / "pip").unlink()
     env = fake_installer(tmp_path, "uv", f"print({help_text!r})")
-    assert index.configured(env, directory=NOWHERE).indexes == ("https://uv.example/simple",)
+    assert installers.configured(env, directory=NOWHERE).indexes == ("https://uv.example/simple",)
     (tmp_path / "uv").unlink()
     with pytest.raises(StoreError, match="no package index is known") as caught:
-        index.configured(env, directory=NOWHERE)
+        installers.configured(env, directory=NOWHERE)
     assert "PIP_INDEX_URL" in caught.value.hint
 
 
 def test_the_real_installer_tells_its_default() -> None:
-    (default,) = index.configured(BARE, directory=NOWHERE).indexes
+    (default,) = installers.configured(BARE, directory=NOWHERE).indexes
     assert default.startswith("https://")
     assert default.endswith("simple")
 
@@ -352,7 +356,7 @@ def test_an_installer_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     env = fake_installer(tmp_path, "pip", "sys.exit('no luck today')")
     with pytest.raises(StoreError, match="config list` failed: no luck today"):
-        index.configured(env, directory=NOWHERE)
+        installers.configured(env, directory=NOWHERE)
 
 
 def test_our_sources_name_no_index() -> None:

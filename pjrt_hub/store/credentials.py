@@ -1,0 +1,142 @@
+"""Users and passwords for package indexes: .netrc and keyring, as pip asks them (layer 2).
+
+Owns which password goes to which host. Must not show one: nothing here has a telling `repr`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+#: A person may have to unlock the keyring.
+_KEYRING_SECONDS = 60
+Login = tuple[str, str]
+
+
+class Credentials:
+    """The passwords that the user's installer would use.
+
+    Args:
+        env: NETRC or HOME lead to the .netrc, PATH to the command `keyring`.
+        keyring: pip's `keyring-provider`: "auto", "import", "subprocess" or "disabled".
+        indexes: addresses of indexes; a keyring may know one of them instead of its host.
+    """
+
+    def __init__(self, env: Mapping[str, str], keyring: str, indexes: tuple[str, ...] = ()) -> None:
+        self._env = env
+        self._keyring = keyring
+        self._indexes = tuple(index for index in indexes if "://" in index)
+        self._netrc = _netrc(env)
+        self._found: dict[str, Login | None] = {}
+
+    def known(self, url: str, user: str = "") -> Login | None:
+        """The login for an address, as far as nobody has to be asked.
+
+        Args:
+            url: the address, without a login.
+            user: what the address said of it.
+        """
+        host = urlsplit(url).hostname or ""
+        login = self._found.get(_origin(url)) or self._netrc.get(host)
+        return login if login and user in ("", login[0]) else None
+
+    def ask(self, url: str, user: str = "") -> Login | None:
+        """The login that the keyring has for an address, asked once for each host."""
+        origin = _origin(url)
+        if origin not in self._found:
+            services = [bare for bare in map(_bare, self._indexes) if _origin(bare) == origin]
+            services.append(urlsplit(url).netloc)
+            answers = (self._from_keyring(service, user) for service in services)
+            self._found[origin] = next(filter(None, answers), None)
+        return self._found[origin]
+
+    def _from_keyring(self, service: str, user: str) -> Login | None:
+        for provider, ask in (("import", _imported), ("subprocess", self._command)):
+            if self._keyring in ("auto", provider) and (login := ask(service, user)):
+                return login
+        return None
+
+    def _command(self, service: str, user: str) -> Login | None:
+        command = shutil.which("keyring", path=self._env.get("PATH", os.defpath))
+        if command is None:
+            return None
+        user, mode = (user, "password") if user else ("", "creds")
+        with suppress(OSError, subprocess.SubprocessError, ValueError):
+            done = subprocess.run(
+                [command, f"--mode={mode}", "get", service, user]
+                if mode == "creds"
+                else [command, "get", service, user],
+                env={**self._env, "PYTHONIOENCODING": "utf-8"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                timeout=_KEYRING_SECONDS,
+                check=True,
+            )
+            said = done.stdout.splitlines()
+            return (said[0], said[1]) if mode == "creds" else (user, said[0])
+        return None
+
+
+def split(url: str) -> tuple[str, str, str | None]:
+    """An address without its login, the user, and the password or None."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, "", None
+    user, colon, password = login.partition(":")
+    return (
+        urlunsplit(parts._replace(netloc=host)),
+        unquote(user),
+        unquote(password) if colon else None,
+    )
+
+
+def _bare(url: str) -> str:
+    try:
+        return split(url)[0]
+    except ValueError:  # malformed, which is said where it is asked
+        return ""
+
+
+def _imported(service: str, user: str) -> Login | None:
+    try:
+        import keyring  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return None
+    # A back end of the keyring may raise anything, and then it has no answer.
+    with suppress(Exception):
+        get: Callable[..., object] = keyring.get_credential
+        found = get(service, user or None)
+        login = getattr(found, "username", None), getattr(found, "password", None)
+        if isinstance(login[0], str) and isinstance(login[1], str):
+            return login[0], login[1]
+    return None
+
+
+def _netrc(env: Mapping[str, str]) -> dict[str, Login]:
+    """User and password by host, where pip looks for them too.
+
+    The `default` entry is left out: a password goes to the host that it is for, and to no other.
+    """
+    import netrc
+
+    path = env.get("NETRC") or os.path.join(env.get("HOME", ""), ".netrc")
+    try:
+        hosts = netrc.netrc(path).hosts
+    except (OSError, ValueError, netrc.NetrcParseError):  # absent, or of no use to pip either
+        return {}
+    return {
+        host: (login, password)
+        for host, (login, _, password) in hosts.items()
+        if host != "default" and login and password
+    }
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
