@@ -8,6 +8,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -539,14 +541,28 @@ class Client(Closing, hotpath.Client):
 
 @atexit.register
 def _close_all() -> None:
-    """A plugin's threads must not outlive what they work on: close while Python still runs."""
+    """A plugin's threads must not outlive what they work on: close while Python still runs.
+
+    Ctrl-C ends the waiting for them, which only the end of the process can do: as its signal does.
+    """
+    try:
+        _close_open_clients()
+    except KeyboardInterrupt:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+    hotpath.upcalls_end()
+
+
+def _close_open_clients() -> None:
     for client in list(_open_clients):
         if not client.closed:
             client._close()
             _open_clients.discard(client)
         while client in _open_clients:  # an interrupted close goes on in its own thread
             time.sleep(0.001)
-    hotpath.upcalls_end()
 
 
 def _forget_in_child() -> None:

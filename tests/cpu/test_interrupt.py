@@ -136,3 +136,10 @@ def test_a_signal_handler_that_returns_does_not_end_a_wait(child):
         """
     )
     assert out == "True True\n"
+
+
+def test_an_interrupt_while_python_exits_ends_it_quietly(child):
+    code = CODE.replace("WHAT", "start(); print('started', end=''); sys.exit()")
+    code = code.replace("except KeyboardInterrupt", "except ZeroDivisionError")
+    code = code.replace("Thread(target=interrupt)", "Thread(target=interrupt, daemon=True)")
+    assert child(code, status=-2) == "started"
