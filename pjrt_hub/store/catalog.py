@@ -38,7 +38,8 @@ class Artifact:
         platform: what the plugin is selected by, such as "cuda".
         package: the distribution's name.
         version: the distribution's version.
-        file_name: the archive's name on an index.
+        file_name: the archive's name on an index: of a wheel, a .zip, a .tar.gz, or a .so, which
+            is a library by itself.
         size: of the archive, in bytes.
         sha256: of the archive, 64 lowercase hexadecimal digits.
         members: every member that is loaded, or found next to one by its run path.
@@ -125,13 +126,19 @@ class Artifact:
                     f"{where}: {column} must be 1 to 32 of a-z, 0-9 and _, found {row[column]!r}"
                 )
         if not _FILE_NAME.fullmatch(row["file_name"]):
-            raise ManifestError(f"{where}: {row['file_name']!r} is not the name of a wheel")
+            name = row["file_name"]
+            raise ManifestError(
+                f"{where}: {name!r} is not the name of a .whl, .zip, .tar.gz or .so"
+            )
         if not all(isinstance(url, str) for url in row.get("urls", ())):
             raise ManifestError(f"{where}: urls must be strings, found {row['urls']!r}")
         _check_pin(row, where)
         members = tuple(_member(item, f"{where}, member {i}") for i, item in _each(row["members"]))
         if row["library"] not in (member.path for member in members):
             raise ManifestError(f"{where}: library {row['library']!r} is not one of the members")
+        whole = Member(row["file_name"], row["size"], row["sha256"])
+        if row["file_name"].endswith(".so") and members != (whole,):
+            raise ManifestError(f"{where}: a bare library has one member, which is the file itself")
         try:
             host = HostTag.parse(row["host"])
             api = ApiVersion.parse(row["api_version"]) if "api_version" in row else None
@@ -277,7 +284,7 @@ _SCHEMA: dict[str, tuple[type, bool]] = {
 }
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list"}
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
-_FILE_NAME = re.compile(r"[A-Za-z0-9_.+-]+\.whl")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.(whl|zip|tar\.gz|so)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact, Catalog, shipped_registry, write_rows
+from pjrt_hub.store.catalog import Artifact, Catalog, Member, shipped_registry, write_rows
 
 MEMBERS = wheels.contents(100)
 PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
@@ -28,6 +28,15 @@ def test_a_row_survives_a_round_trip() -> None:
     unloaded = replace(PIN, api_version=None, api_note="not loaded", urls=("https://h/x.whl",))
     assert Artifact.from_row(unloaded.as_row(), "test") == unloaded
     assert PIN.nbytes == 100 + len(MEMBERS[wheels.SIBLING])
+
+
+@pytest.mark.parametrize("name", ["toy.zip", "toy-1.0.tar.gz", "libtoy.so"])
+def test_a_row_may_name_other_archives_than_wheels(name: str) -> None:
+    members = PIN.members
+    if name == "libtoy.so":
+        members = (Member(name, PIN.size, PIN.sha256),)
+    row = replace(PIN, file_name=name, members=members, library=members[0].path)
+    assert Artifact.from_row(row.as_row(), "test") == row
 
 
 def member(**changed: object) -> dict[str, object]:
@@ -44,7 +53,10 @@ MALFORMED = {
     "unknown column 'sise'": {"sise": 1},
     "plugin must be 1 to 32": {"plugin": "cudа"},  # a Cyrillic letter  # noqa: RUF001
     "platform must be 1 to 32": {"platform": "a" * 33},
-    "is not the name of a wheel": {"file_name": "../x.whl"},
+    "'../x.whl' is not the name of a .whl, .zip, .tar.gz or .so": {"file_name": "../x.whl"},
+    "'x.tar.bz2' is not the name of": {"file_name": "x.tar.bz2"},
+    "'.so' is not the name of": {"file_name": ".so"},
+    "a bare library has one member": {"file_name": "toy.so"},
     "is not one of the members": {"library": "other.so"},
     "is not a host tag": {"host": "linux"},
     "is not a PJRT API version": {"api_version": "new"},
