@@ -285,6 +285,8 @@ class _Resolving:
 
     def _christened(self, row: Artifact, folder: Path, plugin: str) -> Artifact:
         """Gives a row its names: those of its package, else asked for, its manifest's, its own."""
+        from pjrt_hub.store.unpinned import UNNAMED
+
         package = canonical(row.package)
         family = [each for each in self._known if canonical(each.package) == package]
         if family and plugin in ("", family[0].plugin):
@@ -304,8 +306,13 @@ class _Resolving:
                 f"{known!r} of {owners[known].package}",
                 "name it otherwise: NAME=ARCHIVE; or, if that is meant, --allow-look-alike",
             )
-        # It is chosen by a platform that the registry owns only if it is named itself.
-        return replace(row, plugin=name, platform=name if platform in owners else platform or name)
+        return replace(
+            row,
+            plugin=name,
+            # A platform that the registry owns goes on to mean what the registry says.
+            platform=platform if platform and platform not in owners else name,
+            package=name if row.package == UNNAMED else row.package,
+        )
 
     def _fail(self, what: str, hint: str) -> LockFileError:
         return LockFileError(f"{self._path} cannot be made: {what}", path=self._path, hint=hint)

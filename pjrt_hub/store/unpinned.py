@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from pjrt_hub.contract import elf
-from pjrt_hub.contract.names import canonical
 from pjrt_hub.errors import ArchiveError, DownloadError, PluginLoadError, StoreError
 from pjrt_hub.host import HostTag
 from pjrt_hub.store import archive, digest, installers
@@ -29,7 +28,7 @@ from pjrt_hub.store.transport import (
 )
 
 SUFFIXES = (".whl", ".zip", ".tar.gz", ".so")
-#: What a row says of names until somebody gives them.
+#: What a row says where nothing tells the name of its plugin, platform or package.
 UNNAMED = "unnamed"
 _MOST_NBYTES = 8 << 30
 _MANIFEST = "pjrt_plugin.toml"
@@ -119,7 +118,8 @@ def measure(
         urls: addresses to record.
 
     Returns:
-        A row with the plugin and platform `UNNAMED` and without an API version.
+        A row without an API version, with the plugin and platform `UNNAMED`, and the package too
+        where the file's name does not tell it.
 
     Raises:
         ArchiveError: it is malformed or hostile, or holds not exactly one plugin for Linux.
@@ -190,7 +190,7 @@ def _needs(
 
 
 def _identity(file_name: str, sha256: str) -> tuple[str, str]:
-    """The package and the version that a file name says; else the stem, and its own content."""
+    """The package and the version that a file name says; else none, and its own content."""
     from packaging.utils import (
         InvalidSdistFilename,
         InvalidWheelFilename,
@@ -204,5 +204,4 @@ def _identity(file_name: str, sha256: str) -> tuple[str, str]:
     with suppress(InvalidSdistFilename):
         name, version = parse_sdist_filename(file_name)
         return name, str(version)
-    suffix = next((each for each in SUFFIXES if file_name.endswith(each)), "")
-    return canonical(file_name.removesuffix(suffix)), f"0+sha.{sha256[:12]}"
+    return UNNAMED, f"0+sha.{sha256[:12]}"
