@@ -59,7 +59,8 @@ def _started(pid: int) -> str:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return "0" if _is_alive(pid) else ""
-    return text.rpartition(")")[2].split()[19]
+    fields = text.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]  # dead, though nobody has waited for it yet
 
 
 def _is_alive(pid: int) -> bool:
