@@ -13,6 +13,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub import log
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
 
@@ -80,21 +81,49 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
         PluginTimeoutError: it hung at first contact.
     """
     from pjrt_hub._capi import library
+    from pjrt_hub.discovery.hardware import drivers
     from pjrt_hub.discovery.place import preloads
 
     dependencies = preloads(world, manifest).paths
     probes = memory(world)
-    answer = probes.recall(path) if probes else None
+    drivers_here = drivers(world.root)
+    answer = _known(probes.recall(path) if probes else None, drivers_here)
     if answer is None:
         _refuse(path, list(problems(path, world, dependencies, env)))
-        answer = probes.recall_content(path) if probes else None
+        log.step("probe", "%s: its headers fit %s", path, world.host, path=str(path))
+        answer = _known(probes.recall_content(path) if probes else None, drivers_here)
     if answer is None:
-        answer = first_contact(path, dependencies, env)
+        log.step("probe", "%s: first contact, in a process of its own", path, path=str(path))
+        answer = {**first_contact(path, dependencies, env), "drivers": drivers_here}
         if probes:
             probes.remember(path, answer)
+    else:
+        text = "%s: known from an earlier contact under the same drivers"
+        log.step("probe", text, path, path=str(path))
+    log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
     _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
     for dependency in dependencies:
+        log.step("probe", "%s: preload %s", path, dependency, path=str(path))
         library.preload(dependency)
+
+
+def _known(answer: dict[str, Any] | None, drivers_here: str) -> dict[str, Any] | None:
+    """An answer that was given under the drivers of today."""
+    return answer if answer and answer.get("drivers", "") == drivers_here else None
+
+
+def _refuse_noexec(path: Path) -> None:
+    """The loader says only that it "failed to map segment"."""
+    from pjrt_hub.store import disk
+
+    if disk.is_noexec(path):
+        raise PluginLoadError(
+            f"{path} cannot be loaded: its file system is mounted with noexec, which forbids "
+            "to run what lies there",
+            path=path,
+            hint="set PJRT_HUB_CACHE to a directory on a file system without noexec, or have "
+            "this one mounted with exec",
+        )
 
 
 def problems(

@@ -229,6 +229,7 @@ def _open(path: Path, tell: Callable[[str], None]) -> Api:
         raise errors.PluginLoadError(
             f"{path} is not a usable PJRT plugin: its function table says that it has {size} bytes",
             path=path,
+            hint="install another release of the plugin",
         )
     version = _version(ffi.cast("PJRT_Api*", address))
     verdict = compatible(DECLARED, version)

@@ -188,11 +188,19 @@ def _signal_name(number: int) -> str:
 
 def _load(answering: int, path: str, *preload: str) -> int:
     """What the child's child does: it meets the plugin."""
-    from pjrt_hub._capi import library
 
     def answer(**words: object) -> None:
-        os.write(answering, json.dumps(words).encode() + b"\n")
+        try:
+            os.write(answering, json.dumps(words).encode() + b"\n")
+        except OSError:
+            os.write(2, b"the plugin closed the files of its process\n")
+            os._exit(1)
 
+    try:
+        from pjrt_hub._capi import library
+    except ImportError as exc:
+        answer(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
+        return 1
     before = set(_mapped())
     try:
         answer(step="dlopen")

@@ -5,6 +5,7 @@ Owns `present`; must not load a driver, run a program or open a device.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -21,6 +22,24 @@ def present(probe: Probe, root: Path = Path("/")) -> Verdict:
         return Verdict(True, "needs no special hardware")
     verdict = {"files": _files, "kfd": _kfd, "pci": _pci}[probe.kind](probe, root)
     return _driver(probe, root, verdict) if verdict.ok and probe.driver_file else verdict
+
+
+def drivers(root: Path = Path("/")) -> str:
+    """Names the drivers of accelerators here with their versions, and the devices.
+
+    What a plugin says at first contact may be another thing with another driver.
+    """
+    modules = root / "sys/module"
+    versions = [_text(root / "proc/driver/nvidia/version").partition("\n")[0]]
+    for module in ("nvidia", "amdgpu", "i915", "xe", "gasket", "apex", "neuron"):
+        if version := _text(modules / module / "version").strip():
+            versions.append(f"{module} {version}")
+    for folder in ("dev/accel", "dev/dri", "dev/vfio", "sys/class/accel"):
+        try:
+            versions.append(f"{folder} {' '.join(sorted(os.listdir(root / folder)))}")
+        except OSError:
+            continue
+    return "; ".join(filter(None, versions))
 
 
 def _files(probe: Probe, root: Path) -> Verdict:

@@ -70,14 +70,21 @@ Run = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")
-def stub(tmp_path_factory: pytest.TempPathFactory) -> Stub:
-    """`stub("ON_INITIALIZE=abort()")` compiles a plugin with these macros and gives its path."""
+def header_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `pjrt_api.h`."""
     folder = tmp_path_factory.mktemp("stubs")
     sys.path.insert(0, str(ROOT / "tools"))
     import capi
 
     sys.path.remove(str(ROOT / "tools"))
     (folder / "pjrt_api.h").write_text(capi.header(capi.read()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stub(header_folder: Path) -> Stub:
+    """`stub("ON_INITIALIZE=abort()")` compiles a plugin with these macros and gives its path."""
+    folder = header_folder
     compiler = (sysconfig.get_config_var("CC") or "cc").split()
     built: dict[tuple[str, ...], Path] = {}
 

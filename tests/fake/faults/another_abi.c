@@ -1,0 +1,3 @@
+/* Speaks major version 1. */
+#define MAJOR 1
+#include "../plugin.c"

@@ -1,0 +1,3 @@
+/* Never returns from being loaded. */
+#define ON_LOAD for (;;) pause()
+#include "../plugin.c"

@@ -1,0 +1,3 @@
+/* Aborts in GetPjrtApi. */
+#define TABLE (abort(), &api)
+#include "../plugin.c"

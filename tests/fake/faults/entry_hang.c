@@ -1,0 +1,3 @@
+/* Never returns from GetPjrtApi. */
+#define TABLE (pause(), &api)
+#include "../plugin.c"

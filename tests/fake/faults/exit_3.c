@@ -1,0 +1,3 @@
+/* Exits with a status of its own. */
+#define ON_INITIALIZE exit(3)
+#include "../plugin.c"

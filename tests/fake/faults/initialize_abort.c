@@ -1,0 +1,3 @@
+/* Aborts in PJRT_Plugin_Initialize. */
+#define ON_INITIALIZE abort()
+#include "../plugin.c"

@@ -1,0 +1,3 @@
+/* Never returns from PJRT_Plugin_Initialize. */
+#define ON_INITIALIZE for (;;) pause()
+#include "../plugin.c"

@@ -1,0 +1,3 @@
+/* Speaks a newer minor version, with functions that nobody knows yet. */
+#define MINOR 999
+#include "../plugin.c"

@@ -1,0 +1,3 @@
+/* Exports no GetPjrtApi. */
+#define NO_ENTRY
+#include "../plugin.c"

@@ -1,0 +1,3 @@
+/* GetPjrtApi returns NULL. */
+#define TABLE NULL
+#include "../plugin.c"

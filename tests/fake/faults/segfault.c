@@ -1,0 +1,3 @@
+/* Writes where no memory is. */
+#define ON_INITIALIZE *(volatile int *)8 = 1
+#include "../plugin.c"

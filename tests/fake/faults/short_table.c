@@ -1,0 +1,3 @@
+/* Its table ends before the version that every table begins with. */
+#define TABLE_SIZE 16
+#include "../plugin.c"

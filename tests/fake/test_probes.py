@@ -1,0 +1,281 @@
+"""Every way in which a library can fail at first contact, told apart; this process lives on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sysconfig
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub import connect, contact, errors, surroundings
+from pjrt_hub.discovery import hardware
+
+HERE = Path(__file__).parent
+FAULTS = sorted(path for path in (HERE / "faults").iterdir() if path.suffix in (".c", ".cc"))
+#: Long enough for a machine that is busy with other tests, short enough to wait for.
+DEADLINE = 2.0
+SLACK = 1.0
+
+WORKS = None
+Load, Crash, Hang = (
+    errors.PluginLoadError,
+    errors.PluginCrashedError,
+    errors.PluginTimeoutError,
+)
+Unfit, Lacking = errors.IncompatiblePluginError, errors.UnsupportedByPluginError
+
+#: The fault -> its error, and what its text says.
+ENDINGS: dict[str, tuple[type[errors.PjrtHubError] | None, tuple[str, ...]]] = {
+    "no_symbol": (Load, ("does not export GetPjrtApi",)),
+    "null_table": (Load, ("returns no table from GetPjrtApi",)),
+    "short_table": (Load, ("has 16 bytes",)),
+    "ragged_table": (Load, ("has 1140 bytes",)),
+    "cut_table": (Lacking, ("lacks PJRT_",)),
+    "null_slot": (Lacking, ("lacks PJRT_Event_OnReady",)),
+    "extensions_in_a_circle": (WORKS, ()),
+    "extensions_nowhere": (Crash, ("died of SIGSEGV in GetPjrtApi",)),
+    "extensions_without_end": (WORKS, ()),
+    "another_abi": (Unfit, ("another ABI",)),
+    "old": (Unfit, ("another order",)),
+    "new": (WORKS, ()),
+    "undefined_symbol": (Load, ("undefined symbol: nobody_has_this_function",)),
+    "constructor_abort": (Crash, ("died of SIGABRT in dlopen",)),
+    "entry_abort": (Crash, ("died of SIGABRT in GetPjrtApi",)),
+    "initialize_abort": (Crash, ("died of SIGABRT in PJRT_Plugin_Initialize",)),
+    "segfault": (Crash, ("died of SIGSEGV in PJRT_Plugin_Initialize",)),
+    "stack_overflow": (Crash, ("died of SIGSEGV in PJRT_Plugin_Initialize",)),
+    "exit_0": (Crash, ("exited with status 0 in PJRT_Plugin_Initialize",)),
+    "exit_3": (Crash, ("exited with status 3 in PJRT_Plugin_Initialize",)),
+    "quick_exit_1": (Crash, ("exited with status 1 in PJRT_Plugin_Initialize",)),
+    "killed": (Crash, ("died of SIGKILL in PJRT_Plugin_Initialize",)),
+    "kills_its_group": (Crash, ("died of SIGKILL in PJRT_Plugin_Initialize",)),
+    "constructor_hang": (Hang, ("it hung in dlopen",)),
+    "entry_hang": (Hang, ("it hung in GetPjrtApi",)),
+    "initialize_hang": (Hang, ("it hung in PJRT_Plugin_Initialize",)),
+    "busy_hang": (Hang, ("it hung in PJRT_Plugin_Initialize",)),
+    "stubborn_hang": (Hang, ("it hung in PJRT_Plugin_Initialize",)),
+    "flood": (Hang, ("it hung in PJRT_Plugin_Initialize",)),
+    "hangs_with_a_daemon": (Hang, ("it hung in PJRT_Plugin_Initialize",)),
+    "closes_stdout": (WORKS, ()),
+    "closes_everything": (Crash, ("closed the files",)),
+    "noisy_stdout": (WORKS, ()),
+    "megabyte_of_words": (Crash, ("died of SIGABRT in PJRT_Plugin_Init", "the last word")),
+    "leaves_a_daemon": (WORKS, ()),
+    "takes_signals": (Crash, ("died of SIGABRT in PJRT_Plugin_Initialize",)),
+    "raises_limits": (WORKS, ()),
+    "refuses": (errors.UnavailableError, ("the device is busy",)),
+    "throws": (Crash, ("died of SIGABRT in GetPjrtApi", "no driver of ours")),
+    "constructor_throws": (Crash, ("died of SIGABRT in dlopen", "no memory of ours")),
+}
+
+
+@pytest.fixture(scope="module")
+def libraries(header_folder: Path) -> dict[str, Path]:
+    """Every fault, compiled."""
+
+    def build(source: Path) -> tuple[str, Path]:
+        variable, standard = ("CC", "-std=gnu11") if source.suffix == ".c" else ("CXX", "-xc++")
+        compiler = (sysconfig.get_config_var(variable) or variable.lower()).split()
+        library = header_folder / f"{source.stem}.so"
+        flags = [standard, "-w", "-fPIC", "-shared", "-pthread", f"-I{header_folder}"]
+        command = [*compiler, *flags, "-o", str(library), str(source)]
+        subprocess.run(command, check=True, timeout=120)
+        return source.stem, library
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(pool.map(build, FAULTS))
+
+
+@pytest.fixture
+def meet(environment, monkeypatch) -> Callable[[Path], None]:
+    """`meet(path)` is all that `pjrt_hub.load(path)` does before the library enters a process."""
+    for name in set(os.environ) - set(environment):
+        monkeypatch.delenv(name)
+    for name, value in {**environment, "PJRT_HUB_PROBE_SECONDS": str(DEADLINE)}.items():
+        monkeypatch.setenv(name, value)
+
+    def first_contact(path: Path) -> None:
+        candidate = connect.choose(path).candidate
+        here = surroundings.world()
+        contact.prepare(candidate.library_path, candidate.manifest, here, os.environ)
+
+    return first_contact
+
+
+def traces(folder: Path) -> list[int]:
+    """The processes that loaded the library, or were left by it."""
+    return [int(line) for line in (folder / "loads").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except OSError as exc:
+            return exc.errno == errno.ESRCH
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    return False
+
+
+def test_every_fault_has_an_ending():
+    assert sorted(ENDINGS) == sorted(path.stem for path in FAULTS)
+    assert len(ENDINGS) >= 25
+
+
+@pytest.mark.parametrize("fault", sorted(ENDINGS))
+def test_a_fault_is_told_apart_and_leaves_nothing(libraries, meet, tmp_path, fault):
+    cls, said = ENDINGS[fault]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    folder = Path.cwd()
+    began = time.monotonic()
+    if cls is WORKS:
+        meet(libraries[fault])
+    else:
+        with pytest.raises(errors.PjrtHubError) as caught:
+            meet(libraries[fault])
+        assert type(caught.value) is cls, repr(caught.value)
+        for words in said:
+            assert words in caught.value.message
+        if not isinstance(caught.value, errors.PjrtError):
+            assert str(libraries[fault].name) in caught.value.message
+        if cls in (Load, Crash, Hang, Unfit):
+            assert caught.value.hint
+    took = time.monotonic() - began
+    if cls is Hang:
+        assert abs(took - DEADLINE) <= SLACK
+    else:
+        assert took < DEADLINE
+    for pid in traces(tmp_path) if (tmp_path / "loads").exists() else ():
+        assert is_gone(pid)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert Path.cwd() == folder
+
+
+def damaged(library: Path, path: Path, **at: int) -> Path:
+    """A copy with other bytes at some offsets."""
+    content = bytearray(library.read_bytes())
+    for offset, byte in at.items():
+        content[int(offset[1:])] = byte
+    path.write_bytes(content)
+    return path
+
+
+FILES: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
+    "absent": (lambda whole, path: path, "absent.so"),
+    "directory": (lambda whole, path: (path.mkdir(), path)[1], "director"),
+    "empty": (lambda whole, path: (path.touch(), path)[1], "empty"),
+    "a page": (
+        lambda whole, path: (path.write_text("<!DOCTYPE html><html>Sign in</html>"), path)[1],
+        "HTML",
+    ),
+    "of another machine": (lambda whole, path: damaged(whole, path, _18=183, _19=0), "aarch64"),
+    "of 32 bits": (lambda whole, path: damaged(whole, path, _4=1), "32"),
+    "of another byte order": (lambda whole, path: damaged(whole, path, _5=2), "endian"),
+    "cut": (lambda whole, path: (path.write_bytes(whole.read_bytes()[:5000]), path)[1], "cut"),
+    "cut in its headers": (
+        lambda whole, path: (path.write_bytes(whole.read_bytes()[:40]), path)[1],
+        "cut",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(FILES))
+def test_a_file_that_is_no_library_for_here_is_never_loaded(stub, meet, tmp_path, kind):
+    make, said = FILES[kind]
+    path = make(stub(), tmp_path / f"{kind.replace(' ', '_')}.so")
+    with pytest.raises(errors.PluginError) as caught:
+        meet(path)
+    assert said in caught.value.message
+    assert path.name in caught.value.message
+    assert caught.value.hint
+    assert not (tmp_path / "loads").exists()
+
+
+def test_a_missing_library_is_named(header_folder, meet, tmp_path):
+    needed = tmp_path / "libneeded.so"
+    (tmp_path / "needed.c").write_text("int needed(void) { return 1; }\n")
+    (tmp_path / "plugin.c").write_text("int needed(void);\nint GetPjrtApi(void) {return needed();}")
+    for name, output, more in (
+        ("needed.c", needed, ["-Wl,-soname,libnowhere_to_be_found.so.7"]),
+        ("plugin.c", tmp_path / "plugin.so", [str(needed)]),
+    ):
+        command = ["cc", "-fPIC", "-shared", "-o", str(output), str(tmp_path / name), *more]
+        subprocess.run(command, check=True, timeout=60)
+    with pytest.raises(errors.PluginLoadError, match=r"libnowhere_to_be_found\.so\.7"):
+        meet(tmp_path / "plugin.so")
+
+
+def test_an_interrupt_ends_the_child_too(libraries, environment, tmp_path):
+    env = {**environment, "PJRT_HUB_PROBE_SECONDS": "30"}
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            contact.first_contact(libraries["initialize_hang"], (), env)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    (pid,) = traces(tmp_path)
+    assert is_gone(pid)
+
+
+def test_the_child_ends_with_a_parent_that_is_killed(libraries, run, start, environment, tmp_path):
+    waiting = """
+    from pathlib import Path
+    from pjrt_hub import contact
+    contact.first_contact(Path(path), (), os.environ)
+    """
+    child = start(libraries["hangs_with_a_daemon"], waiting)
+    trace = tmp_path / "loads"
+    for _ in range(500):
+        if trace.exists() and len(traces(tmp_path)) == 2:
+            break
+        time.sleep(0.02)
+    child.kill()
+    child.wait(10)
+    pids = traces(tmp_path)
+    assert len(pids) == 2
+    for pid in pids:
+        assert is_gone(pid)
+
+
+def test_an_answer_holds_for_the_drivers_that_it_was_given_under(stub, meet, tmp_path, monkeypatch):
+    library = tmp_path / "plugin.so"
+    library.write_bytes(stub().read_bytes())
+    monkeypatch.setattr(hardware, "drivers", lambda root: "NVRM version 550.54.15")
+    meet(library)
+    meet(library)
+    assert len(traces(tmp_path)) == 1
+    monkeypatch.setattr(hardware, "drivers", lambda root: "NVRM version 580.1.2")
+    meet(library)
+    meet(library)
+    assert len(traces(tmp_path)) == 2
+
+
+def test_drivers_are_told_by_files(tmp_path):
+    assert hardware.drivers(tmp_path) == ""
+    for name, text in (
+        ("proc/driver/nvidia/version", "NVRM version: 550.54.15\nGCC version: 12\n"),
+        ("sys/module/amdgpu/version", "6.7.0\n"),
+        ("dev/accel/accel0", ""),
+    ):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    said = "NVRM version: 550.54.15; amdgpu 6.7.0; dev/accel accel0"
+    assert hardware.drivers(tmp_path) == said
