@@ -1,0 +1,183 @@
+"""`pjrt-hub.lock` as a project uses it: written, committed, held to, with the real CPU plugin."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HELLO = str(Path(__file__).parents[2] / "examples" / "hello.mlir")
+COMMAND = [sys.executable, "-m", "pjrt_hub.cli"]
+
+
+@pytest.fixture
+def project(tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path, project, clean_env):
+    """Runs `pjrt-hub` in the project's folder, with a cache of the test's own."""
+    env = {**clean_env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
+
+    def call(*args, status=0, cwd=project, **more):
+        done = subprocess.run(
+            [*COMMAND, *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd=cwd,
+            env={**env, **more},
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def library(plugin):
+    return Path(plugin.path)
+
+
+def altered(library, folder):
+    """The same plugin with a byte more: as good to the loader, and other bytes."""
+    copy = folder / "xla_cpu_pjrt.so"
+    copy.write_bytes(library.read_bytes() + b"\0")
+    return copy
+
+
+def test_a_project_is_locked_and_runs(hub, project):
+    done = hub("lock", "cpu", "--host", "linux-x86_64")
+    assert done.stdout.splitlines()[-1] == f"{project}/pjrt-hub.lock: written, 1 builds"
+    text = (project / "pjrt-hub.lock").read_text()
+    assert "# Written by `pjrt-hub lock cpu --host linux-x86_64`" in text
+    assert "up to date" in hub("lock", "--check").stdout
+    deep = project / "src" / "deep"
+    deep.mkdir(parents=True)
+    assert "f32" in hub("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", cwd=deep).stdout
+    assert hub("list").stdout.splitlines()[-1] == f"locked by {project}/pjrt-hub.lock"
+    doctor = hub("doctor", "cpu").stdout
+    assert f"ok  lock: {project}/pjrt-hub.lock allows cpu 0.0.1, and nothing else" in doctor
+    done = hub("get", "cuda", status=3)
+    assert f"the lock file {project}/pjrt-hub.lock does not hold it" in done.stderr
+    assert "`pjrt-hub lock cpu cuda13`" in done.stderr
+
+
+def test_a_check_fails_where_the_file_would_change(hub, project):
+    assert "would change" in hub("lock", "cpu", "--check", status=1).stdout
+    assert not (project / "pjrt-hub.lock").exists()
+    hub("lock", "cpu", "--host", "linux-x86_64")
+    done = hub("lock", "cpu", "cuda12", "--check", status=1)
+    assert "cuda12 for linux-x86_64: nothing -> jax-cuda12-pjrt" in done.stdout
+    told = json.loads(hub("lock", "--json", "--check").stdout)
+    assert (told["path"], told["changes"]) == (str(project / "pjrt-hub.lock"), [])
+    assert [each["plugin"] for each in told["artifacts"]] == ["cpu"]
+
+
+def test_other_bytes_are_neither_chosen_nor_loaded(hub, project, library):
+    copy = altered(library, project)
+    hub("lock", "cpu")
+    run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", "--platform")
+    told = f"{project}/pjrt-hub.lock does not lock the bytes of {copy}"
+    done = hub(*run, copy, status=5)
+    assert told in done.stderr
+    assert f"`pjrt-hub lock {copy}`" in done.stderr
+    done = hub(*run, "mine", status=3, PJRT_HUB_PLUGIN_PATH=f"mine={copy}")
+    assert told in done.stderr
+    # The locked plugin is used whatever the variable says, and without a lock the variable holds.
+    assert "f32" in hub(*run, "cpu", PJRT_HUB_PLUGIN_PATH=f"mine={copy}").stdout
+    assert "f32" in hub(*run, copy, PJRT_HUB_LOCK="0").stdout
+
+
+def test_a_library_of_ones_own_is_trusted_once_and_never_silently(hub, project, library):
+    copy = altered(library, project)
+    done = hub("lock", f"mine={copy}", status=4)
+    assert "no registry vouches for this release" in done.stderr
+    assert "nobody has said that it is to be trusted" in done.stderr
+    assert not (project / "pjrt-hub.lock").exists()
+    done = hub("lock", f"mine={copy}", "--yes")
+    assert "trusted, as --yes says" in done.stderr
+    row = json.loads(hub("lock", "--json", "--check").stdout)["artifacts"][0]
+    assert (row["plugin"], row["platform"], row["package"]) == ("mine", "mine", "mine")
+    assert (row["api_version"], row["library"]) == ("0.81", "xla_cpu_pjrt.so")
+    # It is fetched from where it lay, held to the bytes that were looked at.
+    run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", "--platform", "mine")
+    assert "f32" in hub(*run).stdout
+    assert "mine" in hub("cache", "list").stdout
+    copy.write_bytes(copy.read_bytes()[:-1] + b"\1")
+    assert "nobody has said" in hub("lock", "--check", status=4).stderr
+    assert "f32" in hub(*run).stdout  # out of the cache, as it was
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        ("cqu={so}", "could be mistaken for 'cpu' of xla-cpu-pjrt"),
+        ("cpu={so}", "a name that the registry gives to xla-cpu-pjrt"),
+        ("cdua", "did you mean 'cuda'"),
+        ("cud\u0430", "no row of the registry is called 'cud\\u0430'"),
+        ("free-gpu==1.0", "the registry has no package 'free-gpu'"),
+    ],
+)
+def test_what_is_refused(hub, project, library, request_, told):
+    done = hub("lock", "--yes", request_.format(so=library), status=4)
+    assert told in done.stderr
+    assert not (project / "pjrt-hub.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("<<<<<<< ours", "is malformed: it is not TOML"),
+        ("format = 2", "has format 2, this pjrt-hub reads format 1"),
+    ],
+)
+def test_a_lock_that_cannot_be_read_stops_everything(hub, project, text, told):
+    (project / "pjrt-hub.lock").write_text(text)
+    for command in (("list",), ("get", "cpu"), ("lock", "cpu")):
+        done = hub(*command, status=4)
+        assert told in done.stderr
+        assert "hint:" in done.stderr
+        assert "Traceback" not in done.stderr
+    doctor = hub("doctor", status=1).stdout
+    assert doctor.startswith("no  lock: the lock file")
+    hub("get", "cpu", PJRT_HUB_LOCK="0")
+
+
+def test_discovery_imports_nothing(tmp_path, clean_env):
+    """Before and after the choice: what a plugin's package says in Python is not run."""
+    code = """
+    import sys
+    from pjrt_hub import connect
+    connect.plugins()
+    connect.choose("cpu")
+    foreign = ("pjrt_plugins", "xla_plugins", "jax_plugins", "toy")
+    print([name for name in sys.modules if name.split(".")[0] in foreign])
+    """
+    site = tmp_path / "site"
+    for path, body in {
+        "toy/__init__.py": "raise SystemExit('a plugin was imported')",
+        "toy/pjrt_plugin.toml": 'schema = 1\nname = "toy"\nplatform = "toy"\n'
+        '[[library]]\npath = "*.so"\n',
+        "toy/toy.so": "no library",
+        "toy-1.0.dist-info/entry_points.txt": "[pjrt_plugins]\ntoy = toy\n",
+    }.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(body)
+    paths = [str(site), *filter(None, [clean_env.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(line[4:] for line in code.splitlines())],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**clean_env, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert done.stdout == "[]\n", done.stderr
