@@ -11,7 +11,7 @@ Importing it costs nothing: each public name is imported on first use.
 #   discovery        bridges              which plugin and why  |  numpy, safetensors, ...
 #   store            runtime              verified binaries     |  clients, buffers, executables
 #   contract         _capi                manifests, ELF        |  the C API and the call path
-#   errors, abi, host, log, terminal      import nothing of ours
+#   errors, abi, host, log, native_log, terminal   import nothing of ours
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pjrt_hub.diagnosis import diagnose
     from pjrt_hub.discovery.finding import Finding
     from pjrt_hub.locking import lock
+    from pjrt_hub.native_log import capture_native_logs
     from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.compile_options import CompileOptions
@@ -68,6 +69,7 @@ _HOMES = {
     "Topology": "runtime.topology",
     "Verdict": "abi",
     "cache": "surroundings",
+    "capture_native_logs": "native_log",
     "client": "connect",
     "diagnose": "diagnosis",
     "empty_aligned": "runtime.host_array",
@@ -106,6 +108,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "cache",
+    "capture_native_logs",
     "client",
     "diagnose",
     "empty_aligned",

@@ -13,7 +13,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub import log
+from pjrt_hub import log, native_log
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
 
@@ -84,6 +84,8 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
     from pjrt_hub.discovery.hardware import drivers
     from pjrt_hub.discovery.place import preloads
 
+    if env.get("PJRT_HUB_CAPTURE", "") not in ("", "0"):
+        native_log.capture_native_logs()
     dependencies = preloads(world, manifest).paths
     probes = memory(world)
     drivers_here = drivers(world.root)

@@ -52,6 +52,7 @@ def test_the_public_names_are_these():
         "Verdict",
         "__version__",
         "cache",
+        "capture_native_logs",
         "client",
         "diagnose",
         "empty_aligned",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 #: What each part of the package may import of ours, itself apart. "" is `pjrt_hub` itself, whose
 #: names are public, as those of `errors` and of the bridges are.
-FOUNDATION = frozenset({"errors", "abi", "host", "log", "terminal"})
+FOUNDATION = frozenset({"errors", "abi", "host", "log", "native_log", "terminal"})
 FINDING = frozenset({"contract", "store", "discovery"})
 RUNNING = frozenset({"_capi", "runtime", "bridges"})
 BELOW = FOUNDATION | FINDING | RUNNING
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "abi": frozenset[str](),
     "host": frozenset[str](),
     "log": frozenset[str](),
+    "native_log": frozenset[str](),
     "terminal": frozenset[str](),
     "contract": FOUNDATION,
     "store": FOUNDATION | {"contract"},
