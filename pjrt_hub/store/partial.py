@@ -155,6 +155,8 @@ def _receive(partial: Partial, url: str, transport: Transport) -> None:
         _accept(partial, url, response)
         pace = Pace(transport.patience)
         for chunk in response.iter_raw():
+            if not partial.nbytes and chunk.lstrip()[:1] == b"<":
+                raise Refused("it sends a page and no archive, perhaps of a proxy or a login")
             if partial.nbytes + len(chunk) > partial.size:
                 partial.restart()
                 raise Refused(f"it sends more than the pinned {partial.size:,} bytes")

@@ -275,6 +275,8 @@ class Transport:
             self.patience.left()
             if reason := self._tls_failure(exc, url):
                 raise Refused(reason) from exc
+            if "location header" in str(exc):  # which httpx reads by itself, and quotes
+                raise Refused("it redirects to an address that cannot be read") from exc
             raise Dropped(_spoken(exc)) from exc
 
     def page(self, url: str, *, accept: str) -> Page:

@@ -37,6 +37,8 @@ class Answer:
         bare: send no Content-Length: the body ends where the connection does.
         cut: close the connection with a reset after that many bytes of the body.
         stall_seconds: fall silent before the end of the body.
+        raw: send these bytes and nothing else.
+        drip_seconds: send the head byte by byte, with that long between two.
     """
 
     body: bytes = b""
@@ -45,6 +47,8 @@ class Answer:
     bare: bool = False
     cut: int | None = None
     stall_seconds: float = 0.0
+    raw: bytes | None = None
+    drip_seconds: float = 0.0
 
 
 Handler = Callable[[Request], Answer]
@@ -149,7 +153,14 @@ class Loopback:
         if not answer.bare and "Content-Length" not in headers:
             headers["Content-Length"] = str(len(answer.body))
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        connection.sendall(f"HTTP/1.1 {answer.status}\r\n{head}\r\n".encode())
+        head = f"HTTP/1.1 {answer.status}\r\n{head}\r\n"
+        pieces = [answer.raw if answer.raw is not None else head.encode()]
+        if answer.drip_seconds:
+            pieces = [bytes([byte]) for byte in pieces[0]]
+        for piece in pieces:
+            connection.sendall(piece)
+            if answer.drip_seconds and self._closing.wait(answer.drip_seconds):
+                return
         body = answer.body if answer.cut is None else answer.body[: answer.cut]
         for at in range(0, len(body), 1 << 16):
             chunk = body[at : at + (1 << 16)]
