@@ -81,7 +81,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Toy, Toy]]:
 
 
 @pytest.fixture
-def toy(toys: tuple[Toy, Toy]) -> Toy:
+def toy(toys: tuple[Toy, Toy], forks: Forks) -> Toy:
     """The older release; its server counts from zero, and sends as fast as it can."""
     toys[0].server.requests.clear()
     toys[0].server.sent = 0

@@ -111,6 +111,7 @@ class Forks:
                 env=environment,
                 start_new_session=True,
             )
+        assert self._warm.recv(1) == b"w"
 
     def __enter__(self) -> Forks:
         return self
@@ -147,6 +148,7 @@ def main(channel: socket.socket) -> None:
     import walks
 
     walks.warm_up()
+    channel.send(b"w")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     while True:
         request, files, _, _ = socket.recv_fds(channel, 65536, 3)

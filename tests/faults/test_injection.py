@@ -6,10 +6,14 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from forks import COMMIT, Forks
 from toy import Toy
 
 from pjrt_hub.store.cache import Cache
+
+#: The full numbers take minutes.
+pytestmark = pytest.mark.timeout(1800)
 
 #: What only looks.
 LOOKS = (

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from forks import COMMIT, Forks
+from loopback import Answer
 from toy import Toy
 
 from pjrt_hub.store.cache import Cache
+
+#: The full numbers take minutes.
+pytestmark = pytest.mark.timeout(1800)
 
 #: With this rest after each 64 KiB a download takes about as long as the rest of a fetch.
 PACE_SECONDS = 0.001
@@ -81,3 +88,71 @@ def test_every_commit_call(
     assert wrong == []
     assert killed >= len(points) * 0.9
     assert {"rename", "fsync", "mkdir", "flock", "write"} <= set(calls)
+
+
+def test_a_dead_owner_whose_parent_has_not_waited(cache: Cache, toy: Toy) -> None:
+    pid = os.fork()
+    if pid == 0:
+        with cache.workspace(toy.pin) as folder:
+            (folder / "archive").write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    while Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        time.sleep(0.005)
+    try:
+        with cache.workspace(toy.pin) as folder:
+            assert (folder / "archive").read_bytes() == b"half"
+    finally:
+        os.waitpid(pid, 0)
+
+
+def test_ctrl_c_in_a_download(
+    forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Callable[[str], None]
+) -> None:
+    """At twenty moments of a download; every other server has fallen silent by then."""
+    draw, longest, wrong = random.Random(17), 0.0, []
+    half = len(toy.wheel) // 2
+    silent = Answer(
+        toy.wheel[:half],
+        headers={"Content-Length": str(len(toy.wheel)), "ETag": '"one"'},
+        stall_seconds=60,
+    )
+    honest = toy.server.routes[toy.path]
+    for number in range(20):
+        cache.clear()
+        toy.server.pace_seconds = 0.02
+        toy.server.routes[toy.path] = honest if number % 2 else lambda request: silent
+        fork = forks.fork("fetch", **given).go()
+        until_bytes_come(cache)
+        time.sleep(draw.uniform(0, 0.6))
+        begun = time.monotonic()
+        fork.kill(signal.SIGINT)
+        ended = fork.ended()
+        longest = max(longest, time.monotonic() - begun)
+        toy.server.routes[toy.path] = honest
+        kept = sum(path.stat().st_size for path in cache.root.glob("v1/partial/*/archive"))
+        locked = [path.name for path in cache.root.glob("v1/locks/**/*") if is_locked(path)]
+        if (ended.error, bool(kept), locked) != ("KeyboardInterrupt", True, []):
+            wrong.append(f"{ended}: {kept} bytes kept, locked: {locked}")
+        toy.server.pace_seconds = 0
+        wrong += toy.heal(cache)
+    tally(f"Ctrl-C in a download: 20 of 20, {len(wrong)} wrong, after {longest:.2f} s at most")
+    assert wrong == []
+    assert longest < 2  # the bar is 0.5, on a machine that does nothing else
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds a lock file."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def until_bytes_come(cache: Cache) -> None:
+    """Waits for the first bytes of a download."""
+    deadline = time.monotonic() + 30
+    while not any(path.stat().st_size for path in cache.root.glob("v1/partial/*/archive")):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

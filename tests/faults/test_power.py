@@ -23,6 +23,9 @@ from toy import Toy
 
 from pjrt_hub.store.cache import Cache
 
+#: The full numbers take minutes.
+pytestmark = pytest.mark.timeout(1800)
+
 #: How ext4 orders file data and its journal.
 MODES = ("ordered", "writeback", "journal")
 

@@ -48,6 +48,8 @@ class Toy:
         """Every wrong byte under a published name; the cache is left as it is."""
         wrong = [audit.verdict.reason for audit in cache.verify() if not audit.verdict]
         for entry in cache.entries():
+            if entry.artifact != self.pin:
+                continue
             for path in (wheels.LIBRARY, wheels.SIBLING):
                 if (entry.root / path).read_bytes() != self.members[path]:
                     wrong.append(f"{path} is not what was pinned")

@@ -5,10 +5,16 @@ They are imported by the warm process; see forks.py.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import functools
 import json
 import os
+import resource
+import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -106,3 +112,67 @@ def fetch_unsynced(**given: Any) -> str:
     """As `fetch`, where fsync does nothing."""
     os.fsync = os.fdatasync = lambda file: None
     return fetch(**given)
+
+
+def fetch_in_threads(count: int, **given: Any) -> list[str]:
+    """Fetches in that many threads at once; gives the paths."""
+    gate = threading.Barrier(count)
+
+    def one(_: int) -> str:
+        gate.wait()
+        return fetch(**given)
+
+    with ThreadPoolExecutor(count) as pool:
+        return sorted(set(pool.map(one, range(count))))
+
+
+def fetch_without_locks(kind: str, **given: Any) -> str:
+    """Fetches where flock says yes to everybody, or is not there."""
+
+    def flock(*args: object) -> None:
+        if kind != "silent":
+            number = getattr(errno, kind)
+            raise OSError(number, os.strerror(number))
+
+    fcntl.flock = fcntl.lockf = flock
+    return fetch(**given)
+
+
+def fetch_and_fork(seconds: float, **given: Any) -> str:
+    """Fetches, and forks meanwhile; that fork ends at once, by all the ways of a Python process."""
+
+    def fork() -> None:
+        time.sleep(seconds)
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(0)  # in a thread of a fork: the process ends
+        os.waitpid(pid, 0)
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    path = fetch(**given)
+    thread.join()
+    return path
+
+
+def clear(root: str, **_: Any) -> int:
+    """Removes every entry that nobody uses."""
+    return Cache(Path(root)).clear()
+
+
+def fetch_with_file_limit(nbytes: int | None, **given: Any) -> str:
+    """Fetches where no file may be larger (setrlimit)."""
+    if nbytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
+    return fetch(**given)
+
+
+def fetch_as_nobody(root: str, **given: Any) -> str:
+    """Fetches as a user who owns nothing; without a root, into the cache of that user."""
+    for name in [name for name in os.environ if name.startswith(("PJRT_HUB_", "XDG_"))]:
+        del os.environ[name]
+    os.environ["HOME"] = "/nonexistent"
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    return fetch(root=root or str(Cache.configured(os.environ).root), **given)
