@@ -38,7 +38,19 @@ DEADLINE_VARIABLE = "PJRT_HUB_DOWNLOAD_SECONDS"
 
 
 class Refused(Exception):
-    """This source will not give the file; trying it again would not help."""
+    """This source will not give the file; trying it again would not help.
+
+    Attributes:
+        status: of the answer that says so, or None.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Endless(Refused):
+    """More came than there may be."""
 
 
 class Late(Refused):
@@ -279,12 +291,13 @@ class Transport:
                 raise Refused("it redirects to an address that cannot be read") from exc
             raise Dropped(_spoken(exc)) from exc
 
-    def page(self, url: str, *, accept: str) -> Page:
+    def page(self, url: str, *, accept: str, most_nbytes: int | None = None) -> Page:
         """Reads a page of an index, with the same patience as a download.
 
         Args:
             url: its address.
             accept: the media types that are understood, as the Accept header lists them.
+            most_nbytes: what it may hold; 16 MiB by default.
 
         Raises:
             Refused: it cannot be had.
@@ -294,14 +307,18 @@ class Transport:
             try:
                 with self.stream(url, {"Accept": accept}) as response:
                     kind = response.headers.get("content-type", "text/html")
-                    return Page(str(response.url), self._content(response), kind)
+                    return Page(
+                        str(response.url),
+                        self._content(response, most_nbytes or _LARGEST_PAGE),
+                        kind,
+                    )
             except Dropped as drop:
                 failures += 1
                 if failures >= self.patience.tries:
                     raise Refused(f"{drop} ({failures} times)") from drop
                 self.patience.wait(failures, drop.wait_seconds)
 
-    def _content(self, response: httpx.Response) -> bytes:
+    def _content(self, response: httpx.Response, most_nbytes: int) -> bytes:
         """A page's bytes; some servers compress pages unasked."""
         encoding = _encoding(response)
         unpack = zlib.decompressobj(31) if encoding in ("gzip", "x-gzip") else None
@@ -310,13 +327,13 @@ class Transport:
         content, pace = bytearray(), Pace(self.patience)
         for chunk in response.iter_raw():
             pace.came(len(chunk))
-            room = _LARGEST_PAGE + 1 - len(content)
+            room = most_nbytes + 1 - len(content)
             try:
                 content += unpack.decompress(chunk, room) if unpack else chunk
             except zlib.error as exc:
                 raise Refused(f"the compressed body is malformed: {exc}") from exc
-            if len(content) > _LARGEST_PAGE:
-                raise Refused(f"the page is larger than {_LARGEST_PAGE:,} bytes")
+            if len(content) > most_nbytes:
+                raise Endless(f"the page is larger than {most_nbytes:,} bytes")
         if unpack and not unpack.eof:
             raise Dropped("the compressed page ends early")
         return bytes(content)
@@ -421,7 +438,7 @@ class Transport:
                 403: ": it does not let this login, or nobody, have the file",
                 407: ": the proxy wants a login",
             }[status]
-        raise Refused(spoken)
+        raise Refused(spoken, status)
 
     def _retry_after(self, text: str) -> float | None:
         """Reads the header's two forms, seconds or a date; junk is None."""
