@@ -229,7 +229,8 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
     """
     try:
         data = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as exc:
+    # A deeply nested value ends tomllib with RecursionError.
+    except (OSError, ValueError, RecursionError) as exc:
         raise ManifestError(f"cannot read the registry file {path}: {exc}") from exc
     rows = data.pop("artifact", [])
     if data or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -341,6 +342,9 @@ def _require_one_owner(
 def _newest_first(rows: list[Artifact]) -> list[Artifact]:
     if len(rows) < 2:
         return rows
-    from packaging.version import Version
+    from packaging.version import InvalidVersion, Version
 
-    return sorted(rows, key=lambda row: (row.plugin, Version(row.version)), reverse=True)
+    try:
+        return sorted(rows, key=lambda row: (row.plugin, Version(row.version)), reverse=True)
+    except InvalidVersion as exc:
+        raise ManifestError(f"a registry row of {rows[0].plugin}: {exc}") from exc

@@ -240,8 +240,15 @@ def _files(page: Page, base: str) -> list[File]:
             )
             for url, said in read(page.content.decode("utf-8", "replace"), page.url)
         ]
-    # A deeply nested value ends json with RecursionError.
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as exc:
+    # A deeply nested value ends json with RecursionError, odd markup html with AssertionError.
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        AssertionError,
+    ) as exc:
         raise Refused(f"the page {redacted(page.url)} is malformed: {_brief(exc)}") from exc
 
 

@@ -7,6 +7,7 @@ after the end. Numbers: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar, 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NoReturn
 
@@ -19,6 +20,9 @@ _MOST_HEADER_BYTES = 64 << 10
 #: tar fills its last record; 1 MiB is the largest that GNU tar is asked for in practice.
 _MOST_PADDING_BYTES = 1 << 20
 _POSIX, _GNU = b"ustar\x0000", b"ustar  \x00"
+_OCTAL = re.compile(rb" *([0-7]+)[ \0]*")
+#: What a number in base 256 begins with, which large user ids and negative times are written in.
+_BINARY = (0x80, 0xFF)
 _FILE, _OLD_FILE, _FOLDER = b"0", b"\0", b"5"
 _PAX, _PAX_ALL, _LONG_NAME = b"x", b"g", b"L"
 _KINDS = {
@@ -103,13 +107,16 @@ class Tarball:
             self._fail("has a damaged header, or is no tar file")
         if header[257:265] not in (_POSIX, _GNU):
             self._fail("has a header of an unknown form")
+        # Not of interest, but a reader that stops at an odd one would see fewer files.
+        for field in (header[100:108], header[108:116], header[116:124], header[136:148]):
+            if field[0] not in _BINARY and field.strip(b"\0 "):
+                self._octal(field)
         return self._octal(header[124:136])
 
     def _octal(self, field: bytes) -> int:
-        digits = field.strip(b"\0 ")
-        if not digits or digits.strip(b"01234567"):
+        if not (found := _OCTAL.fullmatch(field)):
             self._fail(f"has the number {field!r} in a header")
-        return int(digits, 8)
+        return int(found[1], 8)
 
     def _own_name(self, header: bytes) -> str:
         name = self._text_to_nul(header[:100])

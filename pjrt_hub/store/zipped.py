@@ -25,6 +25,7 @@ _LOCATOR = struct.Struct("<4sIQI")
 _ZIP64, _UNICODE_PATH = 0x0001, 0x7075
 _ENCRYPTED, _SIZES_FOLLOW, _PATCHED, _STRONG, _UTF8 = 0x1, 0x8, 0x20, 0x40, 0x800
 _STORED, _DEFLATED = 0, 8
+_NEWEST = 63
 _FULL_16, _FULL_32 = 0xFFFF, 0xFFFFFFFF
 _MOST_DIRECTORY_BYTES = 16 << 20
 
@@ -179,7 +180,7 @@ class Zip:
             if at + _CENTRAL.size > nbytes or data[at : at + 4] != b"PK\1\2":
                 self._fail(f"declares {entries} members and lists fewer")
             fields = _CENTRAL.unpack_from(data, at)
-            _, _, _, flags, method, _, _, crc, packed, full, *lengths = fields[:13]
+            _, _, needed, flags, method, _, _, crc, packed, full, *lengths = fields[:13]
             disk, _, attributes, header = fields[13:]
             name_nbytes, extra_nbytes, comment_nbytes = lengths
             name_end = at + _CENTRAL.size + name_nbytes
@@ -190,6 +191,9 @@ class Zip:
                 self._fail("has a directory that is cut")
             name = self._text(raw, flags)
             names.add(name, is_folder=name.endswith("/"))
+            if needed & 0xFF > _NEWEST:
+                what = f"needs a reader of version {needed / 10}"
+                raise refusal(self._name, name, what)
             if disk:
                 raise refusal(self._name, name, "lies in another part of the archive")
             full, packed, header = self._wide(name, extra, full, packed, header)
@@ -207,7 +211,7 @@ class Zip:
             self._fail("has bytes before its first member")
         if not records and directory:
             self._fail("has bytes before its directory")
-        following = [record.header for record in records[1:]] + [directory]
+        following = [*(record.header for record in records), directory][1:]
         for record, limit in zip(records, following, strict=True):
             if record.header + _LOCAL.size > limit:
                 raise refusal(self._name, record.name, "overlaps another member")

@@ -53,7 +53,7 @@ MALFORMED = {
     "unknown column 'sise'": {"sise": 1},
     "plugin must be 1 to 32": {"plugin": "cudа"},  # a Cyrillic letter  # noqa: RUF001
     "platform must be 1 to 32": {"platform": "a" * 33},
-    "'../x.whl' is not the name of a .whl, .zip, .tar.gz, .so": {"file_name": "../x.whl"},
+    "'../x.whl' is not the name of a .whl, .zip, .tar.gz or .so": {"file_name": "../x.whl"},
     "'x.tar.bz2' is not the name of": {"file_name": "x.tar.bz2"},
     "'.so' is not the name of": {"file_name": ".so"},
     "a bare library has one member": {"file_name": "toy.so"},

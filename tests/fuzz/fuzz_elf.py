@@ -1,0 +1,34 @@
+"""A library's headers: any bytes give an ElfFile or a PluginLoadError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from files import written
+from trees import compile_library, plugin_bytes
+
+from pjrt_hub.contract import elf
+from pjrt_hub.errors import PluginLoadError
+
+FINDINGS: tuple[bytes, ...] = ()
+
+
+def seeds() -> Iterator[bytes]:
+    """A small plugin with each kind of hash table, and what a download may give instead."""
+    yield plugin_bytes()
+    source = "int GetPjrtApi(void) { return 0; }"
+    flags = "-Wl,--hash-style=sysv", "-Wl,-soname,toy.so", "-Wl,-rpath,$ORIGIN/../lib:/opt"
+    path = compile_library(source, written(b"", "seed.so"), *flags)
+    yield path.read_bytes()
+    yield path.read_bytes()[:800]
+    yield b"<!DOCTYPE html>"
+
+
+def one(data: bytes) -> None:
+    """Reads one input."""
+    try:
+        found = elf.inspect(written(data, "toy.so"))
+    except PluginLoadError:
+        return
+    assert found.bits in (0, 32, 64)
+    assert all(isinstance(number, int) for number in found.glibc)
