@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,12 +40,16 @@ def plugin(
         StoreError: the plugin cannot be fetched.
         PluginError: it cannot be loaded, does not fit, or crashed at first contact.
     """
+    candidate = choice.candidate
+    with library(candidate, offline=offline, progress=progress) as path:
+        return _load(candidate, path, reload)
+
+
+def _load(candidate: Candidate, path: Path, reload: Reload) -> Plugin:
     from pjrt_hub import contact
     from pjrt_hub.discovery.survey import require_locked
     from pjrt_hub.runtime.plugin import Plugin
 
-    candidate = choice.candidate
-    path = library_path(candidate, offline=offline, progress=progress)
     manifest = candidate.manifest
     distrust()
     defaults = manifest.environment_for(present=candidate.hardware.ok)
@@ -54,6 +59,7 @@ def plugin(
     require_locked(candidate, path, here)  # again: the file may be another one by now
     contact.initialize(path, manifest)
     contact.prepare(path, manifest, here, {**defaults, **environment()})
+    _require_unchanged(candidate, path)
     given = dict(candidate.create_options)
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
@@ -74,6 +80,16 @@ def plugin(
     )
 
 
+def _require_unchanged(candidate: Candidate, path: Path) -> None:
+    """Looks once more, right before the library enters this process: a cut one would end it."""
+    if candidate.artifact is not None and cache().lookup(candidate.artifact) is None:
+        raise PluginLoadError(
+            f"{path} was changed or removed while it was to be loaded",
+            path=path,
+            hint="run it again, which fetches the library again",
+        )
+
+
 def _compile_cache(here: World) -> CompiledPrograms | None:
     from pjrt_hub.store.compiled import CompiledPrograms
 
@@ -88,12 +104,26 @@ def library_path(
     Raises:
         StoreError: it cannot be fetched.
     """
+    with library(candidate, offline=offline, progress=progress) as path:
+        return path
+
+
+@contextmanager
+def library(
+    candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
+) -> Iterator[Path]:
+    """As `library_path`, and nobody removes the library in the time of the `with` block.
+
+    Raises:
+        StoreError: it cannot be fetched.
+    """
     artifact = candidate.artifact
     if artifact is None:
         if candidate.library_path is None:
             raise PluginLoadError(f"{candidate} has neither a library nor a registry row", path="")
-        return candidate.library_path
-    from pjrt_hub.store.fetch import obtain
+        yield candidate.library_path
+        return
+    from pjrt_hub.store.fetch import leased
 
     store = cache()
     if candidate.must_be_fetched and not offline:
@@ -106,7 +136,7 @@ def library_path(
             from pjrt_hub.terminal import terminal_progress
 
             progress = terminal_progress(artifact.package)
-    entry = obtain(
+    with leased(
         artifact, store, env=environment(), offline=offline, progress=progress, notify=say
-    )
-    return entry.library_path
+    ) as entry:
+        yield entry.library_path

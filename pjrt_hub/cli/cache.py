@@ -1,17 +1,40 @@
-"""`pjrt-hub cache`: what the cache holds (layer 5)."""
+"""`pjrt-hub cache`: what the cache holds, and what leaves it (layer 5)."""
 
 from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
 
 import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
 from pjrt_hub.cli.status import NOT_FETCHED
+from pjrt_hub.errors import PjrtHubError
+
+if TYPE_CHECKING:
+    from pjrt_hub.store.audit import Audit
+    from pjrt_hub.store.eviction import Removal
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @click.group("cache")
 def command() -> None:
     """Show, check or empty the cache of fetched plugins."""
+
+
+@command.command("dir")
+@output.json_option
+def dir_(as_json: bool) -> None:
+    """Print the cache's directory."""
+    cache = pjrt_hub.cache()
+    if as_json:
+        output.show_json({"root": str(cache.root), "system": [str(each) for each in cache.system]})
+    else:
+        print(cache.root)
 
 
 @command.command("list")
@@ -20,6 +43,7 @@ def list_(as_json: bool) -> None:
     """List the fetched plugins."""
     cache = pjrt_hub.cache()
     entries = cache.entries()
+    used = [time.strftime("%Y-%m-%d", time.localtime(cache.last_use(each))) for each in entries]
     if as_json:
         rows = [
             {
@@ -28,54 +52,131 @@ def list_(as_json: bool) -> None:
                 "version": entry.artifact.version,
                 "sha256": entry.artifact.sha256,
                 "nbytes": entry.artifact.nbytes,
+                "last_use": day,
                 "path": str(entry.library_path),
             }
-            for entry in entries
+            for entry, day in zip(entries, used, strict=True)
         ]
         output.show_json({"root": str(cache.root), "nbytes": cache.nbytes(), "entries": rows})
         return
     if entries:
         output.show_table(
-            ("platform", "package", "version", "size", "path"),
+            ("platform", "package", "version", "size", "last use", "path"),
             [
                 (
                     entry.artifact.platform,
                     entry.artifact.package,
                     entry.artifact.version,
                     output.human_nbytes(entry.artifact.nbytes),
+                    day,
                     str(entry.library_path),
                 )
-                for entry in entries
+                for entry, day in zip(entries, used, strict=True)
             ],
         )
     print(f"{output.human_nbytes(cache.nbytes())} in {cache.root}")
 
 
 @command.command()
+@click.option("--repair", is_flag=True, help="Move what differs aside and fetch it again.")
 @output.json_option
-def verify(as_json: bool) -> int:
+def verify(repair: bool, as_json: bool) -> int:
     """Compare every byte with its pin; exit with 4 where one differs."""
     audits = pjrt_hub.cache().verify()
+    done = {audit.root: _repair(audit) for audit in audits if repair and not audit.verdict.ok}
     if as_json:
         output.show_json(
             [
-                {"path": str(audit.root), "ok": audit.verdict.ok, "reason": audit.verdict.reason}
+                {
+                    "path": str(audit.root),
+                    "ok": audit.verdict.ok,
+                    "reason": audit.verdict.reason,
+                    **({"repair": done[audit.root]} if audit.root in done else {}),
+                }
                 for audit in audits
             ]
         )
     else:
         for audit in audits:
             print(f"{audit.root}: {audit.verdict.reason or 'ok'}")
-    return 0 if all(audit.verdict.ok for audit in audits) else NOT_FETCHED
+            if audit.root in done:
+                print(f"  {done[audit.root]}")
+    bad = [audit for audit in audits if not audit.verdict.ok]
+    if repair:
+        bad = [audit for audit in bad if not audit.root.is_dir()]  # not fetched again
+    return NOT_FETCHED if bad else 0
+
+
+def _repair(audit: Audit) -> str:
+    """Moves an entry aside, fetches the plugin again, and says what came of it."""
+    aside = pjrt_hub.cache().quarantine(audit)
+    moved = f"moved to {aside}" if aside else "another process moved it aside"
+    if audit.entry is None:
+        return f"{moved}; it is fetched again when it is needed"
+    try:
+        path = pjrt_hub.fetch(audit.entry.artifact.plugin)
+    except PjrtHubError as exc:
+        return f"{moved}; it cannot be fetched: {exc.message}"
+    return f"{moved}; fetched {path}"
+
+
+@command.command()
+@click.option("--max-size", help="What the plugins may take together, such as 20GB.")
+@click.option("--older-than", help="For how long the others were not used, such as 30d.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@output.json_option
+def prune(max_size: str | None, older_than: str | None, dry_run: bool, as_json: bool) -> None:
+    """Remove the plugins that were not used for longest, and old leftovers."""
+    cache = pjrt_hub.cache()
+    removal = cache.prune(
+        max_nbytes=cache.max_nbytes if max_size is None else _nbytes(max_size),
+        older_than_seconds=None if older_than is None else _seconds(older_than),
+        dry_run=dry_run,
+    )
+    _show(removal, as_json, dry_run=dry_run)
 
 
 @command.command()
 @output.json_option
 def clear(as_json: bool) -> None:
-    """Remove every fetched plugin."""
-    cache = pjrt_hub.cache()
-    freed = cache.clear()
+    """Remove every fetched plugin that no process uses."""
+    _show(pjrt_hub.cache().clear(), as_json)
+
+
+def _show(removal: Removal, as_json: bool, *, dry_run: bool = False) -> None:
+    root = pjrt_hub.cache().root
     if as_json:
-        output.show_json({"root": str(cache.root), "freed_nbytes": freed})
-    else:
-        print(f"removed {output.human_nbytes(freed)} from {cache.root}")
+        output.show_json(
+            {
+                "root": str(root),
+                "freed_nbytes": removal.nbytes,
+                "removed": [str(path) for path in removal.removed],
+                "in_use": [str(path) for path in removal.kept],
+                "dry_run": dry_run,
+            }
+        )
+        return
+    for path in removal.kept:
+        print(f"kept {path}: another process uses it")
+    if dry_run:
+        for path in removal.removed:
+            print(f"would remove {path}")
+    verb = "would remove" if dry_run else "removed"
+    print(f"{verb} {output.human_nbytes(removal.nbytes)} from {root}")
+
+
+def _nbytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
+    if found is None:
+        raise click.BadParameter(
+            f"{text!r} is no size, such as 500MB or 20GB", param_hint="--max-size"
+        )
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip().lower())
+    if found is None:
+        what = f"{text!r} is no time, such as 12h, 30d or 4w"
+        raise click.BadParameter(what, param_hint="--older-than")
+    return float(found[1]) * _SECONDS[found[2]]

@@ -7,7 +7,6 @@ Owns which row of the cache stands for a plugin. Nothing is verified here: whoev
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from os.path import isdir
 
 from pjrt_hub.discovery.catalogued import by_plugin, manifest_of
 from pjrt_hub.discovery.source import Candidate, Described, Found, World
@@ -26,8 +25,8 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
         return
     for rows in plugins:
         for row in rows:
-            root = world.cache.entry_root(row)
-            if not row.runs(world.host) and isdir(root):
+            root = world.cache.place(row)
+            if root is not None and not row.runs(world.host):
                 yield Candidate(
                     manifest_of(row, described),
                     name,

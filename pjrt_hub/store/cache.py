@@ -1,66 +1,29 @@
-"""The layout on disk: verified entries, addressed by the sha256 of their archive (layer 2).
+"""A cache of verified entries, addressed by the sha256 of their archive (layer 2).
 
-Owns every path below the cache root. A published file is never written to again: it is made in
-a private directory, synced, and renamed into place together with its siblings.
+Owns look-ups: the user's own cache first, then those of the machine, which are only read.
 """
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import shutil
-import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import mkdtemp
 
-from pjrt_hub.abi import Verdict
-from pjrt_hub.errors import CacheError, ManifestError
-from pjrt_hub.store import digest, disk, owner
-from pjrt_hub.store.catalog import Artifact, Member
+from pjrt_hub.errors import CacheError
+from pjrt_hub.store import audit, disk, eviction, lock, owner, ownership, publication
+from pjrt_hub.store.audit import Audit
+from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.eviction import Removal
+from pjrt_hub.store.layout import LAYOUT, ROW_NAME, Entry, Layout, read_row
 from pjrt_hub.store.memo import Memo
 
-#: The layout's version: a change of layout changes this and leaves older trees alone.
-LAYOUT = "v1"
-#: The row of an entry, beside its members.
-ROW_NAME = "pjrt_hub_entry.json"
+__all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Audit", "Cache", "Entry", "Removal"]
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A published artifact.
-
-    Attributes:
-        artifact: the row that it was published from.
-        root: the directory that holds the members in the archive's own layout.
-    """
-
-    artifact: Artifact
-    root: Path
-
-    @property
-    def library_path(self) -> Path:
-        """The absolute path of the library to load."""
-        return self.root / self.artifact.library
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """What `Cache.verify` found in one entry.
-
-    Attributes:
-        root: the entry's directory.
-        entry: the entry, or None where its row cannot be read.
-        verdict: whether every byte is the pinned one; the reason names the first that is not.
-    """
-
-    root: Path
-    entry: Entry | None
-    verdict: Verdict
+#: Where a machine's administrator may keep plugins for everybody.
+SYSTEM = (Path("/usr/local/share/pjrt-hub"), Path("/usr/share/pjrt-hub"))
 
 
 class Cache:
@@ -68,38 +31,73 @@ class Cache:
 
     Args:
         root: an absolute path.
+        system: roots of caches that are only read, looked at after it.
+        max_nbytes: what the entries may take before the least recently used ones go; None for
+            no bound.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, *, system: Collection[Path] = (), max_nbytes: int | None = None
+    ) -> None:
         self.root = root
-        self._tree = root / LAYOUT
-        self._memo = Memo(root, self._tree / "memo")
+        self.system = tuple(system)
+        self.max_nbytes = max_nbytes
+        self._own = Layout(root)
+        self._layouts = (self._own, *map(Layout, system))
+        self._memo = Memo(root, self._own.tree / "memo")
 
     @classmethod
     def configured(cls, env: Mapping[str, str]) -> Cache:
         """The cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
 
-        Raises:
-            CacheError: there is neither.
-        """
-        if named := env.get("PJRT_HUB_CACHE"):
-            return cls(Path(named).expanduser().absolute())
-        from platformdirs import user_cache_path
+        Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`.
 
-        root = user_cache_path("pjrt-hub", appauthor=False)
+        Raises:
+            CacheError: there is neither, or a variable cannot be understood.
+        """
+        named = env.get("PJRT_HUB_SYSTEM_CACHE")
+        system = (
+            SYSTEM if named is None else tuple(map(Path, filter(None, named.split(os.pathsep))))
+        )
+        for path in system:
+            if not path.is_absolute():
+                raise CacheError(
+                    f"PJRT_HUB_SYSTEM_CACHE names {str(path)!r}, which is not an absolute path",
+                    hint="give absolute paths, joined as in PATH",
+                )
+        bound = env.get("PJRT_HUB_CACHE_NBYTES", "")
+        if bound and not bound.isdecimal():
+            raise CacheError(
+                f"PJRT_HUB_CACHE_NBYTES is {bound!r}, which is not a number of bytes",
+                hint="set it to a number such as 20000000000, or unset it",
+            )
+        max_nbytes = int(bound) if bound else None
+        if named := env.get("PJRT_HUB_CACHE"):
+            root = Path(named).expanduser().absolute()
+        else:
+            from platformdirs import user_cache_path
+
+            root = user_cache_path("pjrt-hub", appauthor=False)
         if not root.is_absolute():  # without HOME the tilde is left as it is
             raise CacheError(
                 "no cache directory: this user has no home directory",
                 hint="set PJRT_HUB_CACHE to a directory that you can write to",
             )
-        return cls(root)
+        return cls(root, system=system, max_nbytes=max_nbytes)
 
     def __repr__(self) -> str:
         return f"Cache({str(self.root)!r})"
 
     def entry_root(self, artifact: Artifact) -> Path:
         """Where the artifact's members lie once published."""
-        return self._tree / artifact.sha256[:2] / artifact.sha256
+        return self._own.entry_root(artifact)
+
+    def place(self, artifact: Artifact) -> Path | None:
+        """Where the artifact lies, in this cache or one of the machine, or None; not verified."""
+        for layout in self._layouts:
+            if os.path.isdir(root := layout.entry_root(artifact)):
+                return root
+        return None
 
     def lookup(self, artifact: Artifact) -> Entry | None:
         """The published artifact, or None.
@@ -107,23 +105,56 @@ class Cache:
         Each member's size and sha256 are compared with the pin; the sha256 of a file whose
         identity (device, inode, size, times) was verified before is not computed again, so a
         warm look reads a few stat records, writes nothing and uses no network. An entry that
-        fails is removed with a warning in the log, and None is answered.
+        fails is moved to the quarantine with a warning in the log, and None is answered.
 
         Raises:
-            CacheError: a corrupted entry cannot be moved aside, or nothing can be read.
+            CacheError: a corrupted entry cannot be moved aside, nothing can be read, or somebody
+                else could have written to the cache.
         """
-        root = self.entry_root(artifact)
+        found = self._look(self._own, artifact)
+        for layout in self._layouts[1:]:
+            if found is None:
+                with _doubting(layout):
+                    found = self._look(layout, artifact)
+        return found
+
+    @contextmanager
+    def lease(
+        self, artifact: Artifact, notify: Callable[[str], None] | None = None
+    ) -> Iterator[Entry | None]:
+        """As `lookup`, and nobody removes the entry in the time of the `with` block.
+
+        Args:
+            artifact: the pin.
+            notify: is told when another process must be waited for.
+        """
+        with ExitStack() as stack:
+            for layout in self._layouts:
+                if os.path.isdir(layout.entry_root(artifact)):
+                    with _doubting(layout) if layout is not self._own else ExitStack():
+                        stack.enter_context(layout.lease(artifact.sha256, notify))
+            yield self.lookup(artifact)
+
+    def _look(self, layout: Layout, artifact: Artifact) -> Entry | None:
+        root = layout.entry_root(artifact)
         with disk.writing("cannot read the cache entry", root):
             if not root.is_dir():
                 return None
-            for member in artifact.members:
-                if reason := _difference(root, member, self._memo.sha256):
-                    self._set_aside(root, reason)
-                    return None
-        return Entry(artifact, root)
+            reason = audit.difference(root, artifact.members, self._memo)
+            if not reason:
+                for folder in {(root / member.path).parent for member in artifact.members}:
+                    ownership.require(layout.root, folder)
+                return Entry(artifact, root)
+            ownership.require(layout.root, root)
+        if layout is not self._own:
+            raise CacheError(f"the cache entry {root} is corrupted: {reason}")
+        eviction.quarantine(layout, root, reason)
+        return None
 
     def publish(self, artifact: Artifact, archive_path: Path) -> Entry:
         """Unpacks the pinned members of an archive and makes them an entry, all or none.
+
+        Where the cache has a bound, the entries that were not used for longest go.
 
         Args:
             artifact: the pin.
@@ -133,87 +164,109 @@ class Cache:
             ArchiveError: the archive does not hold the pinned members.
             CacheError: the directory cannot be written, or is full.
         """
-        from pjrt_hub.store.archive import unpack
-
-        root = self.entry_root(artifact)
-        with disk.writing("cannot publish", root, artifact.nbytes):
+        with disk.writing("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
-            disk.make(self.root, root.parent)
-            for path in self._abandoned("unpacking"):
-                shutil.rmtree(path, ignore_errors=True)
-            private = self._make_private("unpacking", artifact)
-            try:
-                unpack(archive_path, artifact.members, private)
-                disk.write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
-                private.chmod(0o755)
-                for folder, _, _ in os.walk(private):
-                    disk.sync_directory(Path(folder))
-                self._rename_into_place(artifact, private, root)
-            finally:
-                shutil.rmtree(private, ignore_errors=True)
-        entry = self.lookup(artifact)
+            root = publication.publish(self._own, artifact, archive_path, self.lookup)
+        entry = self._look(self._own, artifact)
         if entry is None:
-            raise CacheError(f"the entry {root} changed while it was published")
+            raise CacheError(
+                f"the entry {root} changed while it was published",
+                hint="run it again; the log says what had changed",
+            )
+        if self.max_nbytes is not None:
+            self.prune(max_nbytes=self.max_nbytes, keep={artifact.sha256})
         return entry
 
     def entries(self) -> tuple[Entry, ...]:
         """Every entry whose row can be read, in the order of their digests; nothing is hashed."""
-        found = ((root, _read_row(root)) for root in self._roots())
+        found = ((root, read_row(root)) for root in self._own.roots())
         return tuple(Entry(row, root) for root, row in found if isinstance(row, Artifact))
+
+    def last_use(self, entry: Entry) -> float:
+        """When an entry was used or published, in seconds of the epoch; exact to a day."""
+        return self._own.last_use(entry.root)
 
     def verify(self) -> tuple[Audit, ...]:
         """Hashes every member of every entry, whatever was verified before; changes nothing."""
-        audits = []
-        for root in self._roots():
-            row = _read_row(root)
-            if isinstance(row, str):
-                audits.append(Audit(root, None, Verdict(False, row)))
-                continue
-            reason = ""
-            for member in row.members:
-                try:
-                    reason = reason or _difference(root, member, digest.of_file)
-                except OSError as exc:
-                    reason = f"{member.path} cannot be read: {exc.strerror}"
-            audits.append(Audit(root, Entry(row, root), Verdict(not reason, reason)))
-        return tuple(audits)
+        return audit.verify(self._own)
 
-    def clear(self) -> int:
-        """Removes every entry, compiled program and abandoned download; says what they took.
+    def quarantine(self, found: Audit) -> Path | None:
+        """Moves an entry that `verify` found corrupted aside; gives where it is then.
 
-        A process that has one of the libraries loaded keeps it: its pages outlive the name.
+        Raises:
+            CacheError: it cannot be moved.
+        """
+        return eviction.quarantine(self._own, found.root, found.verdict.reason)
+
+    def clear(self) -> Removal:
+        """Removes every entry that no process uses, every compiled program, and leftovers.
 
         Raises:
             CacheError: the directory cannot be written.
         """
-        with disk.writing("cannot look into", self._tree):
-            if not self._tree.is_dir():
-                return 0
-        freed = 0
-        with disk.writing("cannot clear", self._tree):
-            gone = [*self._roots(), *self._abandoned("partial"), *self._abandoned("unpacking")]
-            gone += self._tree.glob("compiled")
-            for root in gone:
-                freed += disk.tree_nbytes(root)
-                self._discard(root)
-            for leftover in (self._tree / "trash").glob("*"):
-                freed += disk.tree_nbytes(leftover)
-                shutil.rmtree(leftover, ignore_errors=True)
-            shutil.rmtree(self._tree / "memo", ignore_errors=True)
-        return freed
+        with disk.writing("cannot look into", self._own.tree):
+            if not self._own.tree.is_dir():
+                return Removal()
+        with disk.writing("cannot clear", self._own.tree):
+            return eviction.clear(self._own)
+
+    def prune(
+        self,
+        *,
+        max_nbytes: int | None = None,
+        older_than_seconds: float | None = None,
+        keep: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> Removal:
+        """Removes the entries that were not used for longest, and old leftovers.
+
+        Args:
+            max_nbytes: what all entries together may take.
+            older_than_seconds: for how long the others were not used.
+            keep: sha256 of artifacts that stay.
+            dry_run: only say what would go.
+
+        Raises:
+            CacheError: the directory cannot be written.
+        """
+        with disk.writing("cannot prune", self._own.tree):
+            return eviction.prune(
+                self._own,
+                max_nbytes=max_nbytes,
+                older_than_seconds=older_than_seconds,
+                keep=keep,
+                dry_run=dry_run,
+            )
 
     def nbytes(self) -> int:
         """What the whole cache takes on disk, in bytes."""
-        return disk.tree_nbytes(self._tree)
+        return disk.tree_nbytes(self._own.tree)
 
-    def lock_path(self, artifact: Artifact) -> Path:
-        """The lock file of an artifact, in a directory that exists afterwards.
+    @contextmanager
+    def fetching(
+        self,
+        artifact: Artifact,
+        *,
+        patience_seconds: float,
+        notify: Callable[[str], None] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Iterator[lock.Lock]:
+        """Keeps other processes from fetching the same, for the time of a `with` block.
 
         Raises:
             CacheError: the directory cannot be made.
         """
-        with disk.writing("cannot write to", self._tree):
-            return self._make_area("locks") / artifact.sha256
+        with disk.writing("cannot write to", self._own.tree):
+            self._own.area("locks")
+        with self._own.fetching(
+            artifact.sha256,
+            patience_seconds=patience_seconds,
+            notify=notify,
+            sleep=sleep,
+            clock=clock,
+        ) as held:
+            yield held
 
     @contextmanager
     def workspace(self, artifact: Artifact) -> Iterator[Path]:
@@ -221,14 +274,15 @@ class Cache:
 
         It goes away when the block succeeds. When the block fails it is left for the next
         attempt, and so is that of a killed process. Its name tells its owner, so two live
-        processes never share one, lock or no lock.
+        processes never share one, lock or no lock; what is forked meanwhile leaves it alone.
 
         Raises:
             CacheError: the directory cannot be written, or is full.
         """
-        with disk.writing("cannot download to", self._tree, artifact.size):
-            private = self._make_private("partial", artifact)
-            for path in self._abandoned("partial"):
+        with disk.writing("cannot download to", self._own.tree, artifact.size):
+            private = self._own.private("partial", artifact)
+            process = os.getpid()
+            for path in self._own.abandoned("partial"):
                 if path.name.startswith(artifact.sha256):
                     # Renaming over an empty directory is atomic: one adopter wins.
                     with suppress(OSError):
@@ -237,13 +291,16 @@ class Cache:
             try:
                 yield private
             except BaseException:
+                if os.getpid() != process:
+                    raise
                 if disk.tree_nbytes(private):
                     tail = private.name.rpartition(".")[2]
                     private.rename(private.with_name(f"{artifact.sha256}.{owner.NOBODY}.{tail}"))
                 else:
                     shutil.rmtree(private, ignore_errors=True)
                 raise
-            shutil.rmtree(private, ignore_errors=True)
+            if os.getpid() == process:
+                shutil.rmtree(private, ignore_errors=True)
 
     def require_space(self, nbytes: int) -> None:
         """Refuses early what cannot fit.
@@ -253,85 +310,13 @@ class Cache:
         """
         disk.require_space(self.root, nbytes)
 
-    # Paths below the root.
 
-    def _roots(self) -> list[Path]:
-        with disk.writing("cannot look into", self._tree):
-            return sorted(path for path in self._tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
+@contextmanager
+def _doubting(layout: Layout) -> Iterator[None]:
+    """A cache of the machine that is no good is left out, with a warning in the log."""
+    import logging
 
-    def _abandoned(self, area: str) -> list[Path]:
-        return sorted(path for path in (self._tree / area).glob("*") if owner.is_abandoned(path))
-
-    def _make_area(self, name: str) -> Path:
-        return disk.make(self.root, self._tree / name)
-
-    def _make_private(self, area: str, artifact: Artifact) -> Path:
-        """A directory of our own, whose name tells when nobody owns it any more."""
-        return Path(
-            mkdtemp(prefix=f"{artifact.sha256}.{owner.this_process()}.", dir=self._make_area(area))
-        )
-
-    def _rename_into_place(self, artifact: Artifact, private: Path, root: Path) -> None:
-        try:
-            private.rename(root)
-        except OSError as exc:
-            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            # Somebody else published meanwhile: theirs stays if it is sound.
-            if self.lookup(artifact) is None:
-                private.rename(root)
-        disk.sync_directory(root.parent)
-        disk.sync_directory(self._tree)
-
-    def _discard(self, root: Path) -> None:
-        """Out of sight first, so that nobody finds half of it; then gone."""
-        trash = (
-            self._make_area("trash") / f"{root.name}.{owner.this_process()}.{time.monotonic_ns()}"
-        )
-        root.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)
-
-    def _set_aside(self, root: Path, reason: str) -> None:
-        import logging
-
-        try:
-            self._discard(root)
-        except FileNotFoundError:
-            return  # another process has already done so
-        except OSError as exc:
-            raise CacheError(
-                f"the cache entry {root} is corrupted ({reason}) and cannot be removed: "
-                f"{exc.strerror}",
-                hint="remove that directory, or set PJRT_HUB_CACHE to one that you can write to",
-            ) from exc
-        logging.getLogger("pjrt_hub.store").warning(
-            "removed the corrupted cache entry %s: %s", root, reason
-        )
-
-
-def _difference(root: Path, member: Member, sha256: Callable[[Path], str]) -> str:
-    """Says how a file differs from its pin, or gives an empty string."""
-    path = root / member.path
     try:
-        found = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return f"{member.path} is missing"
-    if not stat.S_ISREG(found.st_mode):
-        return f"{member.path} is not a plain file"
-    if found.st_size != member.size:
-        return f"{member.path} has {found.st_size} bytes, the pin says {member.size}"
-    if (actual := sha256(path)) != member.sha256:
-        return f"{member.path} has sha256 {actual}, the pin says {member.sha256}"
-    return ""
-
-
-def _read_row(root: Path) -> Artifact | str:
-    """The row of an entry, or why it cannot be read."""
-    path = root / ROW_NAME
-    try:
-        row = json.loads(path.read_text("utf-8"))
-        return Artifact.from_row(row, str(path))
-    except ManifestError as exc:
-        return exc.message
-    except (OSError, ValueError, TypeError) as exc:
-        return f"{path} cannot be read: {exc}"
+        yield
+    except CacheError as exc:
+        logging.getLogger("pjrt_hub.store").warning("left out %s: %s", layout.root, exc.message)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import mkstemp
 
-from pjrt_hub.store.cache import LAYOUT
+from pjrt_hub.store.layout import LAYOUT
 
 #: Variables that the compilers of XLA, libtpu, cuDNN and Triton read: another value may be another
 #: program. What only logs, dumps or speeds up compiling is left out.

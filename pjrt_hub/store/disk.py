@@ -49,22 +49,43 @@ def require_space(path: Path, needed: int) -> None:
     """Refuses early what cannot fit.
 
     Raises:
-        CacheError: fewer than `needed` bytes are free where `path` is, or will be.
+        CacheError: fewer than `needed` bytes are free where `path` is, or will be, or no file
+            can be made there.
     """
-    if _free(path) < needed:
+    free, files = _free(path)
+    if free < needed or not files:
         raise _full(f"no space in the cache {path}", path, needed)
 
 
+def is_noexec(path: Path) -> bool:
+    """Whether nothing on the file system of `path` may be executed, libraries included."""
+    flag = getattr(os, "ST_NOEXEC", 0)
+    try:
+        return bool(flag and os.statvfs(path).f_flag & flag)
+    except OSError:
+        return False
+
+
 def _full(text: str, path: Path, needed: int) -> CacheError:
+    free, files = _free(path)
+    used_up = "" if files else "; no more files can be made there (its inodes are used up)"
+    if files and free > needed:
+        used_up = "; a quota or a limit of file sizes may hold"
     return CacheError(
-        f"{text}: {needed:,} bytes needed, {_free(path):,} free",
-        hint="free some space, run `pjrt-hub cache clear`, or set PJRT_HUB_CACHE to a "
-        "directory on a larger disk",
+        f"{text}: {needed:,} bytes needed, {free:,} free{used_up}",
+        hint="free some space, run `pjrt-hub cache prune` or `pjrt-hub cache clear`, or set "
+        "PJRT_HUB_CACHE to a directory on a larger disk",
     )
 
 
-def _free(path: Path) -> int:
-    return shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
+def _free(path: Path) -> tuple[int, int]:
+    """How many bytes and how many files there is room for."""
+    where = next(each for each in (path, *path.parents) if each.exists())
+    if not hasattr(os, "statvfs"):
+        return shutil.disk_usage(where).free, 1
+    found = os.statvfs(where)
+    # Some file systems, such as btrfs, count no inodes.
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1
 
 
 def make(root: Path, path: Path) -> Path:
@@ -91,6 +112,8 @@ def write_synced(path: Path, text: str) -> None:
 
 def sync_directory(path: Path) -> None:
     """Returns when the names in a directory are on disk (fsync)."""
+    if os.name == "nt":
+        return  # it opens no directories, and NTFS logs renames
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

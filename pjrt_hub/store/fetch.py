@@ -7,16 +7,19 @@ from a server; a file that is not the pinned one is never kept.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError
-from pjrt_hub.store import index, lock
+from pjrt_hub.errors import CacheError, DigestMismatchError, DownloadError, OfflineError
+from pjrt_hub.store import flight, index, owner
 from pjrt_hub.store.cache import Cache, Entry
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.partial import Partial, Progress, fill
 from pjrt_hub.store.transport import Late, Patience, Refused, redacted
+
+#: How often an entry may be removed between its fetch and its lease.
+_LEASES = 5
 
 
 def obtain(
@@ -57,8 +60,48 @@ def obtain(
             hint=f"run `pjrt-hub get {artifact.plugin}` once where there is a network",
         )
     limits = patience or Patience.configured(env)
-    with lock.held(
-        cache.lock_path(artifact),
+    work = functools.partial(_fetch, artifact, cache, env, progress, notify, limits)
+    key = (cache.root, artifact.sha256)
+    return flight.joined(key, work, patience_seconds=limits.lock_seconds)
+
+
+@contextmanager
+def leased(
+    artifact: Artifact,
+    cache: Cache,
+    *,
+    env: Mapping[str, str],
+    offline: bool = False,
+    progress: Progress | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> Iterator[Entry]:
+    """As `obtain`, and nobody removes the entry in the time of the `with` block.
+
+    What is removed between the end of a fetch and the lease is fetched again, a few times.
+    """
+    for _ in range(_LEASES):
+        with cache.lease(artifact, notify) as entry:
+            if entry is not None:
+                yield entry
+                return
+        obtain(artifact, cache, env=env, offline=offline, progress=progress, notify=notify)
+    raise CacheError(
+        f"{artifact.package} {artifact.version} was removed from the cache {cache.root} "
+        f"{_LEASES} times while it was to be loaded",
+        hint="raise PJRT_HUB_CACHE_NBYTES, or end what removes plugins from the cache",
+    )
+
+
+def _fetch(
+    artifact: Artifact,
+    cache: Cache,
+    env: Mapping[str, str],
+    progress: Progress | None,
+    notify: Callable[[str], None] | None,
+    limits: Patience,
+) -> Entry:
+    with cache.fetching(
+        artifact,
         patience_seconds=limits.lock_seconds,
         notify=notify,
         sleep=limits.sleep,
@@ -70,6 +113,11 @@ def obtain(
             already = sum(path.stat().st_size for path in folder.iterdir())
             cache.require_space(artifact.size - already + artifact.nbytes)
             archive_path = download(artifact, folder, env=env, progress=progress, patience=limits)
+            if not owner.is_ours(folder):
+                raise CacheError(
+                    f"the process was forked while it fetched {artifact.package}",
+                    hint="fetch before you fork, or once more in the child",
+                )
             return cache.publish(artifact, archive_path)
 
 

@@ -12,7 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pjrt_hub.store import digest, disk
+from pjrt_hub.errors import CacheError
+from pjrt_hub.store import digest, disk, ownership
+
+_COMMON = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_READ = os.O_RDONLY | _COMMON
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON
 
 
 class Memo:
@@ -47,22 +52,35 @@ class Memo:
         return sha256 if isinstance(sha256, str) else None
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The answer of that name, or None where there is none that can be read."""
+        """The answer of that name, or None where there is none that can be read and trusted."""
         try:
-            answer = json.loads((self._folder / f"{name}.json").read_bytes())
-        except (OSError, ValueError):
+            with ownership.opened(self._root, self._folder) as folder:
+                file = os.open(self._where(f"{name}.json", folder), _READ, dir_fd=folder)
+                with open(file, "rb") as answers:
+                    if ownership.oddity(os.fstat(file)):
+                        return None
+                    answer = json.loads(answers.read())
+        except (OSError, ValueError, CacheError):
             return None
         return answer if isinstance(answer, dict) else None
 
     def write(self, name: str, answer: dict[str, Any]) -> None:
         """Keeps an answer, if it can be kept."""
-        path = self._folder / f"{name}.json"
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        with suppress(OSError):
+        partial = f".{name}.{os.urandom(8).hex()}"
+        with suppress(OSError, CacheError):
             disk.make(self._root, self._folder)
-            partial.touch(mode=0o644)
-            partial.write_text(json.dumps(answer), "utf-8")
-            partial.replace(path)
+            with ownership.opened(self._root, self._folder) as folder:
+                here = self._where(partial, folder)
+                with open(
+                    os.open(here, _WRITE, 0o644, dir_fd=folder), "w", encoding="utf-8"
+                ) as file:
+                    file.write(json.dumps(answer))
+                there = self._where(f"{name}.json", folder)
+                os.replace(here, there, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _where(self, name: str, folder: int | None) -> str | Path:
+        """The name in an open directory, or the path where the system opens none."""
+        return self._folder / name if folder is None else name
 
 
 def _identity(path: Path) -> str:

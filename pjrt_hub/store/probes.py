@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.store.cache import LAYOUT
+from pjrt_hub.store.layout import LAYOUT
 from pjrt_hub.store.memo import Memo
 
 

@@ -18,7 +18,7 @@ import pytest
 import wheels
 
 from pjrt_hub.errors import ArchiveError, CacheError
-from pjrt_hub.store import digest, lock
+from pjrt_hub.store import digest
 from pjrt_hub.store.cache import ROW_NAME, Cache
 
 MEMBERS = wheels.contents(200_000)
@@ -205,11 +205,11 @@ def test_clear_removes_all_but_live_downloads(cache: Cache, archive: Path) -> No
     cache.publish(PIN, archive)
     with cache.workspace(PIN) as folder:
         (folder / "archive").write_bytes(b"half")
-        assert cache.clear() >= PIN.nbytes
+        assert cache.clear().nbytes >= PIN.nbytes
         assert (folder / "archive").read_bytes() == b"half"
     assert cache.entries() == ()
-    assert cache.clear() == 0
-    assert Cache(cache.root / "nowhere").clear() == 0
+    assert cache.clear().nbytes == 0
+    assert Cache(cache.root / "nowhere").clear().nbytes == 0
 
 
 def test_a_failed_workspace_is_continued_and_a_live_one_is_not(cache: Cache) -> None:
@@ -257,9 +257,9 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 import wheels
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.layout import Layout
 members = wheels.contents(9)
-private = Cache(Path({{root!r}}))._make_private("unpacking", wheels.pin(b"x", members))
+private = Layout(Path({{root!r}})).private("unpacking", wheels.pin(b"x", members))
 (private / "half").write_bytes(b"half")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -278,9 +278,9 @@ def test_forty_kills_leave_no_wrong_byte(cache: Cache, archive: Path) -> None:
             assert entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
             cache.clear()
     cache.publish(PIN, archive)
-    assert cache.clear() > 0
+    assert cache.clear().nbytes > 0
     left = [path for path in (cache.root / "v1").rglob("*") if path.is_file()]
-    assert left == []
+    assert left == [cache.root / f"v1/locks/{PIN.sha256}.use"]
 
 
 PUBLISH = f"""
@@ -396,61 +396,6 @@ def test_without_a_home_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPat
     with pytest.raises(CacheError, match="no cache directory") as caught:
         Cache.configured({})
     assert "PJRT_HUB_CACHE" in caught.value.hint
-
-
-def test_a_lock_has_one_holder(tmp_path: Path) -> None:
-    path, told = tmp_path / "lock", []
-    now = iter(range(100))
-    with lock.held(path, patience_seconds=0) as first:
-        assert first
-        assert path.read_text() == str(os.getpid())
-        with lock.held(
-            path,
-            patience_seconds=5,
-            notify=told.append,
-            sleep=lambda _: None,
-            clock=lambda: float(next(now)),
-        ) as second:
-            assert not second
-    assert len(told) == 1
-    assert f"process {os.getpid()}" in told[0]
-    assert path.exists()
-    with lock.held(path, patience_seconds=0) as third:
-        assert third
-
-
-def test_a_dead_holder_frees_the_lock(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    code = "import fcntl,sys,time; f=open(sys.argv[1],'w'); fcntl.flock(f,fcntl.LOCK_EX); "
-    code += "print(1,flush=True); time.sleep(60)"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout.readline() == b"1\n"
-        with lock.held(path, patience_seconds=0) as held:
-            assert not held
-        process.kill()
-        process.wait(20)
-    with lock.held(path, patience_seconds=0) as held:
-        assert held
-
-
-def test_a_lock_does_not_follow_links_and_bears_no_flock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    (tmp_path / "link").symlink_to(victim)
-    with lock.held(tmp_path / "link", patience_seconds=0) as held:
-        assert not held
-    assert victim.read_text() == "precious"
-
-    def no_flock(*args: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
-
-    monkeypatch.setattr("fcntl.flock", no_flock)
-    with lock.held(tmp_path / "lock", patience_seconds=60) as held:
-        assert not held
 
 
 def test_sha256_of_a_file(tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ def test_without_working_locks_it_is_correct_and_only_slower(
 
     server.routes[FILE] = answer
     monkeypatch.setattr("fcntl.flock", lambda *args: None)
+    # As if each thread was a process of its own.
+    monkeypatch.setattr("pjrt_hub.store.flight.joined", lambda key, work, **limits: work())
     with ThreadPoolExecutor(6) as pool:
         found = [pool.submit(get, server, cache, slept) for _ in range(6)]
     assert {each.result().root for each in found} == {cache.entry_root(PIN)}

@@ -1,0 +1,192 @@
+"""The layout on disk: what lies where below a cache root (layer 2).
+
+Owns the paths, and the private directories of one process. Must not read members.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.store import disk, lock, owner, ownership
+from pjrt_hub.store.catalog import Artifact
+
+#: The layout's version: a change of layout changes this and leaves older trees alone.
+LAYOUT = "v1"
+#: The row of an entry, beside its members.
+ROW_NAME = "pjrt_hub_entry.json"
+#: The last use of an entry is kept that exactly, so that a warm look-up writes nothing.
+_USE_SECONDS = 24 * 3600
+#: For who removes an entry to be done: a rename.
+_LEASE_PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A published artifact.
+
+    Attributes:
+        artifact: the row that it was published from.
+        root: the directory that holds the members in the archive's own layout.
+    """
+
+    artifact: Artifact
+    root: Path
+
+    @property
+    def library_path(self) -> Path:
+        """The absolute path of the library to load."""
+        return self.root / self.artifact.library
+
+
+class Layout:
+    """The paths below a cache root.
+
+    Args:
+        root: an absolute path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tree = root / LAYOUT
+
+    def entry_root(self, artifact: Artifact) -> Path:
+        """Where the artifact's members lie once published."""
+        return self.tree / artifact.sha256[:2] / artifact.sha256
+
+    def roots(self) -> list[Path]:
+        """Every entry's directory, in the order of their digests."""
+        with disk.writing("cannot look into", self.tree):
+            return sorted(path for path in self.tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
+
+    def area(self, name: str) -> Path:
+        """A folder of the tree, which exists afterwards and is ours alone to write.
+
+        Raises:
+            CacheError: somebody else could write there.
+            OSError: it cannot be made.
+        """
+        folder = disk.make(self.root, self.tree / name)
+        ownership.require(self.root, folder)
+        return folder
+
+    def private(self, area: str, artifact: Artifact) -> Path:
+        """A directory of our own, whose name tells when nobody owns it any more."""
+        prefix = f"{artifact.sha256}.{owner.this_process()}."
+        return Path(mkdtemp(prefix=prefix, dir=self.area(area)))
+
+    def abandoned(self, area: str) -> list[Path]:
+        """The private directories of processes that have ended."""
+        return sorted(path for path in (self.tree / area).glob("*") if owner.is_abandoned(path))
+
+    def removed(self, root: Path, area: str) -> Path:
+        """Takes an entry out of sight, whole; gives where it is then."""
+        aside = self.area(area) / f"{root.name}.{owner.this_process()}.{time.monotonic_ns()}"
+        root.rename(aside)
+        return aside
+
+    def last_use(self, root: Path) -> float:
+        """When an entry was used or published, in seconds of the epoch; exact to a day."""
+        for path in (self._use_path(root.name), root):
+            with suppress(OSError):
+                return path.stat().st_mtime
+        return 0.0
+
+    @contextmanager
+    def lease(
+        self, sha256: str, notify: Callable[[str], None] | None = None
+    ) -> Iterator[lock.Lock]:
+        """Keeps an entry from being removed, for the time of a `with` block."""
+        with self._locked(
+            self._use_path(sha256),
+            patience_seconds=_LEASE_PATIENCE_SECONDS,
+            shared=True,
+            doing="is removing this entry",
+            notify=notify,
+        ) as held:
+            if held.file is not None:
+                with suppress(OSError):  # a cache that can only be read
+                    if time.time() - os.fstat(held.file).st_mtime > _USE_SECONDS:
+                        os.utime(held.file)
+            yield held
+
+    @contextmanager
+    def unused(self, sha256: str) -> Iterator[lock.Lock]:
+        """Keeps an entry from being used; its state is "taken" where somebody does use it."""
+        with self._locked(self._use_path(sha256), patience_seconds=0.0) as held:
+            yield held
+
+    @contextmanager
+    def fetching(
+        self,
+        sha256: str,
+        *,
+        patience_seconds: float,
+        notify: Callable[[str], None] | None,
+        sleep: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> Iterator[lock.Lock]:
+        """Keeps others from fetching the same; see `lock.held`."""
+        with self._locked(
+            self.tree / "locks" / sha256,
+            patience_seconds=patience_seconds,
+            notify=notify,
+            sleep=sleep,
+            clock=clock,
+        ) as held:
+            yield held
+
+    @contextmanager
+    def _locked(
+        self,
+        path: Path,
+        *,
+        patience_seconds: float,
+        shared: bool = False,
+        doing: str = "is fetching the same file",
+        notify: Callable[[str], None] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Iterator[lock.Lock]:
+        with ExitStack() as stack:
+            try:
+                if not path.parent.is_dir():
+                    disk.make(self.root, path.parent)
+                folder = stack.enter_context(ownership.opened(self.root, path.parent))
+            except OSError:  # a cache that can only be read, and that nobody locked before
+                yield lock.Lock(None, "unknown")
+                return
+            yield stack.enter_context(
+                lock.held(
+                    path,
+                    folder=folder,
+                    patience_seconds=patience_seconds,
+                    shared=shared,
+                    doing=doing,
+                    notify=notify,
+                    sleep=sleep,
+                    clock=clock,
+                )
+            )
+
+    def _use_path(self, sha256: str) -> Path:
+        return self.tree / "locks" / f"{sha256}.use"
+
+
+def read_row(root: Path) -> Artifact | str:
+    """The row of an entry, or why it cannot be read."""
+    path = root / ROW_NAME
+    try:
+        row = json.loads(path.read_text("utf-8"))
+        return Artifact.from_row(row, str(path))
+    except ManifestError as exc:
+        return exc.message
+    except (OSError, ValueError, TypeError) as exc:
+        return f"{path} cannot be read: {exc}"

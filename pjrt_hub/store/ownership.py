@@ -1,0 +1,114 @@
+"""Whose a directory below a cache root is: owner, mode, links (layer 2).
+
+Owns the way down: each folder is opened in the one above it and looked at before it is used, so
+nobody can exchange one on the way. Must not change anything.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pjrt_hub.errors import CacheError
+
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+#: Windows has neither these modes nor `dir_fd`; there the user's folder is the user's by its ACL.
+_HAS_MODES = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@contextmanager
+def opened(root: Path, folder: Path) -> Iterator[int | None]:
+    """Opens a folder at or below a cache root, for the time of a `with` block.
+
+    Args:
+        root: of the cache; a link to it must be ours or root's, and no link is followed below it.
+        folder: it exists.
+
+    Yields:
+        A descriptor for `dir_fd`, or None where the system has none.
+
+    Raises:
+        CacheError: somebody else owns a folder on the way, or can write to it.
+        OSError: there is no such folder, or it cannot be read.
+    """
+    if not _HAS_MODES:
+        yield None
+        return
+    _require_own_link(root)
+    file = os.open(root, os.O_RDONLY | _FOLDER)
+    try:
+        _require(root, os.fstat(file))
+        here = root
+        for name in folder.relative_to(root).parts:
+            here = here / name
+            try:
+                below = os.open(name, os.O_RDONLY | _FOLDER | _NOFOLLOW, dir_fd=file)
+            except NotADirectoryError as exc:  # what Linux says of a link
+                if here.is_symlink():
+                    raise _linked(here) from exc
+                raise
+            os.close(file)
+            file = below
+            _require(here, os.fstat(file))
+        yield file
+    finally:
+        os.close(file)
+
+
+def require(root: Path, folder: Path) -> None:
+    """Refuses a folder that somebody else could have filled.
+
+    Raises:
+        CacheError: as for `opened`.
+        OSError: there is no such folder.
+    """
+    with opened(root, folder):
+        pass
+
+
+def oddity(found: os.stat_result) -> str:
+    """Says who else could have written a file or folder, or gives an empty string."""
+    if not _HAS_MODES:
+        return ""
+    if found.st_uid not in (0, os.geteuid()):
+        return f"belongs to user {found.st_uid}, this process is user {os.geteuid()}"
+    if found.st_mode & _OTHERS_WRITE:
+        return f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    return ""
+
+
+def _require(path: Path, found: os.stat_result) -> None:
+    if what := oddity(found):
+        mode = stat.S_IMODE(found.st_mode)
+        mend = (
+            f"run `chmod go-w {path}`"
+            if found.st_uid in (0, os.geteuid())
+            else f"run `chown -R {os.geteuid()} {path}` as root"
+        )
+        raise CacheError(
+            f"the cache is not safe to use: {path} {what}; its owner is {found.st_uid}, "
+            f"its mode {mode:04o}",
+            hint=f"{mend} if you trust what is in it, or set PJRT_HUB_CACHE to a directory of "
+            "your own",
+        )
+
+
+def _require_own_link(root: Path) -> None:
+    found = os.lstat(root)
+    if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+        raise CacheError(
+            f"the cache is not safe to use: {root} is a link that belongs to user {found.st_uid}",
+            hint="set PJRT_HUB_CACHE to a directory of your own",
+        )
+
+
+def _linked(path: Path) -> CacheError:
+    return CacheError(
+        f"the cache is not safe to use: {path} is a symbolic link, and none is followed there",
+        hint=f"run `rm {path}`, or set PJRT_HUB_CACHE to the directory that holds the whole cache",
+    )
