@@ -76,7 +76,7 @@ def layers(session: nox.Session) -> None:
 def unit(session: nox.Session) -> None:
     """Everything that needs no native plugin."""
     install_wheel(session, *group("test"))
-    pytest(session, "unit")
+    pytest(session, "unit", "fuzz")
 
 
 @nox.session
@@ -141,6 +141,14 @@ def soak(session: nox.Session) -> None:
     """The real XLA CPU plugin in random and in endless use, half an hour; for the night."""
     install_wheel(session, *group("test"), *group("cpu"))
     pytest(session, "soak")
+
+
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Every parser of what others wrote, for ten minutes or the seconds given; for the night."""
+    install_wheel(session, *group("test"), *group("fuzz"))
+    corpus = ROOT / ".nox" / "fuzz"
+    session.run("python", "tests/fuzz", str(corpus), *(session.posargs or ["600"]))
 
 
 @nox.session(default=False)
