@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pjrt_hub import errors
     from pjrt_hub.abi import ApiVersion, Verdict
+    from pjrt_hub.bundling import export_bundle, import_bundle
     from pjrt_hub.connect import client, fetch, load, plugins, targets, topology
     from pjrt_hub.contract.target import Target
     from pjrt_hub.diagnosis import diagnose
@@ -74,7 +75,9 @@ _HOMES = {
     "diagnose": "diagnosis",
     "empty_aligned": "runtime.host_array",
     "errors": "",
+    "export_bundle": "bundling",
     "fetch": "connect",
+    "import_bundle": "bundling",
     "load": "connect",
     "lock": "locking",
     "pins": "surroundings",
@@ -113,7 +116,9 @@ __all__ = [
     "diagnose",
     "empty_aligned",
     "errors",
+    "export_bundle",
     "fetch",
+    "import_bundle",
     "load",
     "lock",
     "pins",

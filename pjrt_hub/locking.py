@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pjrt_hub.contract.names import canonical, did_you_mean, is_name, look_alike
 from pjrt_hub.errors import LockFileError, PjrtHubError
 from pjrt_hub.store import pins
-from pjrt_hub.store.pins import Pins, kind
+from pjrt_hub.store.pins import Pins, kind, serves
 from pjrt_hub.surroundings import environment, lock_path, registry
 
 if TYPE_CHECKING:
@@ -182,10 +182,7 @@ class _Resolving:
         return () if self._upgrade else self._before
 
     def _serves(self, row: Artifact) -> bool:
-        return not self._hosts or any(
-            not host.runs(row.host) if host.libc else (host.os, host.arch) == kind(row)[:2]
-            for host in self._hosts
-        )
+        return not self._hosts or serves(row, self._hosts)
 
     def _host(self, text: str) -> HostTag:
         from pjrt_hub.host import HostTag

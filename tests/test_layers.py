@@ -34,11 +34,12 @@ MAY_IMPORT = {
     "contact": BELOW,
     "surroundings": BELOW,
     "opening": BELOW | {"contact", "surroundings"},
+    "bundling": BELOW | {"surroundings"},
     "connect": BELOW | {"contact", "opening", "surroundings"},
     "diagnosis": BELOW | {"contact", "connect", "surroundings"},
     "locking": BELOW | {"contact", "surroundings"},
     "cli": frozenset({"", "errors", "bridges"}),
-    "": BELOW | {"connect", "diagnosis", "locking", "surroundings"},
+    "": BELOW | {"bundling", "connect", "diagnosis", "locking", "surroundings"},
 }
 READS_ENVIRONMENT = frozenset({"surroundings", "opening", "cli"})
 

@@ -10,12 +10,13 @@ import os
 import shlex
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pjrt_hub.errors import LockFileError, ManifestError
+from pjrt_hub.host import HostTag
 from pjrt_hub.store.catalog import Artifact, as_toml, write_rows
 
 FILE_NAME = "pjrt-hub.lock"
@@ -197,6 +198,14 @@ def _require_one_each(pins: Pins) -> None:
 def kind(row: Artifact) -> tuple[str, str, str]:
     """The kind of machine that a row is for; there is one row of a plugin for each."""
     return row.host.os, row.host.arch, row.host.libc
+
+
+def serves(row: Artifact, hosts: Sequence[HostTag]) -> bool:
+    """Whether a row is for one of some machines; a libc that is not named is any."""
+    return any(
+        not host.runs(row.host) if host.libc else (host.os, host.arch) == kind(row)[:2]
+        for host in hosts
+    )
 
 
 def _place(row: Artifact) -> tuple[str, ...]:

@@ -1,0 +1,203 @@
+"""Bundles: one form for the same rows, whole or refused, and believed only where rows are known."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import wheels
+
+from pjrt_hub.errors import ArchiveError, DigestMismatchError, StoreError
+from pjrt_hub.store import bundle
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Artifact, write_rows
+
+TOYS = {
+    seed: wheels.build(wheels.contents(5000 + seed, seed), stored=bool(seed % 2)) for seed in (1, 2)
+}
+ONE = wheels.pin(TOYS[1], wheels.contents(5001, 1))
+TWO = wheels.pin(
+    TOYS[2], wheels.contents(5002, 2), plugin="two", file_name="two-1.0-py3-none-any.whl"
+)
+CONTENT = {ONE.sha256: TOYS[1], TWO.sha256: TOYS[2]}
+
+
+def fetch(row: Artifact, folder: Path) -> Path:
+    path = folder / "archive"
+    path.write_bytes(CONTENT[row.sha256])
+    return path
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    path = tmp_path / "plugins.bundle"
+    bundle.write(path, [TWO, ONE], fetch)
+    return path
+
+
+def assert_untouched(cache: Cache) -> None:
+    assert cache.entries() == ()
+    assert not cache.root.exists() or not list(cache.root.rglob("*.so"))
+
+
+def test_a_bundle_brings_plugins_to_another_cache(made: Path, cache: Cache):
+    assert bundle.read(made, [ONE, TWO], cache) == (ONE, TWO)
+    entry = cache.lookup(TWO)
+    assert entry is not None
+    assert entry.library_path.read_bytes() == wheels.contents(5002, 2)[wheels.LIBRARY]
+    assert [audit.verdict.ok for audit in cache.verify()] == [True, True]
+    assert bundle.read(made, [ONE, TWO], cache) == (ONE, TWO)  # again: nothing is left to do
+
+
+def test_the_same_rows_give_the_same_bytes(made: Path, tmp_path: Path):
+    again = tmp_path / "again"
+    bundle.write(again, [ONE, TWO], fetch)
+    assert again.read_bytes() == made.read_bytes()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_tar_can_read_it_too(made: Path, tmp_path: Path):
+    with tarfile.open(made) as tar:
+        names = tar.getnames()
+        assert tar.extractfile(names[1]).read() == TOYS[1]
+    assert names == [
+        "pjrt-hub-bundle.toml",
+        f"archives/{ONE.file_name}",
+        f"archives/{TWO.file_name}",
+    ]
+
+
+def test_a_bundle_does_not_vouch_for_itself(made: Path, cache: Cache):
+    with pytest.raises(ArchiveError, match="neither the registry nor a lock file") as caught:
+        bundle.read(made, [ONE], cache)
+    assert f"Toy.Plugin 1.0 (sha256 {TWO.sha256})" in caught.value.message
+    assert "pjrt-hub.lock" in caught.value.hint
+    assert_untouched(cache)
+    # What the known row says is what counts, whatever the bundle's own row names as members.
+    generous = replace(TWO, members=(), library="x")
+    with pytest.raises(ArchiveError):
+        bundle.read(made, [ONE, replace(generous, size=TWO.size + 1)], cache)
+    assert_untouched(cache)
+
+
+def test_the_known_row_decides_what_is_unpacked(made: Path, cache: Cache):
+    narrow = replace(TWO, members=TWO.members[:1])
+    bundle.read(made, [ONE, narrow], cache)
+    found = cache.lookup(narrow)
+    assert found is not None
+    assert not (found.root / wheels.SIBLING).exists()
+
+
+@pytest.mark.parametrize("row", [ONE, TWO])
+def test_an_altered_archive_is_refused_before_anything_is_published(
+    made: Path, cache: Cache, row: Artifact
+):
+    data = bytearray(made.read_bytes())
+    at = data.index(CONTENT[row.sha256]) + row.size // 2
+    data[at] ^= 1
+    made.write_bytes(data)
+    with pytest.raises(DigestMismatchError, match=row.file_name) as caught:
+        bundle.read(made, [ONE, TWO], cache)
+    assert caught.value.expected == f"sha256:{row.sha256}"
+    assert_untouched(cache)
+
+
+def test_every_truncation_is_refused(made: Path, cache: Cache):
+    whole = made.read_bytes()
+    ends = {0, 1, 511, 512, 513, len(whole) - 1, *range(0, len(whole), 997)}
+    for end in sorted(ends):
+        made.write_bytes(whole[:end])
+        with pytest.raises(StoreError):
+            bundle.read(made, [ONE, TWO], cache)
+    assert_untouched(cache)
+
+
+def test_an_altered_byte_of_its_frame_changes_nothing(made: Path, cache: Cache):
+    whole = made.read_bytes()
+    archives = [(whole.index(body), len(body)) for body in TOYS.values()]
+    frame = [
+        at
+        for at in range(len(whole))
+        if not any(start <= at < start + nbytes for start, nbytes in archives)
+    ]
+    rows = range(512, 512 + len(write_rows([ONE, TWO])) + len(HEAD))
+    refused = 0
+    for at in frame[::7]:
+        data = bytearray(whole)
+        data[at] ^= 0x41
+        made.write_bytes(data)
+        try:
+            # Columns such as a licence may differ: those of the known row are what counts.
+            assert bundle.read(made, [ONE, TWO], cache) == (ONE, TWO)
+            assert at in rows
+        except StoreError:
+            refused += 1
+    assert refused > len(frame[::7]) / 2
+    assert [audit.verdict.ok for audit in cache.verify()] == [True, True]
+
+
+def rows_only(text: str) -> bytes:
+    raw = text.encode()
+    info = tarfile.TarInfo("pjrt-hub-bundle.toml")
+    info.size = len(raw)
+    return info.tobuf(tarfile.USTAR_FORMAT) + raw + bytes(-len(raw) % 512) + bytes(1024)
+
+
+HEAD = "# Archives of PJRT plugins, for `pjrt-hub bundle import`.\n\nformat = 1\n\n"
+HOSTILE = {
+    "does not begin as a bundle does": b"PK\3\4" + bytes(2000),
+    "does not begin": rows_only(HEAD).replace(b"pjrt-hub-bundle.toml", b"pjrt-hub-bundlE.toml"),
+    "its rows are malformed": rows_only("format = ["),
+    "artifact 1: the column 'plugin'": rows_only("format = 1\nartifact = 'x'\n"),
+    "its rows are malformed: 'int'": rows_only("format = 1\nartifact = 1\n"),
+    "has format 2, this pjrt-hub reads": rows_only("format = 2\nnew = true\n"),
+    "its rows are not written as they must be": rows_only("format = 1\n"),
+    "two archives have the name": rows_only(
+        HEAD + write_rows([ONE, replace(TWO, file_name=ONE.file_name)])
+    ),
+    "it does not hold": rows_only(HEAD + write_rows([ONE])),
+    "has bytes after its end": rows_only(HEAD) + b"\0",
+    "deep": rows_only("format = 1\nartifact = " + "[" * 5000 + "]" * 5000),
+}
+
+
+@pytest.mark.parametrize("told", HOSTILE)
+def test_hostile_bundles(tmp_path: Path, cache: Cache, told: str):
+    path = tmp_path / "hostile"
+    path.write_bytes(HOSTILE[told])
+    with pytest.raises(ArchiveError) as caught:
+        bundle.read(path, [ONE, TWO], cache)
+    assert told == "deep" or told in caught.value.message
+    assert caught.value.hint
+    assert_untouched(cache)
+
+
+def test_an_empty_bundle_is_one(tmp_path: Path, cache: Cache):
+    bundle.write(tmp_path / "empty", [], fetch)
+    assert bundle.read(tmp_path / "empty", [], cache) == ()
+    assert (tmp_path / "empty").read_bytes() == rows_only(HEAD)
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
+    def wrong(row: Artifact, folder: Path) -> Path:
+        path = fetch(row, folder)
+        path.write_bytes(b"x" * row.size)
+        return path
+
+    path = tmp_path / "out"
+    with pytest.raises(DigestMismatchError):
+        bundle.write(path, [ONE], wrong)
+    with pytest.raises(ArchiveError, match="two archives have the name"):
+        bundle.write(path, [ONE, replace(TWO, file_name=ONE.file_name)], fetch)
+    with pytest.raises(ArchiveError, match="does not fit into a tar file"):
+        bundle.write(path, [replace(ONE, file_name="x" * 120 + ".whl")], fetch)
+    assert list(tmp_path.iterdir()) == []
+    bundle.write(path, [ONE], fetch)
+    first = path.read_bytes()
+    with pytest.raises(DigestMismatchError):
+        bundle.write(path, [ONE], wrong)
+    assert path.read_bytes() == first
+    shutil.rmtree(tmp_path)
