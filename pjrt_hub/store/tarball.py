@@ -21,6 +21,8 @@ _MOST_HEADER_BYTES = 64 << 10
 _MOST_PADDING_BYTES = 1 << 20
 _POSIX, _GNU = b"ustar\x0000", b"ustar  \x00"
 _OCTAL = re.compile(rb" *([0-7]+)[ \0]*")
+#: Mode, owner, group, time and device: not of interest, and yet to be sound.
+_NUMBERS = ((100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (337, 345))
 #: What a number in base 256 begins with, which large user ids and negative times are written in.
 _BINARY = (0x80, 0xFF)
 _FILE, _OLD_FILE, _FOLDER = b"0", b"\0", b"5"
@@ -107,8 +109,9 @@ class Tarball:
             self._fail("has a damaged header, or is no tar file")
         if header[257:265] not in (_POSIX, _GNU):
             self._fail("has a header of an unknown form")
-        # Not of interest, but a reader that stops at an odd one would see fewer files.
-        for field in (header[100:108], header[108:116], header[116:124], header[136:148]):
+        # A reader that stops at an odd number would see fewer files.
+        for begin, end in _NUMBERS:
+            field = header[begin:end]
             if field[0] not in _BINARY and field.strip(b"\0 "):
                 self._octal(field)
         return self._octal(header[124:136])

@@ -76,12 +76,12 @@ class Zip:
         entries, begin, nbytes = self._end()
         self.records = tuple(self._directory(entries, begin, nbytes))
         self._content = dict(self._local_headers(begin))
-        for nbytes, packed in (
-            (sum(record.nbytes for record in self.records), self._nbytes),
-            *((record.nbytes, record.packed) for record in self.records),
-        ):
-            if is_bomb(nbytes, packed):
-                self._fail(f"is a bomb: {packed} bytes would unfold to {nbytes}")
+        for record in self.records:
+            if is_bomb(record.nbytes, record.packed):
+                what = f"is a bomb: {record.packed} bytes would unfold to {record.nbytes}"
+                raise refusal(self._name, record.name, what)
+        if is_bomb(total := sum(record.nbytes for record in self.records), self._nbytes):
+            self._fail(f"is a bomb: {self._nbytes} bytes would unfold to {total}")
 
     def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
         """The wanted members in the order of their bytes: path, size and content.

@@ -45,8 +45,11 @@ def checked(data: bytes) -> bytes:
     return bytes(blocks)
 
 
-#: A mode that is no number, where the standard library's reader ends.
-FINDINGS = (next(seeds()).replace(b"0000644\0", b"0000x44\0"),)
+#: A mode and a device that are no numbers, where the standard library's reader ends.
+FINDINGS = (
+    next(seeds()).replace(b"0000644\0", b"0000x44\0"),
+    next(seeds()).replace(b"ustar\x0000" + bytes(64 + 8), b"ustar\x0000" + bytes(64) + b"library"),
+)
 
 
 def one(data: bytes) -> None:
