@@ -7,6 +7,7 @@ the first step that fails. Fetches nothing.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -112,3 +113,30 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
     answer = contact.first_contact(path, preloads.paths, {**defaults, **env})
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
+    yield from _mapped(answer["libraries"])
+
+
+def _mapped(libraries: list[str]) -> Iterator[Step]:
+    """What the loader really took, of all the places where it could look."""
+    if not libraries:
+        return  # it is told by Linux only
+    loose = [each for each in libraries if _others_write(each)]
+    if loose:
+        yield Step(
+            "mapped",
+            False,
+            f"every user can write {', '.join(loose)}",
+            "keep libraries where only you and root can write; see LD_LIBRARY_PATH",
+        )
+    else:
+        yield Step("mapped", True, ", ".join(libraries))
+
+
+def _others_write(path: str) -> bool:
+    """Whether every user can change or replace a file."""
+    try:
+        file, folder = os.stat(path), os.stat(os.path.dirname(path))
+    except OSError:
+        return False  # it is gone
+    replaceable = folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX
+    return bool(file.st_mode & stat.S_IWOTH or replaceable)

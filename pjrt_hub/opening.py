@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.surroundings import cache, distrust, environment, say, world
+from pjrt_hub.surroundings import cache, distrust, elevation, environment, say, world
 
 if TYPE_CHECKING:
     from pjrt_hub.discovery.select import Choice
@@ -126,6 +126,7 @@ def library(
     from pjrt_hub.store.fetch import leased
 
     store = cache()
+    offline = offline or bool(elevation())
     if candidate.must_be_fetched and not offline:
         size = f"{artifact.size / 1e6:.0f} MB"
         say(

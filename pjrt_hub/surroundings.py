@@ -104,16 +104,21 @@ def distrust() -> None:
 def cache() -> Cache:
     """The cache of this user: `PJRT_HUB_CACHE`, else the platform's cache directory.
 
+    An elevated process has the system's caches that nobody but root can change.
+
     Raises:
         CacheError: there is no place for one.
     """
-    from pjrt_hub.store.cache import Cache
+    from pjrt_hub.store.cache import SYSTEM, Cache
 
     if why := elevation():
-        raise CacheError(
-            f"no cache directory: {why}",
-            hint="install the plugin for the whole machine, as root",
-        )
+        trusted = [root for root in SYSTEM if only_root_writes(str(root))]
+        if not trusted:
+            raise CacheError(
+                f"no cache directory: {why}",
+                hint=f"as root, fill {SYSTEM[0]}, or install the plugin for the whole machine",
+            )
+        return Cache(trusted[0], system=trusted[1:])
     return Cache.configured(environment())
 
 

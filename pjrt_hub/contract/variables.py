@@ -6,6 +6,7 @@ docs/variables.md is made of it. Must not read any of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -118,6 +119,7 @@ NETWORK = (
         "SSL_CERT_FILE", "certificate authorities to trust, after `PIP_CERT`", "those of certifi"
     ),
     Variable("SSL_CERT_DIR", "a folder of them"),
+    Variable("SSL_CLIENT_CERT", "a client certificate with its key, after `PIP_CLIENT_CERT`"),
     Variable("NETRC", "the file of users and passwords", "`.netrc` in the home folder"),
     Variable("PATH", "where `pip`, `uv` and `keyring` are looked for"),
 )
@@ -175,10 +177,15 @@ GROUPS = {
 }
 
 
+def rows() -> Iterator[Variable]:
+    """Every row."""
+    for group in GROUPS.values():
+        yield from group
+
+
 def find(name: str) -> Variable | None:
     """The row of a variable, or None: it must not be read."""
-    rows = (row for group in GROUPS.values() for row in group)
-    return next((row for row in rows if fnmatchcase(name, row.name)), None)
+    return next((row for row in rows() if fnmatchcase(name, row.name)), None)
 
 
 def is_safe(name: str) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Callable
@@ -15,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import connect, contact, errors, surroundings
+from pjrt_hub import connect, contact, diagnosis, errors, surroundings
+from pjrt_hub._capi import library as loading
 from pjrt_hub.discovery import hardware
 
 HERE = Path(__file__).parent
@@ -279,3 +283,42 @@ def test_drivers_are_told_by_files(tmp_path):
         file.write_text(text)
     said = "NVRM version: 550.54.15; amdgpu 6.7.0; dev/accel accel0"
     assert hardware.drivers(tmp_path) == said
+
+
+def test_doctor_shows_what_the_loader_took(stub, meet, tmp_path):
+    library = tmp_path / "plugin.so"
+    library.write_bytes(stub().read_bytes())
+    last = diagnosis.diagnose(library).steps[-1]
+    assert (last.what, last.ok, last.detail) == ("mapped", True, str(library))
+    library.chmod(0o666)
+    last = diagnosis.diagnose(library).steps[-1]
+    assert (last.what, last.ok) == ("mapped", False)
+    assert str(library) in last.detail
+    assert "LD_LIBRARY_PATH" in last.hint
+
+
+def test_only_absolute_paths_are_opened_by_the_loader(stub, environment, tmp_path):
+    """And none in a folder that everybody can write."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "libpthread.so.0").write_text("not a library")
+    library = tmp_path / "plugin.so"
+    library.write_bytes(stub().read_bytes())
+    script = "import sys, pjrt_hub; pjrt_hub.load(sys.argv[1])"
+    log = tmp_path / "log"
+    command = ["strace", "-f", "-e", "trace=open,openat", "-o", log, sys.executable, "-P", "-c"]
+    subprocess.run(
+        [*command, script, f"../{library.name}"], env=environment, cwd=folder, check=True
+    )
+    opened = re.findall(r'open(?:at)?\((?:AT_FDCWD, )?"([^"]*)"', log.read_text())
+    libraries = {path for path in opened if ".so" in Path(path).name}
+    assert str(library) in libraries
+    assert [path for path in libraries if not path.startswith("/")] == []
+    assert [path for path in libraries if Path(path).parent in (folder, Path("/tmp"))] == []
+
+
+def test_a_dependency_is_never_searched_for():
+    with pytest.raises(errors.PluginLoadError, match="not absolute"):
+        loading.preload("libm.so.6")

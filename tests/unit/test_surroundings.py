@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pjrt_hub import errors, surroundings
+from pjrt_hub.store import cache
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux tells it")
 
@@ -39,6 +40,7 @@ def test_a_process_of_its_user_listens_to_everything(monkeypatch):
 def test_an_elevated_process_listens_to_nothing(elevated, monkeypatch, caplog, tmp_path):
     for name in ("PJRT_HUB_CACHE", "PJRT_HUB_PLUGIN_PATH", "HOME", "XDG_CACHE_HOME", "HTTPS_PROXY"):
         monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(cache, "SYSTEM", (tmp_path / "absent",))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), "relative"])
     assert "NO_COLOR" in surroundings.environment()
@@ -53,6 +55,12 @@ def test_an_elevated_process_listens_to_nothing(elevated, monkeypatch, caplog, t
     told = [each for each in caplog.records if each.name == "pjrt_hub"]
     assert [each.levelno for each in told] == [logging.WARNING]
     assert "are ignored" in told[0].getMessage()
+
+
+def test_an_elevated_process_is_served_by_what_only_root_can_change(elevated, monkeypatch):
+    monkeypatch.setattr(cache, "SYSTEM", (Path("/tmp"), Path("/usr"), Path("/etc")))
+    served = surroundings.cache()
+    assert (served.root, served.system) == (Path("/usr"), (Path("/etc"),))
 
 
 def test_an_elevated_process_gives_plugins_no_variable_of_its_caller(elevated, monkeypatch):

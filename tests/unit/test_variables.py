@@ -142,7 +142,7 @@ def test_the_compilers_variables_are_those_of_the_key():
 
 
 def test_names_are_in_one_group_and_only_the_terminal_is_safe():
-    rows = [row for group in variables.GROUPS.values() for row in group]
+    rows = list(variables.rows())
     assert len({row.name for row in rows}) == len(rows)
     assert [row.name for row in rows if row.safe] == [row.name for row in variables.TERMINAL]
     assert variables.is_safe("NO_COLOR")
