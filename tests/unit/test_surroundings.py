@@ -42,7 +42,7 @@ def test_an_elevated_process_listens_to_nothing(elevated, monkeypatch, caplog, t
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setattr(cache, "SYSTEM", (tmp_path / "absent",))
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "relative"])
+    monkeypatch.setattr(sys, "path", [*sys.path, "", "relative"])
     assert "NO_COLOR" in surroundings.environment()
     assert "PJRT_HUB_CACHE" not in surroundings.environment()
     world = surroundings.world()
