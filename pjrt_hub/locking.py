@@ -15,6 +15,7 @@ from pjrt_hub.contract.names import canonical, did_you_mean, is_name, look_alike
 from pjrt_hub.errors import LockFileError, PjrtHubError
 from pjrt_hub.store import pins
 from pjrt_hub.store.pins import Pins, kind, serves
+from pjrt_hub.store.transport import redacted
 from pjrt_hub.surroundings import environment, lock_path, registry
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def lock(
         DownloadError: an unknown release cannot be fetched.
         ArchiveError: it is no plugin.
     """
+    requests = tuple(map(_settled, requests))
     path = output.absolute() if output else lock_path() or Path.cwd() / pins.FILE_NAME
     before = pins.read(path) if path.exists() else None
     if before is not None:
@@ -245,6 +247,11 @@ class _Resolving:
         if not equals or not is_name(plugin):
             plugin, place = "", request
         url = place if "://" in place else Path(place).expanduser().absolute().as_uri()
+        if redacted(url) != url:
+            raise self._fail(
+                f"the password or query of {redacted(url)} would be written into the lock file",
+                "give the password by .netrc or keyring, or fetch the file and name its path",
+            )
         name = url.partition("?")[0].rpartition("/")[2]
         if known := [row for row in self._kept() if url in row.urls and url.startswith("https:")]:
             return known
@@ -256,10 +263,8 @@ class _Resolving:
         import tempfile
 
         from pjrt_hub.store import unpinned
-        from pjrt_hub.store.transport import redacted
 
-        # A password or a query is a secret, and a lock file is for everybody.
-        urls = (url,) if said is None and redacted(url) == url else ()
+        urls = (url,) if said is None else ()  # what an index has is looked for there
         with tempfile.TemporaryDirectory(prefix="pjrt-hub-") as scratch:
             archive_path, folder = Path(scratch, "archive"), Path(scratch, "members")
             folder.mkdir()
@@ -358,6 +363,14 @@ def _is_archive(request: str) -> bool:
     from pjrt_hub.store.unpinned import SUFFIXES
 
     return "://" in request or "/" in request or request.endswith(SUFFIXES)
+
+
+def _settled(request: str) -> str:
+    """A request that means the same in every folder."""
+    plugin, equals, place = request.rpartition("=")
+    if not _is_archive(request) or "://" in request or (plugin and not is_name(plugin)):
+        return request
+    return f"{plugin}{equals}{Path(place).expanduser().absolute()}"
 
 
 def _same_version(one: str, other: str) -> bool:

@@ -240,3 +240,28 @@ class TestFetched:
         done = run(RUN.format(more="", add=str(program("add"))))
         assert answer(done) == [2.0] * 8
         assert "fetching xla-cpu-pjrt" in done.stderr
+
+
+WITHOUT_NETWORK = """
+import sys
+def refuse(event, args):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        raise SystemExit(f"{event} {args}")
+sys.addaudithook(refuse)
+from pathlib import Path
+"""
+
+
+def test_a_bundle_needs_no_network(run, tmp_path, program):
+    """Exported where there is an index, imported and run where there is none."""
+    bundle, there = tmp_path / "cpu.bundle", tmp_path / "there"
+    export = "from pathlib import Path\nprint(pjrt_hub.export_bundle(Path({!r}), 'cpu'))"
+    assert "xla-cpu-pjrt 0.0.1" in run(export.format(str(bundle))).stdout
+    done = run(
+        WITHOUT_NETWORK
+        + f"print(pjrt_hub.import_bundle(Path({str(bundle)!r})))"
+        + RUN.format(more="", add=str(program("add"))),
+        cache=there,
+    )
+    assert answer(done) == [2.0] * 8
+    assert "fetching" not in done.stderr
