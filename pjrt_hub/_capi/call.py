@@ -11,37 +11,39 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from pjrt_hub._capi import table, values
+from pjrt_hub._capi import hotpath, table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.status import raise_error
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import UnsupportedByPluginError
 
-_SCALARS = frozenset(
-    [
-        "bool",
-        "int",
-        "float",
-        "double",
-        "int32_t",
-        "int64_t",
-        "uint32_t",
-        "uint64_t",
-        "size_t",
-        "intptr_t",
-        "uintptr_t",
-    ]
-) | frozenset(table.ENUMS)
-
-Encoder = Callable[[Any, list[Any]], Any]
+#: What the compiled call path calls the types of plain values: the letters of the `struct` module.
+_KINDS = {
+    "bool": "?",
+    "int": "i",
+    "int32_t": "i",
+    "uint32_t": "I",
+    "int64_t": "q",
+    "intptr_t": "q",
+    "uint64_t": "Q",
+    "uintptr_t": "Q",
+    "size_t": "Q",
+    "float": "f",
+    "double": "d",
+} | dict.fromkeys(table.ENUMS, "i")
 
 
-class BoundFunction:
+class BoundFunction(hotpath.Function):
     """One function of one plugin's table, called with the argument struct's own field names.
 
     Counts are filled in from what they count. The result is the only output, a namespace of the
     outputs where there are several, or None; an output newer than the plugin is None, because
-    older code never writes it.
+    older code never writes it. Calling it raises PjrtError where the plugin answers with an error.
+
+    Attributes:
+        name: of the C function.
+        struct: of its arguments.
+        compiled: whether it is called without Python, because all of its fields are plain.
     """
 
     def __init__(
@@ -63,23 +65,19 @@ class BoundFunction:
         # A few functions of extensions take a struct that does not tell its size.
         self._sized = ffi.typeof(struct).fields[0][0] == "struct_size"
         self._fields = {field.name: field for field in table.FIELDS[struct]}
-        # What the function fills in the caller's own memory is no output: the caller has it.
-        outputs = [
-            field
-            for field in self._fields.values()
-            if field.direction == "out" or (field.direction == "inout" and not field.count)
-        ]
-        counts = {count for field in outputs for count in field.count.split(",")}
-        self._outputs = tuple(
-            (field, field.since <= minor) for field in outputs if field.name not in counts
-        )
+        self._outputs = tuple((field, field.since <= minor) for field in _outputs(struct))
+        answers = ffi.typeof(pointer).result.kind == "pointer"
+        if answers and not not_plain(struct):
+            self._compile(
+                _address(pointer),
+                ffi.sizeof(struct),
+                self._struct_size if self._sized else 0,
+                tuple(_input_row(struct, field) for field in _inputs(struct)),
+                tuple(_output_row(struct, field, known) for field, known in self._outputs),
+                SimpleNamespace,
+            )
 
-    def __call__(self, **inputs: Any) -> Any:
-        """Calls it and reads the outputs.
-
-        Raises:
-            PjrtError: the plugin answered with an error.
-        """
+    def _in_python(self, **inputs: Any) -> Any:
         args = self.raw(**inputs)
         if len(self._outputs) == 1:
             return _output(args, *self._outputs[0])
@@ -98,8 +96,25 @@ class BoundFunction:
             _assign(args, self._fields[name], value, keep)
         error = self._pointer(args)
         if error:
-            self._raising(self._api_address, _address(error), self.name)
+            self._raise(_address(error))
         return args
+
+    def _raise(self, error: int) -> NoReturn:
+        self._raising(self._api_address, error, self.name)
+
+
+def not_plain(struct: str) -> tuple[str, ...]:
+    """The fields of an argument struct that only Python can fill or read.
+
+    Plain inputs are numbers and addresses. Plain outputs are also bytes and lists of these.
+    """
+    inputs = [
+        field.name
+        for field in _inputs(struct)
+        if (field.count and field.direction == "in") or not _kind(field.ctype)
+    ]
+    outputs = [field.name for field in _outputs(struct) if not _output_row(struct, field, True)[2]]
+    return tuple(dict.fromkeys(inputs + outputs))
 
 
 class Struct:
@@ -189,6 +204,56 @@ def interruptible(
     return outcome["value"]
 
 
+def _inputs(struct: str) -> list[table.Field]:
+    """What a caller gives. What comes by its address is counted by the caller too."""
+    given = [field for field in table.FIELDS[struct] if field.direction != "out"]
+    counts = {
+        count for field in given if field.direction == "in" for count in field.count.split(",")
+    }
+    return [field for field in given if field.name not in counts]
+
+
+def _outputs(struct: str) -> list[table.Field]:
+    """What a function answers. What it fills in the caller's own memory the caller has."""
+    answers = [
+        field
+        for field in table.FIELDS[struct]
+        if field.direction == "out" or (field.direction == "inout" and not field.count)
+    ]
+    counts = {count for field in answers for count in field.count.split(",")}
+    return [field for field in answers if field.name not in counts]
+
+
+#: A field for the compiled call path: name, offset, kind, offset of its count or -1, known.
+Row = tuple[str, int, str, int, bool]
+
+
+def _input_row(struct: str, field: table.Field) -> Row:
+    return field.name, ffi.offsetof(struct, field.name), _kind(field.ctype), -1, True
+
+
+def _output_row(struct: str, field: table.Field, known: bool) -> Row:
+    offset = ffi.offsetof(struct, field.name)
+    if not field.count:
+        return field.name, offset, _kind(field.ctype), -1, known
+    counted = any(count.name == field.count for count in table.FIELDS[struct])
+    element = field.ctype.removesuffix("*").strip().removesuffix("const").strip()
+    kind = "s" if element in ("char", "const char") else _kind(element.removeprefix("const "))
+    count = ffi.offsetof(struct, field.count) if counted else -1
+    return field.name, offset, kind if counted else "", count, known
+
+
+def _kind(ctype: str) -> str:
+    """Of a value that is a number or the address of something opaque, else empty."""
+    if ctype in _KINDS:
+        return _KINDS[ctype]
+    pointer = "(*)" in ctype or ctype.endswith(("*", "Callback", "Visitor"))
+    target = ctype.removesuffix("*").strip().removeprefix("const ").strip()
+    members = [field.name for field in table.FIELDS.get(target, ())]
+    # Characters are given as text, structs by their members; a plugin's own begin with a vtable.
+    return "P" if pointer and target != "char" and members in ([], ["vtable"]) else ""
+
+
 def _assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
     count, _, sizes = field.count.partition(",")
     if sizes and not isinstance(value, int):
@@ -219,7 +284,7 @@ def _bytes(text: str | bytes) -> bytes:
 
 def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
     ctype = field.ctype
-    if ctype in _SCALARS:
+    if ctype in _KINDS:
         return value, 0
     if isinstance(value, int):
         return ffi.cast(ctype, value), 0
@@ -267,7 +332,7 @@ def _output(args: Any, field: table.Field, known: bool) -> Any:
     if not known:
         return None
     value = getattr(args, field.name)
-    if field.ctype in _SCALARS:
+    if field.ctype in _KINDS:
         return value
     if not field.count:
         return _address(value)

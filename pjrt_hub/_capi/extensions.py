@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub._capi import table
+from pjrt_hub._capi import hotpath, table
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.call import BoundFunction
 from pjrt_hub.errors import UnsupportedByPluginError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _POINTER = 8
 
 
-class Extension:
+class Extension(hotpath.Functions):
     """One node of a plugin's chain, for example "Layouts".
 
     Functions go by their C names, "PJRT_Layouts_MemoryLayout_Destroy".
@@ -41,7 +41,6 @@ class Extension:
             function.args.removesuffix("_Args"): (field, function)
             for field, function in row.functions.items()
         }
-        self._bound: dict[str, BoundFunction] = {}
 
     def has(self, name: str) -> bool:
         """Whether the node holds the function `name` and the pointer is not NULL."""
@@ -50,21 +49,11 @@ class Extension:
             return False  # past the end of the node: not its memory
         return bool(getattr(self._node, field) != ffi.NULL)
 
-    def function(self, name: str) -> BoundFunction:
-        """Binds a function of the node.
-
-        Raises:
-            UnsupportedByPluginError: the plugin's node lacks it.
-        """
-        bound = self._bound.get(name)
-        if bound is None:
-            self.require(name)
-            field, function = self._rows[name]
-            pointer = getattr(self._node, field)
-            minor = self._api.version.minor
-            bound = BoundFunction(self._api.address, minor, name, pointer, function.args)
-            self._bound[name] = bound
-        return bound
+    def _bind(self, name: str) -> BoundFunction:
+        self.require(name)
+        field, function = self._rows[name]
+        pointer, minor = getattr(self._node, field), self._api.version.minor
+        return BoundFunction(self._api.address, minor, name, pointer, function.args)
 
     def require(self, name: str) -> None:
         """Refuses a node that lacks the function `name`.
@@ -84,7 +73,3 @@ class Extension:
             since=f"{self.name} of {function.offset + _POINTER} bytes",
             have=f"{self.name} of {self.size} bytes",
         )
-
-    def call(self, name: str, /, **inputs: Any) -> Any:
-        """Calls a function of the node; see `call.BoundFunction`."""
-        return self.function(name)(**inputs)

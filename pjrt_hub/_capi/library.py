@@ -49,7 +49,7 @@ REQUIRED = (
 )
 
 
-class Api:
+class Api(hotpath.Functions):
     """One loaded and initialized plugin.
 
     Attributes:
@@ -70,7 +70,6 @@ class Api:
         self._table = ffi.cast("PJRT_Api*", address)
         self.version = _version(self._table)
         self._size = int(self._table.struct_size)
-        self._functions: dict[str, BoundFunction] = {}
         self.attributes: Mapping[str, values.NamedValue] = {}
         self._nodes = dict(_extensions(self._table.extension_start))
         self._known: dict[str, Extension] = {}
@@ -91,21 +90,11 @@ class Api:
             return False  # past the end of its table: not its memory
         return bool(getattr(self._table, name) != ffi.NULL)
 
-    def function(self, name: str) -> BoundFunction:
-        """Binds a function of the table.
-
-        Raises:
-            UnsupportedByPluginError: the plugin lacks it.
-            ClosedError: the process forked after the plugin was loaded.
-        """
+    def _bind(self, name: str) -> BoundFunction:
         self._refuse_after_fork()
-        bound = self._functions.get(name)
-        if bound is None:
-            self.require(name)
-            pointer, struct = getattr(self._table, name), table.FUNCTIONS[name].args
-            bound = BoundFunction(self.address, self.version.minor, name, pointer, struct)
-            self._functions[name] = bound
-        return bound
+        self.require(name)
+        pointer, struct = getattr(self._table, name), table.FUNCTIONS[name].args
+        return BoundFunction(self.address, self.version.minor, name, pointer, struct)
 
     def require(self, name: str) -> None:
         """Refuses a plugin that lacks the function `name`.
@@ -123,10 +112,6 @@ class Api:
             since=str(since),
             have=str(self.version),
         )
-
-    def call(self, name: str, **inputs: Any) -> Any:
-        """Calls a function of the table; see `call.BoundFunction`."""
-        return self.function(name)(**inputs)
 
     def extension(self, name: str) -> Extension:
         """Gives a node of the chain by its name, "Layouts".

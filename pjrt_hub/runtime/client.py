@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -87,7 +87,7 @@ class Client(Closing, hotpath.Client):
         self._lends = self._on_host and all(map(self.api.has, LENDING))
         self._devices: dict[int, Device] = {}
         self._memories: dict[int, Memory] = {}
-        self._bind(self.api.address, address, self._on_host)
+        self._bind(self.api, self.api.address, address, self._on_host)
         _open_clients.add(self)
         pickled.welcome(self)
 
@@ -511,23 +511,6 @@ class Client(Closing, hotpath.Client):
 
     def _ask(self, function: str) -> Any:
         return self._call(function, client=self._address)
-
-    def _call(self, function: str, **inputs: Any) -> Any:
-        """Calls a C function while `close` waits."""
-        self._enter()
-        try:
-            return self.api.call(function, **inputs)
-        finally:
-            self._leave()
-
-    @contextlib.contextmanager
-    def _in_call(self) -> Iterator[None]:
-        """As `_call`, around several steps: until its end `close` frees nothing."""
-        self._enter()
-        try:
-            yield
-        finally:
-            self._leave()
 
     def _repr_html_(self) -> str:
         return display.html_of_client(self)

@@ -15,7 +15,7 @@ from pjrt_hub.errors import ClosedError
 class Owner(Protocol):
     """What a description belongs to: a client or a topology."""
 
-    def _call(self, function: str, **inputs: Any) -> Any: ...
+    def _call(self, function: str, /, **inputs: Any) -> Any: ...
 
 
 class DeviceDescription:

@@ -166,8 +166,8 @@ def copy_raw(buffer: Buffer, destination: Any, offset: int) -> Event:
             offset=start,
             transfer_size=size,
         )
-        callbacks.keep(buffer.client.api.address, event, memory)
-        return Event._of(buffer.client, event)
+        callbacks.start()  # the event's end may be before that of the copy
+        return Event._of(buffer.client, event, memory)
 
 
 def await_memory(buffer: Buffer) -> None:

@@ -28,12 +28,6 @@ class Event(hotpath.Event):
 
     __slots__ = ("__weakref__", "_waiters")
 
-    @classmethod
-    def _of(cls, client: Client, address: int) -> Event:
-        event = cls()
-        event._bind(client, address)
-        return event
-
     def wait(self, timeout: float | None = None) -> None:
         """Blocks until it is ready; Ctrl-C ends the wait (`PJRT_Event_OnReady`).
 

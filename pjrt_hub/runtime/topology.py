@@ -263,7 +263,7 @@ class Topology:
     def _ask(self, function: str) -> Any:
         return self._call(function, topology=self._address)
 
-    def _call(self, function: str, **inputs: Any) -> Any:
+    def _call(self, function: str, /, **inputs: Any) -> Any:
         call = self.client._call if self.client else self.api.call
         return call(function, **inputs)
 

@@ -395,7 +395,7 @@ for name, operation in OPTIONAL.items():
     assert name in error.message
     del error
 gc.collect()
-assert live() == {"client": 1, "buffer": 1, "executable": 1}, live()
+assert live() == {"client": 1, "buffer": 1, "event": 1, "executable": 1}, live()  # its `ready`
 client.close()
 assert live() == {}, live()
 """,

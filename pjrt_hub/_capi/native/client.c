@@ -2,7 +2,7 @@
    for the last native call in flight and for the last host view into the client's memory. */
 #include "hotpath.h"
 
-PyTypeObject *ClientType;
+PyTypeObject *ClientType, *InCallType;
 
 /* Refuses a closed client and any client made before a fork; raises ClosedError. */
 bool client_usable(ClientObject *client) {
@@ -107,9 +107,12 @@ void client_view_ended(ClientObject *client, Child *child) {
 
 static PyObject *client_bind(PyObject *self, PyObject *args) {
   ClientObject *client = (ClientObject *)self;
+  PyObject *functions;
   unsigned long long api, ptr;
   int on_host;
-  if (!PyArg_ParseTuple(args, "KKp", &api, &ptr, &on_host)) return NULL;
+  if (!PyArg_ParseTuple(args, "O!KKp", FunctionsType, &functions, &api, &ptr, &on_host)) return NULL;
+  Py_XDECREF(client->functions);
+  client->functions = Py_NewRef(functions);
   client->api = (const PJRT_Api *)(uintptr_t)api;
   client->ptr = (PJRT_Client *)(uintptr_t)ptr;
   client->generation = fork_generation;
@@ -150,6 +153,63 @@ static PyObject *client_leave_call(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+static PyObject *client_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *names) {
+  ClientObject *client = (ClientObject *)self;
+  if (!client_usable(client)) return NULL;
+  client_enter(client);
+  PyObject *answer = functions_call(client->functions, args, nargs, names);
+  client_leave(client);
+  return answer;
+}
+
+typedef struct {
+  PyObject_HEAD
+  ClientObject *client;
+} InCallObject;
+
+static PyObject *client_in_call(PyObject *self, PyObject *unused) {
+  InCallObject *call = (InCallObject *)PyType_GenericAlloc(InCallType, 0);
+  if (call != NULL) call->client = (ClientObject *)Py_NewRef(self);
+  return (PyObject *)call;
+}
+
+static PyObject *in_call_enter(PyObject *self, PyObject *unused) {
+  InCallObject *call = (InCallObject *)self;
+  if (!client_usable(call->client)) return NULL;
+  client_enter(call->client);
+  Py_RETURN_NONE;
+}
+
+static PyObject *in_call_exit(PyObject *self, PyObject *args) {
+  client_leave(((InCallObject *)self)->client);
+  Py_RETURN_NONE;
+}
+
+static void in_call_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  Py_XDECREF((PyObject *)((InCallObject *)self)->client);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyMethodDef in_call_methods[] = {
+    {"__enter__", in_call_enter, METH_NOARGS, "Native calls begin: close() waits for them."},
+    {"__exit__", in_call_exit, METH_VARARGS, "They ended."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot in_call_slots[] = {
+    {Py_tp_doc, "Several native calls, as one for close()."},
+    {Py_tp_dealloc, in_call_dealloc},
+    {Py_tp_methods, in_call_methods},
+    {0, NULL},
+};
+
+PyType_Spec in_call_spec = {
+    "pjrt_hub._capi.hotpath.InCall", sizeof(InCallObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, in_call_slots};
+
 static PyObject *client_closed(PyObject *self, void *unused) {
   ClientObject *client = (ClientObject *)self;
   return PyBool_FromLong(client->closed || client->generation != fork_generation);
@@ -173,15 +233,20 @@ static void client_dealloc(PyObject *self) {
   destroy_idle(client);
   if (client->launches != NULL && client->generation == fork_generation)
     launches_let_go(client->launches);
+  Py_XDECREF(client->functions);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }
 
 static PyMethodDef methods[] = {
-    {"_bind", client_bind, METH_VARARGS, "_bind(api address, client address, on_host)"},
+    {"_bind", client_bind, METH_VARARGS, "_bind(functions, api address, client address, on_host)"},
     {"_check", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
     {"_enter", client_enter_call, METH_NOARGS, "A native call begins: close() waits for it."},
     {"_leave", client_leave_call, METH_NOARGS, "That native call ended."},
+    {"_call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
+     "_call(function, /, **inputs): calls a C function while close() waits."},
+    {"_in_call", client_in_call, METH_NOARGS,
+     "As _call, around several steps: until the end of `with` close() frees nothing."},
     {"_close", client_close, METH_NOARGS, "Destroys the children and then the client."},
     {"_destroy_idle", client_destroy_idle, METH_NOARGS, "The end of a close that was put off."},
     {NULL, NULL, 0, NULL},

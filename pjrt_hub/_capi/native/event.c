@@ -178,7 +178,11 @@ static void event_destroy(Child *child) {
   event->ptr = NULL;
   if (event->latch != NULL) latch_release(event->latch); /* nobody waits: the client is not busy */
   event->latch = NULL;
-  event_destroy_native(event->client->api, ptr);
+  if (event->kept == NULL)
+    event_destroy_native(event->client->api, ptr);
+  else
+    event_let_go(event->client->api, ptr, event->kept);
+  event->kept = NULL;
 }
 
 static bool event_usable(EventObject *event) {
@@ -219,6 +223,16 @@ static PyObject *event_bind(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *event_of(PyObject *type, PyObject *args) {
+  PyObject *client, *kept = NULL;
+  unsigned long long ptr;
+  if (!PyArg_ParseTuple(args, "O!K|O", ClientType, &client, &ptr, &kept)) return NULL;
+  PyObject *event =
+      event_wrap((PyTypeObject *)type, (ClientObject *)client, (PJRT_Event *)(uintptr_t)ptr);
+  if (event != NULL) ((EventObject *)event)->kept = Py_XNewRef(kept);
+  return event;
+}
+
 static PyObject *event_is_ready(PyObject *self, PyObject *unused) {
   EventObject *event = (EventObject *)self;
   if (!event_usable(event)) return NULL;
@@ -241,6 +255,7 @@ static PyObject *event_wait(PyObject *self, PyObject *seconds) {
   int ready = await_shared(event, limit);
   PJRT_Error *error = ready == 1 ? event_take_error(client->api, event->ptr) : NULL;
   client_leave(client);
+  if (ready == 1) Py_CLEAR(event->kept);
   if (ready < 0) return NULL;
   if (error != NULL) return raise_status(client->api, error, "");
   return PyBool_FromLong(ready);
@@ -261,6 +276,7 @@ static PyObject *event_address(PyObject *self, void *unused) {
 }
 
 static PyMethodDef methods[] = {
+    {"_of", event_of, METH_VARARGS | METH_CLASS, "_of(client, event address, object): owns it, and keeps the object until it is ready."},
     {"_bind", event_bind, METH_VARARGS, "_bind(client, event address)"},
     {"_wait", event_wait, METH_O, "_wait(seconds or None) -> whether it became ready in time."},
     {"is_ready", event_is_ready, METH_NOARGS,

@@ -1,5 +1,5 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, client, owned, event, upcall, dlpack, buffer, kv_store,
+   Each file uses those before it: process, function, client, owned, event, upcall, dlpack, buffer, kv_store,
    host_transfer, ffi, compiler, launches, executable, module.
 
    Rules that hold everywhere in it:
@@ -41,6 +41,7 @@ typedef struct {
   Child *children;
   Py_ssize_t busy;  /* native calls in flight without the GIL: destruction waits for them */
   Py_ssize_t views; /* of all its children */
+  PyObject *functions; /* of its plugin: a Functions */
   unsigned generation;
   bool closed;
   bool on_host; /* buffers live in host memory, so destroying one never blocks */
@@ -55,6 +56,7 @@ typedef struct {
   ClientObject *client;
   PJRT_Event *ptr; /* NULL once destroyed */
   Latch *latch;    /* NULL until somebody waits while it is pending */
+  PyObject *kept;  /* what the work uses, let go once the event is known to be ready; or NULL */
 } EventObject;
 
 typedef struct {
@@ -104,9 +106,14 @@ PyObject *raise_closed(const char *message);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 PyObject *process_install(PyObject *module, PyObject *args);
 
+/* function.c */
+extern PyTypeObject *FunctionType, *FunctionsType;
+extern PyType_Spec function_spec, functions_spec;
+PyObject *functions_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+
 /* client.c */
-extern PyTypeObject *ClientType;
-extern PyType_Spec client_spec;
+extern PyTypeObject *ClientType, *InCallType;
+extern PyType_Spec client_spec, in_call_spec;
 bool client_usable(ClientObject *client);
 void client_enter(ClientObject *client);
 void client_leave(ClientObject *client);

@@ -160,7 +160,10 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit_hotpath(void) {
   PyObject *module = PyModule_Create(&definition);
   if (module == NULL) return NULL;
-  if (add_type(module, &ClientType, &client_spec, "Client") < 0 ||
+  if (add_type(module, &FunctionType, &function_spec, "Function") < 0 ||
+      add_type(module, &FunctionsType, &functions_spec, "Functions") < 0 ||
+      add_type(module, &ClientType, &client_spec, "Client") < 0 ||
+      add_type(module, &InCallType, &in_call_spec, "InCall") < 0 ||
       add_type(module, &BufferType, &buffer_spec, "Buffer") < 0 ||
       add_type(module, &OwnedType, &owned_spec, "Owned") < 0 ||
       add_type(module, &EventType, &event_spec, "Event") < 0 ||

@@ -106,8 +106,8 @@ class RawBuffer(Closing, hotpath.Owned):
         with self.client._in_call():
             given = {side: address_of(memory), "transfer_size": memory.nbytes}  # in this order
             event = self._ask(name, offset=start, **given)
-            callbacks.keep(self.client.api.address, event, memory)
-            return Event._of(self.client, event)
+            callbacks.start()  # the event's end may be before that of the copy
+            return Event._of(self.client, event, memory)
 
     def _ask(self, name: str, **inputs: Any) -> Any:
         with self.client._in_call():

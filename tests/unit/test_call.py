@@ -1,0 +1,174 @@
+"""Which C functions are called without Python: those whose fields are all plain."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from pjrt_hub._capi import hotpath, table
+from pjrt_hub._capi.call import not_plain
+
+#: Function -> the fields for which it is called in Python.
+IN_PYTHON = {
+    "PJRT_Plugin_Attributes": "attributes",
+    "PJRT_Client_Create": "create_options",
+    "PJRT_Client_Compile": "program compile_options",
+    "PJRT_Client_BufferFromHostBuffer": "dims byte_strides device_layout",
+    "PJRT_DeviceDescription_Attributes": "attributes",
+    "PJRT_Executable_GetCostAnalysis": "properties",
+    "PJRT_Executable_OutputMemoryKinds": "memory_kinds",
+    "PJRT_Executable_OptimizedProgram": "program",
+    "PJRT_LoadedExecutable_Execute": "options argument_lists",
+    "PJRT_Executable_DeserializeAndLoad": (
+        "serialized_executable overridden_serialized_compile_options load_options"
+    ),
+    "PJRT_Buffer_GetMemoryLayout": "layout",
+    "PJRT_Buffer_ToHostBuffer": "host_layout",
+    "PJRT_CopyToDeviceStream_AddChunk": "chunk",
+    "PJRT_TopologyDescription_Create": "topology_name create_options",
+    "PJRT_TopologyDescription_Attributes": "attributes",
+    "PJRT_Compile": "program compile_options",
+    "PJRT_Executable_OutputDimensions": "dims",
+    "PJRT_Client_CreateViewOfDeviceBuffer": "dims layout",
+    "PJRT_AsyncHostToDeviceTransferManager_TransferData": "data",
+    "PJRT_Client_CreateBuffersForAsyncHostToDevice": "shape_specs device_layouts",
+    "PJRT_AsyncHostToDeviceTransferManager_SetBufferError": "error_message",
+    "PJRT_AsyncHostToDeviceTransferManager_AddMetadata": "transfer_metadata",
+    "PJRT_Client_DmaMap": "data",
+    "PJRT_Client_CreateUninitializedBuffer": "shape_dims shape_layout",
+    "PJRT_Client_UpdateGlobalProcessInfo": "process_infos",
+    "PJRT_TopologyDescription_Deserialize": "serialized_topology",
+    "PJRT_Client_CreateAliasBuffer": "shape_dims shape_layout",
+    "PJRT_Client_FulfillAliasBuffer": "error_message",
+    "PJRT_Client_CreateErrorBuffer": (
+        "error_message shape_dims shape_layout payload device_layout"
+    ),
+    "PJRT_AsyncHostToDeviceTransferManager_TransferLiteral": "shape_dims shape_layout",
+    "PJRT_Device_PoisonExecution": "error_message payload",
+    "PJRT_Device_CreateAsyncTrackingEvent": "description",
+    "PJRT_Event_Set": "error_message",
+    "PJRT_Device_GetAttributes": "attributes",
+    "PJRT_Client_Load": "compile_options",
+    "PJRT_LoadedExecutable_AddressableDeviceLogicalIds": "addressable_device_logical_ids",
+    "PJRT_Buffer_Bitcast": "dims device_layout",
+    "PJRT_Executable_ParameterMemoryKinds": "memory_kinds",
+    "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace": "dims layout",
+}
+
+
+def test_every_function_is_compiled_or_here_for_its_fields() -> None:
+    found = {name: " ".join(not_plain(row.args)) for name, row in table.FUNCTIONS.items()}
+    assert {name: fields for name, fields in found.items() if fields} == IN_PYTHON
+
+
+class Args(ctypes.Structure):
+    """An argument struct with one input and one output of each kind."""
+
+    KINDS = (
+        ("?", ctypes.c_bool, True),
+        ("i", ctypes.c_int32, -(2**31)),
+        ("I", ctypes.c_uint32, 2**32 - 1),
+        ("q", ctypes.c_int64, -(2**63)),
+        ("Q", ctypes.c_uint64, 2**64 - 1),
+        ("P", ctypes.c_void_p, 2**64 - 8),
+        ("f", ctypes.c_float, 0.5),
+        ("d", ctypes.c_double, 0.1),
+    )
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *((f"in_{i}", ctype) for i, (_, ctype, _) in enumerate(KINDS)),
+        *((f"out_{i}", ctype) for i, (_, ctype, _) in enumerate(KINDS)),
+        ("text", ctypes.c_char_p),
+        ("list", ctypes.POINTER(ctypes.c_int32)),
+        ("count", ctypes.c_size_t),
+    ]
+
+
+NUMBERS = (ctypes.c_int32 * 3)(7, -8, 9)
+
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Args))
+def copies(args: Any) -> int:
+    """Answers what it was given; 77 is the address of its error where there is no first input."""
+    members = args.contents
+    if not members.in_0:
+        return 77
+    for i in range(len(Args.KINDS)):
+        setattr(members, f"out_{i}", getattr(members, f"in_{i}"))
+    members.text, members.list, members.count = b"a\0b", NUMBERS, 3
+    return 0
+
+
+class Function(hotpath.Function):
+    """`copies`, called in C."""
+
+    def __init__(self, *outputs: tuple[str, int, str, int, bool]) -> None:
+        inputs = [
+            (f"in_{i}", getattr(Args, f"in_{i}").offset, kind, -1, True)
+            for i, (kind, _, _) in enumerate(Args.KINDS)
+        ]
+        address = ctypes.cast(copies, ctypes.c_void_p).value
+        assert address
+        size = ctypes.sizeof(Args)
+        self._compile(address, size, size, tuple(inputs), outputs, dict)
+
+    def _raise(self, error: int) -> None:
+        raise RuntimeError(error)
+
+
+def row(name: str, kind: str, count: str = "", known: bool = True) -> Any:
+    offset = getattr(Args, count).offset if count else -1
+    return name, getattr(Args, name).offset, kind, offset, known
+
+
+def test_every_kind_goes_in_and_comes_out() -> None:
+    rows = [row(f"out_{i}", kind) for i, (kind, _, _) in enumerate(Args.KINDS)]
+    given = {f"in_{i}": value for i, (_, _, value) in enumerate(Args.KINDS)}
+    answer = Function(*rows, row("struct_size", "Q"))(**given)
+    expected = {name.replace("in", "out"): value for name, value in given.items()}
+    assert answer == {**expected, "struct_size": ctypes.sizeof(Args)}
+
+
+def test_counted_outputs() -> None:
+    assert Function(row("text", "s", "count"))(in_0=True) == b"a\0b"
+    assert Function(row("list", "i", "count"))(in_0=True) == [7, -8, 9]
+    assert Function()(in_0=True) is None
+
+
+def test_an_output_that_the_plugin_does_not_know_is_none() -> None:
+    assert Function(row("text", "s", "count", known=False))(in_0=True) is None
+
+
+def test_an_error_goes_to_the_one_place_that_raises() -> None:
+    with pytest.raises(RuntimeError, match="77"):
+        Function(row("out_0", "?"))()
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"in_0": 2}, OverflowError),
+        ({"in_1": 2**31}, OverflowError),
+        ({"in_2": -1}, OverflowError),
+        ({"in_3": 2**63}, OverflowError),
+        ({"in_4": -1}, OverflowError),
+        ({"in_5": 1.5}, TypeError),
+        ({"in_6": "1"}, TypeError),
+        ({"in_1": None}, TypeError),
+        ({"nothing": 1}, TypeError),
+    ],
+)
+def test_wrong_inputs_are_refused_before_the_call(given: dict[str, Any], error: Any) -> None:
+    with pytest.raises(error):
+        Function()(**{"in_0": True, **given})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("a", 0, "x", -1, True), ("a", 4096, "i", -1, True), ("a", 0, "s", -1, True)],
+)
+def test_rows_that_would_write_outside_are_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="a is no field that can be called in C"):
+        Function(wrong)
