@@ -166,7 +166,7 @@ class Cache:
         """
         with disk.writing("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
-            root = publication.publish(self._own, artifact, archive_path, self.lookup)
+            root = publication.publish(self._own, artifact, archive_path, self._memo, self.lookup)
         entry = self._look(self._own, artifact)
         if entry is None:
             raise CacheError(

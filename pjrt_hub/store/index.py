@@ -167,10 +167,10 @@ def addresses(artifact: Artifact, kind: Kind, place: str, transport: Transport) 
     elif path is not None and kind != "index" and (path / artifact.file_name).is_file():
         yield (path / artifact.file_name).absolute().as_uri()
     elif path is None and kind == "mirror":
+        yield f"{place.rstrip('/')}/{quote(artifact.file_name)}"
+        # It does not hold the file by name, so it may be a Simple API.
         with suppress(Refused):
             yield from _named(artifact, _page(place, artifact.package, transport), place)
-        # Not a Simple API, or one without the file: the place itself may hold it by name.
-        yield f"{place.rstrip('/')}/{quote(artifact.file_name)}"
     else:
         yield from _named(artifact, _read(artifact.package, kind, place, transport), place)
 

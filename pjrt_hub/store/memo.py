@@ -45,6 +45,11 @@ class Memo:
             self.write(name, {"sha256": known})
         return known
 
+    def keep(self, path: Path, sha256: str) -> None:
+        """Keeps the sha256 of a file that was hashed while it was written."""
+        with suppress(OSError):
+            self.write(_identity(path), {"sha256": sha256})
+
     def known_sha256(self, path: Path) -> str | None:
         """As `sha256`, but None for a file that was not hashed before."""
         answer = self.read(_identity(path))

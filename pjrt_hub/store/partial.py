@@ -18,9 +18,12 @@ from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.transport import Dropped, Pace, Refused, Transport, redacted, refuse_encoding
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import httpx
 
 _CHUNK = 256 << 10
+_HASHED_AT_ONCE = 1 << 20
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -41,6 +44,8 @@ class Partial:
     """The bytes that came so far: a private file, its digest, and where they came from."""
 
     def __init__(self, artifact: Artifact, folder: Path, progress: Progress | None) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         self.path = folder / "archive"
         self.size = artifact.size
         self.is_mixed = False
@@ -51,6 +56,10 @@ class Partial:
         self._file = os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0)
         # Nothing vouches for what an earlier process left: it is hashed again.
         self._digest = hashlib.file_digest(self._file, "sha256")
+        self._waiting: list[bytes] = []
+        self._waiting_nbytes = 0
+        self._beside = ThreadPoolExecutor(1, "pjrt-hub hash")
+        self._hashing: Future[None] | None = None
         self.nbytes = self._file.seek(0, os.SEEK_END)
         if self.nbytes > self.size:
             self.restart()
@@ -58,12 +67,14 @@ class Partial:
             self._progress.start(self.size, self.nbytes)
 
     def close(self) -> None:
+        self._beside.shutdown()
         self._file.close()
         if self._progress:
             self._progress.finish()
 
     @property
     def sha256(self) -> str:
+        self._settle()
         return self._digest.hexdigest()
 
     @property
@@ -76,7 +87,10 @@ class Partial:
 
     def append(self, chunk: bytes) -> None:
         self.nbytes += len(chunk)
-        self._digest.update(chunk)
+        self._waiting.append(chunk)
+        self._waiting_nbytes += len(chunk)
+        if self._waiting_nbytes >= _HASHED_AT_ONCE:
+            self._hash()
         view = memoryview(chunk)
         while view:
             view = view[self._file.write(view) :]
@@ -86,12 +100,25 @@ class Partial:
     def restart(self) -> None:
         self._file.seek(0)
         self._file.truncate()
+        self._settle()
         self._digest = hashlib.sha256()
         self.nbytes = 0
         self.is_mixed = False
         self._origin_path.unlink(missing_ok=True)
         if self._progress:
             self._progress.start(self.size, 0)
+
+    def _hash(self) -> None:
+        """Hashes what came; hashing lets go of the GIL, so it runs beside the network."""
+        if self._hashing is not None:
+            self._hashing.result()
+        self._hashing = self._beside.submit(self._digest.update, b"".join(self._waiting))
+        self._waiting, self._waiting_nbytes = [], 0
+
+    def _settle(self) -> None:
+        """Waits until everything that came is hashed."""
+        self._hash()
+        self._hash()
 
     def remember(self, url: str, response: httpx.Response) -> None:
         """Keeps what If-Range needs; a weak validator promises nothing about bytes."""

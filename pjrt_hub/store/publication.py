@@ -15,12 +15,14 @@ from pathlib import Path
 from pjrt_hub.store import disk
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.layout import ROW_NAME, Entry, Layout
+from pjrt_hub.store.memo import Memo
 
 
 def publish(
     layout: Layout,
     artifact: Artifact,
     archive_path: Path,
+    memo: Memo,
     lookup: Callable[[Artifact], Entry | None],
 ) -> Path:
     """Unpacks the pinned members of an archive and makes them an entry.
@@ -29,6 +31,7 @@ def publish(
         layout: of the cache.
         artifact: the pin.
         archive_path: a file with the pinned size and sha256; the caller has checked both.
+        memo: is told what the members hash to.
         lookup: tells whether an entry that is there already is sound, and moves it away if not.
 
     Returns:
@@ -48,6 +51,8 @@ def publish(
     process = os.getpid()
     try:
         unpack(archive_path, artifact.members, private, name=artifact.file_name)
+        for member in artifact.members:
+            memo.keep(private / member.path, member.sha256)
         disk.write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
         private.chmod(0o755)
         for inside, _, _ in os.walk(private):

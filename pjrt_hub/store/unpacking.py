@@ -129,25 +129,29 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
         (destination / folder).chmod(0o755)
     hashing, left = hashlib.sha256(), member.size
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    # Hashing lets go of the GIL, so it runs beside the inflating of the next chunk.
+    # Hashing and writing let go of the GIL, so they run beside the inflating of the next chunk.
     with (
         os.fdopen(os.open(target, flags, 0o600), "wb", buffering=0) as out,
-        ThreadPoolExecutor(1, "pjrt-hub hash") as beside,
+        ThreadPoolExecutor(1, "pjrt-hub write") as beside,
     ):
-        hashed: Future[None] | None = None
+
+        def take(chunk: bytes) -> None:
+            hashing.update(chunk)
+            view = memoryview(chunk)
+            while view:
+                view = view[out.write(view) :]
+
+        taken: Future[None] | None = None
         for chunk in content:
             left -= len(chunk)
             if left < 0:
                 what = f"holds more than the {member.size} bytes of the pin"
                 raise refusal(archive, member.path, what)
-            if hashed is not None:
-                hashed.result()
-            hashed = beside.submit(hashing.update, chunk)
-            view = memoryview(chunk)
-            while view:
-                view = view[out.write(view) :]
-        if hashed is not None:
-            hashed.result()
+            if taken is not None:
+                taken.result()
+            taken = beside.submit(take, chunk)
+        if taken is not None:
+            taken.result()
         if left:
             found = f"has {member.size - left} bytes, the pin says {member.size}"
             raise refusal(archive, member.path, found)
