@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -352,15 +353,20 @@ class Cache:
     def verify(self):
         return self.audits
 
+    def last_use(self, entry):
+        return 0.0
+
     def clear(self):
-        return 1500
+        return SimpleNamespace(nbytes=1500, removed=(), kept=())
 
 
 def test_cache_list(public, capsys):
     public("cache", Cache)
     assert run(["cache", "list"]) == 0
     _, row, total = capsys.readouterr().out.splitlines()
-    assert row.split() == ["cpu", "xla-cpu-pjrt", "0.0.1", "259", "MB", "/cache/v1/plugin.so"]
+    day = time.strftime("%Y-%m-%d", time.localtime(0))
+    path = "/cache/v1/plugin.so"
+    assert row.split() == ["cpu", "xla-cpu-pjrt", "0.0.1", "259", "MB", day, path]
     assert total == "259 MB in /cache"
     assert run(["cache", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)

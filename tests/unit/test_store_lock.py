@@ -17,6 +17,8 @@ import pytest
 
 from pjrt_hub.store import lock
 
+pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
+
 
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
     path, told = tmp_path / "lock", []
