@@ -25,7 +25,9 @@ from hypothesis import strategies as st
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.store import inflate
 from pjrt_hub.store.archive import measure, unpack
-from pjrt_hub.store.catalog import Member
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Artifact, Member
+from pjrt_hub.store.fetch import obtain
 
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)
@@ -188,6 +190,26 @@ def test_a_library_is_its_own_archive(tmp_path: Path) -> None:
     (tmp_path / "archive").write_bytes(body[:-1] + b"#")
     with pytest.raises(ArchiveError, match="the pin says"):
         unpack(tmp_path / "archive", (pin,), tmp_path, name="toy.so")
+
+
+@pytest.mark.parametrize("name", ["toy.whl", "toy.zip", "toy-1.0.tar.gz", "libtoy.so"])
+def test_every_kind_of_archive_is_fetched_and_published(
+    tmp_path: Path, cache: Cache, name: str
+) -> None:
+    archive, members = WHEEL, PINNED
+    if name.endswith(".tar.gz"):
+        archive = tarball()
+    elif name.endswith(".so"):
+        archive = MEMBERS[wheels.LIBRARY]
+        members = (Member(name, len(archive), hashlib.sha256(archive).hexdigest()),)
+    row = wheels.pin(archive, MEMBERS, file_name=name)
+    row = replace(row, members=members, library=members[0].path)
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / name).write_bytes(archive)
+    row = Artifact.from_row(row.as_row(), "test")
+    entry = obtain(row, cache, env={"PJRT_HUB_MIRRORS": str(tmp_path / "mirror")})
+    assert entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
+    assert cache.lookup(row) is not None
 
 
 @pytest.mark.parametrize("name", ["toy.whl", "toy.tar.gz"])
