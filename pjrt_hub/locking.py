@@ -215,32 +215,39 @@ class _Resolving:
         from pjrt_hub.store import index
 
         files = index.releases(package, environment(), version=version)
-        return [
-            self._measured(file.url, file.name, said=file, plugin=family[0].plugin)
-            for file in files
-            if self._has_tag_for_us(file)
-        ] or self._none_for_us(request, files)
+        chosen = self._for_machines(files)
+        if not chosen:
+            raise self._fail(
+                f"{request} has no wheel for the hosts that were named; it has "
+                + ", ".join(file.name for file in files),
+                "releases that the registry does not know are locked for Linux",
+            )
+        plugin = family[0].plugin
+        return [self._measured(file.url, file.name, plugin=plugin, said=file) for file in chosen]
 
-    def _none_for_us(self, request: str, files: Iterable[File]) -> list[Artifact]:
-        names = ", ".join(file.name for file in files)
-        raise self._fail(
-            f"{request} has no wheel for the hosts that were named; it has {names}",
-            "releases that the registry does not know are locked for Linux",
-        )
+    def _for_machines(self, files: Iterable[File]) -> list[File]:
+        """One wheel for each architecture of the hosts; without hosts, for this machine's."""
+        import sys
 
-    def _has_tag_for_us(self, file: File) -> bool:
-        """Whether a wheel is for one of the hosts; without hosts, for this machine."""
         from packaging.utils import parse_wheel_filename
 
         from pjrt_hub.host import HostTag
 
-        *_, tags = parse_wheel_filename(file.name)
-        return any(
-            (host.os == "linux" and tag.platform.endswith(f"linux_{host.arch}"))
-            or ("linux" in tag.platform and tag.platform.endswith(f"_{host.arch}"))
-            for tag in tags
-            for host in self._hosts or (HostTag.current(),)
-        )
+        # Of a wheel for each Python any would do: they hold one library. Ours is the likeliest.
+        running = (f"cp{sys.version_info.major}{sys.version_info.minor}", "py3")
+        best: dict[str, tuple[tuple[bool, str], File]] = {}
+        for file in files:
+            *_, tags = parse_wheel_filename(file.name)
+            rank = (all(tag.interpreter not in running for tag in tags), file.name)
+            for host in self._hosts or (HostTag.current(),):
+                platforms = (tag.platform for tag in tags if host.os == "linux")
+                fits = any(
+                    each.startswith(("manylinux", "linux")) and each.endswith(f"_{host.arch}")
+                    for each in platforms
+                )
+                if fits and (host.arch not in best or rank < best[host.arch][0]):
+                    best[host.arch] = rank, file
+        return [file for _, file in best.values()]
 
     def _archive(self, request: str) -> list[Artifact]:
         plugin, equals, place = request.partition("=")

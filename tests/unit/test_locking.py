@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -174,6 +175,45 @@ def test_a_release_of_the_index_is_shown_then_recorded(registry, index, server: 
     before = len(server.requests)
     assert locking.lock(check=True, trust=None).changes == ()
     assert len(server.requests) == before
+
+
+def test_an_index_cannot_take_a_name_over_from_an_earlier_one(
+    registry, index, server: Loopback, monkeypatch: pytest.MonkeyPatch
+):
+    registry(row("1.0"))
+    sha256 = index(*wheel("2.0"))
+    with Loopback() as other:
+        name, body = wheel("99.0")
+        page = f'<a href="/{name}">{name}</a>'.encode()
+        other.script("/simple/toy-plugin/", Answer(page, headers={"Content-Type": "text/html"}))
+        other.file(f"/{name}", body)
+        both = f"{server.url('/simple')},{other.url('/simple')}"
+        monkeypatch.setenv("PJRT_HUB_MIRRORS", both)
+        with pytest.raises(DownloadError, match=r"no wheel of toy-plugin 99\.0"):
+            locking.lock("toy-plugin==99.0", trust=Asked())
+        locking.lock("toy-plugin==2.0", trust=Asked())
+        assert [each.sha256 for each in pins.read(Path("pjrt-hub.lock")).rows] == [sha256]
+        assert other.requests == []
+
+
+def test_one_wheel_of_those_for_each_python(
+    registry, server: Loopback, monkeypatch: pytest.MonkeyPatch
+):
+    registry(row("1.0"))
+    name, body = wheel()
+    ours = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    names = [name.replace("py3-none", f"{each}-{each}") for each in ("cp39", ours, "cp399")]
+    page = "".join(f'<a href="/{each}">{each}</a>' for each in names)
+    kind = {"Content-Type": "text/html"}
+    server.script("/simple/toy-plugin/", Answer(page.encode(), headers=kind))
+    for each in names:
+        server.file(f"/{each}", body)
+    monkeypatch.setenv("PJRT_HUB_MIRRORS", server.url("/simple"))
+    locking.lock("toy-plugin==9.9", trust=Asked())
+    (found,) = pins.read(Path("pjrt-hub.lock")).rows
+    assert found.file_name == names[1]
+    with pytest.raises(LockFileError, match="no wheel for the hosts that were named"):
+        locking.lock("toy-plugin==9.9", hosts=["linux-riscv64"], trust=Asked())
 
 
 @pytest.mark.parametrize("trust", [None, Asked(False)])

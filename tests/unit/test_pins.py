@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import Site, plugin_bytes, world
 
+from pjrt_hub import surroundings
 from pjrt_hub.discovery.select import Request, choose
 from pjrt_hub.discovery.survey import require_locked, survey
 from pjrt_hub.errors import (
@@ -164,6 +165,19 @@ def test_a_lock_of_another_user_is_refused(tmp_path: Path):
     os.chown(path, 12345, 12345)
     with pytest.raises(LockFileError, match="belongs to user 12345"):
         find({}, tmp_path)
+
+
+def test_a_process_with_more_rights_than_its_caller_looks_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / FILE_NAME).write_text("format = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PJRT_HUB_LOCK", raising=False)
+    assert surroundings.lock_path() == tmp_path / FILE_NAME
+    monkeypatch.setattr(surroundings, "elevation", lambda: "it is elevated")
+    assert surroundings.lock_path() is None
+    monkeypatch.setenv("PJRT_HUB_LOCK", str(tmp_path / FILE_NAME))
+    assert surroundings.pins() is None
 
 
 def test_a_library_is_hashed_only_where_it_could_be_locked(tmp_path: Path):
