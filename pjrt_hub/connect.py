@@ -55,7 +55,9 @@ def client(
         ValueError: the plugin has no such option.
     """
     plugin = _load(choose(platform, offline=offline), offline, progress)
-    return plugin.client(options, distributed=distributed)
+    client = plugin.client(options, distributed=distributed)
+    log.step("runtime", "%s", client, plugin=plugin.name, options=dict(options or {}))
+    return client
 
 
 def load(

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub import log
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.surroundings import cache, distrust, elevation, environment, say, world
 
@@ -63,6 +64,7 @@ def _load(candidate: Candidate, path: Path, reload: Reload) -> Plugin:
     given = dict(candidate.create_options)
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
+    log.step("runtime", "%s: load it into this process", path, path=str(path))
     return Plugin(
         path,
         name=candidate.name,

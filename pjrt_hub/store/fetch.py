@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from pjrt_hub import log
 from pjrt_hub.errors import CacheError, DigestMismatchError, DownloadError, OfflineError
 from pjrt_hub.store import flight, index, owner
 from pjrt_hub.store.cache import Cache, Entry
@@ -82,6 +83,8 @@ def leased(
     for _ in range(_LEASES):
         with cache.lease(artifact, notify) as entry:
             if entry is not None:
+                where = str(entry.root)
+                log.step("store", "%s is in the cache: %s", artifact.package, where, path=where)
                 yield entry
                 return
         obtain(artifact, cache, env=env, offline=offline, progress=progress, notify=notify)
@@ -154,6 +157,8 @@ def download(
         look = functools.partial(index.addresses, artifact)
         with closing(index.search(env, limits, failures, look, artifact.urls)) as addresses:
             for url, transport in addresses:
+                shown = redacted(url)
+                log.step("store", "%s: from %s", artifact.file_name, shown, url=shown)
                 try:
                     fill(partial, url, transport)
                     if not partial.is_pinned and partial.is_mixed:
@@ -162,6 +167,7 @@ def download(
                         fill(partial, url, transport)
                 except Refused as exc:
                     failures.append((url, str(exc)))
+                    log.step("store", "%s: %s", shown, exc, url=shown, reason=str(exc))
                     if isinstance(exc, Late):
                         break
                     continue
