@@ -100,6 +100,7 @@ class Tarball:
             self._padding(-nbytes % _BLOCK)
         if path:
             self._fail(f"ends before the member {path!r}")
+        names.finish()
         self._end()
 
     def _size(self, header: bytes) -> int:

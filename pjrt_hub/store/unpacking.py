@@ -19,7 +19,7 @@ from pjrt_hub.store.catalog import Member
 
 CHUNK = 1 << 20
 MOST_MEMBERS = 10_000
-_MOST_NAME_BYTES = 1024
+_MOST_NAME_BYTES, _MOST_PARTS = 1024, 64
 #: A library shrinks to a fifth at most. Less than the floor needs no suspicion.
 _MOST_RATIO, _RATIO_FLOOR = 20, 16 << 20
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.I)
@@ -32,7 +32,7 @@ def refusal(archive: str, name: str, what: str) -> ArchiveError:
 
 
 class Names:
-    """The names of one archive's members so far: each plain, and no two in each other's way.
+    """The names of one archive's members: each plain, and no two in each other's way.
 
     Args:
         archive: the archive's file name, for messages.
@@ -41,7 +41,6 @@ class Names:
     def __init__(self, archive: str) -> None:
         self._archive = archive
         self._seen: dict[str, tuple[str, bool]] = {}  # folded -> as written, is a folder
-        self._parents: dict[str, str] = {}  # folded -> a member below it
 
     def add(self, name: str, *, is_folder: bool) -> None:
         """Takes one more name.
@@ -57,17 +56,21 @@ class Names:
         if folded in self._seen:
             twin = self._seen[folded][0]
             raise refusal(self._archive, name, f"appears twice (also as {twin!r})")
-        if not is_folder and folded in self._parents:
-            what = f"is a file, and {self._parents[folded]!r} lies below it"
-            raise refusal(self._archive, name, what)
         self._seen[folded] = name, is_folder
-        parents = folded.split("/")[:-1]
-        for depth in range(1, len(parents) + 1):
-            parent = "/".join(parents[:depth])
-            written, parent_is_folder = self._seen.get(parent, ("", True))
-            if not parent_is_folder:
-                raise refusal(self._archive, name, f"lies below the file {written!r}")
-            self._parents.setdefault(parent, name)
+
+    def finish(self) -> None:
+        """Compares all the names with each other.
+
+        Raises:
+            ArchiveError: a member lies below another one that is a file.
+        """
+        for folded, (name, _) in self._seen.items():
+            slash = folded.rfind("/")
+            while slash > 0:
+                above, is_folder = self._seen.get(folded[:slash], ("", True))
+                if not is_folder:
+                    raise refusal(self._archive, name, f"lies below the file {above!r}")
+                slash = folded.rfind("/", 0, slash)
 
 
 def _folded(name: str) -> str:
@@ -76,6 +79,8 @@ def _folded(name: str) -> str:
 
 
 def _oddity(name: str) -> str:
+    if len(name.encode("utf-8", "surrogatepass")) > _MOST_NAME_BYTES:
+        return f"has a name of more than {_MOST_NAME_BYTES} bytes"
     parts = name.removesuffix("/").split("/")
     if not _PLAIN.fullmatch(name):
         return "has a name that readers understand differently"
@@ -83,15 +88,13 @@ def _oddity(name: str) -> str:
         return "points outside of the archive"
     if "" in parts or "." in parts:
         return "has no plain name"
+    if len(parts) > _MOST_PARTS:
+        return f"lies deeper than {_MOST_PARTS} folders"
     if any(part[-1] in ". " for part in parts):
         return "has a name that readers understand differently"
     if any(_DEVICE.fullmatch(part) for part in parts):
         return "has the name of a device"
-    try:
-        too_long = len(name.encode()) > _MOST_NAME_BYTES
-    except UnicodeEncodeError:
-        return "has a name that is not text"
-    return f"has a name of more than {_MOST_NAME_BYTES} bytes" if too_long else ""
+    return ""
 
 
 def is_bomb(nbytes: int, packed: int) -> bool:

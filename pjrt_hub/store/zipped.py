@@ -203,6 +203,7 @@ class Zip:
             yield record
         if at != nbytes:
             self._fail(f"declares {entries} members and lists more")
+        names.finish()
 
     def _local_headers(self, directory: int) -> Iterator[tuple[int, int]]:
         """Where each member's content begins, by where its header does."""
