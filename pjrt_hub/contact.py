@@ -84,6 +84,7 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
     from pjrt_hub.discovery.hardware import drivers
     from pjrt_hub.discovery.place import preloads
 
+    _refuse_noexec(path)
     if env.get("PJRT_HUB_CAPTURE", "") not in ("", "0"):
         native_log.capture_native_logs()
     dependencies = preloads(world, manifest).paths

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -138,13 +139,18 @@ class Cache:
     def _look(self, layout: Layout, artifact: Artifact) -> Entry | None:
         root = layout.entry_root(artifact)
         with disk.writing("cannot read the cache entry", root):
-            if not root.is_dir():
+            if (inode := _inode(root)) is None:
                 return None
-            reason = audit.difference(root, artifact.members, self._memo)
-            if not reason:
-                for folder in {(root / member.path).parent for member in artifact.members}:
-                    ownership.require(layout.root, folder)
-                return Entry(artifact, root)
+            try:
+                reason = audit.difference(root, artifact.members, self._memo)
+                if not reason:
+                    for folder in {(root / member.path).parent for member in artifact.members}:
+                        ownership.require(layout.root, folder)
+                    return Entry(artifact, root)
+            except FileNotFoundError as exc:
+                reason = f"{exc.filename} is missing"
+            if _inode(root) != inode:  # it was removed meanwhile, and perhaps published again
+                return self._look(layout, artifact)
             ownership.require(layout.root, root)
         if layout is not self._own:
             raise CacheError(f"the cache entry {root} is corrupted: {reason}")
@@ -166,8 +172,11 @@ class Cache:
         """
         with disk.writing("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
-            root = publication.publish(self._own, artifact, archive_path, self._memo, self.lookup)
-        entry = self._look(self._own, artifact)
+            with self._own.lease(artifact.sha256):  # else it could be removed before the look
+                root = publication.publish(
+                    self._own, artifact, archive_path, self._memo, self.lookup
+                )
+                entry = self._look(self._own, artifact)
         if entry is None:
             raise CacheError(
                 f"the entry {root} changed while it was published",
@@ -190,13 +199,13 @@ class Cache:
         """Hashes every member of every entry, whatever was verified before; changes nothing."""
         return audit.verify(self._own)
 
-    def quarantine(self, found: Audit) -> Path | None:
+    def quarantine(self, root: Path, reason: str) -> Path | None:
         """Moves an entry that `verify` found corrupted aside; gives where it is then.
 
         Raises:
             CacheError: it cannot be moved.
         """
-        return eviction.quarantine(self._own, found.root, found.verdict.reason)
+        return eviction.quarantine(self._own, root, reason)
 
     def clear(self) -> Removal:
         """Removes every entry that no process uses, every compiled program, and leftovers.
@@ -309,6 +318,15 @@ class Cache:
             CacheError: fewer than `nbytes` bytes are free where the cache lies.
         """
         disk.require_space(self.root, nbytes)
+
+
+def _inode(folder: Path) -> int | None:
+    """Which directory lies there, or None where there is none."""
+    try:
+        found = os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino if stat.S_ISDIR(found.st_mode) else None
 
 
 @contextmanager
