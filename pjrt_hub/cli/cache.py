@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -12,10 +13,6 @@ import pjrt_hub
 from pjrt_hub.cli import output
 from pjrt_hub.cli.status import NOT_FETCHED
 from pjrt_hub.errors import PjrtHubError
-
-if TYPE_CHECKING:
-    from pjrt_hub.store.audit import Audit
-    from pjrt_hub.store.eviction import Removal
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
@@ -83,7 +80,13 @@ def list_(as_json: bool) -> None:
 def verify(repair: bool, as_json: bool) -> int:
     """Compare every byte with its pin; exit with 4 where one differs."""
     audits = pjrt_hub.cache().verify()
-    done = {audit.root: _repair(audit) for audit in audits if repair and not audit.verdict.ok}
+    done = {
+        audit.root: _repair(
+            audit.root, audit.verdict.reason, audit.entry.artifact.plugin if audit.entry else ""
+        )
+        for audit in audits
+        if repair and not audit.verdict.ok
+    }
     if as_json:
         output.show_json(
             [
@@ -107,14 +110,14 @@ def verify(repair: bool, as_json: bool) -> int:
     return NOT_FETCHED if bad else 0
 
 
-def _repair(audit: Audit) -> str:
+def _repair(root: Path, reason: str, plugin: str) -> str:
     """Moves an entry aside, fetches the plugin again, and says what came of it."""
-    aside = pjrt_hub.cache().quarantine(audit)
+    aside = pjrt_hub.cache().quarantine(root, reason)
     moved = f"moved to {aside}" if aside else "another process moved it aside"
-    if audit.entry is None:
+    if not plugin:
         return f"{moved}; it is fetched again when it is needed"
     try:
-        path = pjrt_hub.fetch(audit.entry.artifact.plugin)
+        path = pjrt_hub.fetch(plugin)
     except PjrtHubError as exc:
         return f"{moved}; it cannot be fetched: {exc.message}"
     return f"{moved}; fetched {path}"
@@ -133,36 +136,44 @@ def prune(max_size: str | None, older_than: str | None, dry_run: bool, as_json: 
         older_than_seconds=None if older_than is None else _seconds(older_than),
         dry_run=dry_run,
     )
-    _show(removal, as_json, dry_run=dry_run)
+    _show(removal.nbytes, removal.removed, removal.kept, as_json, dry_run=dry_run)
 
 
 @command.command()
 @output.json_option
 def clear(as_json: bool) -> None:
     """Remove every fetched plugin that no process uses."""
-    _show(pjrt_hub.cache().clear(), as_json)
+    removal = pjrt_hub.cache().clear()
+    _show(removal.nbytes, removal.removed, removal.kept, as_json)
 
 
-def _show(removal: Removal, as_json: bool, *, dry_run: bool = False) -> None:
+def _show(
+    nbytes: int,
+    removed: Sequence[Path],
+    kept: Sequence[Path],
+    as_json: bool,
+    *,
+    dry_run: bool = False,
+) -> None:
     root = pjrt_hub.cache().root
     if as_json:
         output.show_json(
             {
                 "root": str(root),
-                "freed_nbytes": removal.nbytes,
-                "removed": [str(path) for path in removal.removed],
-                "in_use": [str(path) for path in removal.kept],
+                "freed_nbytes": nbytes,
+                "removed": [str(path) for path in removed],
+                "in_use": [str(path) for path in kept],
                 "dry_run": dry_run,
             }
         )
         return
-    for path in removal.kept:
+    for path in kept:
         print(f"kept {path}: another process uses it")
     if dry_run:
-        for path in removal.removed:
+        for path in removed:
             print(f"would remove {path}")
     verb = "would remove" if dry_run else "removed"
-    print(f"{verb} {output.human_nbytes(removal.nbytes)} from {root}")
+    print(f"{verb} {output.human_nbytes(nbytes)} from {root}")
 
 
 def _nbytes(text: str) -> int:
