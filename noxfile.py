@@ -87,6 +87,13 @@ def fake(session: nox.Session) -> None:
 
 
 @nox.session
+def faults(session: nox.Session) -> None:
+    """Kills, power cuts, failing disks and servers, hostile archives; prints its counts."""
+    install_wheel(session, *group("test"))
+    pytest(session, "faults")
+
+
+@nox.session
 def cpu(session: nox.Session) -> None:
     """The real XLA CPU plugin."""
     install_wheel(session, *group("test"), *group("cpu"))
@@ -119,7 +126,7 @@ def ray(session: nox.Session) -> None:
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
-    pytest(session, "vendor")
+    pytest(session, "vendor", "faults/test_archives.py::test_no_wheel_of_a_vendor_is_refused")
 
 
 @nox.session(name="wheel")
@@ -134,6 +141,13 @@ def docs(session: nox.Session) -> None:
     """Links, the generated pages, and the README's code."""
     install_wheel(session, *group("docs"), *group("cpu"))
     pytest(session, "docs")
+
+
+@nox.session(default=False)
+def faults_full(session: nox.Session) -> None:
+    """The same with every number as large as docs/reliability.md says, and with the CPU plugin."""
+    install_wheel(session, *group("test"), *group("cpu"))
+    pytest(session, "faults", PJRT_HUB_FAULTS="full")
 
 
 @nox.session(default=False)

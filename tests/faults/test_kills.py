@@ -74,6 +74,7 @@ def test_every_commit_call(
 ) -> None:
     calls = forks.calls(tmp_path / "log", "fetch", COMMIT, **given)
     points = [(name, n) for name, count in calls.items() for n in range(1, count + 1)]
+    points = random.Random(19).sample(points, rounds(min(60, len(points)), len(points)))
     wrong, killed = [], 0
     for name, n in points:
         cache.clear()
@@ -82,7 +83,7 @@ def test_every_commit_call(
         killed += fork.go().ended().signal == signal.SIGKILL
         wrong += [f"{name} {n}: {each}" for each in toy.audit(cache) + toy.heal(cache)]
     tally(
-        f"kill -9 at every commit system call: {killed} of {len(points)} killed, "
+        f"kill -9 at commit system calls: {killed} of {len(points)} killed, "
         f"{len(wrong)} wrong ({len(calls)} kinds of call)"
     )
     assert wrong == []

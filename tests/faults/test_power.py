@@ -79,6 +79,12 @@ def place(tally: Callable[[str], None]) -> Iterator[Path]:
         pytest.skip("mounting needs root and mkfs.ext4")
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with TemporaryDirectory(dir=memory) as folder:
+        try:
+            with mounted(disk(Path(folder))):
+                pass
+        except pytest.skip.Exception:
+            tally("power cuts: skipped, no loop device can be mounted")
+            raise
         yield Path(folder)
 
 
@@ -100,7 +106,9 @@ def test_a_power_cut_leaves_whole_entries(
         try:
             for _ in range(cuts):
                 time.sleep(draw.uniform(0, 0.15))
+                fork.kill(signal.SIGSTOP)  # else no cut would fall into a busy time
                 copy = cut(image, live)
+                fork.kill(signal.SIGCONT)
                 checked = subprocess.run(["fsck.ext4", "-fp", str(copy)], capture_output=True)
                 assert checked.returncode in (0, 1), checked.stdout
                 with mounted(copy) as after:

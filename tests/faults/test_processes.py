@@ -97,6 +97,7 @@ def test_a_killed_holder_frees_the_lock(
     waiting = forks.fork("fetch", **given).go()
     time.sleep(0.2)
     holder.kill()
+    assert holder.ended().signal == signal.SIGKILL
     ended = waiting.ended()
     assert not ended.error, ended.told
     assert [request.start > 0 for request in toy.server.asked(toy.path)] == [False, True]

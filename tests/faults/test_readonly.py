@@ -1,4 +1,4 @@
-"""Disks that are full, read-only, not executable or somebody else's: a warm hit, or a clear word."""
+"""Disks that are full, read-only, noexec or somebody else's: a warm hit, or a clear word."""
 
 from __future__ import annotations
 

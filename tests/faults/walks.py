@@ -134,7 +134,7 @@ def fetch_without_locks(kind: str, **given: Any) -> str:
             number = getattr(errno, kind)
             raise OSError(number, os.strerror(number))
 
-    fcntl.flock = fcntl.lockf = flock
+    fcntl.flock = fcntl.lockf = fcntl.fcntl = flock
     return fetch(**given)
 
 
@@ -156,8 +156,8 @@ def fetch_and_fork(seconds: float, **given: Any) -> str:
 
 
 def clear(root: str, **_: Any) -> int:
-    """Removes every entry that nobody uses."""
-    return Cache(Path(root)).clear()
+    """Removes every entry that nobody uses; gives how many of them."""
+    return len(Cache(Path(root)).clear().removed)
 
 
 def fetch_with_file_limit(nbytes: int | None, **given: Any) -> str:
