@@ -41,12 +41,15 @@ class PjrtHubError(Exception):
     Attributes:
         message: what failed and what was found, without the hint.
         hint: the next step for the user, or an empty string.
+        next_step: the hint of a class, for errors that have no better one.
     """
+
+    next_step = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint or self.next_step
 
     def __str__(self) -> str:
         return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
@@ -54,6 +57,8 @@ class PjrtHubError(Exception):
 
 class PluginError(PjrtHubError):
     """A plugin cannot be chosen or used."""
+
+    next_step = "`pjrt-hub doctor` says step by step what would happen, and what is missing"
 
 
 class PluginNotFoundError(PluginError, LookupError):
@@ -63,6 +68,8 @@ class PluginNotFoundError(PluginError, LookupError):
         rejections: every candidate that lost, each with its reason (`discovery.Rejection`).
     """
 
+    next_step = "`pjrt-hub list` shows every plugin, and why it was passed over"
+
     def __init__(self, message: str, *, rejections: Sequence[object] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.rejections = tuple(rejections)
@@ -71,13 +78,19 @@ class PluginNotFoundError(PluginError, LookupError):
 class AmbiguousPluginError(PluginError):
     """Several candidates claim the same name or the same first place; the message names each."""
 
+    next_step = 'name one of them as "distribution:plugin"; `pjrt-hub list` shows both'
+
 
 class TargetNotFoundError(PluginError, LookupError):
     """The plugin knows no machine of that name to compile for."""
 
+    next_step = "`pjrt-hub targets` lists the machines that can be compiled for"
+
 
 class ManifestError(PluginError, ValueError):
     """A `pjrt_plugin.toml` or a registry row is malformed."""
+
+    next_step = "correct that file; docs/manifest.md has its form"
 
 
 class PluginLoadError(PluginError, ImportError):
@@ -86,6 +99,8 @@ class PluginLoadError(PluginError, ImportError):
     Attributes:
         path: the library's absolute path.
     """
+
+    next_step = "`pjrt-hub doctor` with the library's path says what it lacks"
 
     def __init__(self, message: str, *, path: str | PathLike[str], hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -99,6 +114,8 @@ class IncompatiblePluginError(PluginError):
         need: what is needed, as text ("0.57 or newer").
         have: what the plugin has, as text ("0.55").
     """
+
+    next_step = "install a release of the plugin that fits, or of pjrt-hub"
 
     def __init__(self, message: str, *, need: str, have: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -114,6 +131,8 @@ class PluginCrashedError(PluginError):
         returncode: the child's exit status, negative for a signal.
         stderr: the last lines that the plugin wrote.
     """
+
+    next_step = "try another release of the plugin; `pjrt-hub doctor` meets it again"
 
     def __init__(
         self, message: str, *, signal: str | None, returncode: int, stderr: str, hint: str = ""
@@ -131,6 +150,8 @@ class PluginTimeoutError(PluginError):
         seconds: the deadline.
     """
 
+    next_step = "end what holds the device, or set PJRT_HUB_PROBE_SECONDS"
+
     def __init__(self, message: str, *, seconds: float, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.seconds = seconds
@@ -139,6 +160,8 @@ class PluginTimeoutError(PluginError):
 class StoreError(PjrtHubError):
     """A binary cannot be fetched, unpacked or kept."""
 
+    next_step = "`pjrt-hub get PLATFORM --verbose` shows each step"
+
 
 class DownloadError(StoreError, OSError):
     """No source gave the file.
@@ -146,6 +169,8 @@ class DownloadError(StoreError, OSError):
     Attributes:
         url: the last URL tried, with credentials removed.
     """
+
+    next_step = "`pjrt-hub get PLATFORM --verbose` shows each address and its answer"
 
     def __init__(self, message: str, *, url: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -160,6 +185,8 @@ class DigestMismatchError(StoreError):
         actual: the digest of what came.
     """
 
+    next_step = "set PJRT_HUB_MIRRORS to a place that holds the original file"
+
     def __init__(self, message: str, *, expected: str, actual: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.expected = expected
@@ -169,13 +196,19 @@ class DigestMismatchError(StoreError):
 class ArchiveError(StoreError):
     """An archive is malformed, hostile, or lacks a pinned member."""
 
+    next_step = "fetch the archive again, or report it to those who publish it"
+
 
 class CacheError(StoreError):
     """The cache directory cannot be used: permissions, space, or a foreign owner."""
 
+    next_step = "set PJRT_HUB_CACHE to a directory that only you can write to"
+
 
 class OfflineError(StoreError):
     """The file is not in the cache and the network was forbidden."""
+
+    next_step = "run `pjrt-hub get PLATFORM` once where there is a network"
 
 
 class LockFileError(StoreError):
@@ -184,6 +217,8 @@ class LockFileError(StoreError):
     Attributes:
         path: the lock file.
     """
+
+    next_step = "write it again by `pjrt-hub lock`"
 
     def __init__(self, message: str, *, path: str | PathLike[str], hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -200,6 +235,8 @@ class RegistryError(StoreError):
             keys are known, or "keys" where those to sign with are missing.
     """
 
+    next_step = "ask those who publish the registry; what is in the cache can be used"
+
     def __init__(
         self, message: str, *, url: str | PathLike[str], fault: str, hint: str = ""
     ) -> None:
@@ -215,6 +252,8 @@ class FileFormatError(PjrtHubError, ValueError):
         path: the file.
     """
 
+    next_step = "make that file again"
+
     def __init__(self, message: str, *, path: str | PathLike[str], hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.path = str(path)
@@ -222,6 +261,8 @@ class FileFormatError(PjrtHubError, ValueError):
 
 class ClosedError(PjrtHubError, ValueError):
     """An object was used after it was closed, deleted or donated, or after a fork."""
+
+    next_step = "make a new object, from a client that is open"
 
 
 class UnsupportedByPluginError(PjrtHubError, NotImplementedError):
@@ -232,6 +273,8 @@ class UnsupportedByPluginError(PjrtHubError, NotImplementedError):
         since: the PJRT API version that introduced it, as text.
         have: the plugin's version, as text.
     """
+
+    next_step = "install a newer release of the plugin; docs/coverage.md tells since when"
 
     def __init__(
         self, message: str, *, function: str, since: str, have: str, hint: str = ""
@@ -244,6 +287,8 @@ class UnsupportedByPluginError(PjrtHubError, NotImplementedError):
 
 class InternalError(PjrtHubError):
     """A broken invariant of pjrt-hub itself."""
+
+    next_step = "report it, with the traceback"
 
 
 class PjrtError(PjrtHubError, RuntimeError):
@@ -312,11 +357,15 @@ class AlreadyExistsError(PjrtError):
 class PermissionDeniedError(PjrtError):
     """PERMISSION_DENIED."""
 
+    next_step = "ask for access to the device: `ls -l /dev` shows whose it is"
+
     code = 7
 
 
 class ResourceExhaustedError(PjrtError, MemoryError):
     """RESOURCE_EXHAUSTED: the device is out of memory."""
+
+    next_step = "delete buffers, donate arguments, or use smaller shapes"
 
     code = 8
 
@@ -342,11 +391,15 @@ class OutOfRangeError(PjrtError, IndexError):
 class UnimplementedError(PjrtError, NotImplementedError):
     """UNIMPLEMENTED: the function is there and the plugin does not offer it."""
 
+    next_step = "another plugin, or a newer release of this one, may offer it"
+
     code = 12
 
 
 class PluginInternalError(PjrtError):
     """INTERNAL: a broken invariant inside the plugin."""
+
+    next_step = "report it to the plugin's makers, with what it wrote to stderr"
 
     code = 13
 
@@ -354,16 +407,22 @@ class PluginInternalError(PjrtError):
 class UnavailableError(PjrtError):
     """UNAVAILABLE."""
 
+    next_step = "end what holds the device, then try again"
+
     code = 14
 
 
 class DataLossError(PjrtError):
     """DATA_LOSS."""
 
+    next_step = "make or fetch the data again"
+
     code = 15
 
 
 class UnauthenticatedError(PjrtError):
     """UNAUTHENTICATED."""
+
+    next_step = "log in to the service that the plugin talks to"
 
     code = 16

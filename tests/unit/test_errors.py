@@ -1,0 +1,151 @@
+"""The exception tree: every class tells what failed, where, why, and what to do next.
+
+Where a failure is cheap it is a real one; the rest are made as their raisers make them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+from pjrt_hub import errors
+from pjrt_hub.contract import elf, manifest
+from pjrt_hub.store import catalog
+from pjrt_hub.store.cache import Cache
+
+
+def tree(root: type[errors.PjrtHubError] = errors.PjrtHubError) -> Iterator[type]:
+    yield root
+    for cls in root.__subclasses__():
+        if cls.__module__ == errors.__name__:
+            yield from tree(cls)
+
+
+CLASSES = sorted(set(tree()), key=lambda cls: cls.__name__)
+#: What the plugin's answer is about is for the plugin to say; a next step is not always known.
+ANSWERS = [cls for cls in CLASSES if issubclass(cls, errors.PjrtError)]
+OURS = [cls for cls in CLASSES if cls not in ANSWERS and cls is not errors.PjrtHubError]
+
+ARGUMENTS = {
+    "path": "/opt/plugin.so",
+    "url": "https://host/plugin.whl",
+    "need": "0.57",
+    "have": "0.50",
+    "signal": "SIGABRT",
+    "returncode": -6,
+    "stderr": "the last words",
+    "seconds": 30.0,
+    "expected": "sha256:aa",
+    "actual": "sha256:bb",
+    "function": "PJRT_Client_Create",
+    "since": "0.60",
+    "fault": "expired",
+}
+
+
+def made(cls: type[errors.PjrtHubError], **given: object) -> errors.PjrtHubError:
+    """An error with what its class demands."""
+    wanted = inspect.signature(cls).parameters
+    needed = {
+        name: ARGUMENTS[name]
+        for name, parameter in wanted.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    }
+    return cls("/opt/plugin.so cannot be used: it is cut", **{**needed, **given})
+
+
+@pytest.mark.parametrize("cls", OURS, ids=lambda cls: cls.__name__)
+def test_every_class_has_a_next_step(cls):
+    error = made(cls)
+    assert error.hint
+    assert str(error) == f"{error.message}\n\nhint: {error.hint}"
+    assert made(cls, hint="do this").hint == "do this"
+
+
+@pytest.mark.parametrize("cls", ANSWERS, ids=lambda cls: cls.__name__)
+def test_every_answer_of_a_plugin_has_its_code_and_function(cls):
+    error = cls("PJRT_Client_Create: no device", function="PJRT_Client_Create")
+    assert (error.code, error.function) == (cls.code, "PJRT_Client_Create")
+    assert cls.__doc__
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_what_a_class_carries_is_documented(cls):
+    """Every attribute that `__init__` takes stands in the docstring of the class, or above it."""
+    documented = "".join(inspect.getdoc(each) or "" for each in cls.__mro__ if each in CLASSES)
+    names = set(inspect.signature(cls).parameters) - {"message"}
+    assert [name for name in names if f"{name}:" not in documented] == []
+    assert cls.__name__ in (errors.__doc__ or "") or cls in ANSWERS
+
+
+#: Failures of every part: what raises, its class, and what its message names.
+REAL: dict[str, tuple[Callable[[Path], object], type[errors.PjrtHubError], str]] = {
+    "no plugin": (
+        lambda folder: pjrt_hub.fetch("nosuch", offline=True),
+        errors.PluginNotFoundError,
+        "nosuch",
+    ),
+    "no library": (
+        lambda folder: pjrt_hub.load(folder / "absent.so"),
+        errors.PluginError,
+        "absent.so",
+    ),
+    "no ELF": (
+        lambda folder: elf.inspect(written(folder / "page.so", "<!DOCTYPE html>")),
+        errors.PluginLoadError,
+        "page.so",
+    ),
+    "manifest": (
+        lambda folder: manifest.read(written(folder / "pjrt_plugin.toml", "name = 1")),
+        errors.ManifestError,
+        "pjrt_plugin.toml",
+    ),
+    "row": (
+        lambda folder: catalog.Artifact.from_row({"size": -1}, "rows.toml"),
+        errors.ManifestError,
+        "rows.toml",
+    ),
+    "cache": (
+        lambda folder: Cache.configured(
+            {"PJRT_HUB_CACHE": str(folder), "PJRT_HUB_SYSTEM_CACHE": "x"}
+        ),
+        errors.CacheError,
+        "'x'",
+    ),
+    "offline": (
+        lambda folder: pjrt_hub.fetch("cuda12", offline=True),
+        errors.OfflineError,
+        "cuda12",
+    ),
+    "lock": (
+        lambda folder: pins_of(written(folder / "pjrt-hub.lock", "not = [toml")),
+        errors.LockFileError,
+        "pjrt-hub.lock",
+    ),
+}
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def pins_of(path: Path) -> object:
+    from pjrt_hub.store.pins import read
+
+    return read(path)
+
+
+@pytest.mark.parametrize("failure", sorted(REAL))
+def test_a_real_failure_names_its_place_and_the_next_step(failure, tmp_path, monkeypatch):
+    monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PJRT_HUB_LOCK", "0")
+    fail, cls, place = REAL[failure]
+    with pytest.raises(cls) as caught:
+        fail(tmp_path)
+    assert place in caught.value.message
+    assert caught.value.hint
