@@ -12,6 +12,7 @@ import memory
 import report
 import small
 import start
+import store
 import transfer
 
 
@@ -22,7 +23,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/benchmarks.md here")
     options = parser.parse_args()
     machine.notes()
-    sections = [each.measure() for each in (call, small, transfer, start, memory)]
+    sections = [each.measure() for each in (call, small, transfer, start, store, memory)]
     return report.conclude(sections, options.json, options.page)
 
 

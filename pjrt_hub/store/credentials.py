@@ -64,12 +64,10 @@ class Credentials:
         command = shutil.which("keyring", path=self._env.get("PATH", os.defpath))
         if command is None:
             return None
-        user, mode = (user, "password") if user else ("", "creds")
+        get = ["get", service, user] if user else ["--mode=creds", "get", service, ""]
         with suppress(OSError, subprocess.SubprocessError, ValueError):
             done = subprocess.run(
-                [command, f"--mode={mode}", "get", service, user]
-                if mode == "creds"
-                else [command, "get", service, user],
+                [command, *get],
                 env={**self._env, "PYTHONIOENCODING": "utf-8"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -77,8 +75,9 @@ class Credentials:
                 timeout=_KEYRING_SECONDS,
                 check=True,
             )
-            said = done.stdout.splitlines()
-            return (said[0], said[1]) if mode == "creds" else (user, said[0])
+            said = [user] * bool(user) + done.stdout.splitlines()
+            login, password, *_ = said
+            return (login, password) if login and password else None
         return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,21 @@ def cache(tmp_path: Path) -> Cache:
 @pytest.fixture
 def slept() -> Slept:
     return Slept()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and a certificate for the loopback address that nobody has signed."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    path = tmp_path_factory.mktemp("tls") / "own.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=loopback", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(
+        [*command, "-keyout", path, "-out", f"{path}.crt"],
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
+    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return path

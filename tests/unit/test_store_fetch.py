@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import ssl
-import subprocess
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
@@ -310,24 +308,6 @@ def test_errors_tell_no_secrets(server: Loopback, cache: Cache, slept: Slept) ->
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in caught.value.url
     assert "authorization" in server.asked(FILE)[0].headers
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate for the loopback address that nobody has signed."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate")
-    path = tmp_path_factory.mktemp("tls") / "own.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=loopback", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(
-        [*command, "-keyout", path, "-out", f"{path}.crt"],
-        check=True,
-        timeout=60,
-        capture_output=True,
-    )
-    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
-    return path
 
 
 @pytest.mark.parametrize("variable", ["", "SSL_CERT_FILE", "PIP_CERT"])

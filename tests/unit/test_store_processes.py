@@ -174,14 +174,16 @@ def test_a_warm_hit_makes_no_call_and_no_write(server: Loopback, cache: Cache) -
 MEMORY = """
 import json, os
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.fetch import obtain
 pin = Artifact.from_row(json.loads({row!r}), "test")
-before = getrusage(RUSAGE_SELF).ru_maxrss
+def peak():
+    # Of this program alone; what getrusage tells begins with that of whoever started it.
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+before = peak()
 obtain(pin, Cache(Path({root!r})), env=os.environ)
-print(getrusage(RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
 
 
@@ -198,4 +200,4 @@ def test_the_peak_of_memory_does_not_follow_the_file(server: Loopback, tmp_path:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 64 << 10  # KiB
+    assert 0 < int(done.stdout) < 64 << 10  # KiB

@@ -1,0 +1,138 @@
+"""What fetching costs: the wheel of the XLA CPU plugin from a server on this machine, against pip.
+
+Both get the same file from the same server, round after round, as whole processes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import report
+import rounds
+
+from pjrt_hub.host import HostTag
+from pjrt_hub.store.catalog import Artifact, Catalog, shipped_registry
+
+ROUNDS = 7
+FETCH = """
+import os
+from pathlib import Path
+from pjrt_hub.host import HostTag
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Catalog, shipped_registry
+from pjrt_hub.store.fetch import obtain
+pin = Catalog([shipped_registry()]).find("cpu", HostTag.current()).artifact
+def peak():
+    # Of this program alone; what getrusage tells begins with that of whoever started it.
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+before = peak()
+obtain(pin, Cache(Path(os.environ["STORE"])), env=os.environ)
+print(peak() - before)
+"""
+OURS, ZLIB, THEIRS = "pjrt-hub", "pjrt-hub, zlib only", "pip install --target"
+BARS = (
+    report.Bar("a fetch, verified and published, times pip's", OURS, "÷ pip", 0.7),
+    report.Bar("a fetch's memory above its start, MiB", OURS, "MiB", 64),
+)
+
+
+def measure() -> report.Section:
+    """The median of interleaved processes."""
+    with TemporaryDirectory() as folder:
+        served, target = Path(folder, "served"), Path(folder, "target")
+        served.mkdir()
+        wheel = _wheel(served)
+        with _server(served) as address:
+            nbytes: dict[str, list[int]] = {OURS: [], ZLIB: []}
+            env = {"PJRT_HUB_MIRRORS": address, "STORE": str(target)}
+            # isal cannot be imported where its name means None.
+            without = "import sys; sys.modules['isal'] = None\n"
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
+            pip += ["--no-deps", "--disable-pip-version-check", "--target", str(target)]
+            times = rounds.interleave(
+                {
+                    OURS: _process([sys.executable, "-c", FETCH], env, target, nbytes[OURS]),
+                    ZLIB: _process(
+                        [sys.executable, "-c", without + FETCH], env, target, nbytes[ZLIB]
+                    ),
+                    THEIRS: _process([*pip, f"{address}/{wheel.file_name}"], {}, target, []),
+                },
+                ROUNDS,
+            )
+    rows: rounds.Rows = {}
+    for name, seconds in times.items():
+        rows[name] = {"ms": median(seconds) * 1e3, "least ms": min(seconds) * 1e3}
+        rows[name]["÷ pip"] = rounds.ratio(times, name, THEIRS)
+        if name in nbytes:
+            rows[name]["MiB"] = max(nbytes[name]) / 1024
+    return report.Section(
+        "Fetching",
+        f"Milliseconds of whole processes that get {wheel.file_name}\n({wheel.size / 1e6:.0f} MB) "
+        f"from a server on this machine: the median of {ROUNDS} interleaved rounds and the least. "
+        "pjrt-hub verifies two\ndigests and syncs the disk, pip does neither. MiB is what the "
+        "process grows by.",
+        rows,
+        BARS,
+    )
+
+
+def _wheel(folder: Path) -> Artifact:
+    """Puts the pinned wheel of this machine into a folder, from the user's index."""
+    from pjrt_hub.store import fetch
+    from pjrt_hub.store.transport import Patience
+
+    pin = Catalog([shipped_registry()]).find("cpu", HostTag.current()).artifact
+    if pin is None:
+        raise SystemExit("the registry has no CPU plugin for this machine")
+    came = folder / "came"
+    came.mkdir()
+    fetch.download(pin, came, env=os.environ, patience=Patience()).rename(folder / pin.file_name)
+    return pin
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[str]:
+    """Serves a folder on the loopback interface; gives its address."""
+    handler = partial(_Silent, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class _Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def _process(
+    command: list[str], env: dict[str, str], target: Path, nbytes: list[int]
+) -> Callable[[], float]:
+    def seconds() -> float:
+        shutil.rmtree(target, ignore_errors=True)
+        start = perf_counter()
+        done = subprocess.run(
+            command, env={**os.environ, **env}, cwd="/", stdout=subprocess.PIPE, check=True
+        )
+        took = perf_counter() - start
+        if printed := done.stdout.split():
+            nbytes.append(int(printed[0]))
+        return took
+
+    return seconds
+
+
+if __name__ == "__main__":
+    report.main(measure)
