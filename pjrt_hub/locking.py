@@ -16,7 +16,7 @@ from pjrt_hub.errors import LockFileError, PjrtHubError
 from pjrt_hub.store import pins
 from pjrt_hub.store.pins import Pins, kind, serves
 from pjrt_hub.store.transport import redacted
-from pjrt_hub.surroundings import environment, lock_path, registry
+from pjrt_hub.surroundings import environment, lock_path, refresh_registry, registry, say
 
 if TYPE_CHECKING:
     from pjrt_hub.host import HostTag
@@ -116,6 +116,7 @@ class _Resolving:
         self._upgrade = upgrade
         self._allow_look_alike = allow_look_alike
         self._trust = trust
+        refresh_registry()
         self._known = registry().rows()
 
     def rows(self, requests: Sequence[str]) -> tuple[Artifact, ...]:
@@ -275,6 +276,8 @@ class _Resolving:
         with tempfile.TemporaryDirectory(prefix="pjrt-hub-") as scratch:
             archive_path, folder = Path(scratch, "archive"), Path(scratch, "members")
             folder.mkdir()
+            if not url.startswith("file:"):
+                say(f"fetching {redacted(url)}, to look at it")
             unpinned.receive(url, archive_path, env=environment())
             row = unpinned.measure(archive_path, folder, file_name=file_name, urls=urls)
             if said is not None and said.sha256 not in ("", row.sha256):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tarfile
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ FORMAT = 1
 _ROWS_NAME = "pjrt-hub-bundle.toml"
 _FOLDER = "archives"
 _HEAD = f"# Archives of PJRT plugins, for `pjrt-hub bundle import`.\n\nformat = {FORMAT}\n\n"
+_OCTAL = re.compile(rb"[0-7]{11}")
 _BLOCK = 512
 _CHUNK = 1 << 20
 _MOST_ROWS_NBYTES = 16 << 20
@@ -144,9 +146,8 @@ def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_S
 def _rows(path: Path, file: BinaryIO) -> tuple[Artifact, ...]:
     header = file.read(_BLOCK)
     digits = header[124:135]
-    if not digits.isdigit() or (nbytes := int(digits, 8)) > _MOST_ROWS_NBYTES:
-        _refuse(path, "it does not begin as a bundle does")
-    if header != _header(path, _ROWS_NAME, nbytes):
+    nbytes = int(digits, 8) if _OCTAL.fullmatch(digits) else 0
+    if header != _header(path, _ROWS_NAME, nbytes) or nbytes > _MOST_ROWS_NBYTES:
         _refuse(path, "it does not begin as a bundle does")
     raw = file.read(nbytes)
     if len(raw) != nbytes or file.read(len(_padding(nbytes))) != _padding(nbytes):

@@ -1,0 +1,45 @@
+"""A bundle: any bytes are imported, of nothing that is known here, or give a PjrtHubError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from files import folder, written
+
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.store import bundle
+from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Artifact, Catalog, shipped_registry
+
+FINDINGS = (b"pjrt-hub-bundle.toml".ljust(124, b"\0").ljust(512, b"9"),)
+
+
+def seeds() -> Iterator[bytes]:
+    """The empty bundle, and one of an archive that a row of the registry was bent to."""
+    import hashlib
+    from dataclasses import replace
+
+    archive = b"PK\5\6" + bytes(18)
+    row = replace(
+        Catalog([shipped_registry()]).rows()[0],
+        size=len(archive),
+        sha256=hashlib.sha256(archive).hexdigest(),
+    )
+
+    def bring(row: Artifact, place: Path) -> Path:
+        (place / "archive").write_bytes(archive)
+        return place / "archive"
+
+    for rows in ((), (row,)):
+        path = Path(folder()) / "seed.bundle"
+        bundle.write(path, rows, bring)
+        yield path.read_bytes()
+
+
+def one(data: bytes) -> None:
+    """Reads one input."""
+    try:
+        bundle.read(written(data, "plugins.bundle"), (), Cache(Path(folder()) / "cache"))
+    except PjrtHubError:
+        return
