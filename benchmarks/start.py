@@ -14,6 +14,9 @@ from time import perf_counter
 import report
 import rounds
 
+import pjrt_hub
+from pjrt_hub._capi.probe import probe
+
 ROUNDS = 21
 PROGRAM = Path(__file__).parent.parent / "tests" / "programs" / "tanh_mul_add.mlir"
 DISTRIBUTIONS = 50
@@ -36,9 +39,13 @@ assert numpy.asarray(exe(a, a)).shape == (8,)
 
 PASS, IMPORT, LIST = "pass", "import pjrt_hub", f"pjrt-hub list, {DISTRIBUTIONS} distributions"
 FIRST, FIRST_JAX = "first result", "first result, jax"
+PROBE = "first contact with the CPU plugin"
 BARS = (
     report.Bar("`import pjrt_hub`, ms over `pass`", IMPORT, "over pass", 40),
     report.Bar("`pjrt-hub list` with 50 distributions, ms over `pass`", LIST, "over pass", 150),
+    report.Bar(
+        "the first contact with the CPU plugin in a process of its own, ms", PROBE, "ms", 150
+    ),
     report.Bar("a fresh process's first result, times the same with JAX", FIRST, "÷ jax", 0.5),
 )
 
@@ -61,6 +68,7 @@ def measure() -> report.Section:
                 LIST: _process([command, "list"], env | {"PYTHONPATH": str(site)}),
                 FIRST: _process([*python, OURS], env),
                 FIRST_JAX: _process([*python, THEIRS], env | {"JAX_PLATFORMS": "cpu"}),
+                PROBE: _probe(env),
             },
             ROUNDS,
         )
@@ -87,6 +95,17 @@ def _process(command: list[str], env: Mapping[str, str]) -> Callable[[], float]:
         start = perf_counter()
         # From the root directory, because `python -c` looks for modules where it is started.
         subprocess.run(command, env=env, cwd="/", stdout=subprocess.DEVNULL, check=True)
+        return perf_counter() - start
+
+    return seconds
+
+
+def _probe(env: Mapping[str, str]) -> Callable[[], float]:
+    path = pjrt_hub.fetch("cpu")
+
+    def seconds() -> float:
+        start = perf_counter()
+        probe(path, env=env)
         return perf_counter() - start
 
     return seconds
