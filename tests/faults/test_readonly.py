@@ -73,7 +73,7 @@ def test_a_read_only_disk(forks: Forks, toy: Toy, tmp_path: Path, tally: Tally) 
         toy.server.requests.clear()
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         warm, cold = forks.run("load", **given), forks.run("fetch", **empty)
-        assert warm.value == "stub", warm.told
+        assert "stub_name" in warm.value, warm.told
         assert toy.server.requests == []
         assert cold.error == "CacheError", cold
         assert "PJRT_HUB_CACHE" in cold.told

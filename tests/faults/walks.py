@@ -67,9 +67,9 @@ def _patience(limits: dict[str, float]) -> Patience:
 
 
 def load(row: str, root: str, env: dict[str, str]) -> str:
-    """Loads the artifact's library, fetching it where it is missing.
+    """Loads the artifact's library, fetching it where it is missing; gives what it tells of.
 
-    The library reads each of its pages, when it is loaded and once more when it is asked.
+    The toy's library reads each of its pages, when it is loaded and once more when it is asked.
     """
     from pjrt_hub.discovery.catalogued import manifest_of
     from pjrt_hub.discovery.select import Choice
@@ -80,7 +80,7 @@ def load(row: str, root: str, env: dict[str, str]) -> str:
     artifact = pin(row)
     candidate = Candidate(manifest_of(artifact, ()), "catalogued", ("a test",), artifact=artifact)
     loaded = plugin(Choice(candidate, (), "a test"), progress=_Silent(), reload=_never)
-    return str(loaded.attributes["stub_name"])
+    return " ".join(sorted(loaded.attributes))
 
 
 def _never(name: str) -> Any:
@@ -156,8 +156,9 @@ def fetch_and_fork(seconds: float, **given: Any) -> str:
 
 
 def clear(root: str, **_: Any) -> int:
-    """Removes every entry that nobody uses; gives how many of them."""
-    return len(Cache(Path(root)).clear().removed)
+    """Removes every entry that nobody uses; gives how many went."""
+    removed = Cache(Path(root)).clear().removed
+    return sum(path.name.startswith(path.parent.name) for path in removed)  # <aa>/<aa...>
 
 
 def fetch_with_file_limit(nbytes: int | None, **given: Any) -> str:
