@@ -6,7 +6,6 @@ plugin's threads and static destructors outlive the mapping. Must not search for
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -80,6 +79,8 @@ class Api(hotpath.Functions):
         """The digest of the library's file, 64 hexadecimal digits."""
         if self.known_sha256 is not None:
             return self.known_sha256()
+        import hashlib
+
         with open(self.path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub import errors
 from pjrt_hub._capi import watch
 from pjrt_hub.abi import ApiVersion
+
+if TYPE_CHECKING:
+    import subprocess
 
 _STDERR_TAIL = 2000  # characters of the plugin's last words that an error carries
 _KEPT_NBYTES = 4 * _STDERR_TAIL  # of what it writes; a flood of words must not fill our memory
@@ -78,6 +79,8 @@ def probe(
         PluginCrashedError: the child died of a signal or exited by itself.
         PluginTimeoutError: the deadline passed.
     """
+    import subprocess  # the child, which runs this module too, need not wait for it
+
     package_root = str(Path(__file__).resolve().parents[2])
     python_path = os.pathsep.join(filter(None, [package_root, env.get("PYTHONPATH", "")]))
     answers, answering = os.pipe()
@@ -121,6 +124,8 @@ def _listen(
     child: subprocess.Popen[bytes], answers: Any, deadline: float
 ) -> tuple[dict[str, Any], str]:
     """Gathers what the child answers, and the last of what the plugin wrote."""
+    import selectors
+
     answer, written = bytearray(), bytearray()
     late = False
     with selectors.DefaultSelector() as selector:
@@ -145,9 +150,11 @@ def _listen(
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Lets the child end itself and what the plugin started; ends it where it does not."""
+    from subprocess import TimeoutExpired
+
     assert child.stdin is not None
     child.stdin.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    with contextlib.suppress(TimeoutExpired):
         child.wait(_TO_END)
     if child.poll() is None:
         with contextlib.suppress(ProcessLookupError):

@@ -157,8 +157,6 @@ def test_a_fault_is_told_apart_and_leaves_nothing(libraries, meet, tmp_path, fau
     took = time.monotonic() - began
     if cls is Hang:
         assert abs(took - DEADLINE) <= SLACK
-    else:
-        assert took < DEADLINE
     for pid in traces(tmp_path) if (tmp_path / "loads").exists() else ():
         assert is_gone(pid)
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
