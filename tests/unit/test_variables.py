@@ -103,6 +103,11 @@ def test_a_planted_read_is_found():
         assert list(reads(ast.parse(source))) == ["PJRT_HUB_SECRET"], source
 
 
+def test_every_variable_of_ours_is_read():
+    found = {name for _, tree in modules() for name in reads(tree)}
+    assert [row.name for row in variables.OURS if row.name not in found] == []
+
+
 #: Runs commands with an environment that notes who asks it for what.
 RECORD = """
 import json, os, sys
