@@ -180,15 +180,19 @@ def download(
 
 
 def _mismatch(artifact: Artifact, url: str, partial: Partial) -> DigestMismatchError:
+    cause = "a mirror or proxy may have altered the file"
+    if partial.is_page:
+        cause = "it is a page, perhaps of a proxy or a login"
     return DigestMismatchError(
-        f"{artifact.package} {artifact.version} from {redacted(url)} is not the pinned file: "
+        f"{artifact.package} {artifact.version}, the plugin {artifact.plugin!r}, from "
+        f"{redacted(url)} is not the pinned file: "
         f"{partial.nbytes:,} bytes came with sha256 {partial.sha256}, "
         f"the pin of {artifact.file_name} says {artifact.size:,} bytes with sha256 "
         f"{artifact.sha256}; nothing was kept",
         expected=f"sha256:{artifact.sha256}",
         actual=f"sha256:{partial.sha256}",
-        hint="a mirror or proxy may have altered the file: set PJRT_HUB_MIRRORS to a place that "
-        "holds the original",
+        hint=f"{cause}: set PJRT_HUB_MIRRORS to a place that holds the original, and run "
+        f"`pjrt-hub get {artifact.plugin}` again",
     )
 
 

@@ -239,6 +239,8 @@ def _files(page: Page, base: str) -> list[File]:
                 unquote(urlsplit(url).path.rpartition("/")[2]), _with_credentials(url, base), **said
             )
             for url, said in read(page.content.decode("utf-8", "replace"), page.url)
+            # A page of the network has no say about files of this machine.
+            if urlsplit(url).scheme != "file" or urlsplit(page.url).scheme == "file"
         ]
     # A deeply nested value ends json with RecursionError, odd markup html with AssertionError.
     except (

@@ -9,13 +9,22 @@ import hashlib
 import json
 import os
 import re
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.transport import Dropped, Pace, Refused, Transport, redacted, refuse_encoding
+from pjrt_hub.store.transport import (
+    Dropped,
+    Pace,
+    Patience,
+    Refused,
+    Transport,
+    redacted,
+    refuse_encoding,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -80,6 +89,11 @@ class Partial:
     @property
     def is_complete(self) -> bool:
         return self.nbytes == self.size
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it begins as pages do, and no archive."""
+        return is_page(os.pread(self._file.fileno(), 64, 0))
 
     @property
     def is_pinned(self) -> bool:
@@ -151,7 +165,7 @@ def fill(partial: Partial, url: str, transport: Transport) -> None:
         Refused: this address does not give the file.
     """
     if urlsplit(url).scheme == "file":
-        _copy(partial, Path(unquote(urlsplit(url).path)))
+        _copy(partial, Path(unquote(urlsplit(url).path)), transport.patience)
         return
     patience = transport.patience
     failures, furthest, ranged = 0, partial.nbytes, True
@@ -182,7 +196,7 @@ def _receive(partial: Partial, url: str, transport: Transport) -> None:
         _accept(partial, url, response)
         pace = Pace(transport.patience)
         for chunk in response.iter_raw():
-            if not partial.nbytes and chunk.lstrip()[:1] == b"<":
+            if not partial.nbytes and is_page(chunk):
                 raise Refused("it sends a page and no archive, perhaps of a proxy or a login")
             if partial.nbytes + len(chunk) > partial.size:
                 partial.restart()
@@ -227,18 +241,27 @@ def _accept(partial: Partial, url: str, response: httpx.Response) -> None:
     partial.remember(url, response)
 
 
-def _copy(partial: Partial, path: Path) -> None:
+def is_page(head: bytes) -> bool:
+    """Whether bytes begin as HTML and XML do, and no archive."""
+    return head.lstrip().startswith(b"<")
+
+
+def _copy(partial: Partial, path: Path, patience: Patience) -> None:
     """A file of this machine, held to the same pin."""
     partial.restart()
     try:
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A pipe would wait for ever.
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
         raise Refused(f"cannot be read: {exc.strerror}") from exc
     with os.fdopen(source, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(source).st_mode):
+            raise Refused("it is not a file")
         size = os.fstat(source).st_size
         if size != partial.size:
             raise Refused(f"it has {size:,} bytes, the pin says {partial.size:,} bytes")
         while chunk := file.read(min(_CHUNK, partial.size - partial.nbytes)):
             partial.append(chunk)
+            patience.left()
     if not partial.is_complete:
         raise Refused("it became shorter while it was read")

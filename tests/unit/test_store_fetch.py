@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 import ssl
+import tarfile
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+import wheels
 from fetching import (
     FILE,
     HONEST_416,
+    MEMBERS,
     PIN,
     WHEEL,
     Slept,
@@ -25,6 +30,7 @@ from loopback import Answer, Loopback, Request, partial
 
 from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError, StoreError
 from pjrt_hub.store.cache import Cache
+from pjrt_hub.store.catalog import Member
 from pjrt_hub.store.fetch import obtain
 from pjrt_hub.store.transport import Patience, forbidden, redacted
 
@@ -420,3 +426,94 @@ def test_offline_asks_nobody(server: Loopback, cache: Cache, slept: Slept) -> No
     assert not cache.root.exists()
     get(server, cache, slept)
     assert get(server, cache, slept, offline=True).root == cache.entry_root(PIN)
+
+
+def test_a_page_of_the_right_size_is_told_by_the_digests(cache: Cache, tmp_path: Path) -> None:
+    page = b"<html>Sign in</html>".ljust(len(WHEEL))
+    (tmp_path / PIN.file_name).write_bytes(page)
+    with pytest.raises(DigestMismatchError) as caught:
+        obtain(PIN, cache, env={"PJRT_HUB_MIRRORS": str(tmp_path), "PIP_NO_INDEX": "1"})
+    actual = hashlib.sha256(page).hexdigest()
+    assert str(caught.value) == (
+        f"Toy.Plugin 1.0, the plugin 'toy', from {(tmp_path / PIN.file_name).as_uri()} is not the "
+        f"pinned file: {len(WHEEL):,} bytes came with sha256 {actual}, the pin of {PIN.file_name} "
+        f"says {len(WHEEL):,} bytes with sha256 {PIN.sha256}; nothing was kept\n\n"
+        "hint: it is a page, perhaps of a proxy or a login: set PJRT_HUB_MIRRORS to a place that "
+        "holds the original, and run `pjrt-hub get toy` again"
+    )
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "0", "nan", "inf"])
+def test_a_deadline_that_is_none_is_told(cache: Cache, text: str) -> None:
+    with pytest.raises(StoreError, match="PJRT_HUB_DOWNLOAD_SECONDS is") as caught:
+        obtain(PIN, cache, env={"PJRT_HUB_DOWNLOAD_SECONDS": text})
+    assert "unset it" in caught.value.hint
+
+
+def test_the_deadline_of_the_environment_ends_a_download_and_keeps_the_partial(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    head = {"Content-Length": str(len(WHEEL)), "ETag": '"one"'}
+    server.script(FILE, Answer(WHEEL[:5000], headers=head, stall_seconds=60))
+    late = env(server, PJRT_HUB_DOWNLOAD_SECONDS="1.5")
+    with pytest.raises(DownloadError, match=r"longer than the 1\.5 s of PJRT_HUB_DOWNLOAD_SECONDS"):
+        obtain(PIN, cache, env=late)
+    server.file(FILE, WHEEL)
+    server.requests.clear()
+    get(server, cache, slept)
+    assert [request.start for request in server.asked(FILE)] == [5000]
+    assert_whole(cache)
+
+
+def test_back_off_has_jitter() -> None:
+    slept = Slept()
+    limits = Patience(sleep=slept)
+    for _ in range(50):
+        limits.wait(1, None)
+    assert len(set(slept)) > 40
+    assert 0.2 <= min(slept) < max(slept) <= 0.3
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "so"])
+@pytest.mark.parametrize("scheme", ["http", "file"])
+def test_addresses_of_other_archives(
+    server: Loopback, cache: Cache, tmp_path: Path, slept: Slept, kind: str, scheme: str
+) -> None:
+    library = MEMBERS[wheels.LIBRARY]
+    members = {wheels.LIBRARY: library, wheels.SIBLING: MEMBERS[wheels.SIBLING]}
+    if kind == "so":
+        members = {"toy.so": library}
+        body = library
+    elif kind == "zip":
+        body = wheels.build(members)
+    else:
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w:gz") as tar:
+            for name, content in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        body = out.getvalue()
+    name = f"toy.{kind}"
+    (tmp_path / name).write_bytes(body)
+    server.file(f"/{name}", body)
+    url = server.url(f"/{name}") if scheme == "http" else (tmp_path / name).as_uri()
+    pinned = tuple(Member(p, len(b), hashlib.sha256(b).hexdigest()) for p, b in members.items())
+    row = replace(
+        PIN,
+        file_name=name,
+        size=len(body),
+        sha256=hashlib.sha256(body).hexdigest(),
+        members=pinned,
+        library=pinned[0].path,
+        urls=(url,),
+    )
+    entry = obtain(row, cache, env={}, patience=Patience(sleep=slept))
+    assert entry.library_path.read_bytes() == library
+
+
+def test_a_pipe_is_no_file(cache: Cache, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "toy.whl")
+    row = replace(PIN, urls=((tmp_path / "toy.whl").as_uri(),))
+    with pytest.raises(DownloadError, match="it is not a file"):
+        obtain(row, cache, env={"PIP_NO_INDEX": "1", "PATH": ""})

@@ -364,3 +364,123 @@ def test_our_sources_name_no_index() -> None:
     folder = Path(index.__file__).parent
     for path in folder.glob("*.py"):
         assert host not in path.read_text("utf-8").lower(), path
+
+
+def listed(server: Loopback, *files: dict[str, object], as_html: bool = False) -> None:
+    """Serves a project page with these files."""
+    if as_html:
+        anchors = "".join(
+            f'<a href="{file["url"]}#sha256={file["hashes"]["sha256"]}"'
+            + (' data-yanked="broken"' if file.get("yanked") else "")
+            + f' data-requires-python="{file.get("requires-python", "").replace(">", "&gt;")}"'
+            + f' data-provenance="{file.get("provenance") or ""}">{file["filename"]}</a>'
+            for file in files
+        )
+        server.script(PROJECT, Answer(anchors.encode(), headers={"Content-Type": "text/html"}))
+        return
+    kinds = [kind for kind in SUPPORTED_CONTENT_TYPES if kind.endswith("json")]
+    page = json.dumps({"meta": {"api-version": "1.3"}, "files": list(files)})
+    server.script(PROJECT, Answer(page.encode(), headers={"Content-Type": kinds[0]}))
+
+
+def a_file(version: str, **more: object) -> dict[str, object]:
+    name = f"toy_plugin-{version}-py3-none-any.whl"
+    return {"filename": name, "url": f"/f/{name}", "hashes": {"sha256": version[0] * 64}, **more}
+
+
+RELEASES = (
+    a_file("1.0"),
+    a_file("1.10", **{"size": 7, "provenance": "https://index.example/provenance"}),
+    a_file("1.9"),
+    a_file("3.0", yanked="broken"),
+    a_file("4.0", **{"requires-python": ">=99"}),
+    a_file("5.0rc1"),
+    {"filename": "toy_plugin-9.tar.gz", "url": "/f/toy_plugin-9.tar.gz", "hashes": {"sha256": ""}},
+    {
+        "filename": "other-9-py3-none-any.whl",
+        "url": "/f/other-9-py3-none-any.whl",
+        "hashes": {"sha256": ""},
+    },
+)
+
+
+def versions(server: Loopback, **more: str) -> list[str]:
+    env = {**BARE, "PIP_INDEX_URL": server.url("/simple")}
+    return [file.version for file in index.releases("Toy.Plugin", env, patience=HASTY, **more)]
+
+
+@pytest.mark.parametrize("as_html", [False, True], ids=["json", "html"])
+def test_releases_are_listed_newest_first(server: Loopback, as_html: bool) -> None:
+    listed(server, *RELEASES, as_html=as_html)
+    env = {**BARE, "PIP_INDEX_URL": server.url("/simple").replace("://", "://me:secret@")}
+    found = index.releases("Toy.Plugin", env, patience=HASTY)
+    assert [file.version for file in found] == ["1.10", "1.9", "1.0"]
+    assert found[0].sha256 == "1" * 64
+    assert found[0].size == (None if as_html else 7)
+    assert found[0].provenance == "https://index.example/provenance"
+    assert found[0].url.startswith("http://me:secret@")
+    assert "secret" not in repr(found)
+    assert versions(server, version="3.0") == ["3.0"]
+    assert versions(server, version="5.0rc1") == ["5.0rc1"]
+    assert versions(server, version="1.10.0") == ["1.10"]
+    assert versions(server, python="99.1")[0] == "4.0"
+
+
+def test_only_prereleases_are_better_than_nothing(server: Loopback) -> None:
+    listed(server, a_file("5.0rc1"), a_file("5.0rc2"))
+    assert versions(server) == ["5.0rc2", "5.0rc1"]
+
+
+def test_no_release_is_told_with_its_reasons(server: Loopback) -> None:
+    listed(server, a_file("3.0", yanked="broken"), a_file("4.0", **{"requires-python": ">=99"}))
+    with pytest.raises(DownloadError, match=r"3\.0 is yanked: broken; 4\.0 needs Python >=99"):
+        versions(server)
+    with pytest.raises(DownloadError, match=r"no wheel of Toy\.Plugin 8 can be chosen"):
+        versions(server, version="8")
+    server.script(PROJECT, Answer(b"", "404 Not Found"))
+    with pytest.raises(DownloadError, match="404 Not Found") as caught:
+        versions(server)
+    assert "pip index versions" in caught.value.hint
+
+
+def test_the_first_index_with_the_name_owns_it(server: Loopback) -> None:
+    listed(server, a_file("1.0"))
+    with Loopback() as other:
+        listed(other, a_file("99.0"))
+        env = {**BARE, "PIP_INDEX_URL": server.url("/simple")}
+        env["PIP_EXTRA_INDEX_URL"] = other.url("/simple")
+        found = index.releases("toy-plugin", env, patience=HASTY)
+        assert [file.version for file in found] == ["1.0"]
+        assert other.requests == []
+
+
+def test_a_folder_of_wheels_lists_its_releases(tmp_path: Path) -> None:
+    for file in RELEASES:
+        (tmp_path / str(file["filename"])).write_bytes(b"x" * 5)
+    env = {**BARE, "PIP_NO_INDEX": "1", "PJRT_HUB_MIRRORS": str(tmp_path)}
+    found = index.releases("toy-plugin", env, patience=HASTY)
+    assert [file.version for file in found] == ["4.0", "3.0", "1.10", "1.9", "1.0"]
+    assert {file.size for file in found} == {5}
+
+
+def test_a_page_of_the_network_names_no_file_of_this_machine(
+    server: Loopback, tmp_path: Path
+) -> None:
+    (tmp_path / PIN.file_name).write_bytes(WHEEL)
+    server.script(PROJECT, html((tmp_path / PIN.file_name).as_uri()))
+    with pytest.raises(DownloadError, match="names 1 files"):
+        found(server, tmp_path)
+
+
+def test_a_page_of_another_api_is_refused(server: Loopback, tmp_path: Path) -> None:
+    page = json.dumps({"meta": {"api-version": "2.0"}, "files": []}).encode()
+    server.script(PROJECT, Answer(page, headers={"Content-Type": "application/json"}))
+    with pytest.raises(DownloadError, match=r"its API version is 2\.0, not 1"):
+        found(server, tmp_path)
+
+
+def test_a_compressed_bomb_of_a_page_is_cut(server: Loopback, tmp_path: Path) -> None:
+    head = {"Content-Type": "text/html", "Content-Encoding": "gzip"}
+    server.script(PROJECT, Answer(gzip.compress(bytes(40 << 20)), headers=head))
+    with pytest.raises(DownloadError, match="the page is larger than"):
+        found(server, tmp_path)
