@@ -20,6 +20,7 @@ import pytest
 
 from pjrt_hub import connect, contact, diagnosis, errors, surroundings
 from pjrt_hub._capi import library as loading
+from pjrt_hub._capi import probe
 from pjrt_hub.discovery import hardware
 
 HERE = Path(__file__).parent
@@ -320,3 +321,21 @@ def test_only_absolute_paths_are_opened_by_the_loader(stub, environment, tmp_pat
 def test_a_dependency_is_never_searched_for():
     with pytest.raises(errors.PluginLoadError, match="not absolute"):
         loading.preload("libm.so.6")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_locked", "said"),
+    [
+        ("libtpu.so", True, "sudo rm"),
+        ("libtpu.so", False, "PJRT_HUB_PROBE_SECONDS"),
+        ("libcpu.so", True, "PJRT_HUB_PROBE_SECONDS"),
+    ],
+)
+def test_a_hang_beside_a_lock_of_the_tpu_names_it(monkeypatch, tmp_path, name, is_locked, said):
+    lock = tmp_path / "libtpu_lockfile"
+    monkeypatch.setattr(probe, "_TPU_LOCK", str(lock))
+    if is_locked:
+        lock.touch()
+    hint = probe._timeout_hint(Path(name))
+    assert said in hint
+    assert (str(lock) in hint) is (said == "sudo rm")
