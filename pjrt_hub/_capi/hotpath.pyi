@@ -127,6 +127,7 @@ class Buffer:
         device: object,
         /,
     ) -> _Buffer: ...
+    def _like(self: _Buffer, address: int, device: object, /) -> _Buffer: ...
     @classmethod
     def _put(
         cls: type[_Buffer],

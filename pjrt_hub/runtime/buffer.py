@@ -207,20 +207,19 @@ class Buffer(hotpath.Buffer):
         if device is None:  # elsewhere that is the first device
             raise TypeError("the device is None; it must be one of client.devices")
         device, _ = self.client._place(device, None)
-        layout = self._order()
+        self._order()  # asked for, because not every plugin labels the copy with it
         with self.client._in_call():
-            address = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
-            return Buffer._adopt(self.client, address, self._dtype, self.shape, layout, device)
+            copy = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
+            return self._like(copy, device)
 
     def copy_to_memory(self, memory: Memory) -> Buffer:
         """Copies it to another memory, "pinned_host" for one (`PJRT_Buffer_CopyToMemory`)."""
         if memory is None:  # elsewhere that is the device's own
             raise TypeError("the memory is None; it must be one of client.memories")
         device, address = self.client._place(None, memory)
-        layout = self._order()
+        self._order()
         with self.client._in_call():
-            copy = self._ask("PJRT_Buffer_CopyToMemory", dst_memory=address)
-            return Buffer._adopt(self.client, copy, self._dtype, self.shape, layout, device)
+            return self._like(self._ask("PJRT_Buffer_CopyToMemory", dst_memory=address), device)
 
     def copy_raw_to_host(self, destination: Any, offset: int = 0) -> Event:
         """Copies bytes of the device memory into host memory (`PJRT_Buffer_CopyRawToHost`).

@@ -159,6 +159,18 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
   return buffer;
 }
 
+/* Makes a Buffer of a copy of this one, which is all that this one is but where. */
+static PyObject *buffer_like(PyObject *self, PyObject *args) {
+  BufferObject *buffer = (BufferObject *)self;
+  unsigned long long ptr;
+  PyObject *device;
+  if (!PyArg_ParseTuple(args, "KO", &ptr, &device)) return NULL;
+  PyObject *copy = buffer_wrap(Py_TYPE(self), buffer->client, (PJRT_Buffer *)(uintptr_t)ptr,
+                               buffer->dtype, buffer->shape, buffer->layout, device);
+  if (copy != NULL) ((BufferObject *)copy)->dynamic = buffer->dynamic;
+  return copy;
+}
+
 /* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
    the strides to use; `shape` is the logical shape, given because sub-byte and ml_dtypes arrays
    are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). The
@@ -442,6 +454,7 @@ static PyObject *buffer_lent(PyObject *self, void *unused) {
 static PyMethodDef methods[] = {
     {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS,
      "_adopt(client, buffer address, dtype, shape, layout, device)"},
+    {"_like", buffer_like, METH_VARARGS, "_like(address of a copy, its device)"},
     {"_put", buffer_put, METH_VARARGS | METH_CLASS,
      "_put(client, source, dtype, shape, semantics, device, device address, memory address)"},
     {"_check", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
