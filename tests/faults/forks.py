@@ -171,8 +171,7 @@ def _keep(walks: Any, request: dict[str, Any], go: int, answer: int, status: int
     """Forks once more, and tells the pid and the status of that fork."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
-    if pid == 0:
-        os.close(status)
+    if pid == 0:  # it makes no call that could be failed before `go`
         socket.socket(fileno=go).recv(1)
         _walk(getattr(walks, request["walk"]), request["given"], answer)
     os.close(answer)
