@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pjrt_hub import errors
+    from pjrt_hub import errors, registries
     from pjrt_hub.abi import ApiVersion, Verdict
     from pjrt_hub.bundling import export_bundle, import_bundle
     from pjrt_hub.connect import client, fetch, load, plugins, targets, topology
@@ -82,6 +82,7 @@ _HOMES = {
     "lock": "locking",
     "pins": "surroundings",
     "plugins": "connect",
+    "registries": "",
     "targets": "connect",
     "topology": "connect",
 }
@@ -123,6 +124,7 @@ __all__ = [
     "lock",
     "pins",
     "plugins",
+    "registries",
     "targets",
     "topology",
 ]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub import log
-from pjrt_hub.surroundings import environment, world
+from pjrt_hub.errors import PluginNotFoundError
+from pjrt_hub.surroundings import environment, pins, refresh_registry, world
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue
@@ -157,9 +158,25 @@ def choose(path_or_name: str | os.PathLike[str] | None = None, *, offline: bool 
     if path_or_name is not None and _is_path(path_or_name):
         return select.choose(_survey(Path(path_or_name).absolute()))
     request = _request(None if path_or_name is None else os.fspath(path_or_name))
-    choice = select.choose(_survey(), request, offline=offline)
+    choice = _chosen(request, offline)
     _tell(choice)
     return choice
+
+
+def _chosen(request: Request | None, offline: bool) -> Choice:
+    """Asks the signed registry again, if there is one, before something is fetched or missing."""
+    from pjrt_hub.discovery import select
+
+    try:
+        choice = select.choose(_survey(), request, offline=offline)
+    except PluginNotFoundError:
+        if offline or pins() is not None or not refresh_registry():
+            raise
+    else:
+        fetches = choice.candidate.must_be_fetched and not offline and pins() is None
+        if not fetches or not refresh_registry(choice.candidate.artifact):
+            return choice
+    return select.choose(_survey(), request, offline=offline)
 
 
 def _tell(choice: Choice) -> None:

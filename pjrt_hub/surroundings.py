@@ -21,8 +21,9 @@ from pjrt_hub.errors import CacheError
 if TYPE_CHECKING:
     from pjrt_hub.discovery.source import World
     from pjrt_hub.store.cache import Cache
-    from pjrt_hub.store.catalog import Catalog
+    from pjrt_hub.store.catalog import Artifact, Catalog
     from pjrt_hub.store.pins import Pins
+    from pjrt_hub.store.remote import Remote
 
 _AT_SECURE = 23  # of getauxval(3): the kernel says that this program must not trust its caller
 
@@ -123,10 +124,87 @@ def cache() -> Cache:
 
 
 def registry() -> Catalog:
-    """What may be fetched where no lock file says otherwise."""
+    """What may be fetched where no lock file says otherwise; uses no network.
+
+    That is the shipped registry, and beside it what was read last of `PJRT_HUB_REGISTRY`.
+
+    Raises:
+        RegistryError: that one is not trusted, or has rows for names of the shipped one.
+    """
     from pjrt_hub.store.catalog import Catalog, shipped_registry
 
-    return Catalog([shipped_registry()])
+    shipped = Catalog([shipped_registry()])
+    if (elsewhere := remote()) is None:
+        return shipped
+    reading = elsewhere.reading()
+    if reading is not None and elsewhere.has_expired(reading):
+        _warn_of_expiry(elsewhere.name)
+    return Catalog([], elsewhere.beside(shipped.rows(), reading))
+
+
+def remote() -> Remote | None:
+    """The registry that `PJRT_HUB_REGISTRY` names, or None.
+
+    Raises:
+        RegistryError: its root keys are not known.
+        CacheError: there is no place to keep what is read of it.
+    """
+    if not environment().get("PJRT_HUB_REGISTRY"):
+        return None
+    from pjrt_hub.store.remote import Remote, trusted
+
+    trust = trusted(environment(), configuration())
+    return None if trust is None else Remote(trust, cache().root)
+
+
+def refresh_registry(wanted: Artifact | None = None) -> bool:
+    """Reads the signed registry again, if there is one and its last reading is old.
+
+    Args:
+        wanted: the row that is to be fetched, which must not be where it is one of that registry,
+            and this cannot be read or trusted now; None where any row of it may be taken up.
+
+    Returns:
+        Whether it was read.
+
+    Raises:
+        RegistryError: it cannot be read or trusted, and what is wanted may be its own: its last
+            reading says so, or has expired, or there is none.
+    """
+    if (elsewhere := remote()) is None:
+        return False
+    from pjrt_hub.errors import RegistryError
+    from pjrt_hub.store.catalog import Catalog, shipped_registry
+
+    reading = elsewhere.reading()
+    if elsewhere.is_fresh(reading):
+        return False
+    try:
+        elsewhere.refresh(environment(), Catalog([shipped_registry()]).rows(), notify=say)
+    except RegistryError as exc:
+        if reading is None or wanted in reading.rows:
+            raise
+        if wanted is None and elsewhere.has_expired(reading):
+            raise
+        say(exc.message)
+        return False
+    return True
+
+
+def configuration() -> Path:
+    """The folder of this user's configuration."""
+    from platformdirs import user_config_path
+
+    return user_config_path("pjrt-hub", appauthor=False)
+
+
+@once
+def _warn_of_expiry(name: str) -> None:
+    import logging
+
+    text = "what was read of the registry %s has expired: what it pins goes on working, and nothing"
+    text += " new of it is fetched before `pjrt-hub registry refresh` or the next fetch reads it"
+    logging.getLogger("pjrt_hub").warning(text, name)
 
 
 def pins() -> Pins | None:
@@ -161,6 +239,7 @@ def world() -> World:
 
     Raises:
         LockFileError: as `pins`.
+        RegistryError: as `registry`.
     """
     from dataclasses import replace
 

@@ -64,6 +64,7 @@ def test_the_public_names_are_these():
         "lock",
         "pins",
         "plugins",
+        "registries",
         "targets",
         "topology",
     ]

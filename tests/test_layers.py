@@ -38,8 +38,9 @@ MAY_IMPORT = {
     "connect": BELOW | {"contact", "opening", "surroundings"},
     "diagnosis": BELOW | {"contact", "connect", "surroundings"},
     "locking": BELOW | {"contact", "surroundings"},
+    "registries": BELOW | {"locking", "surroundings"},
     "cli": frozenset({"", "errors", "bridges"}),
-    "": BELOW | {"bundling", "connect", "diagnosis", "locking", "surroundings"},
+    "": BELOW | {"bundling", "connect", "diagnosis", "locking", "registries", "surroundings"},
 }
 READS_ENVIRONMENT = frozenset({"surroundings", "opening", "cli"})
 

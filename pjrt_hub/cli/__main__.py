@@ -14,7 +14,18 @@ import click
 from pjrt_hub import errors
 from pjrt_hub.cli.status import FAILED, INTERRUPTED, status_of
 
-COMMANDS = ("list", "run", "compile", "targets", "get", "lock", "bundle", "cache", "doctor")
+COMMANDS = (
+    "list",
+    "run",
+    "compile",
+    "targets",
+    "get",
+    "lock",
+    "bundle",
+    "cache",
+    "registry",
+    "doctor",
+)
 
 
 class Commands(click.Group):

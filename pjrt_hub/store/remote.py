@@ -159,19 +159,24 @@ class Remote:
         key = hashlib.sha256(f"{redacted(trust.url)}\0".encode() + trust.root).hexdigest()
         self.folder = root / LAYOUT / "registry" / key[:32]
 
+    @property
+    def name(self) -> str:
+        """Its address, as messages may show it."""
+        return redacted(self.trust.url)
+
     def reading(self) -> Reading | None:
         """What the last refresh kept; None where there was none, or where it is damaged."""
         try:
             value = json.loads((self.folder / "reading.json").read_text("utf-8"))
             rows = tuple(
-                Artifact.from_row(row, f"{redacted(self.trust.url)}, row {i}")
+                Artifact.from_row(row, f"{self.name}, row {i}")
                 for i, row in enumerate(value["rows"], 1)
             )
             return Reading(rows, float(value["checked"]), float(value["expires"]))
         except FileNotFoundError:
             return None
         except (OSError, ManifestError, ValueError, KeyError, TypeError, RecursionError) as exc:
-            log.step("store", "what was read of %s is damaged: %s", redacted(self.trust.url), exc)
+            log.step("store", "what was read of %s is damaged: %s", self.name, exc)
             return None
 
     def is_fresh(self, reading: Reading | None) -> bool:
@@ -204,7 +209,7 @@ class Remote:
         return kept + rows
 
     def _takes(self, name: str, row: Artifact, owner: Artifact) -> RegistryError:
-        url = redacted(self.trust.url)
+        url = self.name
         return RegistryError(
             f"two registries claim the name {name!r}: the shipped one by {owner.package} "
             f"{owner.version}, and {url} by {row.package} {row.version}",
@@ -262,8 +267,8 @@ class Remote:
             from pjrt_hub.store import signed
         except ImportError as exc:
             raise RegistryError(
-                f"the registry {redacted(self.trust.url)} is not used: {exc}",
-                url=redacted(self.trust.url),
+                f"the registry {self.name} is not used: {exc}",
+                url=self.name,
                 fault="unreachable",
                 hint="run `pip install 'pjrt-hub[registry]'`",
             ) from exc
