@@ -435,6 +435,14 @@ def test_an_error_is_a_paragraph_a_hint_and_a_status(public, capsys, monkeypatch
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_verbose_is_debug_for_one_command(public, monkeypatch):
+    monkeypatch.setenv("PJRT_HUB_DEBUG", "")
+    asked = []
+    public("plugins", lambda platform: asked.append(os.environ["PJRT_HUB_DEBUG"]) or [])
+    assert run(["list"]) == run(["--verbose", "list"]) == run(["-v", "list"]) == 0
+    assert asked == ["", "all", "all"]
+
+
 def test_a_defect_asks_for_a_report(public, capsys, monkeypatch):
     monkeypatch.delenv("PJRT_HUB_DEBUG", raising=False)
     public("plugins", lambda platform: {}["x"])
