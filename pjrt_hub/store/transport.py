@@ -7,6 +7,7 @@ A source that cannot give the file raises `Refused`; one that may, later, raises
 from __future__ import annotations
 
 import math
+import os
 import socket
 import threading
 import time
@@ -35,6 +36,9 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 5
 _LARGEST_PAGE = 16 << 20
 DEADLINE_VARIABLE = "PJRT_HUB_DOWNLOAD_SECONDS"
+#: Held while OpenSSL reads files: the exit of a process that was forked meanwhile would move the
+#: position in them, which it shares, so forks wait.
+_reading = threading.RLock()
 
 
 class Refused(Exception):
@@ -235,9 +239,11 @@ class Transport:
         self._credentials = Credentials(env, sources.keyring, sources.indexes)
         self._trusted_hosts = sources.trusted_hosts
         _hush()
+        with _reading:
+            context = _trust(env, sources)
         try:
             self._client = httpx.Client(
-                verify=_trust(env, sources),
+                verify=context,
                 proxy=sources.proxy or None,
                 # Each request has a connection of its own, which `_Bell` can end.
                 limits=httpx.Limits(max_keepalive_connections=0),
@@ -585,3 +591,9 @@ def _spoken(exc: httpx.TransportError) -> str:
     if isinstance(exc, httpx.ConnectError):
         return f"cannot connect: {exc}"
     return f"the connection was dropped: {exc}"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_reading.acquire, after_in_parent=_reading.release, after_in_child=_reading.release
+    )
