@@ -91,13 +91,14 @@ def test_a_stopped_holder_delays_and_does_not_block(
 def test_a_killed_holder_frees_the_lock(
     forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Tally
 ) -> None:
-    toy.server.pace_seconds = PACE_SECONDS
+    toy.server.pace_seconds = 5 * PACE_SECONDS
     holder = forks.fork("fetch", **given).go()
     until_bytes_come(cache)
     waiting = forks.fork("fetch", **given).go()
     time.sleep(0.2)
     holder.kill()
     assert holder.ended().signal == signal.SIGKILL
+    toy.server.pace_seconds = 0
     ended = waiting.ended()
     assert not ended.error, ended.told
     assert [request.start > 0 for request in toy.server.asked(toy.path)] == [False, True]
