@@ -46,8 +46,14 @@ def command() -> None:
 @click.option("--threshold", type=click.IntRange(1), default=1, help="Signatures that must be.")
 @click.option("--root-keys", type=click.IntRange(1), default=2, help="Spare ones included.")
 @_passphrase
+@output.json_option
 def init(
-    folder: Path, keys: Path, threshold: int, root_keys: int, passphrase_file: Path | None
+    folder: Path,
+    keys: Path,
+    threshold: int,
+    root_keys: int,
+    passphrase_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Make keys and an empty registry."""
     root = pjrt_hub.registries.init(
@@ -57,6 +63,9 @@ def init(
         root_keys=max(root_keys, threshold),
         passphrase=_read(passphrase_file),
     )
+    if as_json:
+        output.show_json({"root": str(root), "keys": str(keys)})
+        return
     print(f"{root}: give this file to who is to trust the registry")
     print(f"{keys}: the private keys; keep those of the root elsewhere, off line")
 
@@ -66,7 +75,10 @@ def init(
 @click.argument("sources", nargs=-1, required=True, metavar="ROWS.toml | [NAME=]ARCHIVE ...")
 @click.option("--yes", is_flag=True, help="Trust archives that no registry knows.")
 @click.option("--allow-look-alike", is_flag=True, help="Accept a name that looks like another.")
-def add(folder: Path, sources: tuple[str, ...], yes: bool, allow_look_alike: bool) -> None:
+@output.json_option
+def add(
+    folder: Path, sources: tuple[str, ...], yes: bool, allow_look_alike: bool, as_json: bool
+) -> None:
     """Add rows to the draft, or measure archives for it."""
     rows = pjrt_hub.registries.add(
         folder,
@@ -74,6 +86,9 @@ def add(folder: Path, sources: tuple[str, ...], yes: bool, allow_look_alike: boo
         allow_look_alike=allow_look_alike,
         trust=lambda text: trusts(text, yes),
     )
+    if as_json:
+        output.show_json({"artifacts": [row.as_row() for row in rows]})
+        return
     for row in rows:
         print(f"{row.plugin} ({row.platform}): {row.package} {row.version}, {row.file_name}")
     print(f"{len(rows)} rows in the draft; sign it with `pjrt-hub registry publish`")
@@ -84,14 +99,19 @@ def add(folder: Path, sources: tuple[str, ...], yes: bool, allow_look_alike: boo
 @_keys
 @_passphrase
 @_expiries
+@output.json_option
 def publish(
-    folder: Path, keys: tuple[Path, ...], passphrase_file: Path | None, **days: int
+    folder: Path,
+    keys: tuple[Path, ...],
+    passphrase_file: Path | None,
+    as_json: bool,
+    **days: int,
 ) -> None:
     """Sign the draft, or the same rows for another time."""
     published = pjrt_hub.registries.publish(
         folder, keys, days=_days(days), passphrase=_read(passphrase_file)
     )
-    _show(published)
+    _show(published, as_json)
 
 
 @command.command()
@@ -102,6 +122,7 @@ def publish(
 @click.option("--threshold", type=click.IntRange(1), help="Signatures that must be from now on.")
 @_passphrase
 @_expiries
+@output.json_option
 def rotate(
     folder: Path,
     role: str,
@@ -109,6 +130,7 @@ def rotate(
     revoked: tuple[str, ...],
     threshold: int | None,
     passphrase_file: Path | None,
+    as_json: bool,
     **days: int,
 ) -> None:
     """Replace the keys of a ROLE; needs keys of the root."""
@@ -121,16 +143,21 @@ def rotate(
         days=_days(days),
         passphrase=_read(passphrase_file),
     )
-    _show(published)
+    _show(published, as_json)
 
 
 @command.command()
 @click.argument("url")
 @click.option("--root", required=True, type=_FILE, help="The publisher's root.json.")
 @click.option("--platform", "platforms", multiple=True, help="A shipped name that it takes over.")
-def trust(url: str, root: Path, platforms: tuple[str, ...]) -> None:
+@output.json_option
+def trust(url: str, root: Path, platforms: tuple[str, ...], as_json: bool) -> None:
     """Trust the keys of the registry at URL."""
     trusted = pjrt_hub.registries.trust(url, root, platforms=platforms)
+    if as_json:
+        keys = {"threshold": trusted.threshold, "keyids": trusted.keyids}
+        output.show_json({"path": str(trusted.path), "version": trusted.version, **keys})
+        return
     print(f"trusted: root {trusted.version}, {trusted.threshold} of these keys:")
     for keyid in trusted.keyids:
         print(f"  {keyid}")
@@ -161,7 +188,12 @@ def _days(days: dict[str, int]) -> dict[str, int]:
     return {"timestamp": roles.pop("expires"), **roles}
 
 
-def _show(published: Any) -> None:
+def _show(published: Any, as_json: bool) -> None:
+    if as_json:
+        expires = {role: each.isoformat() for role, each in published.expires.items()}
+        value = {"versions": published.versions, "expires": expires, "rows": published.rows}
+        output.show_json({"path": str(published.folder), **value})
+        return
     for role, version in published.versions.items():
         print(f"{role} {version}, until {published.expires[role]:%Y-%m-%d %H:%M UTC}")
     print(f"{published.folder}: {published.rows} rows signed")
