@@ -13,13 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pjrt_hub.errors import StoreError
-from pjrt_hub.store.transport import Sources
 
 _INSTALLER_SECONDS = 60
 #: The options of pip that say where and how it looks.
@@ -36,6 +35,30 @@ _OPTIONS = (
     "trusted-host",
 )
 _ADDRESS = re.compile(r"https?://[^\s<>)\]]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the user's installer looks for packages, and how it gets there.
+
+    Attributes:
+        indexes: bases of Simple APIs, as URLs or directories, in the order to try; may hold
+            passwords.
+        find_links: pages and directories that name or hold files.
+        certificates: the file of certificate authorities that the installer trusts, or None.
+        client_certificate: the file of a key and its certificate to show to servers, or None.
+        proxy: the address of the proxy that the installer uses, or None; may hold a password.
+        keyring: pip's `keyring-provider`.
+        trusted_hosts: whose certificates the installer does not check; ours are checked.
+    """
+
+    indexes: tuple[str, ...] = field(default=(), repr=False)
+    find_links: tuple[str, ...] = field(default=(), repr=False)
+    certificates: str | None = None
+    client_certificate: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+    keyring: str = "disabled"
+    trusted_hosts: tuple[str, ...] = ()
 
 
 def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -23,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pjrt_hub import log
 from pjrt_hub.errors import StoreError
 from pjrt_hub.store.credentials import Credentials, split
+from pjrt_hub.store.installers import Sources
 
 if TYPE_CHECKING:
     import logging
@@ -71,30 +72,6 @@ class Dropped(Exception):
     def __init__(self, message: str, wait_seconds: float | None = None) -> None:
         super().__init__(message)
         self.wait_seconds = wait_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where the user's installer looks for packages, and how it gets there.
-
-    Attributes:
-        indexes: bases of Simple APIs, as URLs or directories, in the order to try; may hold
-            passwords.
-        find_links: pages and directories that name or hold files.
-        certificates: the file of certificate authorities that the installer trusts, or None.
-        client_certificate: the file of a key and its certificate to show to servers, or None.
-        proxy: the address of the proxy that the installer uses, or None; may hold a password.
-        keyring: pip's `keyring-provider`.
-        trusted_hosts: whose certificates the installer does not check; ours are checked.
-    """
-
-    indexes: tuple[str, ...] = field(default=(), repr=False)
-    find_links: tuple[str, ...] = field(default=(), repr=False)
-    certificates: str | None = None
-    client_certificate: str | None = None
-    proxy: str | None = field(default=None, repr=False)
-    keyring: str = "disabled"
-    trusted_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

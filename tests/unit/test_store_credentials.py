@@ -22,7 +22,8 @@ from pjrt_hub.store import installers
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.credentials import Credentials, split
 from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.transport import Patience, Sources, Transport
+from pjrt_hub.store.installers import Sources
+from pjrt_hub.store.transport import Patience, Transport
 
 TOKEN = "hunter2-and-more"
 BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}

@@ -18,7 +18,8 @@ from pjrt_hub.errors import DownloadError, StoreError
 from pjrt_hub.store import index, installers
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.transport import Patience, Refused, Sources, Transport
+from pjrt_hub.store.installers import Sources
+from pjrt_hub.store.transport import Patience, Refused, Transport
 
 MEMBERS = wheels.contents(10_000)
 WHEEL = wheels.build(MEMBERS)
