@@ -56,6 +56,7 @@ OURS = (
         "PJRT_HUB_SYSTEM_CACHE",
         "folders of fetched plugins that are only read, looked at after the user's own, joined as "
         "in `PATH`",
+        "`/usr/local/share/pjrt-hub:/usr/share/pjrt-hub`",
     ),
     Variable(
         "PJRT_HUB_MIRRORS",
