@@ -109,15 +109,16 @@ def test_a_killed_holder_frees_the_lock(
 def test_a_fork_in_a_download_touches_nothing(
     forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Tally, rounds: Callable
 ) -> None:
-    toy.server.pace_seconds = 0.002
     draw, states, wrong = random.Random(11), rounds(5, 25), []
     for _ in range(states):
         cache.clear()
-        ended = forks.run("fetch_and_fork", seconds=draw.uniform(0, 0.15), **given)
+        ended = forks.run("fetch_and_fork", nbytes=draw.randrange(len(toy.wheel)), **given)
         wrong += [ended.told] if ended.error else []
         wrong += toy.audit(cache) + toy.heal(cache)
+    asked = len(toy.server.asked(toy.path))
     tally(f"forks in the middle of a download: {states} of {states}, {len(wrong)} wrong")
     assert wrong == []
+    assert asked == states
 
 
 def test_many_ask_for_what_many_load_and_kill(
