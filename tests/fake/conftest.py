@@ -69,6 +69,19 @@ Stub = Callable[..., Path]
 Run = Callable[..., Ended]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Counts the faulty libraries that were met; a death of this process would print nothing."""
+    told = {
+        outcome: sum("test_probes.py::test_a_f" in each.nodeid for each in reports)
+        for outcome, reports in terminalreporter.stats.items()
+        if outcome in ("passed", "failed")
+    }
+    if told_apart := told.get("passed", 0):
+        met = sum(told.values())
+        line = f"faults: faulty plugins: {told_apart} of {met} told apart, 0 deaths of the process"
+        terminalreporter.write_line(line)
+
+
 @pytest.fixture(scope="session")
 def header_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of `pjrt_api.h`."""
