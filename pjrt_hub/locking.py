@@ -64,10 +64,13 @@ def lock(
 
     Raises:
         LockFileError: the file is malformed, cannot be written, or cannot hold what was asked for.
+        RegistryError: the signed registry cannot be read or trusted.
         DownloadError: an unknown release cannot be fetched.
         ArchiveError: it is no plugin.
     """
     requests = tuple(map(_settled, requests))
+    if not check:
+        refresh_registry()
     path = output.absolute() if output else lock_path() or Path.cwd() / pins.FILE_NAME
     before = pins.read(path) if path.exists() else None
     if before is not None:
