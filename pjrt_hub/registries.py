@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +51,7 @@ def init(
 def add(
     folder: Path,
     *sources: str,
+    at: str = "",
     allow_look_alike: bool = False,
     trust: Callable[[str], bool] | None = None,
 ) -> tuple[Artifact, ...]:
@@ -60,6 +61,7 @@ def add(
         folder: of the registry.
         sources: files of rows (`.toml`, `.lock`), or what `pjrt_hub.lock` takes: archives by path
             or address, "name=archive", "package==version".
+        at: the address of the folder that clients get the files of these rows from.
         allow_look_alike: accept a new name that could be mistaken for a known one.
         trust: is asked about each archive that no registry knows; None trusts none.
 
@@ -89,6 +91,7 @@ def add(
             output = Path(scratch, pins.FILE_NAME)
             locked = lock(*archives, output=output, allow_look_alike=allow_look_alike, trust=trust)
             rows += locked.pins.rows
+    rows = [replace(row, urls=_urls(row, at)) for row in rows]
     repository = _repository(folder)
     known = [*Catalog([shipped_registry()]).rows(), *Catalog([folder]).rows()]
     for row in rows:
@@ -221,6 +224,15 @@ def refresh() -> tuple[Remote, Reading]:
         )
     shipped = Catalog([shipped_registry()]).rows()
     return elsewhere, elsewhere.refresh(environment(), shipped, notify=say)
+
+
+def _urls(row: Artifact, at: str) -> tuple[str, ...]:
+    """Where clients get a file: never from a path of the publisher's machine."""
+    from urllib.parse import quote
+
+    public = (url for url in row.urls if not url.startswith("file:"))
+    mine = (f"{at.rstrip('/')}/{quote(row.file_name)}",) if at else ()
+    return tuple(dict.fromkeys((*mine, *public)))
 
 
 def _require_distinct(row: Artifact, known: Sequence[Artifact], allow_look_alike: bool) -> None:

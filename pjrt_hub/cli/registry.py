@@ -73,16 +73,23 @@ def init(
 @command.command()
 @_folder
 @click.argument("sources", nargs=-1, required=True, metavar="ROWS.toml | [NAME=]ARCHIVE ...")
+@click.option("--at", default="", metavar="URL", help="The folder that clients get the files from.")
 @click.option("--yes", is_flag=True, help="Trust archives that no registry knows.")
 @click.option("--allow-look-alike", is_flag=True, help="Accept a name that looks like another.")
 @output.json_option
 def add(
-    folder: Path, sources: tuple[str, ...], yes: bool, allow_look_alike: bool, as_json: bool
+    folder: Path,
+    sources: tuple[str, ...],
+    at: str,
+    yes: bool,
+    allow_look_alike: bool,
+    as_json: bool,
 ) -> None:
     """Add rows to the draft, or measure archives for it."""
     rows = pjrt_hub.registries.add(
         folder,
         *sources,
+        at=at,
         allow_look_alike=allow_look_alike,
         trust=lambda text: trusts(text, yes),
     )

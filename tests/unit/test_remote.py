@@ -336,6 +336,15 @@ def test_a_plugin_of_another_package_is_not_added(place):
         registries.add(place.served, place.rows(new))
 
 
+def test_rows_say_where_files_are_but_not_on_the_publishers_machine(place):
+    new = row(urls=("file:///home/me/toy.whl", "https://example.org/toy.whl"))
+    (added,) = registries.add(place.served, place.rows(new), at="https://example.com/files/")
+    assert added.urls == (
+        f"https://example.com/files/{new.file_name}",
+        "https://example.org/toy.whl",
+    )
+
+
 def test_the_commands_from_keys_to_rows(tmp_path, monkeypatch, capsys):
     folder, keys = str(tmp_path / "r"), str(tmp_path / "k")
     rows = tmp_path / "rows.toml"
