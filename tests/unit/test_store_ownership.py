@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import wheels
@@ -154,16 +155,11 @@ def as_nobody(action: str) -> str:
 
 
 @pytest.fixture
-def open_path(tmp_path: Path) -> Path:
-    """A folder that every user can go into."""
-    for path in (tmp_path, *tmp_path.parents):
-        if path.stat().st_mode & 0o001:
-            break
-        path.chmod(0o755)
-    folder = tmp_path / "sticky"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    return folder
+def open_path() -> Iterator[Path]:
+    """A folder that every user can go into, as those of pytest are not."""
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o1777)
+        yield Path(folder)
 
 
 @needs_root
