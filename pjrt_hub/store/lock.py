@@ -167,7 +167,8 @@ def _release(file: int) -> None:
             fcntl.flock(file, fcntl.LOCK_UN)
     except ImportError:
         pass
-    os.close(file)
+    with suppress(OSError):  # nothing that matters was written to it
+        os.close(file)
 
 
 def _holder(file: int) -> str:

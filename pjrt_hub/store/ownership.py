@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pjrt_hub.errors import CacheError
@@ -57,7 +57,8 @@ def opened(root: Path, folder: Path) -> Iterator[int | None]:
             _require(here, os.fstat(file))
         yield file
     finally:
-        os.close(file)
+        with suppress(OSError):  # it was only read
+            os.close(file)
 
 
 def require(root: Path, folder: Path) -> None:

