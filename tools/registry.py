@@ -7,6 +7,7 @@ describes the columns. A plugin is loaded in a child process with a deadline, ne
 from __future__ import annotations
 
 import argparse
+import base64
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from email.parser import Parser
 from pathlib import Path
@@ -26,11 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract import elf
-from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.contract.names import look_alike
+from pjrt_hub.errors import DownloadError, PjrtHubError
 from pjrt_hub.host import HostTag
-from pjrt_hub.store import digest
+from pjrt_hub.store import digest, index
 from pjrt_hub.store.archive import unpack
 from pjrt_hub.store.catalog import Artifact, Catalog, Member, read_rows
+from pjrt_hub.store.transport import Patience, Transport
 
 REGISTRY = Path(__file__).resolve().parent.parent / "registry"
 
@@ -47,6 +50,8 @@ FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "jax-mps": ("mps", "mps", ("mlx.metallib",)),
 }
 
+#: The issuer of an OpenID Connect token, in a certificate of Fulcio.
+_ISSUER_OID = "1.3.6.1.4.1.57264.1.8"
 _LOAD_SECONDS = 120
 #: Lets libtpu load off a TPU machine, and beside another process that has it.
 _LOAD_VARIABLES = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -106,7 +111,11 @@ def _add(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="registry-") as scratch:
         folder = options.wheels or Path(scratch)
         wheel = _download(options, folder)
-        row = measure(wheel)
+        row = attested(measure(wheel), os.environ)
+    if alike := look_alike(row.plugin, {old.plugin for old in Catalog([REGISTRY]).rows()}):
+        siblings = {name for name, platform, _ in FAMILIES.values() if platform == row.platform}
+        if alike not in siblings:
+            raise SystemExit(f"the plugin {row.plugin!r} could be mistaken for {alike!r}")
     if Version(row.version) != Version(version):
         raise SystemExit(f"asked for {version}, measured {row.version}")
     path = REGISTRY / f"{row.platform}.toml"
@@ -128,7 +137,7 @@ def _check(wheels: Path | None) -> int:
             print(f"{row.file_name}: pinned twice")
             wrong += 1
         if wheels and (wheels / row.file_name).is_file():
-            found = measure(wheels / row.file_name)
+            found = _with_attestation_of(measure(wheels / row.file_name), row)
             same = found == row
             print(f"{row.file_name}: {'as pinned' if same else f'measured {found}, pinned {row}'}")
             wrong += not same
@@ -276,6 +285,69 @@ def _with_version(row: Artifact, library: Path) -> Artifact:
         return replace(row, api_note=f"not loaded: {told}")
     major, minor = json.loads(version)
     return replace(row, api_version=ApiVersion(major, minor), stablehlo="".join(attributes[:1]))
+
+
+def attested(row: Artifact, env: Mapping[str, str]) -> Artifact:
+    """Adds what the index's attestations say of a wheel, where it has any.
+
+    Their subject is compared with the wheel. Their signatures are not verified here.
+    """
+    try:
+        found = index.releases(row.package, env, version=row.version)
+    except DownloadError as exc:
+        print(f"no attestation was looked for: {exc.message}", file=sys.stderr)
+        return row
+    pages = [file.provenance for file in found if file.name == row.file_name and file.provenance]
+    if not pages:
+        return row
+    with Transport(env, patience=Patience(overall_seconds=60).started()) as transport:
+        content = transport.page(pages[0], accept="application/json").content
+    publisher, issuer = provenance(content, row.sha256)
+    return replace(
+        row,
+        publisher=publisher,
+        issuer=issuer,
+        attestation=hashlib.sha256(content).hexdigest(),
+        attestation_note="its subject is this wheel; its signature was not verified",
+    )
+
+
+def provenance(content: bytes, sha256: str) -> tuple[str, str]:
+    """Reads a provenance object: who published a file, and who issued that identity.
+
+    Raises:
+        SystemExit: it is about another file, or malformed.
+    """
+    try:
+        (bundle,) = json.loads(content)["attestation_bundles"]
+        who = bundle["publisher"]
+        for each in bundle["attestations"]:
+            statement = json.loads(base64.b64decode(each["envelope"]["statement"]))
+            if sha256 not in (subject["digest"]["sha256"] for subject in statement["subject"]):
+                raise SystemExit(f"the attestation is not about the file with sha256 {sha256}")
+        parts = (who.get(key) for key in ("kind", "repository", "workflow", "email"))
+        certificate = bundle["attestations"][0]["verification_material"]["certificate"]
+        return " ".join(part for part in parts if part), _issuer(base64.b64decode(certificate))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as exc:
+        raise SystemExit(f"the attestation is malformed: {exc}") from exc
+
+
+def _issuer(certificate: bytes) -> str:
+    """The issuer of the identity in a certificate (Fulcio's extension, else the certificate's)."""
+    from cryptography import x509
+
+    parsed = x509.load_der_x509_certificate(certificate)
+    for extension in parsed.extensions:
+        if extension.oid.dotted_string == _ISSUER_OID:
+            # A DER string: its tag and its length come first.
+            return extension.value.value[2:].decode()
+    return parsed.issuer.rfc4514_string()
+
+
+def _with_attestation_of(found: Artifact, row: Artifact) -> Artifact:
+    """Attestations are the index's, and no measure of a wheel."""
+    names = ("publisher", "issuer", "attestation", "attestation_note")
+    return replace(found, **{name: getattr(row, name) for name in names})
 
 
 def _rows(path: Path) -> list[Artifact]:

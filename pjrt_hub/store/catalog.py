@@ -50,6 +50,11 @@ class Artifact:
         api_note: why `api_version` is None.
         stablehlo: the newest StableHLO version that the plugin reads, or an empty string.
         urls: places that hold the archive beside the user's package index.
+        publisher: whom the index's attestation of the archive names as its builder, when the row
+            was made, or an empty string.
+        issuer: who vouched for that identity.
+        attestation: sha256 of that attestation's file.
+        attestation_note: how far it was verified.
     """
 
     plugin: str
@@ -67,6 +72,10 @@ class Artifact:
     api_note: str = ""
     stablehlo: str = ""
     urls: tuple[str, ...] = ()
+    publisher: str = ""
+    issuer: str = ""
+    attestation: str = ""
+    attestation_note: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -281,6 +290,10 @@ _SCHEMA: dict[str, tuple[type, bool]] = {
     "stablehlo": (str, False),
     "license": (str, True),
     "urls": (list, False),
+    "publisher": (str, False),
+    "issuer": (str, False),
+    "attestation": (str, False),
+    "attestation_note": (str, False),
     "members": (list, True),
 }
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list"}
