@@ -240,6 +240,14 @@ def test_without_the_package_the_next_step_is_told(trusted, monkeypatch):
     assert "pjrt-hub[registry]" in caught.value.hint
 
 
+def test_without_the_package_none_is_made_and_the_next_step_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pjrt_hub.store.signing", None)
+    with pytest.raises(RegistryError, match="are not installed") as caught:
+        registries.init(tmp_path / "r", tmp_path / "keys")
+    assert "pjrt-hub[registry]" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_damaged_reading_is_read_anew(trusted):
     registries.refresh()
     (path,) = trusted.folder.rglob("reading.json")
