@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from pjrt_hub import log
 from pjrt_hub.errors import ManifestError, RegistryError
-from pjrt_hub.store import disk, installers, lock
+from pjrt_hub.store import disk, installers, lock, ownership
 from pjrt_hub.store.cache import LAYOUT
 from pjrt_hub.store.catalog import Artifact, read_rows
 from pjrt_hub.store.transport import Patience, Transport, redacted
@@ -165,8 +165,13 @@ class Remote:
         return redacted(self.trust.url)
 
     def reading(self) -> Reading | None:
-        """What the last refresh kept; None where there was none, or where it is damaged."""
+        """What the last refresh kept; None where there was none, or where it is damaged.
+
+        Raises:
+            CacheError: somebody else could have written it.
+        """
         try:
+            ownership.require(self._root, self.folder)
             value = json.loads((self.folder / "reading.json").read_text("utf-8"))
             rows = tuple(
                 Artifact.from_row(row, f"{self.name}, row {i}")
@@ -246,6 +251,7 @@ class Remote:
         )
         with disk.writing("cannot keep a registry in", self.folder):
             disk.make(self._root, self.folder / "metadata")
+            ownership.require(self._root, self.folder / "metadata")
             with lock.held(
                 self.folder / "lock",
                 patience_seconds=_PATIENCE_SECONDS,

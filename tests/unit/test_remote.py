@@ -24,7 +24,13 @@ from loopback import Answer, Loopback, Request
 
 from pjrt_hub import connect, registries, surroundings
 from pjrt_hub.cli.__main__ import run
-from pjrt_hub.errors import ManifestError, OfflineError, PluginNotFoundError, RegistryError
+from pjrt_hub.errors import (
+    CacheError,
+    ManifestError,
+    OfflineError,
+    PluginNotFoundError,
+    RegistryError,
+)
 from pjrt_hub.host import HostTag
 from pjrt_hub.store import remote
 from pjrt_hub.store.catalog import Artifact, read_rows, write_rows
@@ -255,6 +261,17 @@ def test_a_damaged_reading_is_read_anew(trusted):
         path.write_text(text)
         assert surroundings.remote().reading() is None
     assert registries.refresh()[1].rows == (row(),)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes")
+def test_a_reading_that_others_could_have_written_is_not_used(trusted):
+    registries.refresh()
+    folder = surroundings.remote().folder
+    folder.chmod(0o777)
+    with pytest.raises(CacheError, match="not safe to use"):
+        connect.choose("toy")
+    with pytest.raises(CacheError, match="not safe to use"):
+        registries.refresh()
 
 
 def test_a_clock_that_was_set_back_makes_no_reading_fresh():
