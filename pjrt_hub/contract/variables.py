@@ -132,7 +132,8 @@ FOLDERS = (
     Variable("XDG_CONFIG_DIRS", "where those of the machine are", "`/etc`"),
 )
 
-#: Another value may give another program, so each is part of a compiled program's key.
+#: Another value may give another program, so each is part of a compiled program's key. What only
+#: logs, dumps or speeds up compiling is left out.
 COMPILERS = tuple(
     Variable(name, "part of the key of a compiled program", reader="pjrt-hub, the plugin")
     for name in (

@@ -14,32 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import mkstemp
 
+from pjrt_hub.contract import variables
 from pjrt_hub.store.layout import LAYOUT
 
-#: Variables that the compilers of XLA, libtpu, cuDNN and Triton read: another value may be another
-#: program. What only logs, dumps or speeds up compiling is left out.
-COMPILER_VARIABLES = (
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "CUDA_ROOT",
-    "CUDNN_ERRATA_JSON_FILE",
-    "LIBTPU_INIT_ARGS",
-    "LLVM_PASS_PLUGIN_PATH",
-    "NVIDIA_TF32_OVERRIDE",
-    "TF_ENABLE_WINOGRAD_NONFUSED",
-    "TF_FP16_CONV_USE_FP32_COMPUTE",
-    "TF_FP16_RNN_USE_FP32_COMPUTE",
-    "TF_USE_CUBLASLT",
-    "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT",
-    "TF_USE_ROCM_NHWC",
-    "TF_XLA_FLAGS",
-    "TPU_MEGACORE",
-    "TRITON_DEFAULT_FP_FUSION",
-    "TRITON_F32_DEFAULT",
-    "TRITON_FORCE_DISABLE_FP_FUSION",
-    "TRITON_OVERRIDE_ARCH",
-    "XLA_FLAGS",
-)
+#: Variables that the compilers of XLA, libtpu, cuDNN and Triton read.
+COMPILER_VARIABLES = tuple(row.name for row in variables.COMPILERS)
 #: Those that may name a file of flags instead.
 _FLAGS = frozenset({"LIBTPU_INIT_ARGS", "TF_XLA_FLAGS", "XLA_FLAGS"})
 #: What the files may take together, in bytes, unless PJRT_HUB_COMPILE_CACHE_NBYTES says.
