@@ -100,7 +100,7 @@ def _compiled(client: Client, source: Program, chosen: CompileOptions) -> Loaded
             compile_options=chosen.serialize(),
         )
     except PjrtError as exc:
-        exc.hint = exc.hint or compile_error.hint(exc, source)
+        exc.hint = compile_error.hint(exc, source) or exc.hint
         raise
 
 

@@ -250,7 +250,7 @@ class Topology:
                 lambda late: destroy(self, late),
             )
         except PjrtError as exc:
-            exc.hint = exc.hint or compile_error.hint(exc, source) or _hint(exc)
+            exc.hint = compile_error.hint(exc, source) or _hint(exc) or exc.hint
             raise
         executable = Executable(self, address)
         executable._given_options = chosen

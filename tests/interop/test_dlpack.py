@@ -128,11 +128,6 @@ def test_writing_through_torch_writes_into_the_buffer(client):
     assert not buffer.to_numpy().any()
 
 
-def test_a_conjugate_of_torch_is_refused(client):
-    with pytest.raises(BufferError, match="conjugate"):
-        client.from_dlpack(torch.ones(2, dtype=torch.complex64).conj())
-
-
 def test_a_tensor_that_requires_grad_is_refused(client):
     with pytest.raises(BufferError, match="gradient"):
         client.from_dlpack(torch.ones(2, requires_grad=True))

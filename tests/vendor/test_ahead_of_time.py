@@ -452,7 +452,7 @@ def test_the_command_compiles_for_many_devices(clean_env, tmp_path):
     ("target", "status", "words"),
     [
         ("tpu:v5e:0x0", 2, "is no shape of a machine"),
-        ("tpu:bogus:1x1", 1, "Invalid TPU external name"),
+        ("tpu:bogus:1x1", 2, "Invalid TPU external name"),
         ("cuda:H1000", 5, "it has P100, V100, A100"),
         ("nonsense:x", 3, "nonsense"),
     ],
