@@ -94,8 +94,8 @@ def held(
 def _opened(path: Path, folder: int | None, shared: bool) -> int | None:
     where = path if folder is None else path.name
     extra = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-    # A reader of a shared cache must be able to lock it, too.
-    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY)[: 2 if shared else 1]:
+    # Who only uses what is there writes nothing, and may be a reader of a shared cache.
+    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT)[0 if shared else 1 :]:
         with suppress(OSError):
             return os.open(where, flags | extra, 0o644, dir_fd=folder)
     return None

@@ -158,6 +158,8 @@ def watch(event, args):
 sys.addaudithook(watch)
 for _ in range(2):
     assert obtain(pin, cache, env=os.environ).library_path.exists()
+    with pjrt_hub.store.fetch.leased(pin, cache, env=os.environ) as entry:
+        assert entry.library_path.exists()
 assert seen == [], seen
 """
 
