@@ -23,7 +23,7 @@ import report
 import rounds
 
 from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact, Catalog, shipped_registry
+from pjrt_hub.store.catalog import Artifact, Catalog
 
 ROUNDS = 7
 FETCH = """
@@ -31,9 +31,9 @@ import os
 from pathlib import Path
 from pjrt_hub.host import HostTag
 from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Catalog, shipped_registry
+from pjrt_hub.store.catalog import Catalog
 from pjrt_hub.store.fetch import obtain
-pin = Catalog([shipped_registry()]).find("cpu", HostTag.current()).artifact
+pin = Catalog.shipped().find("cpu", HostTag.current()).artifact
 def peak():
     # Of this program alone; what getrusage tells begins with that of whoever started it.
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
@@ -93,7 +93,7 @@ def _wheel(folder: Path) -> Artifact:
     from pjrt_hub.store import fetch
     from pjrt_hub.store.transport import Patience
 
-    pin = Catalog([shipped_registry()]).find("cpu", HostTag.current()).artifact
+    pin = Catalog.shipped().find("cpu", HostTag.current()).artifact
     if pin is None:
         raise SystemExit("the registry has no CPU plugin for this machine")
     came = folder / "came"

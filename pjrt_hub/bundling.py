@@ -13,7 +13,7 @@ from pjrt_hub.contract.names import canonical, did_you_mean
 from pjrt_hub.errors import PjrtHubError, PluginNotFoundError
 from pjrt_hub.host import HostTag
 from pjrt_hub.store.pins import kind, serves
-from pjrt_hub.surroundings import cache, environment, pins, refresh_registry, registry
+from pjrt_hub.surroundings import cache, catalog, environment, pins, refresh_registry
 
 if TYPE_CHECKING:
     from pjrt_hub.store.catalog import Artifact
@@ -68,21 +68,17 @@ def import_bundle(path: Path) -> tuple[str, ...]:
     """
     from pjrt_hub.store import bundle
 
-    return tuple(map(_told, bundle.read(path.absolute(), _known(), cache())))
-
-
-def _known() -> tuple[Artifact, ...]:
-    locked = pins()
-    return registry().rows() if locked is None else locked.rows
+    return tuple(map(_told, bundle.read(path.absolute(), catalog(pins()).rows(), cache())))
 
 
 def _chosen(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
     """The newest row of each plugin for each kind of machine."""
     from packaging.version import Version
 
-    if pins() is None:
+    locked = pins()
+    if locked is None:
         refresh_registry()  # what it pins is about to be fetched
-    rows = _known()
+    rows = catalog(locked).rows()
     words = {word for row in rows for word in _words(row)}
     for unknown in (each for each in platforms if each not in words):
         raise PluginNotFoundError(

@@ -13,7 +13,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub import log, native_log
+from pjrt_hub import log
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
 
@@ -82,22 +82,23 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
     """
     from pjrt_hub._capi import library
     from pjrt_hub.discovery.hardware import drivers
-    from pjrt_hub.discovery.place import preloads
 
     _refuse_noexec(path)
     if env.get("PJRT_HUB_CAPTURE", "") not in ("", "0"):
+        from pjrt_hub import native_log
+
         native_log.capture_native_logs()
-    dependencies = preloads(world, manifest).paths
+    needed = dependencies(manifest, world)
     probes = memory(world)
     drivers_here = drivers(world.root)
     answer = _known(probes.recall(path) if probes else None, drivers_here)
     if answer is None:
-        _refuse(path, list(problems(path, world, dependencies, env)))
+        refuse(path, list(problems(path, world, needed, env)))
         log.step("probe", "%s: its headers fit %s", path, world.host, path=str(path))
         answer = _known(probes.recall_content(path) if probes else None, drivers_here)
     if answer is None:
         log.step("probe", "%s: first contact, in a process of its own", path, path=str(path))
-        answer = {**first_contact(path, dependencies, env), "drivers": drivers_here}
+        answer = {**first_contact(path, needed, env), "drivers": drivers_here}
         if probes:
             probes.remember(path, answer)
     else:
@@ -105,9 +106,16 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
         log.step("probe", text, path, path=str(path))
     log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
     _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
-    for dependency in dependencies:
+    for dependency in needed:
         log.step("probe", "%s: preload %s", path, dependency, path=str(path))
         library.preload(dependency)
+
+
+def dependencies(manifest: Manifest, world: World) -> tuple[Path, ...]:
+    """The libraries that are loaded before the plugin's own, in that order."""
+    from pjrt_hub.discovery.place import preloads
+
+    return preloads(world, manifest).paths
 
 
 def _known(answer: dict[str, Any] | None, drivers_here: str) -> dict[str, Any] | None:
@@ -198,7 +206,12 @@ def memory(world: World) -> Probes | None:
     return Probes(world.cache.root) if world.cache else None
 
 
-def _refuse(path: Path, found: list[Problem]) -> None:
+def refuse(path: Path, found: list[Problem]) -> None:
+    """Refuses a library for what speaks against it.
+
+    Raises:
+        PluginLoadError: something does.
+    """
     if not found:
         return
     hints = "; ".join(dict.fromkeys(each.hint for each in found if each.hint))

@@ -274,14 +274,18 @@ class _Resolving:
         import tempfile
 
         from pjrt_hub.store import unpinned
+        from pjrt_hub.terminal import terminal_progress
 
         urls = (url,) if said is None else ()  # what an index has is looked for there
         with tempfile.TemporaryDirectory(prefix="pjrt-hub-") as scratch:
-            archive_path, folder = Path(scratch, "archive"), Path(scratch, "members")
+            came, folder = Path(scratch, "came"), Path(scratch, "members")
+            came.mkdir()
             folder.mkdir()
             if not url.startswith("file:"):
                 say(f"fetching {redacted(url)}, to look at it")
-            unpinned.receive(url, archive_path, env=environment())
+            archive_path = unpinned.receive(
+                url, came, env=environment(), progress=terminal_progress(file_name)
+            )
             row = unpinned.measure(archive_path, folder, file_name=file_name, urls=urls)
             if said is not None and said.sha256 not in ("", row.sha256):
                 raise self._fail(

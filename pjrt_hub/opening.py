@@ -12,18 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub import log
+from pjrt_hub import elevation, log
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.surroundings import cache, distrust, elevation, environment, say, world
+from pjrt_hub.surroundings import cache, distrust, environment, say, world
 
 if TYPE_CHECKING:
     from pjrt_hub.discovery.select import Choice
     from pjrt_hub.discovery.source import Candidate, World
     from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.store.cache import Entry
     from pjrt_hub.store.compiled import CompiledPrograms
     from pjrt_hub.store.partial import Progress
 
     Reload = Callable[[str], Plugin]
+
+#: Libraries that the loader opened after they were changed.
+_SPOILT: set[Path] = set()
 
 
 def plugin(
@@ -42,11 +46,11 @@ def plugin(
         PluginError: it cannot be loaded, does not fit, or crashed at first contact.
     """
     candidate = choice.candidate
-    with library(candidate, offline=offline, progress=progress) as path:
-        return _load(candidate, path, reload)
+    with library(candidate, offline=offline, progress=progress) as (path, entry):
+        return _load(candidate, path, entry, reload)
 
 
-def _load(candidate: Candidate, path: Path, reload: Reload) -> Plugin:
+def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload) -> Plugin:
     from pjrt_hub import contact
     from pjrt_hub.discovery.survey import require_locked
     from pjrt_hub.runtime.plugin import Plugin
@@ -60,7 +64,6 @@ def _load(candidate: Candidate, path: Path, reload: Reload) -> Plugin:
     require_locked(candidate, path, here)  # again: the file may be another one by now
     contact.initialize(path, manifest)
     contact.prepare(path, manifest, here, {**defaults, **environment()})
-    _require_unchanged(candidate, path)
     given = dict(candidate.create_options)
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
@@ -79,17 +82,40 @@ def _load(candidate: Candidate, path: Path, reload: Reload) -> Plugin:
             target, options, path, api
         ),
         reload=functools.partial(reload, name),
+        through=_layers(),
+        tell=functools.partial(_require_verified, path, entry),
     )
 
 
-def _require_unchanged(candidate: Candidate, path: Path) -> None:
-    """Looks once more, right before the library enters this process: a cut one would end it."""
-    if candidate.artifact is not None and cache().lookup(candidate.artifact) is None:
-        raise PluginLoadError(
-            f"{path} was changed or removed while it was to be loaded",
-            path=path,
-            hint="run it again, which fetches the library again",
-        )
+def _require_verified(path: Path, entry: Entry | None, step: str) -> None:
+    """Looks before each step of the loading whether the file is still the one that was verified.
+
+    Before the first, because a library that was cut would end this process; after it, because the
+    loader may have opened another one. It finds libraries by their paths and would give that one
+    for ever, so the path is of no more use to this process.
+    """
+    is_good = entry is None or entry.is_as_verified()
+    if is_good and path not in _SPOILT:
+        return
+    if step != "dlopen":
+        _SPOILT.add(path)
+    again = "start this program again" if path in _SPOILT else "run it again"
+    raise PluginLoadError(
+        f"{path} was changed or removed while it was to be loaded",
+        path=path,
+        hint=f"{again}, which fetches the library again",
+    )
+
+
+def _layers() -> Callable[[int], int] | None:
+    """What sees the calls of this process, where the user asked for it."""
+    env = environment()
+    names = env.get("PJRT_HUB_LAYERS")
+    if not names:
+        return None
+    from pjrt_hub._capi import layers
+
+    return functools.partial(layers.wrap, layers=names, folder=env.get("PJRT_HUB_TRACE"))
 
 
 def _compile_cache(here: World) -> CompiledPrograms | None:
@@ -106,15 +132,18 @@ def library_path(
     Raises:
         StoreError: it cannot be fetched.
     """
-    with library(candidate, offline=offline, progress=progress) as path:
+    with library(candidate, offline=offline, progress=progress) as (path, _):
         return path
 
 
 @contextmanager
 def library(
     candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
-) -> Iterator[Path]:
+) -> Iterator[tuple[Path, Entry | None]]:
     """As `library_path`, and nobody removes the library in the time of the `with` block.
+
+    Yields:
+        The library's path, and its entry where it lies in a cache.
 
     Raises:
         StoreError: it cannot be fetched.
@@ -123,12 +152,12 @@ def library(
     if artifact is None:
         if candidate.library_path is None:
             raise PluginLoadError(f"{candidate} has neither a library nor a registry row", path="")
-        yield candidate.library_path
+        yield candidate.library_path, None
         return
     from pjrt_hub.store.fetch import leased
 
     store = cache()
-    offline = offline or bool(elevation())
+    offline = offline or bool(elevation.reason())
     if candidate.must_be_fetched and not offline:
         size = f"{artifact.size / 1e6:.0f} MB"
         say(
@@ -142,4 +171,4 @@ def library(
     with leased(
         artifact, store, env=environment(), offline=offline, progress=progress, notify=say
     ) as entry:
-        yield entry.library_path
+        yield entry.library_path, entry

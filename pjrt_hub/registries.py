@@ -77,7 +77,7 @@ def add(
 
     from pjrt_hub.locking import lock
     from pjrt_hub.store import pins
-    from pjrt_hub.store.catalog import Catalog, read_rows, shipped_registry
+    from pjrt_hub.store.catalog import Catalog, read_rows
 
     files = [Path(each) for each in sources if each.endswith((".toml", ".lock"))]
     rows = [
@@ -93,7 +93,7 @@ def add(
             rows += locked.pins.rows
     rows = [replace(row, urls=_urls(row, at)) for row in rows]
     repository = _repository(folder)
-    known = [*Catalog([shipped_registry()]).rows(), *Catalog([folder]).rows()]
+    known = [*Catalog.shipped().rows(), *Catalog([folder]).rows()]
     for row in rows:
         _require_distinct(row, known, allow_look_alike)
     repository.add(rows)
@@ -212,7 +212,7 @@ def refresh() -> tuple[Remote, Reading]:
     Raises:
         RegistryError: it cannot be had, or must not be trusted; `.fault` says which.
     """
-    from pjrt_hub.store.catalog import Catalog, shipped_registry
+    from pjrt_hub.store.catalog import Catalog
 
     elsewhere = remote()
     if elsewhere is None:
@@ -222,7 +222,7 @@ def refresh() -> tuple[Remote, Reading]:
             fault="untrusted",
             hint="set PJRT_HUB_REGISTRY to its address",
         )
-    shipped = Catalog([shipped_registry()]).rows()
+    shipped = Catalog.shipped().rows()
     return elsewhere, elsewhere.refresh(environment(), shipped, notify=say)
 
 

@@ -1,21 +1,19 @@
 """What is around this process (layer 4): its environment, `sys.path`, registry, lock, cache.
 
-Read for the towers, which take it as arguments; also where the user is told something. A process
-with more rights than its caller takes nothing of it from the caller.
+Read for the towers, which take it as arguments; also where the user is told something. An elevated
+process takes nothing of it from its caller.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-import struct
 import sys
 from collections.abc import Mapping
 from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub import log
+from pjrt_hub import elevation, log
 from pjrt_hub.errors import CacheError
 
 if TYPE_CHECKING:
@@ -25,15 +23,13 @@ if TYPE_CHECKING:
     from pjrt_hub.store.pins import Pins
     from pjrt_hub.store.remote import Remote
 
-_AT_SECURE = 23  # of getauxval(3): the kernel says that this program must not trust its caller
-
 
 def environment() -> Mapping[str, str]:
     """The variables that may be listened to: all of them, but for an elevated process.
 
     Every part below takes them as an argument, so this is the only gate.
     """
-    if elevation():
+    if elevation.reason():
         from pjrt_hub.contract.variables import is_safe
 
         return {name: value for name, value in os.environ.items() if is_safe(name)}
@@ -41,62 +37,12 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
-def elevation() -> str:
-    """Why this process has more rights than its caller, or an empty string; logged once."""
-    if not hasattr(os, "geteuid"):
-        return ""  # Windows has no such programs
-    if os.getuid() != os.geteuid():
-        why = f"the process of user {os.getuid()} runs as user {os.geteuid()}"
-    elif os.getgid() != os.getegid():
-        why = f"the process of group {os.getgid()} runs as group {os.getegid()}"
-    else:
-        why = _started_elevated()
-    if why:
-        _warn(why)
-    return why
-
-
-@once
-def _warn(why: str) -> None:
-    import logging
-
-    text = "%s: its environment, home folder and working directory are ignored"
-    logging.getLogger("pjrt_hub").warning(text, why)
-
-
-@once
-def _started_elevated() -> str:
-    if not sys.platform.startswith("linux"):
-        return ""
-    try:
-        with open("/proc/self/auxv", "rb") as file:
-            pairs = list(struct.iter_unpack("@LL", file.read()))
-    except OSError:
-        # Not even its own process may read that of a program with capabilities of its file.
-        gained = _gained_capabilities()
-        return f"the process has the capabilities {gained:#x}" if gained else ""
-    secure = any(key == _AT_SECURE and value for key, value in pairs)
-    return "the program was started with more rights than its caller has" if secure else ""
-
-
-def _gained_capabilities() -> int:
-    """What the process may do beyond its user, and did not get from whoever started it."""
-    if os.geteuid() == 0:
-        return 0
-    try:
-        with open("/proc/self/status", "rb") as file:
-            lines = dict(line.split(b":", 1) for line in file if line.startswith(b"Cap"))
-        return int(lines[b"CapPrm"], 16) & ~int(lines[b"CapAmb"], 16)
-    except (OSError, KeyError, ValueError):
-        return 0
-
-
 def distrust() -> None:
     """Takes from an elevated process the variables that its caller could steer plugins with.
 
     Plugins read many of their own, such as flags that name files to write.
     """
-    if elevation():
+    if elevation.reason():
         safe = environment()
         for name in os.environ.keys() - safe.keys():
             del os.environ[name]
@@ -112,8 +58,8 @@ def cache() -> Cache:
     """
     from pjrt_hub.store.cache import SYSTEM, Cache
 
-    if why := elevation():
-        trusted = [root for root in SYSTEM if only_root_writes(str(root))]
+    if why := elevation.reason():
+        trusted = [root for root in SYSTEM if elevation.only_root_writes(str(root))]
         if not trusted:
             raise CacheError(
                 f"no cache directory: {why}",
@@ -131,15 +77,29 @@ def registry() -> Catalog:
     Raises:
         RegistryError: that one is not trusted, or has rows for names of the shipped one.
     """
-    from pjrt_hub.store.catalog import Catalog, shipped_registry
+    from pjrt_hub.store.catalog import Catalog
 
-    shipped = Catalog([shipped_registry()])
+    shipped = Catalog.shipped()
     if (elsewhere := remote()) is None:
         return shipped
     reading = elsewhere.reading()
     if reading is not None and elsewhere.has_expired(reading):
         _warn_of_expiry(elsewhere.name)
     return Catalog([], elsewhere.beside(shipped.rows(), reading))
+
+
+def catalog(locked: Pins | None) -> Catalog:
+    """What may be fetched here: the rows of the lock file, else of the registry.
+
+    Args:
+        locked: the lock file that holds here, or None.
+
+    Raises:
+        RegistryError: as `registry`.
+    """
+    from pjrt_hub.store.catalog import Catalog
+
+    return registry() if locked is None else Catalog([], locked.rows)
 
 
 def remote() -> Remote | None:
@@ -174,13 +134,13 @@ def refresh_registry(wanted: Artifact | None = None) -> bool:
     if (elsewhere := remote()) is None:
         return False
     from pjrt_hub.errors import RegistryError
-    from pjrt_hub.store.catalog import Catalog, shipped_registry
+    from pjrt_hub.store.catalog import Catalog
 
     reading = elsewhere.reading()
     if elsewhere.is_fresh(reading):
         return False
     try:
-        elsewhere.refresh(environment(), Catalog([shipped_registry()]).rows(), notify=say)
+        elsewhere.refresh(environment(), Catalog.shipped().rows(), notify=say)
     except RegistryError as exc:
         if reading is None or wanted in reading.rows:
             raise
@@ -228,7 +188,7 @@ def lock_path() -> Path | None:
     from pjrt_hub.store.pins import find
 
     try:
-        folder = None if elevation() else Path.cwd()
+        folder = None if elevation.reason() else Path.cwd()
     except FileNotFoundError:  # the working directory is gone
         folder = None
     return find(environment(), folder)
@@ -244,38 +204,17 @@ def world() -> World:
     from dataclasses import replace
 
     from pjrt_hub.discovery.source import World
-    from pjrt_hub.store.catalog import Catalog
 
     try:
         known = cache()
     except CacheError:
         known = None  # what is installed can be used without one
     locked = pins()
-    catalog = Catalog([], locked.rows) if locked else registry()
-    here = World.current(environment(), catalog=catalog, cache=known, pins=locked)
-    if not elevation():
+    here = World.current(environment(), catalog=catalog(locked), cache=known, pins=locked)
+    if not elevation.reason():
         return here
-    trusted = tuple(folder for folder in here.sys_path if only_root_writes(folder))
+    trusted = tuple(folder for folder in here.sys_path if elevation.only_root_writes(folder))
     return replace(here, sys_path=trusted, finders=())
-
-
-def only_root_writes(path: str) -> bool:
-    """Whether nobody but root can change what an absolute path leads to."""
-    if not os.path.isabs(path):
-        return False
-    parts = path.rstrip("/").split("/")
-    for count in range(1, len(parts) + 1):
-        above = "/".join(parts[:count]) or "/"
-        try:
-            status = os.lstat(above)
-        except OSError:
-            return False
-        writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        # In a sticky folder, such as /tmp, nobody else can replace what root made.
-        shared = status.st_mode & stat.S_ISVTX and count < len(parts)
-        if status.st_uid != 0 or stat.S_ISLNK(status.st_mode) or (writable and not shared):
-            return False
-    return True
 
 
 def say(text: str) -> None:

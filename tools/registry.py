@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from email.parser import Parser
 from pathlib import Path
@@ -26,14 +26,14 @@ from packaging.version import Version
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.contract import elf
+from pjrt_hub.contract import digest, elf
 from pjrt_hub.contract.names import look_alike
 from pjrt_hub.errors import DownloadError, PjrtHubError
 from pjrt_hub.host import HostTag
-from pjrt_hub.store import digest, index
-from pjrt_hub.store.archive import unpack
-from pjrt_hub.store.catalog import Artifact, Catalog, Member, read_rows
+from pjrt_hub.store import archive, index
+from pjrt_hub.store.catalog import Artifact, Catalog, Member, read_rows, write_rows
 from pjrt_hub.store.transport import Patience, Transport
+from pjrt_hub.store.unpinned import needs
 
 REGISTRY = Path(__file__).resolve().parent.parent / "registry"
 
@@ -173,14 +173,9 @@ def measure(wheel: Path) -> Artifact:
     plugin, platform, data = FAMILIES[canonicalize_name(name)]
     with tempfile.TemporaryDirectory(prefix="registry-", dir=wheel.parent) as scratch:
         folder = Path(scratch)
-        with zipfile.ZipFile(wheel) as archive:
-            binaries = [
-                _pin(archive, info)
-                for info in archive.infolist()
-                if info.filename.endswith((".so", ".dylib", *data))
-            ]
-            metadata = Parser().parsestr(_metadata(archive))
-        unpack(wheel, binaries, folder)
+        suffixes = (".so", ".dylib", *data)
+        binaries = archive.measure(wheel, lambda path: path.endswith(suffixes))
+        archive.unpack(wheel, binaries, folder)
         library = _library(folder, binaries)
         host, members = _needs(folder, library, binaries, [tag.platform for tag in tags], data)
         row = Artifact(
@@ -191,29 +186,19 @@ def measure(wheel: Path) -> Artifact:
             file_name=wheel.name,
             size=wheel.stat().st_size,
             sha256=digest.of_file(wheel),
-            members=tuple(members),
+            members=members,
             library=library.path,
             host=host,
-            license=_license(metadata),
+            license=_license(wheel),
         )
         return _with_version(row, folder / library.path)
 
 
-def _pin(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
-    hashing = hashlib.sha256()
-    with archive.open(info) as file:
-        while chunk := file.read(1 << 20):
-            hashing.update(chunk)
-    return Member(info.filename, info.file_size, hashing.hexdigest())
-
-
-def _metadata(archive: zipfile.ZipFile) -> str:
-    (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
-    return archive.read(name).decode()
-
-
-def _license(metadata: object) -> str:
-    stated = metadata["License-Expression"] or metadata["License"]  # type: ignore[index]
+def _license(wheel: Path) -> str:
+    with zipfile.ZipFile(wheel) as members:
+        (name,) = [each for each in members.namelist() if each.endswith(".dist-info/METADATA")]
+        metadata = Parser().parsestr(members.read(name).decode())
+    stated = metadata["License-Expression"] or metadata["License"]
     first = (stated or "").strip().splitlines()[:1]
     return first[0] if first else "not stated"
 
@@ -241,26 +226,16 @@ def _exports(path: Path) -> bool:
 def _needs(
     folder: Path,
     library: Member,
-    binaries: Iterable[Member],
+    binaries: Sequence[Member],
     tags: list[str],
     data: tuple[str, ...],
-) -> tuple[HostTag, list[Member]]:
+) -> tuple[HostTag, tuple[Member, ...]]:
     """The oldest machine it runs on, and the members that its loading or running finds."""
     if library.path.endswith(".dylib"):
         _, major, minor, arch = min(tags).split("_", 3)
         host = HostTag.parse(f"macos-{arch}-{major}.{minor}")
-        return host, [m for m in binaries if m == library or m.path.endswith(data or ("\0",))]
-    members, waiting = [library], [library]
-    glibc: tuple[int, ...] = ()
-    while waiting:
-        file = elf.inspect(folder / waiting.pop().path)
-        glibc = max(glibc, file.glibc)
-        for member in binaries:
-            if Path(member.path).name in file.needed and member not in members:
-                members.append(member)
-                waiting.append(member)
-    machine = elf.inspect(folder / library.path).machine
-    return HostTag("linux", machine, "glibc", glibc), members
+        return host, tuple(m for m in binaries if m == library or m.path.endswith(data or ("\0",)))
+    return needs(folder, library, binaries)
 
 
 def _with_version(row: Artifact, library: Path) -> Artifact:
@@ -360,22 +335,7 @@ def render(rows: Iterable[Artifact]) -> str:
     ordered.sort(key=lambda row: Version(row.version), reverse=True)
     ordered.sort(key=lambda row: row.plugin)
     head = "# Measured by tools/registry.py, which also writes this file; see registry/README.md.\n"
-    return head + "".join(f"\n[[artifact]]\n{_columns(row)}" for row in ordered)
-
-
-def _columns(row: Artifact) -> str:
-    return "".join(f"{name} = {_value(value)}\n" for name, value in row.as_row().items())
-
-
-def _value(value: object) -> str:
-    # A JSON string of plain text is a TOML string too, and so is a list of them.
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        tables = (
-            "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in item.items()) + " }"
-            for item in value
-        )
-        return "[\n" + "".join(f"  {table},\n" for table in tables) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return f"{head}\n{write_rows(ordered)}" if ordered else head
 
 
 if __name__ == "__main__":

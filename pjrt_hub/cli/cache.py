@@ -12,7 +12,6 @@ import click
 import pjrt_hub
 from pjrt_hub.cli import output
 from pjrt_hub.cli.status import NOT_FETCHED
-from pjrt_hub.errors import PjrtHubError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
@@ -81,11 +80,7 @@ def verify(repair: bool, as_json: bool) -> int:
     """Compare every byte with its pin; exit with 4 where one differs."""
     audits = pjrt_hub.cache().verify()
     done = {
-        audit.root: _repair(
-            audit.root, audit.verdict.reason, audit.entry.artifact.plugin if audit.entry else ""
-        )
-        for audit in audits
-        if repair and not audit.verdict.ok
+        audit.root: pjrt_hub.repair(audit) for audit in audits if repair and not audit.verdict.ok
     }
     if as_json:
         output.show_json(
@@ -108,19 +103,6 @@ def verify(repair: bool, as_json: bool) -> int:
     if repair:
         bad = [audit for audit in bad if not audit.root.is_dir()]  # not fetched again
     return NOT_FETCHED if bad else 0
-
-
-def _repair(root: Path, reason: str, plugin: str) -> str:
-    """Moves an entry aside, fetches the plugin again, and says what came of it."""
-    aside = pjrt_hub.cache().quarantine(root, reason)
-    moved = f"moved to {aside}" if aside else "another process moved it aside"
-    if not plugin:
-        return f"{moved}; it is fetched again when it is needed"
-    try:
-        path = pjrt_hub.fetch(plugin)
-    except PjrtHubError as exc:
-        return f"{moved}; it cannot be fetched: {exc.message}"
-    return f"{moved}; fetched {path}"
 
 
 @command.command()

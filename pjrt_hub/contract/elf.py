@@ -10,7 +10,8 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -21,9 +22,12 @@ ENTRY_POINT = "GetPjrtApi"
 # Numbers of the ELF specification (System V ABI; gABI chapters 4 and 5).
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
 _SHARED_OBJECT = 3
-_PT_LOAD, _PT_DYNAMIC = 1, 2
+_PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
+_PF_X = 1
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 1, 4, 5, 6, 10
-_DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
+_DT_SONAME, _DT_RPATH, _DT_TEXTREL, _DT_RUNPATH, _DT_FLAGS = 14, 15, 22, 29, 30
+_DF_TEXTREL = 4
+_SHT_NOBITS, _SHT_DYNSYM, _SHN_ABS = 8, 11, 0xFFF1
 _DT_GNU_HASH, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
 
 # Real plugins stay far below: 18 run paths, 30 needed libraries, 12 segments.
@@ -47,8 +51,11 @@ class ElfFile:
         needed: DT_NEEDED, in order.
         rpath: DT_RPATH with $ORIGIN expanded; empty where there is a DT_RUNPATH, which hides it.
         runpath: DT_RUNPATH with $ORIGIN expanded.
+        run_paths: both as they are written.
         versions: (library, version) pairs that it needs, such as ("libc.so.6", "GLIBC_2.27").
         exported: whether it exports `GetPjrtApi`.
+        executable_stack: whether loading it makes the stacks of the process executable.
+        text_relocations: whether loading it writes into its code.
     """
 
     path: Path
@@ -62,6 +69,9 @@ class ElfFile:
     runpath: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     exported: bool = False
+    run_paths: tuple[str, ...] = ()
+    executable_stack: bool = False
+    text_relocations: bool = False
 
     @property
     def glibc(self) -> tuple[int, ...]:
@@ -85,12 +95,57 @@ def inspect(path: Path, symbol: str = ENTRY_POINT) -> ElfFile:
     Raises:
         PluginLoadError: it cannot be read, is no ELF file, is truncated or malformed.
     """
+    with _opened(path) as reader:
+        return reader.read(symbol)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of the file, which only tools look at: libraries load without any.
+
+    Attributes:
+        name: ".debug_info".
+        kind: its type.
+        offset: where it begins in the file.
+        nbytes: how much of the file it takes.
+        link: the index of the section that it refers to.
+    """
+
+    name: str
+    kind: int
+    offset: int
+    nbytes: int
+    link: int
+
+
+def sections(path: Path) -> tuple[Section, ...]:
+    """Reads the section headers; none where they were stripped.
+
+    Raises:
+        PluginLoadError: it cannot be read, is no 64-bit ELF file, is truncated or malformed.
+    """
+    with _opened(path) as reader:
+        return reader.sections()
+
+
+def exports(path: Path) -> tuple[str, ...]:
+    """Reads the names that a library gives to others, sorted; none without section headers.
+
+    Raises:
+        PluginLoadError: it cannot be read, is no 64-bit ELF file, is truncated or malformed.
+    """
+    with _opened(path) as reader:
+        return tuple(sorted(set(reader.exports())))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Reader]:
     try:
         # Asked before opening: to open a FIFO is to wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise PluginLoadError(f"{path} is not a regular file", path=path)
         with path.open("rb", buffering=0) as file:
-            return _Reader(path, file).read(symbol)
+            yield _Reader(path, file)
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise PluginLoadError(f"{path} cannot be read: {reason}", path=path) from exc
@@ -130,7 +185,8 @@ class _Reader:
         if entry_nbytes != 56 or count > _MAX_SEGMENTS:
             self._fail(f"is malformed: {count} program headers of {entry_nbytes} bytes")
         dynamic: tuple[int, int] | None = None
-        for kind, _, offset, address, _, nbytes, _, _ in struct.iter_unpack(
+        stack = _PF_X  # without a word about it, the loader makes stacks executable
+        for kind, flags, offset, address, _, nbytes, _, _ in struct.iter_unpack(
             "<IIQQQQQQ", self._at(table, count * 56)
         ):
             if kind == _PT_LOAD:
@@ -142,8 +198,11 @@ class _Reader:
                 self._loads.append((address, offset, nbytes))
             elif kind == _PT_DYNAMIC:
                 dynamic = (offset, nbytes)
+            elif kind == _PT_GNU_STACK:
+                stack = flags
         if dynamic is None:
             self._fail("is malformed: it has no dynamic section")
+        header = replace(header, executable_stack=bool(stack & _PF_X))
         return self._dynamic(header, *dynamic, symbol)
 
     def _dynamic(self, header: ElfFile, offset: int, nbytes: int, symbol: str) -> ElfFile:
@@ -161,20 +220,58 @@ class _Reader:
         def texts(tag: int) -> tuple[str, ...]:
             return tuple(self._string(strings, value) for key, value in listed if key == tag)
 
-        runpath = self._folders(texts(_DT_RUNPATH))
-        return ElfFile(
-            header.path,
-            header.bits,
-            header.little,
-            header.machine,
-            header.shared,
+        runpath, rpath = texts(_DT_RUNPATH), texts(_DT_RPATH)
+        return replace(
+            header,
             soname="".join(texts(_DT_SONAME)[:1]),
             needed=texts(_DT_NEEDED),
-            rpath=() if runpath else self._folders(texts(_DT_RPATH)),
-            runpath=runpath,
+            rpath=() if self._folders(runpath) else self._folders(rpath),
+            runpath=self._folders(runpath),
+            run_paths=tuple(part for text in (*rpath, *runpath) for part in text.split(":")),
             versions=tuple(self._versions(single, strings)),
             exported=self._exports(single, strings, symbol),
+            text_relocations=_DT_TEXTREL in single or bool(single.get(_DT_FLAGS, 0) & _DF_TEXTREL),
         )
+
+    def sections(self) -> tuple[Section, ...]:
+        ident = self._at(0, min(64, self._nbytes))
+        if len(ident) < 64 or ident[:6] != b"\x7fELF\x02\x01":
+            self._fail("is not a 64-bit little-endian ELF library")
+        (table,) = struct.unpack_from("<Q", ident, 40)
+        entry_nbytes, count, names = struct.unpack_from("<HHH", ident, 58)
+        if not table or not count:
+            return ()
+        if entry_nbytes != 64 or names >= count:
+            self._fail(f"is malformed: {count} section headers of {entry_nbytes} bytes")
+        rows = list(struct.iter_unpack("<IIQQQQIIQQ", self._at(table, count * 64)))
+        strings = (rows[names][4], rows[names][5])
+        return tuple(
+            Section(
+                self._string(strings, name),
+                kind,
+                offset,
+                0 if kind == _SHT_NOBITS else nbytes,
+                link,
+            )
+            for name, kind, _, _, offset, nbytes, link, _, _, _ in rows
+        )
+
+    def exports(self) -> Iterator[str]:
+        listed = self.sections()
+        for table in listed:
+            if table.kind != _SHT_DYNSYM:
+                continue
+            if table.link >= len(listed):
+                self._fail(f"is malformed: its symbols have the strings of section {table.link}")
+            text = self._at(listed[table.link].offset, listed[table.link].nbytes)
+            symbols = self._at(table.offset, table.nbytes // 24 * 24)
+            for name, info, other, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
+                if section == _SHN_ABS and not value:
+                    continue  # the name of a symbol version
+                # Defined here; global, weak or unique; of default or protected visibility.
+                if section and info >> 4 in (1, 2, 10) and other & 3 in (0, 3):
+                    end = text.find(b"\0", name)
+                    yield text[name : end if end >= 0 else None].decode("utf-8", "surrogateescape")
 
     def _folders(self, paths: tuple[str, ...]) -> tuple[str, ...]:
         origin = str(self._path.resolve().parent)

@@ -6,6 +6,7 @@ The format is described in docs/manifest.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -24,6 +25,7 @@ DEFAULT_PRIORITY = 400
 
 PROBE_KINDS = ("always", "files", "kfd", "pci")
 WHEN = ("always", "present", "absent")
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,14 @@ class Library:
         module: dotted name of a package; `path` is relative to its folder.
         variable: an environment variable that holds the whole path; `path` is empty.
         path: a POSIX path, `*` and `?` allowed; with no base, relative to the manifest's folder.
+        sha256: of the library that the manifest was written for, or empty.
     """
 
     distribution: str = ""
     module: str = ""
     variable: str = ""
     path: str = ""
+    sha256: str = ""
 
     def __str__(self) -> str:
         if self.variable:
@@ -115,6 +119,7 @@ class Manifest:
         targets: the machines that it compiles for without them.
         api_minimum: the oldest PJRT API version that the manifest speaks of, or None.
         api_maximum: the newest one, or None.
+        extensions: of the C API that its library had when the manifest was written.
         path: the file, or None for a plugin that nobody described.
         module: the dotted name of the package around it, whose `initialize()` runs once the plugin
             is chosen, or empty.
@@ -134,6 +139,7 @@ class Manifest:
     targets: Targets = NO_TARGETS
     api_minimum: ApiVersion | None = None
     api_maximum: ApiVersion | None = None
+    extensions: tuple[str, ...] = ()
     path: Path | None = None
     module: str = ""
 
@@ -253,6 +259,7 @@ def _manifest(table: Table) -> Manifest:
         targets=Targets.read(table.table("topology")),
         api_minimum=api.version("minimum"),
         api_maximum=api.version("maximum"),
+        extensions=api.texts("extensions"),
         path=table.path,
     )
     api.finish()
@@ -291,7 +298,10 @@ def _library(table: Table) -> Library:
         module=table.text("module", ""),
         variable=table.text("variable", ""),
         path="" if bases == ["variable"] else _relative(table, "path"),
+        sha256=table.text("sha256", ""),
     )
+    if library.sha256 and not _SHA256.fullmatch(library.sha256):
+        table.fail("sha256", "64 hexadecimal digits")
     if library.module:
         _dotted(table)
     table.finish()

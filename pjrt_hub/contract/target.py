@@ -14,7 +14,6 @@ from pathlib import Path
 
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract import option
-from pjrt_hub.contract.embedded import gpu_target_configs
 from pjrt_hub.contract.option import Option, OptionValue
 from pjrt_hub.contract.table import Table
 from pjrt_hub.errors import TargetNotFoundError
@@ -87,6 +86,8 @@ class Targets:
             plugin: its name.
             library: where it is on this machine, or None.
         """
+        from pjrt_hub.contract.embedded import gpu_target_configs
+
         configs = gpu_target_configs(library, self.embedded) if self.embedded and library else {}
         named = [
             each
@@ -131,6 +132,8 @@ class Targets:
         return ("" if self.embedded else spelled), options
 
     def _config(self, target: Target, plugin: str, library: Path) -> str:
+        from pjrt_hub.contract.embedded import gpu_target_configs
+
         configs = gpu_target_configs(library, self.embedded)
         for device, config in configs.items():
             if device.casefold() == target.device.casefold():

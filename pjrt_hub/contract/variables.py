@@ -88,6 +88,23 @@ OURS = (
         "`runtime`, joined by commas; on the command line tracebacks too",
     ),
     Variable(
+        "PJRT_HUB_LAYERS",
+        "what calls to plugins go through: some of `trace`, `validate`, `pad`, joined by commas; "
+        "`pjrt-hub trace` sets it",
+        reader="pjrt-hub, its library for `LD_PRELOAD`",
+    ),
+    Variable(
+        "PJRT_HUB_TRACE",
+        "the folder to which `trace` records; without it `validate` reports to stderr",
+        reader="pjrt-hub, its library for `LD_PRELOAD`",
+    ),
+    Variable(
+        "PJRT_HUB_TRACE_NBYTES",
+        "what one process may record, in bytes",
+        "4294967296",
+        reader="the library of the layers",
+    ),
+    Variable(
         "PJRT_HUB_CAPTURE",
         "`1` turns what plugins write to stderr into records of the logger `pjrt_hub.native`",
     ),
@@ -104,6 +121,11 @@ CHOICE = (
     Variable(
         "LD_LIBRARY_PATH",
         "where the loader looks for the libraries that a plugin needs, which is checked first",
+        reader="pjrt-hub, the loader",
+    ),
+    Variable(
+        "LD_PRELOAD",
+        "stays beside what `pjrt-hub trace` and the reference plugin preload into a process",
         reader="pjrt-hub, the loader",
     ),
     Variable("PYTHONPATH", "is handed on to the process of the first contact", reader="Python"),
@@ -168,6 +190,14 @@ TERMINAL = (
     Variable("LINES", "how high it is", reader="rich", safe=True),
 )
 
+PACKAGING = (
+    Variable(
+        "SOURCE_DATE_EPOCH",
+        "the date of the files in a wheel that `pack` writes, in seconds since 1970",
+        "1577836800",
+    ),
+)
+
 #: The groups, by the heading that they have in docs/variables.md.
 GROUPS = {
     "Ours": OURS,
@@ -176,6 +206,7 @@ GROUPS = {
     "Where files are": FOLDERS,
     "Compilers": COMPILERS,
     "Terminals": TERMINAL,
+    "Packaging": PACKAGING,
 }
 
 

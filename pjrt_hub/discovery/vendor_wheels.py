@@ -26,16 +26,21 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
     """Yields every vendor's library under its own name; `select` joins it with its manifest."""
     del described
     registered = set()
-    for point in world.installed.entry_points:
-        ours = point.group == GROUP
-        if ours and manifest_path(world, point) is not None:
+    points = world.installed.entry_points
+    manifested = {
+        point: point.distribution
+        for point in points
+        if point.group == GROUP and manifest_path(world, point) is not None
+    }
+    for point in points:
+        if point in manifested:
             continue
         found = _registered(world, point)
         if isinstance(found, Candidate):
             registered.add(found.library_path)
             yield found
-        elif not ours:  # `entry_points` has said that it lacks a manifest
-            yield found
+        elif point.group != GROUP and point.distribution not in manifested.values():
+            yield found  # else `entry_points` has said what it describes, or that it does not
     for namespace in NAMESPACES:
         for package in world.installed.package_folders(namespace):
             for folder in sorted(filter(isdir, package.glob("*"))):

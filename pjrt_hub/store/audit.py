@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pjrt_hub.abi import Verdict
-from pjrt_hub.store import digest, ownership
+from pjrt_hub.contract import digest
+from pjrt_hub.store import ownership
 from pjrt_hub.store.catalog import Member
 from pjrt_hub.store.layout import Entry, Layout, read_row
 from pjrt_hub.store.memo import Memo

@@ -6,22 +6,24 @@ Owns look-ups: the user's own cache first, then those of the machine, which are 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import CacheError
-from pjrt_hub.store import audit, disk, eviction, lock, owner, ownership, publication
-from pjrt_hub.store.audit import Audit
+from pjrt_hub.store import disk, owner, ownership
 from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.eviction import Removal
 from pjrt_hub.store.layout import LAYOUT, ROW_NAME, Entry, Layout, read_row
 from pjrt_hub.store.memo import Memo
 
-__all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Audit", "Cache", "Entry", "Removal"]
+if TYPE_CHECKING:
+    from pjrt_hub.store import lock
+    from pjrt_hub.store.audit import Audit
+    from pjrt_hub.store.eviction import Removal
+
+__all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Cache", "Entry"]
 
 #: Where a machine's administrator may keep plugins for everybody.
 SYSTEM = (Path("/usr/local/share/pjrt-hub"), Path("/usr/share/pjrt-hub"))
@@ -137,16 +139,19 @@ class Cache:
             yield self.lookup(artifact)
 
     def _look(self, layout: Layout, artifact: Artifact) -> Entry | None:
+        from pjrt_hub.store import audit
+
         root = layout.entry_root(artifact)
         with disk.writing("cannot read the cache entry", root):
             if (inode := _inode(root)) is None:
                 return None
             try:
+                verified = Entry(artifact, root).identities()  # before: as in `Memo.sha256`
                 reason = audit.difference(root, artifact.members, self._memo)
                 if not reason:
                     for folder in {(root / member.path).parent for member in artifact.members}:
                         ownership.require(layout.root, folder)
-                    return Entry(artifact, root)
+                    return Entry(artifact, root, verified)
             except FileNotFoundError as exc:
                 reason = f"{exc.filename} is missing"
             if _inode(root) != inode:  # it was removed meanwhile, and perhaps published again
@@ -154,7 +159,7 @@ class Cache:
             ownership.require(layout.root, root)
         if layout is not self._own:
             raise CacheError(f"the cache entry {root} is corrupted: {reason}")
-        eviction.quarantine(layout, root, reason)
+        self.quarantine(root, reason)
         return None
 
     def publish(self, artifact: Artifact, archive_path: Path) -> Entry:
@@ -170,6 +175,8 @@ class Cache:
             ArchiveError: the archive does not hold the pinned members.
             CacheError: the directory cannot be written, or is full.
         """
+        from pjrt_hub.store import publication
+
         with disk.writing("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
             with self._own.lease(artifact.sha256):  # else it could be removed before the look
@@ -197,6 +204,8 @@ class Cache:
 
     def verify(self) -> tuple[Audit, ...]:
         """Hashes every member of every entry, whatever was verified before; changes nothing."""
+        from pjrt_hub.store import audit
+
         return audit.verify(self._own)
 
     def quarantine(self, root: Path, reason: str) -> Path | None:
@@ -205,6 +214,8 @@ class Cache:
         Raises:
             CacheError: it cannot be moved.
         """
+        from pjrt_hub.store import eviction
+
         return eviction.quarantine(self._own, root, reason)
 
     def clear(self) -> Removal:
@@ -213,9 +224,11 @@ class Cache:
         Raises:
             CacheError: the directory cannot be written.
         """
+        from pjrt_hub.store import eviction
+
         with disk.writing("cannot look into", self._own.tree):
             if not self._own.tree.is_dir():
-                return Removal()
+                return eviction.Removal()
         with disk.writing("cannot clear", self._own.tree):
             return eviction.clear(self._own)
 
@@ -238,6 +251,8 @@ class Cache:
         Raises:
             CacheError: the directory cannot be written.
         """
+        from pjrt_hub.store import eviction
+
         with disk.writing("cannot prune", self._own.tree):
             return eviction.prune(
                 self._own,
@@ -252,15 +267,7 @@ class Cache:
         return disk.tree_nbytes(self._own.tree)
 
     @contextmanager
-    def fetching(
-        self,
-        artifact: Artifact,
-        *,
-        patience_seconds: float,
-        notify: Callable[[str], None] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> Iterator[lock.Lock]:
+    def fetching(self, artifact: Artifact, wait: lock.Wait) -> Iterator[lock.Lock]:
         """Keeps other processes from fetching the same, for the time of a `with` block.
 
         Raises:
@@ -268,13 +275,7 @@ class Cache:
         """
         with disk.writing("cannot write to", self._own.tree):
             self._own.area("locks")
-        with self._own.fetching(
-            artifact.sha256,
-            patience_seconds=patience_seconds,
-            notify=notify,
-            sleep=sleep,
-            clock=clock,
-        ) as held:
+        with self._own.fetching(artifact.sha256, wait) as held:
             yield held
 
     @contextmanager
@@ -288,6 +289,8 @@ class Cache:
         Raises:
             CacheError: the directory cannot be written, or is full.
         """
+        import shutil
+
         with disk.writing("cannot download to", self._own.tree, artifact.size):
             private = self._own.private("partial", artifact)
             process = os.getpid()

@@ -190,6 +190,11 @@ class Catalog:
         rows: rows that were read elsewhere, such as those of a lock file.
     """
 
+    @classmethod
+    def shipped(cls) -> Catalog:
+        """The registry that came with this package."""
+        return cls([shipped_registry()])
+
     def __init__(self, directories: Sequence[Path], rows: Iterable[Artifact] = ()) -> None:
         self.directories = tuple(directories)
         self._given = tuple(rows)

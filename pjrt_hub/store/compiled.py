@@ -6,13 +6,11 @@ here raises for a disk that is full, read-only or gone.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from tempfile import mkstemp
 
 from pjrt_hub.contract import variables
 from pjrt_hub.store.layout import LAYOUT
@@ -24,7 +22,7 @@ _FLAGS = frozenset({"LIBTPU_INIT_ARGS", "TF_XLA_FLAGS", "XLA_FLAGS"})
 #: What the files may take together, in bytes, unless PJRT_HUB_COMPILE_CACHE_NBYTES says.
 MAX_NBYTES = 2 * 1024**3
 _MAGIC = b"\x93pjrt-hub compiled 1\n"
-_HEADER_NBYTES = len(_MAGIC) + hashlib.sha256().digest_size
+_HEADER_NBYTES = len(_MAGIC) + 32  # and a sha256
 _PARTIAL = ".partial."
 #: A partial file that old has no writer any more.
 _ABANDONED_SECONDS = 3600
@@ -102,6 +100,8 @@ class CompiledPrograms:
         path = self._path(key)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            from tempfile import mkstemp
+
             file, partial = mkstemp(prefix=f"{path.name}{_PARTIAL}", dir=path.parent)
             try:
                 with os.fdopen(file, "wb") as out:
@@ -123,7 +123,7 @@ class CompiledPrograms:
         return sum(size for _, size, _ in self._files())
 
     def _path(self, key: str) -> Path:
-        name = hashlib.sha256(f"{key}\0{self._context}".encode()).hexdigest()
+        name = _sha256(f"{key}\0{self._context}".encode()).hex()
         return self._folder / name[:2] / name
 
     def _evict(self) -> None:
@@ -154,13 +154,19 @@ def _meant(name: str, value: str) -> str:
     if name not in _FLAGS or value.lstrip().startswith("-"):
         return value
     try:
-        return f"{value}={hashlib.sha256(Path(value).read_bytes()).hexdigest()}"
+        return f"{value}={_sha256(Path(value).read_bytes()).hex()}"
     except (OSError, ValueError):  # there is none
         return value
 
 
 def _header(value: bytes) -> bytes:
-    return _MAGIC + hashlib.sha256(value).digest()
+    return _MAGIC + _sha256(value)
+
+
+def _sha256(value: bytes) -> bytes:
+    import hashlib
+
+    return hashlib.sha256(value).digest()
 
 
 def _log(text: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,6 +81,8 @@ def _free(path: Path) -> tuple[int, int]:
     """How many bytes and how many files there is room for."""
     where = next(each for each in (path, *path.parents) if each.exists())
     if not hasattr(os, "statvfs"):
+        import shutil
+
         return shutil.disk_usage(where).free, 1
     found = os.statvfs(where)
     # Some file systems, such as btrfs, count no inodes.
@@ -108,6 +109,25 @@ def write_synced(path: Path, text: str) -> None:
         file.flush()
         os.fchmod(file.fileno(), 0o444)
         os.fsync(file.fileno())
+
+
+def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Writes a file in one step: who reads it meanwhile finds the old one or the new one, whole.
+
+    Raises:
+        OSError: it cannot be written; the old one is as it was.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        partial.unlink()
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

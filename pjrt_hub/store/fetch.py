@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pjrt_hub import log
 from pjrt_hub.errors import CacheError, DigestMismatchError, DownloadError, OfflineError
-from pjrt_hub.store import flight, index, owner
+from pjrt_hub.store import flight, index, lock, owner
 from pjrt_hub.store.cache import Cache, Entry
 from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.partial import Partial, Progress, fill
+from pjrt_hub.store.partial import Partial, Progress, fill, forked
 from pjrt_hub.store.transport import Late, Patience, Refused, redacted
 
 #: How often an entry may be removed between its fetch and its lease.
@@ -103,13 +103,8 @@ def _fetch(
     notify: Callable[[str], None] | None,
     limits: Patience,
 ) -> Entry:
-    with cache.fetching(
-        artifact,
-        patience_seconds=limits.lock_seconds,
-        notify=notify,
-        sleep=limits.sleep,
-        clock=limits.clock,
-    ):
+    wait = lock.Wait(limits.lock_seconds, notify, limits.sleep, limits.clock)
+    with cache.fetching(artifact, wait):
         if entry := cache.lookup(artifact):
             return entry
         with cache.workspace(artifact) as folder:
@@ -117,10 +112,7 @@ def _fetch(
             cache.require_space(artifact.size - already + artifact.nbytes)
             archive_path = download(artifact, folder, env=env, progress=progress, patience=limits)
             if not owner.is_ours(folder):
-                raise CacheError(
-                    f"the process was forked while it fetched {artifact.package}",
-                    hint="fetch before you fork, or once more in the child",
-                )
+                raise forked(artifact.package)
             return cache.publish(artifact, archive_path)
 
 

@@ -1,4 +1,4 @@
-"""The fastest inflate that is installed (layer 2): isal where it is, else zlib.
+"""The fastest inflate that is installed (layer 2): isal, or zlib where isal has no wheels.
 
 Owns the choice and the bounded stream of chunks; must not know of archives.
 """
@@ -17,7 +17,7 @@ RAW, GZIP = -15, 31
 
 @cache
 def library() -> ModuleType:
-    """The module that inflates: `isal.isal_zlib` of the extra `pjrt-hub[fast]`, else `zlib`."""
+    """The module that inflates: `isal.isal_zlib`, else `zlib`."""
     try:
         from isal import isal_zlib  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:

@@ -10,13 +10,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import ManifestError
-from pjrt_hub.store import disk, lock, owner, ownership
+from pjrt_hub.store import disk, owner, ownership
 from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.memo import identity
+
+if TYPE_CHECKING:
+    from pjrt_hub.store import lock
 
 #: The layout's version: a change of layout changes this and leaves older trees alone.
 LAYOUT = "v1"
@@ -35,15 +39,28 @@ class Entry:
     Attributes:
         artifact: the row that it was published from.
         root: the directory that holds the members in the archive's own layout.
+        verified: the identities of the members when they were verified; empty where nobody did.
     """
 
     artifact: Artifact
     root: Path
+    verified: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def library_path(self) -> Path:
         """The absolute path of the library to load."""
         return self.root / self.artifact.library
+
+    def is_as_verified(self) -> bool:
+        """Whether every member is the very file that was verified, unchanged; reads none."""
+        return bool(self.verified) and self.verified == self.identities()
+
+    def identities(self) -> tuple[str, ...]:
+        """What the members are now; empty where one is missing."""
+        try:
+            return tuple(identity(self.root / each.path) for each in self.artifact.members)
+        except OSError:
+            return ()
 
 
 class Layout:
@@ -79,6 +96,8 @@ class Layout:
 
     def private(self, area: str, artifact: Artifact) -> Path:
         """A directory of our own, whose name tells when nobody owns it any more."""
+        from tempfile import mkdtemp
+
         prefix = f"{artifact.sha256}.{owner.this_process()}."
         return Path(mkdtemp(prefix=prefix, dir=self.area(area)))
 
@@ -104,13 +123,10 @@ class Layout:
         self, sha256: str, notify: Callable[[str], None] | None = None
     ) -> Iterator[lock.Lock]:
         """Keeps an entry from being removed, for the time of a `with` block."""
-        with self._locked(
-            self._use_path(sha256),
-            patience_seconds=_LEASE_PATIENCE_SECONDS,
-            shared=True,
-            doing="is removing this entry",
-            notify=notify,
-        ) as held:
+        from pjrt_hub.store import lock
+
+        wait = lock.Wait(_LEASE_PATIENCE_SECONDS, notify, doing="is removing this entry")
+        with self._locked(self._use_path(sha256), wait, shared=True) as held:
             if held.file is not None:
                 with suppress(OSError):  # a cache that can only be read
                     if time.time() - os.fstat(held.file).st_mtime > _USE_SECONDS:
@@ -120,41 +136,22 @@ class Layout:
     @contextmanager
     def unused(self, sha256: str) -> Iterator[lock.Lock]:
         """Keeps an entry from being used; its state is "taken" where somebody does use it."""
-        with self._locked(self._use_path(sha256), patience_seconds=0.0) as held:
+        from pjrt_hub.store import lock
+
+        with self._locked(self._use_path(sha256), lock.NO_WAIT) as held:
             yield held
 
     @contextmanager
-    def fetching(
-        self,
-        sha256: str,
-        *,
-        patience_seconds: float,
-        notify: Callable[[str], None] | None,
-        sleep: Callable[[float], None],
-        clock: Callable[[], float],
-    ) -> Iterator[lock.Lock]:
-        """Keeps others from fetching the same; see `lock.held`."""
-        with self._locked(
-            self.tree / "locks" / sha256,
-            patience_seconds=patience_seconds,
-            notify=notify,
-            sleep=sleep,
-            clock=clock,
-        ) as held:
+    def fetching(self, sha256: str, wait: lock.Wait) -> Iterator[lock.Lock]:
+        """Keeps others from fetching the same."""
+        with self._locked(self.tree / "locks" / sha256, wait) as held:
             yield held
 
     @contextmanager
-    def _locked(
-        self,
-        path: Path,
-        *,
-        patience_seconds: float,
-        shared: bool = False,
-        doing: str = "is fetching the same file",
-        notify: Callable[[str], None] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> Iterator[lock.Lock]:
+    def _locked(self, path: Path, wait: lock.Wait, *, shared: bool = False) -> Iterator[lock.Lock]:
+        """As `lock.held`, in a folder that is ours alone to write."""
+        from pjrt_hub.store import lock
+
         with ExitStack() as stack:
             try:
                 if not path.parent.is_dir():
@@ -163,18 +160,7 @@ class Layout:
             except OSError:  # a cache that can only be read, and that nobody locked before
                 yield lock.Lock(None, "unknown")
                 return
-            yield stack.enter_context(
-                lock.held(
-                    path,
-                    folder=folder,
-                    patience_seconds=patience_seconds,
-                    shared=shared,
-                    doing=doing,
-                    notify=notify,
-                    sleep=sleep,
-                    clock=clock,
-                )
-            )
+            yield stack.enter_context(lock.held(path, wait, shared=shared, folder=folder))
 
     def _use_path(self, sha256: str) -> Path:
         return self.tree / "locks" / f"{sha256}.use"

@@ -41,17 +41,32 @@ class Lock:
         return self.state == "held"
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How to wait for another holder.
+
+    Attributes:
+        seconds: how long, before going on without the lock.
+        notify: is told once, after two seconds, who holds it.
+        sleep: waits that many seconds.
+        clock: a monotonic time in seconds.
+        doing: what the other holder does.
+    """
+
+    seconds: float = 0.0
+    notify: Callable[[str], None] | None = None
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    doing: str = "is fetching the same file"
+
+
+#: Takes the lock now, or not at all.
+NO_WAIT = Wait()
+
+
 @contextmanager
 def held(
-    path: Path,
-    *,
-    patience_seconds: float,
-    shared: bool = False,
-    doing: str = "is fetching the same file",
-    folder: int | None = None,
-    notify: Callable[[str], None] | None = None,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
+    path: Path, wait: Wait = NO_WAIT, *, shared: bool = False, folder: int | None = None
 ) -> Iterator[Lock]:
     """Holds a lock (flock(2), else that of fcntl(2)) for the time of a `with` block.
 
@@ -61,13 +76,9 @@ def held(
     Args:
         path: the lock file; its directory exists. A shared lock makes do with one that can only
             be read.
-        patience_seconds: how long to wait for another holder before going on without the lock.
+        wait: for another holder.
         shared: hold it together with others who share it.
-        doing: what the other holder is doing.
         folder: the open directory that the file is in, where there is one.
-        notify: is told once, after two seconds, who holds it.
-        sleep: waits that many seconds.
-        clock: a monotonic time in seconds.
 
     Yields:
         Whether it is held.
@@ -79,7 +90,7 @@ def held(
     process = os.getpid()
     _open.add(file)
     try:
-        got = _acquire(file, path, shared, patience_seconds, doing, notify, sleep, clock)
+        got = _acquire(file, path, shared, wait)
         if got and not shared:
             with suppress(OSError):  # it is only what waiters are told
                 os.ftruncate(file, 0)
@@ -101,30 +112,25 @@ def _opened(path: Path, folder: int | None, shared: bool) -> int | None:
     return None
 
 
-def _acquire(
-    file: int,
-    path: Path,
-    shared: bool,
-    patience_seconds: float,
-    doing: str,
-    notify: Callable[[str], None] | None,
-    sleep: Callable[[float], None],
-    clock: Callable[[], float],
-) -> Lock:
-    started, told = clock(), False
+def _acquire(file: int, path: Path, shared: bool, wait: Wait) -> Lock:
+    started, told = wait.clock(), False
     while True:
         try:
             return Lock(file, "held" if _try(file, path, shared) else "unknown")
         except BlockingIOError:
-            waited = clock() - started
-            if waited >= patience_seconds:
-                if notify and told:
-                    notify(f"{_holder(file)} is not done after {waited:.0f} s; going on without it")
+            waited = wait.clock() - started
+            if waited >= wait.seconds:
+                if wait.notify and told:
+                    wait.notify(
+                        f"{_holder(file)} is not done after {waited:.0f} s; going on without it"
+                    )
                 return Lock(file, "taken")
-            if notify and not told and waited >= _QUIET_SECONDS:
+            if wait.notify and not told and waited >= _QUIET_SECONDS:
                 told = True
-                notify(f"waiting for another process ({_holder(file)}), which {doing} ({path})")
-            sleep(_POLL_SECONDS)
+                wait.notify(
+                    f"waiting for another process ({_holder(file)}), which {wait.doing} ({path})"
+                )
+            wait.sleep(_POLL_SECONDS)
 
 
 def _try(file: int, path: Path, shared: bool) -> bool:

@@ -5,9 +5,7 @@ Owns the names of directories that one process works in; must not remove any.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +42,9 @@ def is_abandoned(path: Path) -> bool:
 
 
 def _machine() -> str:
+    import hashlib
+    import platform
+
     namespace = ""
     with suppress(OSError):  # two containers may share a cache and a host name
         namespace = os.readlink("/proc/self/ns/pid")

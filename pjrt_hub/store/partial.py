@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
+from pjrt_hub.errors import CacheError
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.transport import (
     Dropped,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 256 << 10
 _HASHED_AT_ONCE = 1 << 20
+#: What a file may hold that no pin bounds.
+_MOST_NBYTES = 8 << 30
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -50,17 +53,24 @@ class Progress(Protocol):
 
 
 class Partial:
-    """The bytes that came so far: a private file, its digest, and where they came from."""
+    """The bytes that came so far: a private file, its digest, and where they came from.
 
-    def __init__(self, artifact: Artifact, folder: Path, progress: Progress | None) -> None:
+    Args:
+        pin: None for a file that nobody has pinned yet, whose server says how large it is, or not.
+        folder: a private folder.
+        progress: is told how it goes, once the size is known.
+    """
+
+    def __init__(self, pin: Artifact | None, folder: Path, progress: Progress | None) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         self.path = folder / "archive"
-        self.size = artifact.size
+        self.size = pin.size if pin else None
         self.is_mixed = False
-        self._artifact = artifact
+        self.pin = pin
         self._origin_path = folder / "origin.json"
         self._progress = progress
+        self._process = os.getpid()
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0)
         # Nothing vouches for what an earlier process left: it is hashed again.
@@ -70,10 +80,10 @@ class Partial:
         self._beside = ThreadPoolExecutor(1, "pjrt-hub hash")
         self._hashing: Future[None] | None = None
         self.nbytes = self._file.seek(0, os.SEEK_END)
-        if self.nbytes > self.size:
+        if self.nbytes > self.most_nbytes:
             self.restart()
-        elif self._progress:
-            self._progress.start(self.size, self.nbytes)
+        else:
+            self._begin()
 
     def close(self) -> None:
         self._beside.shutdown()
@@ -87,8 +97,19 @@ class Partial:
         return self._digest.hexdigest()
 
     @property
+    def most_nbytes(self) -> int:
+        """What it may hold."""
+        return _MOST_NBYTES if self.size is None else self.size
+
+    @property
     def is_complete(self) -> bool:
         return self.nbytes == self.size
+
+    @property
+    def came(self) -> str:
+        """How much of it came, for a message."""
+        whole = "" if self.size is None else f" of {self.size:,}"
+        return f"{self.nbytes:,}{whole} bytes"
 
     @property
     def is_page(self) -> bool:
@@ -97,7 +118,7 @@ class Partial:
 
     @property
     def is_pinned(self) -> bool:
-        return self.is_complete and self.sha256 == self._artifact.sha256
+        return self.pin is not None and self.is_complete and self.sha256 == self.pin.sha256
 
     def append(self, chunk: bytes) -> None:
         self.nbytes += len(chunk)
@@ -108,8 +129,9 @@ class Partial:
         view = memoryview(chunk)
         while view:
             view = view[self._file.write(view) :]
-        if self._progress:
+        if self._progress and self.size is not None:
             self._progress.advance(len(chunk))
+            self._require_no_fork()
 
     def restart(self) -> None:
         self._file.seek(0)
@@ -118,9 +140,36 @@ class Partial:
         self._digest = hashlib.sha256()
         self.nbytes = 0
         self.is_mixed = False
+        self.size = self.pin.size if self.pin else None
         self._origin_path.unlink(missing_ok=True)
-        if self._progress:
-            self._progress.start(self.size, 0)
+        self._begin()
+
+    def expect(self, nbytes: int) -> None:
+        """Takes the size from where the file lies; no pin says it.
+
+        Raises:
+            Refused: nobody would want that much.
+        """
+        if nbytes > _MOST_NBYTES:
+            raise Refused(f"it has {nbytes:,} bytes, and {_MOST_NBYTES:,} is the most")
+        self.size = nbytes
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._progress and self.size is not None:
+            self._progress.start(self.size, self.nbytes)
+            self._require_no_fork()
+
+    def _require_no_fork(self) -> None:
+        """Ends a download that came through a fork, which only who is told of it can have made.
+
+        The file, its position and the connection are the parent's, and the hashing thread is gone.
+
+        Raises:
+            CacheError: this is not the process that began.
+        """
+        if os.getpid() != self._process:
+            raise forked(self.pin.package if self.pin else "a file")
 
     def _hash(self) -> None:
         """Hashes what came; hashing lets go of the GIL, so it runs beside the network."""
@@ -144,14 +193,23 @@ class Partial:
 
     def range_headers(self, url: str) -> dict[str, str]:
         """Asks for the rest, if it is still a part of the same file."""
-        if not self.nbytes:
+        if not self.nbytes or self.size is None:
             return {}
         headers = {"Range": f"bytes={self.nbytes}-"}
         with suppress(OSError, ValueError, TypeError, KeyError):
             origin = json.loads(self._origin_path.read_text("utf-8"))
             if origin["url"] == redacted(url) and origin["validator"]:
-                headers["If-Range"] = str(origin["validator"])
-        return headers
+                return {**headers, "If-Range": str(origin["validator"])}
+        # Without a pin nothing would tell that the parts are of two files.
+        return headers if self.pin else {}
+
+
+def forked(package: str) -> CacheError:
+    """The error for a process that goes on with its parent's download."""
+    return CacheError(
+        f"the process was forked while it fetched {package}",
+        hint="fetch before you fork, or once more in the child",
+    )
 
 
 class _Unranged(Dropped):
@@ -165,7 +223,7 @@ def fill(partial: Partial, url: str, transport: Transport) -> None:
         Refused: this address does not give the file.
     """
     if urlsplit(url).scheme == "file":
-        _copy(partial, Path(unquote(urlsplit(url).path)), transport.patience)
+        copy(partial, Path(unquote(urlsplit(url).path)), transport.patience)
         return
     patience = transport.patience
     failures, furthest, ranged = 0, partial.nbytes, True
@@ -183,10 +241,7 @@ def fill(partial: Partial, url: str, transport: Transport) -> None:
             if partial.is_complete:
                 return
             if failures >= patience.tries:
-                raise Refused(
-                    f"{drop}, {failures} times in a row, "
-                    f"at {partial.nbytes:,} of {partial.size:,} bytes"
-                ) from drop
+                raise Refused(f"{drop}, {failures} times in a row, at {partial.came}") from drop
             patience.wait(failures, drop.wait_seconds)
 
 
@@ -198,11 +253,14 @@ def _receive(partial: Partial, url: str, transport: Transport) -> None:
         for chunk in response.iter_raw():
             if not partial.nbytes and is_page(chunk):
                 raise Refused("it sends a page and no archive, perhaps of a proxy or a login")
-            if partial.nbytes + len(chunk) > partial.size:
+            if partial.nbytes + len(chunk) > partial.most_nbytes:
+                bound = f"the pinned {partial.size:,}" if partial.pin else f"{_MOST_NBYTES:,}"
                 partial.restart()
-                raise Refused(f"it sends more than the pinned {partial.size:,} bytes")
+                raise Refused(f"it sends more than {bound} bytes")
             partial.append(chunk)
             pace.came(len(chunk))
+    if partial.size is None:
+        partial.expect(partial.nbytes)  # nothing tells such an end from a break
     if not partial.is_complete:
         raise Dropped("the server closed the connection early")
 
@@ -230,13 +288,17 @@ def _accept(partial: Partial, url: str, response: httpx.Response) -> None:
     if "content-range" in headers:
         partial.restart()
         raise _Unranged("the server sent a range and called it the whole file")
-    if declared and declared != str(partial.size):
+    if partial.pin is None:
+        partial.restart()
+        if declared:
+            partial.expect(int(declared))
+    elif declared and declared != str(partial.size):
         kind = headers.get("content-type", "no type").partition(";")[0]
         page = " (a page, perhaps of a proxy or a login)" if kind == "text/html" else ""
         raise Refused(
             f"it offers {declared} bytes of {kind}{page}, the pin says {partial.size:,} bytes"
         )
-    if partial.nbytes:
+    elif partial.nbytes:
         partial.restart()
     partial.remember(url, response)
 
@@ -246,21 +308,29 @@ def is_page(head: bytes) -> bool:
     return head.lstrip().startswith(b"<")
 
 
-def _copy(partial: Partial, path: Path, patience: Patience) -> None:
-    """A file of this machine, held to the same pin."""
+def copy(partial: Partial, path: Path, patience: Patience) -> None:
+    """Takes a file of this machine, held to the same pin.
+
+    Raises:
+        Refused: it cannot be had.
+    """
     partial.restart()
     try:
         # A pipe would wait for ever.
         source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
         raise Refused(f"cannot be read: {exc.strerror}") from exc
+    found = os.fstat(source)
+    if not stat.S_ISREG(found.st_mode):  # of a folder no file can be made
+        os.close(source)
+        raise Refused("it is not a file")
     with os.fdopen(source, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(source).st_mode):
-            raise Refused("it is not a file")
-        size = os.fstat(source).st_size
-        if size != partial.size:
+        size = found.st_size
+        if partial.pin is None:
+            partial.expect(size)
+        elif size != partial.size:
             raise Refused(f"it has {size:,} bytes, the pin says {partial.size:,} bytes")
-        while chunk := file.read(min(_CHUNK, partial.size - partial.nbytes)):
+        while chunk := file.read(min(_CHUNK, partial.most_nbytes - partial.nbytes)):
             partial.append(chunk)
             patience.left()
     if not partial.is_complete:

@@ -7,7 +7,6 @@ locks that make processes take turns are `lock.py`.
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.host import HostTag
+from pjrt_hub.store import disk
 from pjrt_hub.store.catalog import Artifact, as_toml, write_rows
 
 FILE_NAME = "pjrt-hub.lock"
@@ -69,6 +69,8 @@ class Pins:
 
     def text(self) -> str:
         """The file's text; the same pins give the same bytes."""
+        import shlex
+
         hosts = (word for host in self.hosts for word in ("--host", host))
         command = shlex.join(["pjrt-hub", "lock", *self.requests, *hosts])
         head = _HEAD.format(
@@ -86,13 +88,8 @@ class Pins:
         Raises:
             LockFileError: it cannot be written.
         """
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
-            try:
-                partial.write_text(self.text(), "utf-8")
-                partial.replace(self.path)
-            finally:
-                partial.unlink(missing_ok=True)
+            disk.replace(self.path, self.text().encode())
         except OSError as exc:
             raise LockFileError(
                 f"{self.path} cannot be written: {exc.strerror}",

@@ -12,7 +12,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,7 +57,7 @@ class Trust:
         text = json.dumps({**value, "root": self.root.decode("utf-8")}, indent=1)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(path, text, 0o600)
+            disk.replace(path, text.encode(), 0o600)
         except OSError as exc:
             raise _untrusted(self.url, f"{path} cannot be written: {exc.strerror}") from exc
         return path
@@ -252,14 +251,9 @@ class Remote:
         with disk.writing("cannot keep a registry in", self.folder):
             disk.make(self._root, self.folder / "metadata")
             ownership.require(self._root, self.folder / "metadata")
-            with lock.held(
-                self.folder / "lock",
-                patience_seconds=_PATIENCE_SECONDS,
-                doing="reads the same registry",
-                notify=notify,
-                sleep=limits.sleep,
-                clock=limits.clock,
-            ):
+            doing = "reads the same registry"
+            wait = lock.Wait(_PATIENCE_SECONDS, notify, limits.sleep, limits.clock, doing)
+            with lock.held(self.folder / "lock", wait):
                 before = self.reading()
                 if before and before.checked > asked and self.is_fresh(before):
                     return before  # another process has read it meanwhile
@@ -299,20 +293,5 @@ class Remote:
     def _keep(self, reading: Reading) -> None:
         rows = [row.as_row() for row in reading.rows]
         times = {"checked": reading.checked, "expires": reading.expires}
-        _write(self.folder / "reading.json", json.dumps({**times, "rows": rows}), 0o644)
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    """Writes a file in one step, so that nobody reads half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        partial.unlink()
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(partial, flags, mode), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        text = json.dumps({**times, "rows": rows})
+        disk.replace(self.folder / "reading.json", text.encode(), 0o644)

@@ -31,6 +31,7 @@ from tuf.api.metadata import (
 )
 
 from pjrt_hub.errors import ManifestError, RegistryError
+from pjrt_hub.store import disk
 from pjrt_hub.store.catalog import Artifact, Catalog, read_rows, write_rows
 from pjrt_hub.store.signed import TARGET
 
@@ -291,8 +292,8 @@ class Repository:
             if each is not None:
                 self._require_signed(each, Root.type, metadata)
         content = metadata.to_bytes()
-        _replace(self._metadata / f"{root.version}.root.json", content)
-        _replace(self.folder / "root.json", content)
+        disk.replace(self._metadata / f"{root.version}.root.json", content)
+        disk.replace(self.folder / "root.json", content)
 
     def _signs(self, root: Root, role: str, keys: KeyRing) -> bool:
         known = root.roles[role]
@@ -310,7 +311,7 @@ class Repository:
         content = metadata.to_bytes()
         is_timestamp = role == Timestamp.type
         name = f"{role}.json" if is_timestamp else f"{signed.version}.{role}.json"
-        _replace(self._metadata / name, content)
+        disk.replace(self._metadata / name, content)
         hashes = {"sha256": hashlib.sha256(content).hexdigest()}
         return MetaFile(signed.version, len(content), hashes)
 
@@ -326,7 +327,7 @@ class Repository:
     def _place_target(self) -> TargetFile:
         content = self.draft.read_bytes()
         target = TargetFile.from_data(TARGET, content, ["sha256"])
-        _replace(self.folder / "targets" / f"{target.hashes['sha256']}.{TARGET}", content)
+        disk.replace(self.folder / "targets" / f"{target.hashes['sha256']}.{TARGET}", content)
         return target
 
     def _require_signed(self, root: Root, role: str, metadata: Metadata[Any]) -> None:
@@ -334,16 +335,6 @@ class Repository:
             root.verify_delegate(role, metadata.signed_bytes, metadata.signatures)
         except (UnsignedMetadataError, RepositoryError) as exc:
             raise _keys(self.folder, str(exc)) from exc
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Writes a file in one step: it may be served at this moment."""
-    partial = path.with_name(f".{path.name}")
-    with open(partial, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def _keys(where: Path, what: str, hint: str = "") -> RegistryError:

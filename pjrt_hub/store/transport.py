@@ -496,9 +496,12 @@ def _trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
             # An organization's own authority is often one of the machine's.
             context.load_default_certs()
     except OSError as exc:
+        where = named or folder
         raise StoreError(
-            f"cannot read the certificates {named or folder}: {exc.strerror or exc}",
-            hint="correct PIP_CERT, SSL_CERT_FILE or SSL_CERT_DIR, or unset it",
+            f"cannot read the certificates {where or 'of this machine'}: {exc.strerror or exc}",
+            hint="correct PIP_CERT, SSL_CERT_FILE or SSL_CERT_DIR, or unset it"
+            if where
+            else "install the package certifi again, or name a file in SSL_CERT_FILE",
         ) from exc
     own = sources.client_certificate or env.get("SSL_CLIENT_CERT")
     try:

@@ -6,69 +6,59 @@ before its row is in a lock file. Loads nothing itself.
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from pjrt_hub.contract import elf
+from pjrt_hub.contract import digest, elf
 from pjrt_hub.errors import ArchiveError, DownloadError, PluginLoadError, StoreError
 from pjrt_hub.host import HostTag
-from pjrt_hub.store import archive, digest, installers
+from pjrt_hub.store import archive, installers
 from pjrt_hub.store.catalog import Artifact, Member
-from pjrt_hub.store.transport import (
-    Dropped,
-    Patience,
-    Refused,
-    Transport,
-    redacted,
-    refuse_encoding,
-)
+from pjrt_hub.store.installers import Sources
+from pjrt_hub.store.partial import Partial, Progress, copy, fill
+from pjrt_hub.store.transport import Patience, Refused, Transport, redacted
 
 SUFFIXES = (".whl", ".zip", ".tar.gz", ".so")
 #: What a row says where nothing tells the name of its plugin, platform or package.
 UNNAMED = "unnamed"
-_MOST_NBYTES = 8 << 30
 _MANIFEST = "pjrt_plugin.toml"
 
 
 def receive(
-    url: str, path: Path, *, env: Mapping[str, str], patience: Patience | None = None
-) -> None:
-    """Fetches a file whose digest nobody knows, in one piece.
+    url: str,
+    folder: Path,
+    *,
+    env: Mapping[str, str],
+    progress: Progress | None = None,
+    patience: Patience | None = None,
+) -> Path:
+    """Fetches a file whose digest nobody knows.
 
     Args:
         url: an https: or file: address.
-        path: the file to write, in a private folder.
+        folder: an empty private folder.
         env: the variables of the installers and of TLS.
+        progress: is told how it goes, where the size is known.
         patience: the limits.
+
+    Returns:
+        The path of the file.
 
     Raises:
         DownloadError: the file cannot be had.
-        OSError: `path` cannot be written.
+        OSError: `folder` cannot be written.
     """
     limits = (patience or Patience.configured(env)).started()
     try:
-        if urlsplit(url).scheme == "file":
-            _copy(Path(unquote(urlsplit(url).path)), path)
-            return
-        try:
-            sources = installers.configured(env)
-        except StoreError:  # no installer to ask
-            sources = installers.reached(env)
-        with Transport(env, sources=sources, patience=limits) as transport:
-            failures = 0
-            while True:
-                try:
-                    _stream(url, path, transport)
-                    return
-                except Dropped as drop:
-                    failures += 1
-                    if failures >= limits.tries:
-                        raise Refused(f"{drop} ({failures} times)") from drop
-                    limits.wait(failures, drop.wait_seconds)
+        with closing(Partial(None, folder, progress)) as partial:
+            if urlsplit(url).scheme == "file":
+                copy(partial, Path(unquote(urlsplit(url).path)), limits)
+            else:
+                with Transport(env, sources=_sources(env), patience=limits) as transport:
+                    fill(partial, url, transport)
+            return partial.path
     except Refused as exc:
         raise DownloadError(
             f"{redacted(url)} cannot be fetched: {exc}",
@@ -77,33 +67,11 @@ def receive(
         ) from exc
 
 
-def _copy(source: Path, path: Path) -> None:
+def _sources(env: Mapping[str, str]) -> Sources:
     try:
-        if not source.is_file():
-            raise Refused("it is not a file")
-        shutil.copyfile(source, path)
-    except OSError as exc:
-        if exc.filename != os.fspath(source):
-            raise
-        raise Refused(f"it cannot be read: {exc.strerror}") from exc
-
-
-def _stream(url: str, path: Path, transport: Transport) -> None:
-    nbytes = 0
-    with transport.stream(url) as response, path.open("wb") as file:
-        refuse_encoding(response)
-        if response.status_code != 200:
-            raise Refused(f"the server answered {response.status_code} to a plain request")
-        declared = response.headers.get("content-length", "")
-        for chunk in response.iter_raw():
-            transport.patience.left()
-            nbytes += len(chunk)
-            if nbytes > _MOST_NBYTES:
-                raise Refused(f"it is larger than {_MOST_NBYTES:,} bytes")
-            file.write(chunk)
-    # Without a length nobody can tell an end from a break; the user is shown size and digest.
-    if declared and declared != str(nbytes):
-        raise Dropped(f"{nbytes:,} of {declared} bytes came")
+        return installers.configured(env)
+    except StoreError:  # no installer to ask
+        return installers.reached(env)
 
 
 def measure(
@@ -137,7 +105,7 @@ def measure(
             hint="name the archive of one plugin for Linux",
         )
     (library,) = exporting
-    host, members = _needs(folder, library, libraries)
+    host, members = needs(folder, library, libraries)
     sha256 = digest.of_file(archive_path)
     package, version = _identity(file_name, sha256)
     return Artifact(
@@ -169,10 +137,19 @@ def _exports(path: Path) -> bool:
         return False
 
 
-def _needs(
-    folder: Path, library: Member, libraries: list[Member]
+def needs(
+    folder: Path, library: Member, libraries: Sequence[Member]
 ) -> tuple[HostTag, tuple[Member, ...]]:
-    """The oldest machine that the library runs on, and the members that its loading finds."""
+    """The oldest Linux that a library runs on, and the members that its loading finds.
+
+    Args:
+        folder: holds the members.
+        library: of the plugin.
+        libraries: all that the archive has.
+
+    Raises:
+        ArchiveError: one of them is no library.
+    """
     members, waiting = [library], [library]
     glibc: tuple[int, ...] = ()
     while waiting:

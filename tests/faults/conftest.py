@@ -23,12 +23,20 @@ from pjrt_hub import errors
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.store.cache import Cache
 
+HERE = Path(__file__).parent
 IS_FULL = os.environ.get("PJRT_HUB_FAULTS") == "full"
 COUNTS = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[COUNTS] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives each test half an hour: the full numbers take minutes."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 def pytest_terminal_summary(
@@ -109,4 +117,4 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
 @pytest.fixture
 def given(toy: Toy, cache: Cache) -> dict[str, object]:
     """The arguments of a fetch of the toy into the cache by a fork."""
-    return {"row": str(toy.row), "root": str(cache.root), "env": toy.sources}
+    return toy.given(cache.root)

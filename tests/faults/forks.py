@@ -77,6 +77,10 @@ class Fork:
             time.sleep(0.0005)
         return self
 
+    def inject(self, fault: str, call: str, n: int) -> Fork:
+        """Makes the n-th system call of that name fail ("error=EIO") or kill ("signal=KILL")."""
+        return self.trace("-e", f"trace={call}", "-e", f"inject={call}:{fault}:when={n}")
+
     def go(self) -> Fork:
         self._go.send(b"x")
         return self

@@ -22,7 +22,7 @@ import wheels
 
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.store.archive import measure, unpack
-from pjrt_hub.store.catalog import Catalog, shipped_registry
+from pjrt_hub.store.catalog import Catalog
 
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)
@@ -503,7 +503,7 @@ def test_a_bomb_takes_little_memory_and_disk(
 
 # The vendors' own
 
-ROWS = {row.file_name: row for row in Catalog([shipped_registry()]).rows()}
+ROWS = {row.file_name: row for row in Catalog.shipped().rows()}
 
 
 @pytest.fixture(scope="module")

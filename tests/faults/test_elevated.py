@@ -37,7 +37,7 @@ import json, logging, os, sys
 sys.path.insert(0, sys.argv[1])
 logging.basicConfig()
 import pjrt_hub
-from pjrt_hub import surroundings
+from pjrt_hub import elevation
 
 def attempt(function, *args, **kwargs):
     try:
@@ -53,7 +53,7 @@ said = [
     attempt(pjrt_hub.client, offline=True),
     attempt(pjrt_hub.load, sys.argv[2]),
 ]
-print(json.dumps([surroundings.elevation(), said]))
+print(json.dumps([elevation.reason(), said]))
 """
 
 

@@ -19,9 +19,6 @@ from toy import Toy
 
 from pjrt_hub.store.cache import Cache
 
-#: The full numbers take minutes.
-pytestmark = pytest.mark.timeout(1800)
-
 Tally = Callable[[str], None]
 Rounds = Callable[[int, int], int]
 LOADERS = 6
@@ -31,7 +28,7 @@ def test_loads_while_entries_are_evicted(
     forks: Forks, toys: tuple[Toy, Toy], cache: Cache, tally: Tally, rounds: Rounds
 ) -> None:
     """Upgrades are evictions of an older release while the newer one comes."""
-    given = [{"row": str(toy.row), "root": str(cache.root), "env": toy.sources} for toy in toys]
+    given = [toy.given(cache.root) for toy in toys]
     loads_during_evictions(forks, given, rounds(120, 1000), 0.02, "the toy plugin", tally)
 
 
@@ -121,6 +118,28 @@ def test_damage_of_a_published_file(
     )
     assert signals == []
     assert wrong == []
+
+
+@pytest.mark.parametrize("change", ["rename", "write"])
+@pytest.mark.parametrize("moment", ["checked", "opened"])
+def test_a_library_that_changes_between_look_and_load(
+    forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Tally, change: str, moment: str
+) -> None:
+    """Refused before any function of it is called; its constructors ran if the loader was first.
+
+    The loader knows libraries by their paths, so this process never gets the right one after that.
+    """
+    toy.obtain(cache)
+    ended = forks.run("load_changed", change=change, moment=moment, **given)
+    assert not ended.error, ended.told
+    first, second = ended.value
+    assert first.startswith("PluginLoadError: ")
+    assert "was changed or removed while it was to be loaded" in first
+    if moment == "opened":
+        assert "start this program again" in second
+    assert forks.run("load", **given).value == "stub_name stub_version"
+    assert toy.heal(cache) == []
+    tally(f"a library that changes ({change}) once it is {moment}: refused, then fetched again")
 
 
 def damage(path: Path, change: str, at: int) -> None:

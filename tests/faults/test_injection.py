@@ -6,14 +6,10 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from forks import COMMIT, Forks
 from toy import Toy
 
 from pjrt_hub.store.cache import Cache
-
-#: The full numbers take minutes.
-pytestmark = pytest.mark.timeout(1800)
 
 #: What only looks.
 LOOKS = (
@@ -46,8 +42,7 @@ def test_every_call_and_error(
             for n in draw.sample(range(1, count + 1), rounds(1, count)):
                 injections += 1
                 cache.clear()
-                fork = forks.fork("fetch", **given)
-                fork.trace("-e", f"trace={name}", "-e", f"inject={name}:error={error}:when={n}")
+                fork = forks.fork("fetch", **given).inject(f"error={error}", name, n)
                 ended = fork.go().ended()
                 errors[ended.error] = errors.get(ended.error, 0) + 1
                 where = f"{name} {error} {n}"

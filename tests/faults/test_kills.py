@@ -10,15 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from forks import COMMIT, Forks
 from loopback import Answer
 from toy import Toy
 
 from pjrt_hub.store.cache import Cache
-
-#: The full numbers take minutes.
-pytestmark = pytest.mark.timeout(1800)
 
 #: With this rest after each 64 KiB a download takes about as long as the rest of a fetch.
 PACE_SECONDS = 0.001
@@ -78,8 +74,7 @@ def test_every_commit_call(
     wrong, killed = [], 0
     for name, n in points:
         cache.clear()
-        fork = forks.fork("fetch", **given)
-        fork.trace("-e", f"trace={name}", "-e", f"inject={name}:signal=KILL:when={n}")
+        fork = forks.fork("fetch", **given).inject("signal=KILL", name, n)
         killed += fork.go().ended().signal == signal.SIGKILL
         wrong += [f"{name} {n}: {each}" for each in toy.audit(cache) + toy.heal(cache)]
     tally(

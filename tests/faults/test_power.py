@@ -23,9 +23,6 @@ from toy import Toy
 
 from pjrt_hub.store.cache import Cache
 
-#: The full numbers take minutes.
-pytestmark = pytest.mark.timeout(1800)
-
 #: How ext4 orders file data and its journal.
 MODES = ("ordered", "writeback", "journal")
 
@@ -101,7 +98,7 @@ def test_a_power_cut_leaves_whole_entries(
     cuts, wrong, found = rounds(20, 100), [], 0
     draw = random.Random(mode)
     with mounted(image, f"data={mode}") as live:
-        given = {"row": str(toy.row), "root": str(live / "cache"), "env": toy.sources}
+        given = toy.given(live / "cache")
         fork = forks.fork("fetch_for_ever", **given).go()
         try:
             for _ in range(cuts):
@@ -131,7 +128,7 @@ def test_a_power_cut_leaves_whole_entries(
 def test_a_store_that_does_not_sync_is_caught(forks: Forks, toy: Toy, place: Path) -> None:
     image = disk(place)
     with mounted(image, "data=writeback,commit=1") as live:
-        given = {"row": str(toy.row), "root": str(live / "cache"), "env": toy.sources}
+        given = toy.given(live / "cache")
         assert forks.run("fetch_unsynced", **given).error == ""
         time.sleep(2.5)  # the names are written soon, their bytes much later
         copy = cut(image, live)

@@ -15,9 +15,6 @@ from toy import Toy
 
 from pjrt_hub.store.cache import Cache
 
-#: The full numbers take minutes.
-pytestmark = pytest.mark.timeout(1800)
-
 Tally = Callable[[str], None]
 #: Slow enough that everybody asks while the first one downloads.
 PACE_SECONDS = 0.01
@@ -106,17 +103,26 @@ def test_a_killed_holder_frees_the_lock(
     tally("a holder of the lock that is killed: 1 of 1 continued by the next")
 
 
+@pytest.mark.parametrize("goes_on", [False, True], ids=["that leaves", "that goes on"])
 def test_a_fork_in_a_download_touches_nothing(
-    forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Tally, rounds: Callable
+    forks: Forks,
+    toy: Toy,
+    cache: Cache,
+    given: dict,
+    tally: Tally,
+    rounds: Callable,
+    goes_on: bool,
 ) -> None:
     draw, states, wrong = random.Random(11), rounds(5, 25), []
     for _ in range(states):
         cache.clear()
-        ended = forks.run("fetch_and_fork", nbytes=draw.randrange(len(toy.wheel)), **given)
+        nbytes = draw.randrange(len(toy.wheel))
+        ended = forks.run("fetch_and_fork", nbytes=nbytes, goes_on=goes_on, **given)
         wrong += [ended.told] if ended.error else []
         wrong += toy.audit(cache) + toy.heal(cache)
     asked = len(toy.server.asked(toy.path))
-    tally(f"forks in the middle of a download: {states} of {states}, {len(wrong)} wrong")
+    how = "that goes on" if goes_on else "that leaves"
+    tally(f"a fork {how} in the middle of a download: {states} of {states}, {len(wrong)} wrong")
     assert wrong == []
     assert asked == states
 
@@ -130,7 +136,7 @@ def test_many_ask_for_what_many_load_and_kill(
     def one(number: int) -> list[str]:
         toy = toys[number % 2]
         walk = draw.choice(["fetch", "fetch", "fetch", "clear"])
-        given = {"row": str(toy.row), "root": str(cache.root), "env": toy.sources}
+        given = toy.given(cache.root)
         fork = forks.fork(walk, **given).go()
         if draw.random() < 0.4:
             time.sleep(draw.uniform(0, 0.2))

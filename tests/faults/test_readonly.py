@@ -47,7 +47,7 @@ def test_a_disk_that_fills_up(
         options = {"size": f"size={size}", "nr_inodes": f"nr_inodes={step * 24 // steps + 1}"}
         with tmpfs(tmp_path, options.get(limit, "size=32m")) as disk:
             cache = Cache(disk / "cache")
-            given = {"row": str(toy.row), "root": str(cache.root), "env": toy.sources}
+            given = toy.given(cache.root)
             file_nbytes = len(toy.wheel) * step // (steps - 1) if limit == "ulimit -f" else None
             ended = forks.run("fetch_with_file_limit", nbytes=file_nbytes, **given)
             wrong += toy.audit(cache)
@@ -66,7 +66,7 @@ def test_a_disk_that_fills_up(
 
 def test_a_read_only_disk(forks: Forks, toy: Toy, tmp_path: Path, tally: Tally) -> None:
     with tmpfs(tmp_path, "size=32m") as disk:
-        given = {"row": str(toy.row), "root": str(disk / "cache"), "env": toy.sources}
+        given = toy.given(disk / "cache")
         empty = {**given, "root": str(disk / "empty")}
         (disk / "empty").mkdir(mode=0o700)
         assert not forks.run("load", **given).error

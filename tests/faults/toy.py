@@ -40,6 +40,10 @@ class Toy:
     def sources(self) -> dict[str, str]:
         return fetching.env(self.server)
 
+    def given(self, root: Path) -> dict[str, object]:
+        """The arguments of a fetch into a cache by a fork."""
+        return {"row": str(self.row), "root": str(root), "env": self.sources}
+
     def obtain(self, cache: Cache) -> None:
         """Fetches in this process."""
         obtain(self.pin, cache, env=self.sources)

@@ -11,6 +11,8 @@ import functools
 import json
 import os
 import resource
+import shutil
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,20 +20,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pjrt_hub.errors import CacheError
 from pjrt_hub.store import disk
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.fetch import obtain
 from pjrt_hub.store.transport import Patience
 
-
-def pin(row: str) -> Artifact:
-    """The artifact of a row that a test wrote to a file."""
-    return _pin(row, os.stat(row).st_mtime_ns)
+#: The status of a fork whose fetch was refused.
+_REFUSED = 9
 
 
 @functools.cache
-def _pin(row: str, _: int) -> Artifact:
+def pin(row: str) -> Artifact:
+    """The artifact of a row that a test wrote to a file; a fork knows the toy's without a look."""
     return Artifact.from_row(json.loads(Path(row).read_text()), row)
 
 
@@ -80,6 +82,52 @@ def load(row: str, root: str, env: dict[str, str]) -> str:
     candidate = Candidate(manifest_of(artifact, ()), "catalogued", ("a test",), artifact=artifact)
     loaded = plugin(Choice(candidate, (), "a test"), progress=_Silent(), reload=_never)
     return " ".join(sorted(loaded.attributes))
+
+
+def load_changed(change: str, moment: str, **given: Any) -> list[str]:
+    """Loads twice, and before the first time the library's file becomes another one.
+
+    Args:
+        change: "rename" another file over it, or "write" through it.
+        moment: "checked", before the last look; or "opened", right before the loader opens it.
+        given: as for `load`.
+
+    Returns:
+        What each time raised, or told.
+    """
+    from pjrt_hub import contact
+    from pjrt_hub._capi import hotpath
+    from pjrt_hub.errors import PjrtHubError
+
+    artifact, told = pin(given["row"]), []
+    library = Cache(Path(given["root"])).entry_root(artifact) / artifact.library
+    where, name = {"checked": (contact, "prepare"), "opened": (hotpath, "open_library")}[moment]
+    function = getattr(where, name)
+
+    def late(*args: Any) -> Any:
+        setattr(where, name, function)
+        _become_another(library, change)
+        return function(*args)
+
+    setattr(where, name, late)
+    for _ in range(2):
+        try:
+            told.append(load(**given))
+        except PjrtHubError as exc:
+            told.append(f"{type(exc).__name__}: {exc}")
+    return told
+
+
+def _become_another(path: Path, change: str) -> None:
+    """Another last byte; what is only read or closed stays as it is."""
+    path.chmod(0o644)
+    if change == "rename":
+        other = path.with_name("other")
+        shutil.copyfile(path, other)
+        other.replace(path)
+    with path.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"!")
 
 
 def _never(name: str) -> Any:
@@ -137,15 +185,24 @@ def fetch_without_locks(kind: str, **given: Any) -> str:
     return fetch(**given)
 
 
-def fetch_and_fork(nbytes: int, **given: Any) -> str:
-    """Fetches, and forks once so many bytes came; that fork leaves every block on its way out."""
+def fetch_and_fork(nbytes: int, goes_on: bool, **given: Any) -> str:
+    """Fetches, and forks once so many bytes came.
+
+    That fork leaves every block on its way out, or it goes on as if nothing had been; then a second
+    of its own ends a wait that would have no end.
+    """
     row, root, env = given["row"], given["root"], given["env"]
-    parent, progress = os.getpid(), _Forking(nbytes)
+    parent, progress = os.getpid(), _Forking(nbytes, goes_on)
     try:
         entry = obtain(pin(row), Cache(Path(root)), env=env, progress=progress)
+    except CacheError:
+        if os.getpid() != parent:
+            os._exit(_REFUSED)
+        raise
     finally:
         if os.getpid() != parent:
             os._exit(0)
+    assert progress.status == (_REFUSED if goes_on else 0), progress.status
     return str(entry.library_path)
 
 
@@ -174,13 +231,17 @@ def fetch_as_nobody(root: str, **given: Any) -> str:
 
 
 class _Forking(_Silent):
-    def __init__(self, nbytes: int) -> None:
-        self._left = nbytes
+    def __init__(self, nbytes: int, goes_on: bool) -> None:
+        self._left, self._goes_on = nbytes, goes_on
+        self.status = -1
 
     def advance(self, n: int) -> None:
         before, self._left = self._left, self._left - n
         if self._left < 0 <= before:
             pid = os.fork()
-            if pid == 0:
+            if pid == 0 and self._goes_on:
+                signal.alarm(1)
+            elif pid == 0:
                 raise SystemExit
-            os.waitpid(pid, 0)
+            else:
+                self.status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

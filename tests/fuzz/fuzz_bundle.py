@@ -10,7 +10,7 @@ from files import folder, written
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.store import bundle
 from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact, Catalog, shipped_registry
+from pjrt_hub.store.catalog import Artifact, Catalog
 
 FINDINGS = (b"pjrt-hub-bundle.toml".ljust(124, b"\0").ljust(512, b"9"),)
 
@@ -22,7 +22,7 @@ def seeds() -> Iterator[bytes]:
 
     archive = b"PK\5\6" + bytes(18)
     row = replace(
-        Catalog([shipped_registry()]).rows()[0],
+        Catalog.shipped().rows()[0],
         size=len(archive),
         sha256=hashlib.sha256(archive).hexdigest(),
     )

@@ -452,6 +452,24 @@ def test_a_defect_asks_for_a_report(public, capsys, monkeypatch):
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (FileNotFoundError(2, "No such file", "/none/x"), "/none/x: No such file"),
+        (OSError(28, "No space left"), "No space left"),
+        (OSError("odd"), "odd"),
+    ],
+)
+def test_what_the_system_refuses_is_said_with_its_place(public, capsys, monkeypatch, raised, said):
+    def plugins(platform):
+        raise raised
+
+    public("plugins", plugins)
+    monkeypatch.delenv("PJRT_HUB_DEBUG", raising=False)
+    assert run(["list"]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {said}\n\nhint: ")
+
+
 def test_ctrl_c(public, capsys):
     def plugins(platform):
         raise KeyboardInterrupt

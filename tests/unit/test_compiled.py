@@ -169,7 +169,7 @@ def test_a_directory_that_cannot_be_made_only_costs_time(tmp_path, caplog):
 
 
 READER = """
-import logging, os, sys  # while it may still read
+import hashlib, logging, os, sys, tempfile  # while it may still read
 from pathlib import Path
 from pjrt_hub.store.compiled import CompiledPrograms
 os.setuid(65534)

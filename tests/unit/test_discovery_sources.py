@@ -284,6 +284,15 @@ def test_vendors_that_nobody_described(
     assert found.manifest.path is None
 
 
+def test_a_described_plugin_need_not_be_told_of_once_more(tmp_path: Path, site: Site):
+    """An editable install lists no library; what other frameworks find there is described."""
+    library = site.plugin("toy-pjrt", "toy")
+    points = {"pjrt_plugins:toy": "toy_pjrt_code", "jax_plugins:toy": "toy_pjrt_code.jax"}
+    site.install("toy-pjrt", entry_points=points)
+    found = survey(world(tmp_path, site))
+    assert (only(found).library_path, found.rejections) == (library, ())
+
+
 def test_a_library_outside_the_registered_package(tmp_path: Path, site: Site):
     files = {
         "jax_plugins/iree_cpu/__init__.py": SENTINEL,

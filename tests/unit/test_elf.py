@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trees import compile_library, plugin_bytes
 
-from pjrt_hub.contract.elf import ElfFile, inspect
+from pjrt_hub.contract.elf import ElfFile, exports, inspect, sections
 from pjrt_hub.contract.linking import Search, missing, problems, unfit
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.host import HostTag
@@ -171,3 +171,45 @@ def test_hostile_bytes_give_one_error(tmp_path_factory: pytest.TempPathFactory, 
     except PluginLoadError:
         return
     assert all(problem.text for problem in problems(elf, HOST, EMPTY))
+
+
+@settings(max_examples=200, deadline=None)
+@given(edits)
+@example([(40, b"\xff" * 8)])
+@example([(58, b"\xff" * 6)])
+def test_hostile_sections_give_one_error(tmp_path_factory: pytest.TempPathFactory, edits):
+    data = bytearray(plugin_bytes())
+    for offset, value in edits:
+        # Those of the last kilobytes are read by no loader, and by the tools that lint.
+        offset = (len(data) - 1 - offset) % len(data)
+        data[offset : offset + len(value)] = value
+    path = tmp_path_factory.getbasetemp() / "hostile_sections.so"
+    path.write_bytes(data)
+    try:
+        assert all(section.nbytes >= 0 for section in sections(path))
+        assert all(isinstance(name, str) for name in exports(path))
+    except PluginLoadError:
+        return
+
+
+def test_exports_are_what_others_can_call(tmp_path: Path):
+    source = """
+    int GetPjrtApi(void) { return 0; }
+    __attribute__((weak)) int a_weak_one(void) { return 0; }
+    __attribute__((visibility("hidden"))) int hidden(void) { return 0; }
+    static int local(void) { return 0; }
+    int (*volatile pointer)(void) = local;
+    extern int from_elsewhere(void);
+    int calls(void) { return from_elsewhere(); }
+    """
+    path = compile_library(source, tmp_path / "toy.so")
+    assert exports(path) == ("GetPjrtApi", "a_weak_one", "calls", "pointer")
+
+
+def test_what_a_linter_asks_of_a_library(tmp_path: Path):
+    good = inspect(compile_library("int x;", tmp_path / "good.so"))
+    assert (good.run_paths, good.executable_stack, good.text_relocations) == ((), False, False)
+    flags = ("-Wl,-z,execstack,-z,notext", "-Wl,-rpath,$ORIGIN/lib:/opt/x")
+    bad = inspect(compile_library('asm(".text\\n.quad x"); int x;', tmp_path / "bad.so", *flags))
+    assert bad.run_paths == ("$ORIGIN/lib", "/opt/x")
+    assert (bad.executable_stack, bad.text_relocations) == (True, True)

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import Site, plugin_bytes, world
 
-from pjrt_hub import surroundings
+from pjrt_hub import elevation, surroundings
+from pjrt_hub.contract import digest
 from pjrt_hub.discovery.select import Request, choose
 from pjrt_hub.discovery.survey import require_locked, survey
 from pjrt_hub.errors import (
@@ -23,7 +24,6 @@ from pjrt_hub.errors import (
     PluginNotFoundError,
 )
 from pjrt_hub.host import HostTag
-from pjrt_hub.store import digest
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.catalog import Artifact, Catalog, Member
 from pjrt_hub.store.pins import FILE_NAME, Pins, find, read
@@ -174,7 +174,7 @@ def test_a_process_with_more_rights_than_its_caller_looks_for_none(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PJRT_HUB_LOCK", raising=False)
     assert surroundings.lock_path() == tmp_path / FILE_NAME
-    monkeypatch.setattr(surroundings, "elevation", lambda: "it is elevated")
+    monkeypatch.setattr(elevation, "reason", lambda: "it is elevated")
     assert surroundings.lock_path() is None
     monkeypatch.setenv("PJRT_HUB_LOCK", str(tmp_path / FILE_NAME))
     assert surroundings.pins() is None

@@ -32,7 +32,7 @@ from pjrt_hub.errors import (
     RegistryError,
 )
 from pjrt_hub.host import HostTag
-from pjrt_hub.store import remote
+from pjrt_hub.store import disk
 from pjrt_hub.store.catalog import Artifact, read_rows, write_rows
 from pjrt_hub.store.remote import FRESH_SECONDS, Reading, Remote, Trust
 
@@ -398,10 +398,14 @@ def test_the_commands_from_keys_to_rows(tmp_path, monkeypatch, capsys):
 
 def test_a_file_is_written_in_one_step(tmp_path):
     path = tmp_path / "kept"
-    remote._write(path, "one", 0o600)
-    remote._write(path, "two", 0o600)
+    disk.replace(path, b"one")
+    disk.replace(path, b"two", 0o600)
     assert path.read_text() == "two"
-    assert os.listdir(tmp_path) == ["kept"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        disk.replace(tmp_path / "folder", b"three")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "kept"]
 
 
 # Attestations

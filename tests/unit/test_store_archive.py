@@ -10,6 +10,7 @@ import os
 import random
 import stat
 import struct
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -305,6 +306,11 @@ def test_damage_gives_the_pinned_bytes_or_an_archive_error(
     except ArchiveError:
         return
     assert files(destination) == TAKEN
+
+
+def test_zlib_inflates_where_isal_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal", None)
+    assert inflate.library.__wrapped__() is zlib
 
 
 @pytest.mark.parametrize("tool", ["zlib", "isal"])

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import wheels
 
+from pjrt_hub.contract import digest
 from pjrt_hub.errors import ArchiveError, CacheError
-from pjrt_hub.store import digest
 from pjrt_hub.store.cache import ROW_NAME, Cache
 
 MEMBERS = wheels.contents(200_000)

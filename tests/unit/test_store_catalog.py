@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact, Catalog, Member, shipped_registry, write_rows
+from pjrt_hub.store.catalog import Artifact, Catalog, Member, write_rows
 
 MEMBERS = wheels.contents(100)
 PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
@@ -171,7 +171,7 @@ def test_any_text_survives_as_toml(text: str) -> None:
 
 
 def test_the_shipped_rows_are_sound() -> None:
-    rows = Catalog([shipped_registry()]).rows()
+    rows = Catalog.shipped().rows()
     assert len({row.file_name for row in rows}) == len(rows)
     assert len({row.sha256 for row in rows}) == len(rows)
     plugins = {"cpu", "cuda12", "cuda13", "rocm", "tpu", "xpu", "oneapi", "metal", "mps"}
@@ -179,4 +179,4 @@ def test_the_shipped_rows_are_sound() -> None:
     (cpu,) = (row for row in rows if row.plugin == "cpu" and row.host.arch == "x86_64")
     assert cpu.package == "xla-cpu-pjrt"
     assert cpu.api_version == ApiVersion(0, 81)
-    assert Catalog([shipped_registry()]).find("cpu", HERE).artifact == cpu
+    assert Catalog.shipped().find("cpu", HERE).artifact == cpu

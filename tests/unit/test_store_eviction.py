@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import wheels
 
-from pjrt_hub import errors
+from pjrt_hub import errors, surroundings
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.errors import CacheError
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.cache import ROW_NAME, Cache
+from pjrt_hub.store.catalog import Artifact, Catalog
 
 MEMBERS = wheels.contents(100_000)
 DAY = 24 * 3600
@@ -28,9 +28,9 @@ def release(version: str, folder: Path) -> tuple[Artifact, Path]:
     """Another release of the toy plugin, and its wheel."""
     members = {**MEMBERS, "toy_plugin-1.0.dist-info/METADATA": version.encode()}
     wheel = wheels.build(members)
-    path = folder / f"{version}.whl"
+    path = folder / f"toy_plugin-{version}-py3-none-any.whl"
     path.write_bytes(wheel)
-    return wheels.pin(wheel, members, version=version), path
+    return wheels.pin(wheel, members, version=version, file_name=path.name), path
 
 
 @pytest.fixture
@@ -262,22 +262,36 @@ def test_repair_of_the_command_line(
     capsys: object,
     tmp_path: Path,
 ) -> None:
+    """The same release comes again, even where newer ones are, and its row is damaged, too."""
     monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
-    path = cache.entry_root(pins[0]) / pins[0].library
-    path.chmod(0o644)
-    path.write_bytes(b"x" * 100_000)
-
-    def fetch(name: str) -> Path:
-        assert name == "toy"
-        return cache.publish(*release("1.0", tmp_path)).library_path
-
-    monkeypatch.setattr("pjrt_hub.fetch", fetch, raising=False)
+    monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path))
+    monkeypatch.setattr(surroundings, "registry", lambda: Catalog([], pins))
+    root = cache.entry_root(pins[0])
+    damage(root / pins[0].library)
+    damage(root / ROW_NAME)
     assert run(["cache", "verify"]) == 4
     assert run(["cache", "verify", "--repair"]) == 0
-    assert f"fetched {path}" in capsys.readouterr().out
-    assert path.read_bytes() == MEMBERS[wheels.LIBRARY]
+    assert "fetched Toy.Plugin 1.0 again" in capsys.readouterr().out
+    assert (root / pins[0].library).read_bytes() == MEMBERS[wheels.LIBRARY]
     assert run(["cache", "verify"]) == 0
     assert len(list((cache.root / "v1/quarantine").iterdir())) == 1
+
+
+def test_repair_of_what_nobody_pins_any_more(
+    cache: Cache, pins: list[Artifact], monkeypatch: pytest.MonkeyPatch, capsys: object
+) -> None:
+    monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
+    monkeypatch.setattr(surroundings, "registry", lambda: Catalog([], pins[1:]))
+    damage(cache.entry_root(pins[0]) / pins[0].library)
+    assert run(["cache", "verify", "--repair"]) == 4
+    assert "not fetched again: the registry pins it no more" in capsys.readouterr().out
+    assert versions(cache) == ["2.0", "3.0"]
+    assert run(["cache", "verify"]) == 0
+
+
+def damage(path: Path) -> None:
+    path.chmod(0o644)
+    path.write_bytes(b"x" * path.stat().st_size)
 
 
 def test_a_pin_of_no_entry_is_leased_as_nothing(cache: Cache, pins: list[Artifact]) -> None:

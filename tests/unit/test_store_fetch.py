@@ -11,6 +11,7 @@ from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
+import httpx
 import pytest
 import wheels
 from fetching import (
@@ -340,6 +341,18 @@ def test_unreadable_certificates_are_named(server: Loopback, cache: Cache, slept
     with pytest.raises(StoreError, match=r"cannot read the certificates /no/such\.pem") as caught:
         get(server, cache, slept, env=env(server, PIP_CERT="/no/such.pem"))
     assert "PIP_CERT" in caught.value.hint
+
+
+def test_a_machine_without_certificates_is_told_so(
+    server: Loopback, cache: Cache, slept: Slept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(**_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(httpx, "create_ssl_context", missing)
+    with pytest.raises(StoreError, match="cannot read the certificates of this machine") as caught:
+        get(server, cache, slept)
+    assert "SSL_CERT_FILE" in caught.value.hint
 
 
 def chunked(body: bytes) -> bytes:

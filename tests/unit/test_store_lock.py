@@ -23,23 +23,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationW
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
     path, told = tmp_path / "lock", []
     now = iter(range(100))
-    with lock.held(path, patience_seconds=0) as first:
+    with lock.held(path) as first:
         assert first
         assert path.read_text() == str(os.getpid())
-        with lock.held(
-            path,
-            patience_seconds=5,
-            notify=told.append,
-            sleep=lambda _: None,
-            clock=lambda: float(next(now)),
-        ) as second:
+        wait = lock.Wait(5, told.append, lambda _: None, lambda: float(next(now)))
+        with lock.held(path, wait) as second:
             assert not second
     assert [text.partition(" (/")[0] for text in told] == [
         f"waiting for another process (pid {os.getpid()}), which is fetching the same file",
         f"pid {os.getpid()} is not done after 5 s; going on without it",
     ]
     assert path.exists()
-    with lock.held(path, patience_seconds=0) as third:
+    with lock.held(path) as third:
         assert third
 
 
@@ -51,11 +46,11 @@ def test_a_dead_holder_frees_the_lock(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE
     ) as process:
         assert process.stdout.readline() == b"1\n"
-        with lock.held(path, patience_seconds=0) as held:
+        with lock.held(path) as held:
             assert not held
         process.kill()
         process.wait(20)
-    with lock.held(path, patience_seconds=0) as held:
+    with lock.held(path) as held:
         assert held
 
 
@@ -63,7 +58,7 @@ def test_a_lock_does_not_follow_links(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "link").symlink_to(victim)
-    with lock.held(tmp_path / "link", patience_seconds=0) as held:
+    with lock.held(tmp_path / "link") as held:
         assert not held
     assert victim.read_text() == "precious"
 
@@ -77,15 +72,15 @@ def test_the_lock_of_an_open_file_stands_in_for_flock(
 ) -> None:
     monkeypatch.setattr("fcntl.flock", refuse)
     path = tmp_path / "lock"
-    with lock.held(path, patience_seconds=0) as first:
+    with lock.held(path) as first:
         assert first
         path.read_bytes()  # closing this must not lose it
-        with lock.held(path, patience_seconds=0) as second:
+        with lock.held(path) as second:
             assert second.state == "taken"
     with (
-        lock.held(path, patience_seconds=0, shared=True) as first,
-        lock.held(path, patience_seconds=0, shared=True) as second,
-        lock.held(path, patience_seconds=0) as third,
+        lock.held(path, shared=True) as first,
+        lock.held(path, shared=True) as second,
+        lock.held(path) as third,
     ):
         assert first
         assert second
@@ -99,7 +94,7 @@ def test_without_any_locks_one_is_warned_once(
     monkeypatch.setattr("fcntl.fcntl", refuse)
     with caplog.at_level(logging.WARNING, "pjrt_hub.store"):
         for _ in range(3):
-            with lock.held(tmp_path / "lock", patience_seconds=60) as held:
+            with lock.held(tmp_path / "lock", lock.Wait(60)) as held:
                 assert held.state == "unknown"
     assert len(caplog.records) == 1
     assert f"files in {tmp_path} cannot be locked" in caplog.text
@@ -108,16 +103,16 @@ def test_without_any_locks_one_is_warned_once(
 def test_many_share_a_lock_and_none_takes_it_alone_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
-        lock.held(path, patience_seconds=0, shared=True) as first,
-        lock.held(path, patience_seconds=0, shared=True) as second,
+        lock.held(path, shared=True) as first,
+        lock.held(path, shared=True) as second,
     ):
         assert first
         assert second
-        with lock.held(path, patience_seconds=0) as alone:
+        with lock.held(path) as alone:
             assert alone.state == "taken"
     with (
-        lock.held(path, patience_seconds=0) as alone,
-        lock.held(path, patience_seconds=0, shared=True) as shared,
+        lock.held(path) as alone,
+        lock.held(path, shared=True) as shared,
     ):
         assert alone
         assert shared.state == "taken"
@@ -134,7 +129,7 @@ def test_a_stopped_holder_is_waited_for_to_the_deadline(tmp_path: Path) -> None:
             assert process.stdout.readline() == b"1\n"
             process.send_signal(signal.SIGSTOP)
             begun = time.monotonic()
-            with lock.held(path, patience_seconds=0.5) as held:
+            with lock.held(path, lock.Wait(0.5)) as held:
                 assert held.state == "taken"
             assert time.monotonic() - begun >= 0.5
         finally:
@@ -145,7 +140,7 @@ def test_a_stopped_holder_is_waited_for_to_the_deadline(tmp_path: Path) -> None:
 def test_a_fork_neither_keeps_the_lock_nor_frees_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     go, gone = os.pipe()
-    with lock.held(path, patience_seconds=0) as held:
+    with lock.held(path) as held:
         assert held
         child = os.fork()
         if child == 0:
@@ -156,9 +151,9 @@ def test_a_fork_neither_keeps_the_lock_nor_frees_it(tmp_path: Path) -> None:
                 pass
             os.read(go, 1)
             os._exit(0)
-        with lock.held(path, patience_seconds=0) as second:
+        with lock.held(path) as second:
             assert second.state == "taken"
-    with lock.held(path, patience_seconds=0) as third:  # while the child lives
+    with lock.held(path) as third:  # while the child lives
         assert third
     os.close(gone)
     assert os.waitpid(child, 0)[1] == 0
@@ -167,7 +162,7 @@ def test_a_fork_neither_keeps_the_lock_nor_frees_it(tmp_path: Path) -> None:
 
 def test_leaving_the_block_in_a_fork_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    manager = lock.held(path, patience_seconds=0)
+    manager = lock.held(path)
     with manager as held:
         child = os.fork()
         if child == 0:
@@ -183,7 +178,7 @@ def test_leaving_the_block_in_a_fork_changes_nothing(tmp_path: Path) -> None:
 
 def test_waiting_ends_when_the_holder_is_done(tmp_path: Path) -> None:
     path, told = tmp_path / "lock", []
-    with lock.held(path, patience_seconds=0, shared=True):
+    with lock.held(path, shared=True):
         waiter = threading.Thread(target=wait, args=(path, told))
         waiter.start()
         waiter.join(0.3)
@@ -193,5 +188,5 @@ def test_waiting_ends_when_the_holder_is_done(tmp_path: Path) -> None:
 
 
 def wait(path: Path, told: list[bool]) -> None:
-    with lock.held(path, patience_seconds=60) as held:
+    with lock.held(path, lock.Wait(60)) as held:
         told.append(bool(held))

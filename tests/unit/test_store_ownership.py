@@ -70,7 +70,7 @@ def test_folders_that_are_written_to_are_looked_at(cache: Cache, archive: Path, 
     folder.chmod(0o777)
 
     def write() -> None:
-        with cache.fetching(PIN, patience_seconds=0), cache.workspace(PIN):
+        with cache.fetching(PIN, lock.NO_WAIT), cache.workspace(PIN):
             cache.publish(PIN, archive)
 
     with pytest.raises(CacheError, match=f"{folder} can be written by others"):
@@ -213,7 +213,7 @@ def test_a_race_of_links_never_reaches_the_victim(tmp_path: Path, write: str, ro
     def take_lock() -> None:
         with (
             ownership.opened(root, folder) as file,
-            lock.held(folder / "lock", folder=file, patience_seconds=0),
+            lock.held(folder / "lock", folder=file),
         ):
             pass
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -24,6 +25,8 @@ DYNAMIC = {
     "library.variable",  # of a manifest: TPU_LIBRARY_PATH
     "name",  # of the rows in COMPILERS
 }
+
+GETENV = re.compile(r'getenv\("(\w+)"\)')
 
 
 def is_environment(node: ast.expr) -> bool:
@@ -80,8 +83,16 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text("utf-8"))
 
 
-def test_what_the_source_reads_is_in_the_table():
+def everything() -> list[tuple[str, str]]:
+    """Each name that Python or C looks up, and the file; C is in the checkout only."""
     found = [(name, file) for file, tree in modules() for name in reads(tree)]
+    for path in sorted((ROOT / "pjrt_hub").rglob("*.c")):
+        found += [(name, path.name) for name in GETENV.findall(path.read_text("utf-8"))]
+    return found
+
+
+def test_what_the_source_reads_is_in_the_table():
+    found = everything()
     assert {"PJRT_HUB_CACHE", "JAX_PLATFORMS", "UV_INDEX", "PIP_*"} <= {name for name, _ in found}
     unknown = [
         f"{file}: {name}"
@@ -103,7 +114,7 @@ def test_a_planted_read_is_found():
 
 
 def test_every_variable_of_ours_is_read():
-    found = {name for _, tree in modules() for name in reads(tree)}
+    found = {name for name, _ in everything()}
     assert [row.name for row in variables.OURS if row.name not in found] == []
 
 

@@ -1,8 +1,7 @@
-"""sha256 of files (layer 2); the only hash that a pin is compared with."""
+"""sha256 of files (layer 1); the only hash that a pin is compared with."""
 
 from __future__ import annotations
 
-import hashlib
 from os import PathLike
 
 
@@ -15,5 +14,7 @@ def of_file(path: str | PathLike[str]) -> str:
     Raises:
         OSError: the file cannot be read.
     """
+    import hashlib
+
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
