@@ -13,6 +13,7 @@ import report
 import small
 import start
 import store
+import tracing
 import transfer
 
 
@@ -23,7 +24,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/benchmarks.md here")
     options = parser.parse_args()
     machine.notes()
-    sections = [each.measure() for each in (call, small, transfer, start, store, memory)]
+    sections = [each.measure() for each in (call, small, transfer, start, store, memory, tracing)]
     return report.conclude(sections, options.json, options.page)
 
 

@@ -354,6 +354,12 @@ def header(api: Api) -> str:
     )
 
 
+def slots(api: Api) -> str:
+    """The text of `pjrt_slots.h`: SLOT(what it returns, function), in the order of the table."""
+    rows = (api.functions[slot.function] for slot in api.slots)
+    return "".join(f"SLOT({function.returns}, {function.name})\n" for function in rows)
+
+
 def _callbacks(api: Api) -> Iterator[Callback]:
     """Callbacks, those that another one takes as a parameter first."""
     waiting = dict(api.callbacks)

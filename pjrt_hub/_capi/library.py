@@ -143,12 +143,17 @@ class Api(hotpath.Functions):
             )
 
 
-def load(path: str | os.PathLike[str], tell: Callable[[str], None] = lambda step: None) -> Api:
+def load(
+    path: str | os.PathLike[str],
+    tell: Callable[[str], None] = lambda step: None,
+    through: Callable[[int], int] | None = None,
+) -> Api:
     """Loads a plugin and initializes it, once for each file in this process.
 
     Args:
         path: of the shared library; it is made absolute and symbolic links are followed.
         tell: is told the C function of each step before it is called.
+        through: gives the address of a table to use instead of the plugin's, as `layers.wrap` does.
 
     Raises:
         PluginLoadError: dlopen failed, or the library has no usable `GetPjrtApi`.
@@ -165,12 +170,24 @@ def load(path: str | os.PathLike[str], tell: Callable[[str], None] = lambda step
         api = _loaded.get((status.st_dev, status.st_ino))
         if api is None:
             api = _open(real, tell)
-            tell("PJRT_Plugin_Initialize")
-            _initialize(api)
-            tell("PJRT_Plugin_Attributes")
-            api.attributes = _attributes(api)
+            if through is not None:
+                api = Api(real, through(api.address))
+            api = _begun(api, tell)
             _loaded[status.st_dev, status.st_ino] = api
     return api
+
+
+def adopt(address: int, path: str | os.PathLike[str]) -> Api:
+    """Takes a table that is already in this process and initializes its plugin.
+
+    Args:
+        address: of the `PJRT_Api`, which must stay for the life of the process.
+        path: of the file that it came from.
+
+    Raises:
+        PluginLoadError, IncompatiblePluginError, UnsupportedByPluginError, PjrtError: as `load`.
+    """
+    return _begun(_checked(Path(path).resolve(), address), lambda step: None)
 
 
 def preload(path: str | os.PathLike[str]) -> None:
@@ -210,6 +227,10 @@ def _open(path: Path, tell: Callable[[str], None]) -> Api:
             path=path,
             hint="give the path of a library that exports the C function GetPjrtApi",
         )
+    return _checked(path, address)
+
+
+def _checked(path: Path, address: int) -> Api:
     size = int(ffi.cast("size_t*", address)[0])
     if size < _FIRST_SLOT + 8 or (size - _FIRST_SLOT) % 8:
         raise errors.PluginLoadError(
@@ -235,6 +256,14 @@ def _open(path: Path, tell: Callable[[str], None]) -> Api:
 def _version(api: Any) -> ApiVersion:
     version = api.pjrt_api_version
     return ApiVersion(version.major_version, version.minor_version)
+
+
+def _begun(api: Api, tell: Callable[[str], None]) -> Api:
+    tell("PJRT_Plugin_Initialize")
+    _initialize(api)
+    tell("PJRT_Plugin_Attributes")
+    api.attributes = _attributes(api)
+    return api
 
 
 def _initialize(api: Api) -> None:

@@ -6,28 +6,19 @@ end of the user's process. Must not remember anything: the caller keeps the answ
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub import errors
 from pjrt_hub._capi import watch
+from pjrt_hub._capi.child import Child, listen, signal_name
 from pjrt_hub.abi import ApiVersion
-
-if TYPE_CHECKING:
-    import subprocess
-
-_STDERR_TAIL = 2000  # characters of the plugin's last words that an error carries
-_KEPT_NBYTES = 4 * _STDERR_TAIL  # of what it writes; a flood of words must not fill our memory
-_MAX_ANSWER_NBYTES = 1 << 22
-_TO_END = 2.0  # seconds that the child has to end all that the plugin started
 
 #: What the child's error tells beside its words, so that the same error is raised here.
 _DETAILS = ("path", "need", "have", "function", "since", "code")
@@ -79,34 +70,15 @@ def probe(
         PluginCrashedError: the child died of a signal or exited by itself.
         PluginTimeoutError: the deadline passed.
     """
-    import subprocess  # the child, which runs this module too, need not wait for it
-
-    package_root = str(Path(__file__).resolve().parents[2])
-    python_path = os.pathsep.join(filter(None, [package_root, env.get("PYTHONPATH", "")]))
-    answers, answering = os.pipe()
-    words = [str(answering), str(path), *map(str, preload)]
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", __spec__.name, *words],
-            env={**env, "PYTHONPATH": python_path},
-            stdin=subprocess.PIPE,  # nothing is said there: its end is the sign to end
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=[answering],
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(answers)
-        raise
-    finally:
-        os.close(answering)
-    with child, open(answers, "rb", buffering=0) as answers_file:
-        try:
-            said, tail = _listen(child, answers_file, time.monotonic() + seconds)
-        finally:
-            _end(child)
+    deadline = time.monotonic() + seconds
+    said: dict[str, Any] = {}
+    with Child(__spec__.name, [str(path), *map(str, preload)], env=env) as child:
+        while not child.silent and time.monotonic() < deadline:
+            for _, answer in listen([child], deadline):
+                said.update(answer)
+        late = not child.silent
     step = f" in {said['step']}" if said.get("step") else ""
-    if said.get("late"):
+    if late:
         raise errors.PluginTimeoutError(
             f"{path} did not finish loading within {seconds:g} s{step and f': it hung{step}'}",
             seconds=seconds,
@@ -117,52 +89,11 @@ def probe(
         return ProbeResult(**{name: said[name] for name in names})
     if "error" in said:
         raise getattr(errors, said["error"])(said["message"], hint=said["hint"], **said["details"])
-    raise _crash(path, said.get("status", child.wait()), step, tail)
-
-
-def _listen(
-    child: subprocess.Popen[bytes], answers: Any, deadline: float
-) -> tuple[dict[str, Any], str]:
-    """Gathers what the child answers, and the last of what the plugin wrote."""
-    import selectors
-
-    answer, written = bytearray(), bytearray()
-    late = False
-    with selectors.DefaultSelector() as selector:
-        selector.register(answers, selectors.EVENT_READ, (answer, _MAX_ANSWER_NBYTES))
-        selector.register(child.stdout, selectors.EVENT_READ, (written, _KEPT_NBYTES))  # type: ignore[arg-type]
-        while selector.get_map() and not late:
-            left = deadline - time.monotonic()
-            late = left <= 0
-            for key, _ in selector.select(max(left, 0)):
-                gathered, limit = key.data
-                if chunk := os.read(key.fd, 1 << 16):
-                    gathered += chunk
-                    del gathered[:-limit]
-                else:
-                    selector.unregister(key.fileobj)
-    said: dict[str, Any] = {"late": late}
-    for line in answer.splitlines():
-        with contextlib.suppress(ValueError):
-            said.update(json.loads(line))
-    return said, written.decode("utf-8", "replace")[-_STDERR_TAIL:].strip()
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Lets the child end itself and what the plugin started; ends it where it does not."""
-    from subprocess import TimeoutExpired
-
-    assert child.stdin is not None
-    child.stdin.close()
-    with contextlib.suppress(TimeoutExpired):
-        child.wait(_TO_END)
-    if child.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+    raise _crash(path, said.get("status", child.status()), step, child.words())
 
 
 def _crash(path: Path, status: int, step: str, tail: str) -> errors.PluginCrashedError:
-    name = _signal_name(-status) if status < 0 else None
+    name = signal_name(-status) if status < 0 else None
     how = f"died of {name}" if name else f"exited with status {status}"
     last_words = f"; its last words:\n{tail}" if tail else ""
     return errors.PluginCrashedError(
@@ -184,13 +115,6 @@ def _timeout_hint(path: Path) -> str:
         "another process may hold the device, or the plugin waits for a server; see its own "
         "documentation for a setting that skips the wait, or set PJRT_HUB_PROBE_SECONDS"
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # between SIGRTMIN and SIGRTMAX they have no names
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 def _load(answering: int, path: str, *preload: str) -> int:

@@ -23,8 +23,7 @@ def run(work: Callable[[], int]) -> int:
     Returns:
         The child's exit status, negative for the signal that it died of.
     """
-    with suppress(AttributeError):  # off Linux what leaves the session escapes
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt()
     leash = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -37,6 +36,12 @@ def run(work: Callable[[], int]) -> int:
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     return _reap(child)
+
+
+def adopt() -> None:
+    """Makes this process the parent of whatever is started below it and loses its own parent."""
+    with suppress(AttributeError):  # off Linux what leaves the session escapes
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _wait(child: int, leash: int) -> None:
@@ -73,7 +78,7 @@ def _reap(child: int) -> int:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:  # some are left, and alive
-                for each in _children():
+                for each in children():
                     with suppress(ProcessLookupError):
                         os.kill(each, signal.SIGKILL)
                 pid, status = os.waitpid(-1, 0)
@@ -83,11 +88,13 @@ def _reap(child: int) -> int:
             result = os.waitstatus_to_exitcode(status)
 
 
-def _children() -> Iterator[int]:
+def children() -> Iterator[int]:
+    """The running processes whose parent this one is; those that only wait to be reaped are not."""
     me = os.getpid()
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
         with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            if int(file.read().rpartition(b")")[2].split()[1]) == me:
+            state, parent, *_ = file.read().rpartition(b")")[2].split()
+            if int(parent) == me and state not in (b"Z", b"X"):
                 yield int(name)

@@ -46,7 +46,6 @@ from pjrt_hub.runtime.program import Program
 from pjrt_hub.runtime.serialized import Guards
 from pjrt_hub.runtime.shape_spec import ShapeSpec
 from pjrt_hub.runtime.signature import known_shape
-from pjrt_hub.runtime.topology import Topology
 from pjrt_hub.runtime.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
 
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.process_info import ProcessInfo
+    from pjrt_hub.runtime.topology import Topology
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -124,6 +124,8 @@ class Client(Closing, hotpath.Client):
     @cached_property
     def topology(self) -> Topology:
         """Its devices as a topology, which ends with it (`PJRT_Client_TopologyDescription`)."""
+        from pjrt_hub.runtime.topology import Topology
+
         return Topology(self.api, self._ask("PJRT_Client_TopologyDescription"), self)
 
     def lookup_device(self, id: int) -> Device:

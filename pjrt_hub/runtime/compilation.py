@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.runtime import compile_cache, compile_error
+from pjrt_hub.runtime import compile_cache
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.program import Program
@@ -100,6 +100,8 @@ def _compiled(client: Client, source: Program, chosen: CompileOptions) -> Loaded
             compile_options=chosen.serialize(),
         )
     except PjrtError as exc:
+        from pjrt_hub.runtime import compile_error
+
         exc.hint = compile_error.hint(exc, source) or exc.hint
         raise
 

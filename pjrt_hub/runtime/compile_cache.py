@@ -6,7 +6,6 @@ Owns the key; must not know where or how a cache keeps its bytes.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,6 +65,8 @@ def key(client: Client, program: Program, options: CompileOptions) -> str:
     That is the program's bytes, the options in one order, the plugin's bytes and versions, and the
     devices with their machine. Variables that compilers read are the cache's to know.
     """
+    import hashlib
+
     canonical = dataclasses.replace(options, flags=dict(sorted(options.flags.items())))
     guards = serialized.Guards.of(client)
     devices = [(d.id, d.kind, d.process_index) for d in client.all_devices]

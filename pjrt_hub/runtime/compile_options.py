@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,13 +225,8 @@ class CompileOptions:
             InternalError: the bytes are no such message.
         """
         try:
-            options = _grouped(memoryview(message))
-            build = _grouped(memoryview(b"".join(map(_message, options.get(_BUILD_OPTIONS, ())))))
             given = {
-                field.name: field.metadata["kind"].read(source[field.metadata["number"]])
-                for field in dataclasses.fields(cls)
-                for source in [build if field.metadata["build"] else options]
-                if field.metadata["number"] in source
+                field.name: field.metadata["kind"].read(values) for field, values in _given(message)
             }
             return cls(**{name: value for name, value in given.items() if value is not None})
         except (TypeError, ValueError) as exc:
@@ -249,6 +244,25 @@ class CompileOptions:
             for name, value in self.changed().items()
         )
         return f"CompileOptions({', '.join(changed)})"
+
+
+def raw(message: bytes) -> dict[str, int | memoryview]:
+    """Reads a CompileOptionsProto without judging it: each option's last value, as it stands there.
+
+    Raises:
+        ValueError: the bytes are no message.
+    """
+    return {field.name: values[-1] for field, values in _given(message)}
+
+
+def _given(message: bytes) -> Iterator[tuple[dataclasses.Field[Any], list[int | memoryview]]]:
+    """Yields the options that are in a CompileOptionsProto, and their values."""
+    options = _grouped(memoryview(message))
+    build = _grouped(memoryview(b"".join(map(_message, options.get(_BUILD_OPTIONS, ())))))
+    for field in dataclasses.fields(CompileOptions):
+        source = build if field.metadata["build"] else options
+        if field.metadata["number"] in source:
+            yield field, source[field.metadata["number"]]
 
 
 def _grouped(message: memoryview) -> dict[int, list[int | memoryview]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, hotpath, irregular
@@ -33,7 +32,7 @@ _FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
 _DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
 
 
-class ExternalReference:
+class ExternalReference(Closing):
     """A hold on a buffer's device memory (`PJRT_Buffer_IncreaseExternalReferenceCount`).
 
     While it is held, the memory stays through delete, donation and closing the client. Given back
@@ -62,15 +61,8 @@ class ExternalReference:
         """Gives the memory back (`PJRT_Buffer_DecreaseExternalReferenceCount`)."""
         self._view = None
 
-    def __enter__(self) -> ExternalReference:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """`release`, as leaving a `with` block does."""
         self.release()
 
 

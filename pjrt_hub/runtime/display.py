@@ -10,7 +10,6 @@ import contextlib
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks
@@ -60,8 +59,8 @@ def of_buffer(buffer: Buffer) -> str:
 
 def html_of_buffer(buffer: Buffer) -> str:
     """As `of_buffer`, in HTML."""
-    body, footer = _parts(buffer)
-    return f'<div><pre style="margin:0">{escape(body)}</pre><small>{escape(footer)}</small></div>'
+    body, footer = map(_escaped, _parts(buffer))
+    return f'<div><pre style="margin:0">{body}</pre><small>{footer}</small></div>'
 
 
 def html_of_client(client: Client) -> str:
@@ -306,11 +305,17 @@ def _table(shown: object, closed: bool, rows: Any) -> str:
     with contextlib.suppress(PjrtHubError):
         if not closed:
             return f"<table>{''.join(_rows(rows()))}</table>"
-    return f"<code>{escape(repr(shown))}</code>"
+    return f"<code>{_escaped(repr(shown))}</code>"
 
 
 def _rows(rows: dict[str, Any]) -> Iterator[str]:
     style = 'style="text-align:left;vertical-align:top;white-space:pre-wrap"'
     for name, value in rows.items():
-        shown = escape(_cut(str(value)))
-        yield f"<tr><th {style}>{escape(name)}</th><td {style}>{shown}</td></tr>"
+        shown = _escaped(_cut(str(value)))
+        yield f"<tr><th {style}>{_escaped(name)}</th><td {style}>{shown}</td></tr>"
+
+
+def _escaped(text: str) -> str:
+    from html import escape
+
+    return escape(text)

@@ -1,15 +1,14 @@
 """Infeed and outfeed (layer 2): compiled programs that would wait for the host for ever.
 
-Owns finding them in the optimized HLO, by the fields of XLA's HloModuleProto; must not compile.
+Owns finding them in the optimized HLO; must not compile.
 """
 
 from __future__ import annotations
 
 from pjrt_hub._capi import wire
 from pjrt_hub.errors import UnimplementedError
+from pjrt_hub.runtime import hlo
 
-_CONFIG_MODULE = 1
-_MODULE_COMPUTATIONS, _COMPUTATION_INSTRUCTIONS, _INSTRUCTION_OPCODE = 3, 2, 2
 _FEEDS = (b"infeed", b"outfeed")
 
 
@@ -27,9 +26,9 @@ def refuse(code: bytes, form: str) -> None:
         return
     modules = [memoryview(code)]
     if form == "hlo_with_config":
-        modules = _parts(modules, _CONFIG_MODULE)
-    instructions = _parts(_parts(modules, _MODULE_COMPUTATIONS), _COMPUTATION_INSTRUCTIONS)
-    for opcode in _parts(instructions, _INSTRUCTION_OPCODE):
+        modules = _parts(modules, hlo.WITH_CONFIG_MODULE)
+    instructions = _parts(_parts(modules, hlo.MODULE_COMPUTATIONS), hlo.COMPUTATION_INSTRUCTIONS)
+    for opcode in _parts(instructions, hlo.INSTRUCTION_OPCODE):
         if opcode in _FEEDS:
             raise UnimplementedError(
                 f"the program has an {bytes(opcode).decode()}, which would wait for ever: the PJRT "

@@ -232,10 +232,14 @@ class DeviceAssignment(Kind):
         return rows
 
     def write(self, number: int, value: Sequence[Sequence[int]]) -> bytes:
+        return wire.length_delimited(number, self.message(value))
+
+    def message(self, value: Sequence[Sequence[int]]) -> bytes:
+        """Makes the DeviceAssignmentProto."""
         message = wire.varint(1, len(value)) + wire.varint(2, len(value[0]))
         for partition in zip(*value, strict=True):
             message += wire.length_delimited(3, wire.packed(1, list(partition)))
-        return wire.length_delimited(number, message)
+        return message
 
     def read(self, found: Found) -> tuple[tuple[int, ...], ...]:
         return self.parse(_bytes(found[-1]))

@@ -7,7 +7,6 @@ as one of that plugin.
 from __future__ import annotations
 
 import itertools
-import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +40,8 @@ def welcome(client: Client) -> None:
 
 def of_buffer(buffer: Buffer, protocol: int) -> tuple[Any, ...]:
     """Serves `Buffer.__reduce_ex__`: the host's array, out of band from protocol 5 on."""
+    import pickle
+
     import numpy
 
     value = buffer.to_numpy()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pjrt_hub._capi import library, values
 from pjrt_hub._capi.call import interruptible
@@ -16,11 +16,13 @@ from pjrt_hub.abi import ApiVersion
 from pjrt_hub.runtime import display
 from pjrt_hub.runtime.client import Client
 from pjrt_hub.runtime.compile_cache import CompileCache
-from pjrt_hub.runtime.extensions.custom_calls import CustomCalls
-from pjrt_hub.runtime.extensions.profiler import Profiler
-from pjrt_hub.runtime.kv_store import Distributed, Exchange
 from pjrt_hub.runtime.pickled import Reload
-from pjrt_hub.runtime.topology import Topology
+
+if TYPE_CHECKING:
+    from pjrt_hub.runtime.extensions.custom_calls import CustomCalls
+    from pjrt_hub.runtime.extensions.profiler import Profiler
+    from pjrt_hub.runtime.kv_store import Distributed
+    from pjrt_hub.runtime.topology import Topology
 
 #: Takes a user's create options and the plugin's version, gives those to send.
 CreateOptions = Callable[
@@ -49,6 +51,7 @@ class Plugin:
         path: str | os.PathLike[str],
         *,
         name: str | None = None,
+        address: int | None = None,
         create_options: CreateOptions | None = None,
         topology_options: TopologyOptions | None = None,
         takes_option: Callable[[str], bool] = lambda _: True,
@@ -56,12 +59,16 @@ class Plugin:
         compile_cache: CompileCache | None = None,
         caches_by_default: bool = False,
         reload: Reload | None = None,
+        tell: Callable[[str], None] = lambda step: None,
+        through: Callable[[int], int] | None = None,
     ) -> None:
         """Loads the library.
 
         Args:
             path: of the library.
             name: what it was chosen as; by default the file's name.
+            address: of a `PJRT_Api` that is in this process already; then nothing is loaded, and
+                the path only tells where it came from.
             create_options: checks a user's options and adds defaults; by default they pass as they
                 are, which is for plugins that nobody described.
             topology_options: the same for topologies.
@@ -70,12 +77,17 @@ class Plugin:
             compile_cache: for `Client.compile(cache=True)`.
             caches_by_default: use it unasked.
             reload: loads the same plugin in another process, where something of it is unpickled.
+            tell: is told each step of the loading before it is taken, and may refuse it.
+            through: gives the address of a table to use instead of the plugin's, which sees every
+                call that goes to it.
 
         Raises:
             PluginLoadError: it cannot be loaded.
             IncompatiblePluginError: its API version cannot be driven.
         """
-        self.api = library.load(path)
+        self.api = (
+            library.load(path, tell, through) if address is None else library.adopt(address, path)
+        )
         self.name = name or self.api.path.name
         self._create_options: CreateOptions = create_options or (lambda options, _: options)
         self._topology_options: TopologyOptions = topology_options or (
@@ -110,6 +122,8 @@ class Plugin:
     @property
     def ffi(self) -> CustomCalls:
         """Functions that programs call by name."""
+        from pjrt_hub.runtime.extensions.custom_calls import CustomCalls
+
         return CustomCalls(self.api)
 
     def profiler(
@@ -125,6 +139,8 @@ class Plugin:
         Raises:
             UnsupportedByPluginError: the plugin has none.
         """
+        from pjrt_hub.runtime.extensions.profiler import Profiler
+
         return Profiler(self.api, path, host_level=host_level, device_level=device_level, hlo=hlo)
 
     def client(
@@ -149,6 +165,8 @@ class Plugin:
         given = dict(options or {})
         exchange = None
         if distributed is not None:
+            from pjrt_hub.runtime.kv_store import Exchange
+
             given = {**distributed.create_options(self._takes_option), **given}
             exchange = Exchange(distributed.store)
         checked = self._create_options(given, self.api_version)
@@ -182,6 +200,8 @@ class Plugin:
             UnsupportedByPluginError: the plugin describes only what is there.
             PjrtError: it knows no such machine.
         """
+        from pjrt_hub.runtime.topology import Topology
+
         # Checked before the call, because a wrong type or shape aborts some plugins.
         return Topology.create(
             self.api, *self._topology_options(name, options or {}, self.api_version), self.reload
@@ -194,6 +214,8 @@ class Plugin:
             UnsupportedByPluginError: the plugin is older than 0.75.
             PjrtError: the bytes are damaged, or another plugin's.
         """
+        from pjrt_hub.runtime.topology import Topology
+
         return Topology.deserialize(self.api, serialized, self.reload)
 
     def __reduce__(self) -> NoReturn:

@@ -6,7 +6,6 @@ Must not load anything.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -64,7 +63,7 @@ class Guards:
 
     def seal(self, code: bytes) -> bytes:
         """Puts the header before what `PJRT_Executable_Serialize` gave."""
-        fields = {**asdict(self), "code_sha256": hashlib.sha256(code).hexdigest()}
+        fields = {**asdict(self), "code_sha256": _sha256(code)}
         header = json.dumps(fields).encode()
         return MAGIC + len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
 
@@ -119,7 +118,7 @@ def read(blob: bytes) -> tuple[Guards, bytes]:
     if not all(isinstance(value, str) for value in fields.values()):
         raise _damaged("their header cannot be read")
     code = blob[end:]
-    actual = hashlib.sha256(code).hexdigest()
+    actual = _sha256(code)
     if actual != expected:
         raise _damaged(f"the code has sha256 {actual}, the header says {expected}")
     return guards, code
@@ -159,4 +158,10 @@ def _machine(client: Client) -> str:
         )
     except ValueError:  # a plugin that calls itself cpu and writes something else
         return ""
-    return hashlib.sha256(b"\0".join(attributes)).hexdigest() if attributes else ""
+    return _sha256(b"\0".join(attributes)) if attributes else ""
+
+
+def _sha256(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()

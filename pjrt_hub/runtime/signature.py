@@ -1,7 +1,7 @@
 """Signatures (layer 2): what a compiled program takes and gives on one device.
 
 Read from the optimized HLO, because the C API tells only the outputs' types and dimensions. The
-numbers are the fields of XLA's HloModuleProto, ProgramShapeProto, ShapeProto and LayoutProto.
+numbers here are the fields of XLA's ShapeProto and LayoutProto.
 """
 
 from __future__ import annotations
@@ -12,14 +12,8 @@ from typing import Any, NamedTuple
 
 from pjrt_hub._capi import wire
 from pjrt_hub.errors import InternalError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.runtime import dtypes, hlo
 
-_CONFIG_MODULE = 1
-_MODULE_HOST_PROGRAM_SHAPE, _MODULE_ALIASES, _MODULE_DONORS = 4, 8, 18
-_PROGRAM_PARAMETERS, _PROGRAM_RESULT, _PROGRAM_NAMES = 1, 2, 3
-_ENTRIES = 1
-_ALIAS_PARAMETER, _ALIAS_PARAMETER_INDEX = 2, 3
-_DONOR_PARAMETER, _DONOR_PARAMETER_INDEX = 1, 2
 _SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT, _SHAPE_DYNAMIC = 2, 3, 4, 5, 6
 _LAYOUT_MINOR_TO_MAJOR = 1
 _TUPLE, _TOKEN = 13, 17
@@ -121,18 +115,18 @@ class Signature:
         """
         try:
             module = _module(code, form)
-            program = _message(module, _MODULE_HOST_PROGRAM_SHAPE)
+            program = _message(module, hlo.MODULE_PROGRAM_SHAPE)
             parameters: list[Slot] = []
             outputs: list[Slot] = []
             names: list[str] = []
             for number, value in wire.fields(program):
                 if not isinstance(value, memoryview):
                     continue
-                if number == _PROGRAM_PARAMETERS:
+                if number == hlo.PROGRAM_PARAMETERS:
                     parameters.extend(flatten(value))
-                elif number == _PROGRAM_RESULT:
+                elif number == hlo.PROGRAM_RESULT:
                     outputs.extend(flatten(value))
-                elif number == _PROGRAM_NAMES:
+                elif number == hlo.PROGRAM_NAMES:
                     names.append(bytes(value).decode("utf-8", "replace"))
             if len(names) != len(parameters):  # a tuple of arguments has one name
                 names = []
@@ -168,17 +162,17 @@ def tuple_parameters(code: bytes, form: str) -> list[bool]:
     Raises:
         ValueError: the bytes are not what their format says.
     """
-    program = _message(_module(code, form), _MODULE_HOST_PROGRAM_SHAPE)
+    program = _message(_module(code, form), hlo.MODULE_PROGRAM_SHAPE)
     return [
         any(field == (_SHAPE_TYPE, _TUPLE) for field in wire.fields(value))
         for number, value in wire.fields(program)
-        if number == _PROGRAM_PARAMETERS and isinstance(value, memoryview)
+        if number == hlo.PROGRAM_PARAMETERS and isinstance(value, memoryview)
     ]
 
 
 def _module(code: bytes, form: str) -> memoryview:
     module = memoryview(code)
-    return _message(module, _CONFIG_MODULE) if form == "hlo_with_config" else module
+    return _message(module, hlo.WITH_CONFIG_MODULE) if form == "hlo_with_config" else module
 
 
 def _message(message: memoryview, number: int) -> memoryview:
@@ -192,17 +186,17 @@ def _donated(module: memoryview) -> tuple[int, ...]:
     """The parameters that alias an output or give their memory away, whatever way it is said."""
     found: set[int] = set()
     for number, value in wire.fields(module):
-        if number == _MODULE_ALIASES and isinstance(value, memoryview):
-            found.update(_parameters(value, _ALIAS_PARAMETER, _ALIAS_PARAMETER_INDEX))
-        elif number == _MODULE_DONORS and isinstance(value, memoryview):
-            found.update(_parameters(value, _DONOR_PARAMETER, _DONOR_PARAMETER_INDEX))
+        if number == hlo.MODULE_ALIASES and isinstance(value, memoryview):
+            found.update(_parameters(value, hlo.ALIAS_PARAMETER, hlo.ALIAS_PARAMETER_INDEX))
+        elif number == hlo.MODULE_DONORS and isinstance(value, memoryview):
+            found.update(_parameters(value, hlo.DONOR_PARAMETER, hlo.DONOR_PARAMETER_INDEX))
     return tuple(sorted(found))
 
 
 def _parameters(entries: memoryview, number_field: int, index_field: int) -> Iterator[int]:
     """A parameter in a tuple of all arguments is told by its place there."""
     for number, entry in wire.fields(entries):
-        if number != _ENTRIES or not isinstance(entry, memoryview):
+        if number != hlo.ENTRIES or not isinstance(entry, memoryview):
             continue
         parameter, index = 0, list[int]()
         for each, value in wire.fields(entry):

@@ -25,7 +25,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.runtime import compile_error, display, dtypes, pickled
+from pjrt_hub.runtime import display, dtypes, pickled
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
 from pjrt_hub.runtime.executable import Executable, destroy
@@ -250,6 +250,8 @@ class Topology:
                 lambda late: destroy(self, late),
             )
         except PjrtError as exc:
+            from pjrt_hub.runtime import compile_error
+
             exc.hint = compile_error.hint(exc, source) or _hint(exc) or exc.hint
             raise
         executable = Executable(self, address)

@@ -99,6 +99,12 @@ func.func @main(%a: tensor<256x256xf32>, %rounds: tensor<i32>) -> tensor<256x256
 
 
 @pytest.fixture(scope="session")
+def slow():
+    """The text of a program that takes as long as its second argument says."""
+    return SLOW
+
+
+@pytest.fixture(scope="session")
 def slowly(client):
     """Starts work in the background and gives its result, the identity, still pending."""
     executable = client.compile(SLOW)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -170,3 +173,22 @@ def test_a_closed_client_refuses_what_belonged_to_it(plugin, program):
             use()
     buffer.delete()
     executable.close()
+
+
+def test_a_client_imports_only_what_it_uses(clean_env):
+    """What needs no part of these does not wait for their import; the first contact may."""
+    code = "import sys, pjrt_hub; pjrt_hub.client('cpu', offline=True); print(*sys.modules)"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=clean_env,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    never = {"hashlib", "html", "numpy", "pickle", "shutil", "subprocess", "tempfile"}
+    never |= {f"pjrt_hub.store.{name}" for name in ("audit", "eviction", "lock", "publication")}
+    never |= {f"pjrt_hub.runtime.{name}" for name in ("compile_error", "kv_store", "topology")}
+    never |= {f"pjrt_hub.runtime.extensions.{name}" for name in ("custom_calls", "profiler")}
+    assert never & set(done.stdout.splitlines()[-1].split()) == set()

@@ -120,14 +120,15 @@ class Thing:
     """Something whose end can be seen."""
 
 
-def test_a_running_execution_keeps_its_context(client, wait_until):
+def test_a_running_execution_keeps_its_context(client, slow, wait_until):
     """Closed while the program runs, what it keeps goes when the program has ended, not before."""
-    executable = client.compile(SLOWER)
+    executable = client.compile(slow)
     context, thing = ExecuteContext(client), Thing()
     context.keep(thing)
     seen = weakref.ref(thing)
     del thing
-    rows = [[client.buffer_from_host(np.eye(256, dtype=np.float32))]]
+    identity, rounds = np.eye(256, dtype=np.float32), np.int32(1000)
+    rows = [[client.buffer_from_host(each) for each in (identity, rounds)]]
     [[result]], [event] = executable.execute(
         rows, ExecuteOptions(context=context), return_events=True
     )
@@ -138,27 +139,6 @@ def test_a_running_execution_keeps_its_context(client, wait_until):
     result.ready.wait(60)
     event.wait(60)
     wait_until(lambda: seen() is None)
-
-
-#: A program that takes a while: 3000 products of 256x256 matrices.
-SLOWER = """
-func.func @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %rounds = stablehlo.constant dense<1000> : tensor<i32>
-  %r:2 = stablehlo.while(%i = %zero, %x = %a) : tensor<i32>, tensor<256x256xf32>
-    cond {
-      %more = stablehlo.compare LT, %i, %rounds : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %more : tensor<i1>
-    } do {
-      %j = stablehlo.add %i, %one : tensor<i32>
-      %y = stablehlo.dot_general %x, %a, contracting_dims = [1] x [0]
-          : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
-      stablehlo.return %j, %y : tensor<i32>, tensor<256x256xf32>
-    }
-  return %r#1 : tensor<256x256xf32>
-}
-"""
 
 
 def test_a_context_outlives_its_client(plugin):

@@ -7,6 +7,7 @@ struct PJRT_Buffer {
   Head head;
   Signal *signal;
   float *data;
+  PJRT_Buffer_Type type;
   size_t count, rank, width;
   int64_t dims[MAX_RANK], minor_to_major[MAX_RANK];
   atomic_bool deleted;
@@ -60,6 +61,7 @@ static PJRT_Buffer *new_buffer(PJRT_Client *client, PJRT_Buffer_Type type, const
   PJRT_Buffer *buffer = make(sizeof(PJRT_Buffer), BUFFER, client);
   buffer->signal = new_signal();
   buffer->count = 1;
+  buffer->type = type;
   buffer->width = width_of(type);
   buffer->rank = rank;
   for (size_t i = 0; i < rank; i++) {
@@ -203,6 +205,7 @@ static void raw_copy_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *args) 
   RawCopy *copy = args->callback_data;
   if (copy->signal->fired) die("answered twice", BUFFER);
   copy->signal->code = (int)args->error_code;
+  copy->signal->reason = new_reason(args->error_message, args->error_message_size, NULL, 0);
   if (args->error_code == 0) memcpy(args->dst, copy->from, copy->size);
   fire(copy->signal);
 }
@@ -282,7 +285,10 @@ static PJRT_Buffer *heir(PJRT_Buffer *from, PJRT_Buffer_Type type, const int64_t
 
 FUNCTION(PJRT_Buffer_Bitcast) {
   PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  size_t nbytes = width_of(args->element_type);
+  for (size_t i = 0; i < args->num_dims; i++) nbytes *= (size_t)args->dims[i];
   PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
+  if (error == NULL && nbytes != buffer->count * buffer->width) error = fail(3, "another size");
   if (error == NULL) {
     args->out_buffer =
         heir(buffer, args->element_type, args->dims, args->num_dims, args->device_layout);

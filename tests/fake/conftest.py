@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 import pjrt_hub
+from pjrt_hub._capi import layers
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
-#: What every child begins with: a client of the stub, and what the stub counts.
+#: What every child begins with: what the stub counts, and ways to assert.
 PRELUDE = """
-import ctypes, gc, os, sys
+import ctypes, gc, os, sys, time
 import numpy as np
 from pjrt_hub import errors
 from pjrt_hub.runtime.plugin import Plugin
@@ -53,6 +53,14 @@ def raises(cls, function, *args, **kwargs):
         assert type(exc) is cls, repr(exc)
         return exc
     raise AssertionError(f"{function} gave {answer!r} instead of raising {cls.__name__}")
+
+
+def soon(condition):
+    for _ in range(500):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
 """
 
 
@@ -67,6 +75,7 @@ class Ended:
 
 Stub = Callable[..., Path]
 Run = Callable[..., Ended]
+Host = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -80,18 +89,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         met = sum(told.values())
         line = f"faults: faulty plugins: {told_apart} of {met} told apart, 0 deaths of the process"
         terminalreporter.write_line(line)
-
-
-@pytest.fixture(scope="session")
-def header_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of `pjrt_api.h`."""
-    folder = tmp_path_factory.mktemp("stubs")
-    sys.path.insert(0, str(ROOT / "tools"))
-    import capi
-
-    sys.path.remove(str(ROOT / "tools"))
-    (folder / "pjrt_api.h").write_text(capi.header(capi.read()))
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -112,6 +109,31 @@ def stub(header_folder: Path) -> Stub:
         return built[macros]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def host(header_folder: Path, stub: Stub) -> Host:
+    """`host("leak", PJRT_HUB_LAYERS="validate")` runs the host in C over the stub."""
+    program = header_folder / "misuse"
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()
+    flags = ["-std=gnu11", "-Wall", "-Werror", "-g", "-pthread", f"-I{header_folder}"]
+    source = str(HERE / "misuse.c")
+    subprocess.run([*compiler, *flags, "-o", str(program), source, "-ldl"], check=True, timeout=60)
+
+    def run(name: str, *macros: str, **env: str) -> subprocess.CompletedProcess[str]:
+        plugins = [
+            str(stub(*macros)),
+            *([str(stub("MINOR=116"))] if name == "another_plugin" else []),
+        ]
+        return subprocess.run(
+            [str(program), *plugins, name],
+            env={**os.environ, "LD_PRELOAD": str(layers.preload_path()), **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
 
 
 @pytest.fixture

@@ -28,14 +28,6 @@ def on_asyncio(main): return asyncio.run(main())
 def on_trio(main): return trio.run(main)
 def on_anyio(main): return anyio.run(main, backend="asyncio")
 def on_anyio_on_trio(main): return anyio.run(main, backend="trio")
-
-
-def soon(condition):
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
 """
 
 LIBRARIES = ["on_asyncio", "on_trio", "on_anyio", "on_anyio_on_trio"]

@@ -13,14 +13,6 @@ a = client.buffer_from_host(ONE_TO_FOUR)
 
 def run(words):
     return client.compile(func(words))(a)
-
-
-def soon(condition):
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
 """
 
 

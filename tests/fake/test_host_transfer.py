@@ -39,14 +39,6 @@ def finish(words="exchange", **given):
 
 def fill(stream, value=TEN):
     stream.add_chunk(value)
-
-
-def soon(condition):
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
 """
 
 

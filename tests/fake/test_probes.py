@@ -10,10 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,23 +80,6 @@ ENDINGS: dict[str, tuple[type[errors.PjrtHubError] | None, tuple[str, ...]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def libraries(header_folder: Path) -> dict[str, Path]:
-    """Every fault, compiled."""
-
-    def build(source: Path) -> tuple[str, Path]:
-        variable, standard = ("CC", "-std=gnu11") if source.suffix == ".c" else ("CXX", "-xc++")
-        compiler = (sysconfig.get_config_var(variable) or variable.lower()).split()
-        library = header_folder / f"{source.stem}.so"
-        flags = [standard, "-w", "-fPIC", "-shared", "-pthread", f"-I{header_folder}"]
-        command = [*compiler, *flags, "-o", str(library), str(source)]
-        subprocess.run(command, check=True, timeout=120)
-        return source.stem, library
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(pool.map(build, FAULTS))
-
-
 @pytest.fixture
 def meet(environment, monkeypatch) -> Callable[[Path], None]:
     """`meet(path)` is all that `pjrt_hub.load(path)` does before the library enters a process."""
@@ -137,22 +118,22 @@ def test_every_fault_has_an_ending():
 
 
 @pytest.mark.parametrize("fault", sorted(ENDINGS))
-def test_a_fault_is_told_apart_and_leaves_nothing(libraries, meet, tmp_path, fault):
+def test_a_fault_is_told_apart_and_leaves_nothing(faults, meet, tmp_path, fault):
     cls, said = ENDINGS[fault]
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
     folder = Path.cwd()
     began = time.monotonic()
     if cls is WORKS:
-        meet(libraries[fault])
+        meet(faults[fault])
     else:
         with pytest.raises(errors.PjrtHubError) as caught:
-            meet(libraries[fault])
+            meet(faults[fault])
         assert type(caught.value) is cls, repr(caught.value)
         for words in said:
             assert words in caught.value.message
         if not isinstance(caught.value, errors.PjrtError):
-            assert str(libraries[fault].name) in caught.value.message
+            assert str(faults[fault].name) in caught.value.message
         if cls in (Load, Crash, Hang, Unfit):
             assert caught.value.hint
     took = time.monotonic() - began
@@ -219,7 +200,7 @@ def test_a_missing_library_is_named(header_folder, meet, tmp_path):
         meet(tmp_path / "plugin.so")
 
 
-def test_an_interrupt_ends_the_child_too(libraries, environment, tmp_path):
+def test_an_interrupt_ends_the_child_too(faults, environment, tmp_path):
     env = {**environment, "PJRT_HUB_PROBE_SECONDS": "30"}
 
     def interrupt(*_):
@@ -229,7 +210,7 @@ def test_an_interrupt_ends_the_child_too(libraries, environment, tmp_path):
     signal.setitimer(signal.ITIMER_REAL, 1.0)
     try:
         with pytest.raises(KeyboardInterrupt):
-            contact.first_contact(libraries["initialize_hang"], (), env)
+            contact.first_contact(faults["initialize_hang"], (), env)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -237,13 +218,13 @@ def test_an_interrupt_ends_the_child_too(libraries, environment, tmp_path):
     assert is_gone(pid)
 
 
-def test_the_child_ends_with_a_parent_that_is_killed(libraries, run, start, environment, tmp_path):
+def test_the_child_ends_with_a_parent_that_is_killed(faults, run, start, environment, tmp_path):
     waiting = """
     from pathlib import Path
     from pjrt_hub import contact
     contact.first_contact(Path(path), (), os.environ)
     """
-    child = start(libraries["hangs_with_a_daemon"], waiting)
+    child = start(faults["hangs_with_a_daemon"], waiting)
     trace = tmp_path / "loads"
     for _ in range(500):
         if trace.exists() and len(traces(tmp_path)) == 2:

@@ -8,6 +8,9 @@ atomic_long stub_streams; /* alive */
 static atomic_long exchanging;
 
 enum { GRANULE = 4 };
+#ifndef EXCHANGED
+#define EXCHANGED 4 /* elements of what is sent and received */
+#endif
 
 struct PJRT_CopyToDeviceStream {
   PJRT_Client *client;
@@ -102,7 +105,7 @@ typedef struct {
   PJRT_RecvCallbackInfo *recvs;
   PJRT_HloOutputCallbackInfo *outputs;
   size_t num_sends, num_recvs, num_outputs;
-  float in[4], *out;
+  float in[EXCHANGED], *out;
   Signal *signal;
   char text[256];
 } Exchange;

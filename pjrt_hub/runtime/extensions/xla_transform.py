@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pjrt_hub._capi import hotpath
 from pjrt_hub.errors import AlreadyExistsError
+from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.upcall import failure
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from pjrt_hub._capi.library import Api
 
 Stage = Literal["pre_scheduler", "post_scheduler"]
@@ -25,7 +24,7 @@ _registering = threading.Lock()
 _registered: dict[int, tuple[int, str, str]] = {}
 
 
-class XlaTransform:
+class XlaTransform(Closing):
     """A function that a plugin's compiler calls with every module, until `clear`.
 
     Also a context manager:
@@ -103,15 +102,8 @@ class XlaTransform:
             del _registered[self._callbacks]
         return bool(cleared)
 
-    def __enter__(self) -> XlaTransform:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """`clear`, as leaving a `with` block does."""
         self.clear()
 
 

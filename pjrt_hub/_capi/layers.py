@@ -1,0 +1,80 @@
+"""The layers between a host and a plugin (layer 1): their library, and a table seen through them.
+
+`wrap` puts them round a table in this process; `preload_path` is for a program's LD_PRELOAD.
+The C files in layers/ know nothing of Python. Must not read the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from pjrt_hub._capi import table
+from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub.errors import PjrtHubError
+
+#: What can be on, from the host inwards.
+LAYERS = ("validate", "trace", "pad")
+
+
+def preload_path() -> Path:
+    """The library for a program's LD_PRELOAD; it reads PJRT_HUB_LAYERS and PJRT_HUB_TRACE."""
+    return Path(__file__).with_suffix("") / "preload.abi3.so"
+
+
+def wrap(address: int, layers: str, folder: str | os.PathLike[str] | None = None) -> int:
+    """Gives the address of a table whose calls go through layers to the one at `address`.
+
+    The layers are those of the process: what the first call names holds for all later plugins.
+
+    Args:
+        address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
+        layers: names from `LAYERS`, joined by commas.
+        folder: where the layer `trace` records; it must exist.
+
+    Raises:
+        PjrtHubError: a layer is unknown, or `trace` has no folder.
+    """
+    names = [name.strip() for name in layers.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in LAYERS]:
+        raise PjrtHubError(
+            f"there is no layer {unknown[0]!r}",
+            hint=f"name some of {', '.join(LAYERS)}, joined by commas",
+        )
+    if "trace" in names and (folder is None or not os.path.isdir(folder)):
+        raise PjrtHubError(
+            f"the layer trace has no folder to record to: {folder}",
+            hint="make a folder and name it in PJRT_HUB_TRACE",
+        )
+    if not names:
+        return address
+    place = os.fsencode(folder) if folder is not None else None
+    return _wrap(address, ",".join(names).encode(), place)
+
+
+def _wrap(address: int, layers: bytes, folder: bytes | None) -> int:
+    import ctypes  # only here: a process without layers does not pay for it
+
+    function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
+    function.restype = ctypes.c_void_p
+    function.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+    return int(function(address, layers, folder))
+
+
+def function_names() -> tuple[str, ...]:
+    """Every function by the number that recordings give it."""
+    nodes = (each for node in table.EXTENSIONS.values() for each in node.functions.values())
+    return (*table.FUNCTIONS, *(each.args.removesuffix("_Args") for each in nodes))
+
+
+@cache
+def offsets(struct: str) -> dict[str, int]:
+    """Where each field of a struct stands, in bytes."""
+    return {field.name: int(ffi.offsetof(struct, field.name)) for field in table.FIELDS[struct]}
+
+
+@cache
+def sizeof(ctype: str) -> int:
+    """The bytes of a type."""
+    return int(ffi.sizeof(ctype))

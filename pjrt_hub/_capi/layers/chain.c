@@ -1,0 +1,194 @@
+/* From a plugin's table to a copy with trampolines, and from a call to the layers. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "objects.h"
+
+/* From the host inwards: what pads structs does so last, so the others see the host's. */
+static const Layer *const known_layers[] = {&validate_layer, &trace_layer, &pad_layer};
+enum { KNOWN_LAYERS = sizeof known_layers / sizeof *known_layers };
+
+static const Layer *chain[KNOWN_LAYERS];
+static unsigned chain_length;
+static Plugin plugins[MAX_PLUGINS];
+static unsigned num_plugins;
+static pthread_mutex_t wrapping = PTHREAD_MUTEX_INITIALIZER;
+static atomic_ullong calls;
+static atomic_uint forks;
+
+unsigned generation(void) { return atomic_load_explicit(&forks, memory_order_relaxed); }
+
+PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
+  return plugin->real[function](args);
+}
+
+/* Whether a question of ours was answered with an error, whose end this is. */
+bool refused(Plugin *plugin, PJRT_Error *error) {
+  if (error == NULL) return false;
+  PJRT_Error_Destroy_Args args = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
+  args.error = error;
+  call_plugin(plugin, FN_PJRT_Error_Destroy, &args);
+  return true;
+}
+
+/* The host's callback, as the plugin calls it: the event has fired. */
+static void fired(PJRT_Error *error, void *user_arg) {
+  Upcall upcall = *(Upcall *)user_arg;
+  free(user_arg);
+  for (unsigned i = chain_length; i-- > 0;)
+    if (chain[i]->upcall != NULL) chain[i]->upcall(&upcall, error);
+  upcall.call(error, upcall.user_arg);
+  for (unsigned i = 0; i < chain_length; i++)
+    if (chain[i]->returned != NULL) chain[i]->returned(&upcall);
+}
+
+/* Puts `fired` before the host's callback for the time of the call. */
+static Upcall *intercept(const Call *call, PJRT_Event_OnReady_Args *args) {
+  Upcall *upcall = args->callback != NULL ? malloc(sizeof *upcall) : NULL;
+  if (upcall == NULL) return NULL;
+  *upcall = (Upcall){args->callback, args->user_arg, args->event, call->plugin, call->number};
+  args->callback = fired;
+  args->user_arg = upcall;
+  return upcall;
+}
+
+static PJRT_Error *on_ready(const Call *call) {
+  PJRT_Event_OnReady_Args *args = (PJRT_Event_OnReady_Args *)call->args;
+  PJRT_Event_OnReadyCallback callback = args->callback;
+  void *user_arg = args->user_arg;
+  Upcall *upcall = intercept(call, args);
+  PJRT_Error *error = call->plugin->real[FN_PJRT_Event_OnReady](args);
+  args->callback = callback;
+  args->user_arg = user_arg;
+  if (error != NULL) free(upcall); /* refused: it will not be called */
+  return error;
+}
+
+static PJRT_Error *reach(const Call *call, unsigned function) {
+  if (function == FN_PJRT_Event_OnReady) return on_ready(call);
+  if (function == FN_PJRT_LoadedExecutable_Destroy)
+    outputs_forget(((PJRT_LoadedExecutable_Destroy_Args *)call->args)->executable);
+  PJRT_Error *error = call->plugin->real[function](call->args);
+  return call->function->returns_error ? error : NULL;
+}
+
+static PJRT_Error *pass(unsigned plugin, unsigned function, void *args) {
+  Call call;
+  call.plugin = &plugins[plugin];
+  call.function = &functions[function];
+  call.args = args;
+  call.size = known_size(call.function->args, args);
+  call.number = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
+  call.error = NULL;
+  call.answered = false;
+  call.padding = NULL;
+  for (unsigned i = 0; i < chain_length; i++) chain[i]->before(&call);
+  if (!call.answered) call.error = reach(&call, function);
+  for (unsigned i = chain_length; i-- > 0;) chain[i]->after(&call);
+  return call.error;
+}
+
+/* A trampoline for every function of every plugin: a call tells neither. */
+#define TRAMPOLINE(k, f) \
+  static PJRT_Error *call_##k##_##f(void *args) { return pass(k, f, args); }
+#define ADDRESS(k, f) call_##k##_##f,
+#define TRAMPOLINES(k) EACH_FUNCTION(TRAMPOLINE, k)
+#define ROW(k) {EACH_FUNCTION(ADDRESS, k)},
+
+EACH_PLUGIN(TRAMPOLINES)
+static const Call_Target trampolines[MAX_PLUGINS][NUM_FUNCTIONS] = {EACH_PLUGIN(ROW)};
+
+/* Copies of the extension nodes. Before 0.45 a node did not tell its size: those stay as they are. */
+static PJRT_Extension_Base *copy_nodes(Plugin *plugin, const PJRT_Extension_Base *node) {
+  PJRT_Extension_Base *first = NULL, **last = &first;
+  for (int n = 0; node != NULL && n < 64; node = node->next, n++) {
+    char *copy = malloc(node->struct_size);
+    if (copy == NULL) break;
+    memcpy(copy, node, node->struct_size);
+    for (size_t i = 0; i < num_nodes; i++) {
+      const Node *known = &nodes[i];
+      if (known->type != node->type || known->at + sizeof(void *) > node->struct_size) continue;
+      void *real = pointer_at(copy, known->at);
+      if (real == NULL) continue;
+      memcpy(&plugin->real[known->function], &real, sizeof real);
+      memcpy(copy + known->at, &trampolines[plugin->number][known->function], sizeof real);
+    }
+    *last = (PJRT_Extension_Base *)copy;
+    last = &(*last)->next;
+  }
+  *last = NULL;
+  return first;
+}
+
+static PJRT_Api *copy_table(Plugin *plugin) {
+  const PJRT_Api *api = plugin->api;
+  char *copy = malloc(api->struct_size);
+  if (copy == NULL) return NULL;
+  memcpy(copy, api, api->struct_size);
+  for (unsigned slot = 0; slot < NUM_SLOTS; slot++) {
+    size_t at = offsetof(PJRT_Api, PJRT_Error_Destroy) + slot * sizeof(void *);
+    if (at + sizeof(void *) > api->struct_size) break;
+    void *real = pointer_at(copy, (unsigned)at);
+    if (real == NULL) continue;
+    memcpy(&plugin->real[slot], &real, sizeof real);
+    memcpy(copy + at, &trampolines[plugin->number][slot], sizeof real);
+  }
+  PJRT_Api *wrapped = (PJRT_Api *)copy;
+  if (plugin->minor >= 45) wrapped->extension_start = copy_nodes(plugin, api->extension_start);
+  return wrapped;
+}
+
+static bool is_named(const char *layers, const char *name) {
+  size_t length = strlen(name);
+  for (const char *at = layers; (at = strstr(at, name)) != NULL; at += length)
+    if ((at == layers || at[-1] == ',') && (at[length] == 0 || at[length] == ',')) return true;
+  return false;
+}
+
+/* Whoever held a lock does not exist in the child. */
+static void forked(void) {
+  atomic_fetch_add(&forks, 1);
+  pthread_mutex_init(&wrapping, NULL);
+  outputs_forked();
+  objects_forked();
+}
+
+/* The layers are of the process: those of the first plugin hold for all. */
+static bool start(const char *layers, const char *folder) {
+  if (chain_length > 0) return true;
+  if (layers == NULL) return false;
+  if (folder != NULL && *folder != 0 && !recording_start(folder)) return false;
+  unsigned length = 0;
+  for (unsigned i = 0; i < KNOWN_LAYERS; i++)
+    if (is_named(layers, known_layers[i]->name)) chain[length++] = known_layers[i];
+  chain_length = length;
+  pthread_atfork(NULL, NULL, forked);
+  return length > 0;
+}
+
+/* Gives the table to use instead of `api`: `api` itself where no layer is on, where it is wrapped
+   already, or where there are too many plugins. */
+const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder) {
+  if (api == NULL) return api;
+  const PJRT_Api *result = api;
+  pthread_mutex_lock(&wrapping);
+  unsigned known = 0;
+  while (known < num_plugins && plugins[known].api != api && plugins[known].wrapped != api) known++;
+  if (known < num_plugins) {
+    result = plugins[known].wrapped;
+  } else if (known < MAX_PLUGINS && start(layers, folder)) {
+    Plugin *plugin = &plugins[known];
+    plugin->number = known;
+    plugin->api = api;
+    plugin->minor = (unsigned)api->pjrt_api_version.minor_version;
+    plugin->wrapped = copy_table(plugin);
+    if (plugin->wrapped != NULL) {
+      result = plugin->wrapped;
+      num_plugins++;
+      record_plugin(plugin);
+    }
+  }
+  pthread_mutex_unlock(&wrapping);
+  return result;
+}

@@ -1,0 +1,156 @@
+/* Layers between a host and a plugin: what every file here shares.
+
+   A host that asks a library for GetPjrtApi, or that calls pjrt_hub_wrap, gets a copy of the
+   plugin's table whose functions are trampolines. Each call goes through the layers that are on,
+   from the host inwards, to the plugin, and back outwards. The plugin's memory is never changed.
+   Nothing here knows Python: the library also enters programs that have none. */
+#ifndef PJRT_HUB_LAYERS_H
+#define PJRT_HUB_LAYERS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "functions.h"
+#include "pjrt_api.h"
+
+#define HIDDEN __attribute__((visibility("hidden")))
+#define EXPORTED __attribute__((visibility("default")))
+
+/* What the declarations say; functions.c holds them. */
+
+typedef enum { IN = 1, OUT = 2, INOUT = 4 } Direction;
+
+/* ONE object; COUNTED elements; ROWS of `inner` elements; RAGGED rows, whose lengths are an array;
+   the SUM of an array's numbers; OUTPUTS, rows of as many elements as an executable has outputs; a
+   text that is TERMINATED by a NUL. */
+typedef enum { ONE, COUNTED, ROWS, RAGGED, SUM, OUTPUTS, TERMINATED } Form;
+
+typedef struct Shape Shape;
+
+/* A pointer in a struct: where it stands and what it points at. With a tag it holds only where the
+   int at tag_at is tag - 1. */
+typedef struct {
+  uint16_t at, count_at, inner_at, tag_at;
+  uint16_t element; /* bytes */
+  uint8_t form, direction, since, tag;
+  const Shape *shape; /* of the elements; NULL where they are plain */
+} Pointer;
+
+/* A struct: what struct_size says, its bytes, what struct_size said at first, where the fields after
+   the common head begin, whether it has a struct_size. */
+struct Shape {
+  uint16_t struct_size, nbytes, base_size, first_at;
+  uint8_t sized;
+  uint16_t num_pointers;
+  const Pointer *pointers;
+};
+
+/* An argument that is a handle, or an array or rows of them. */
+typedef struct {
+  const char *name;
+  uint16_t at, count_at, inner_at;
+  uint8_t since, kind, form, direction, required;
+} Handle;
+
+typedef struct {
+  const char *name;
+  const Shape *args;
+  uint16_t out_at;  /* the first field that the plugin sets, 0 where there is none */
+  uint16_t type_at; /* a PJRT_Buffer_Type that the host sets, 0 where there is none */
+  bool returns_error, destroys;
+  uint8_t num_handles;
+  const Handle *handles;
+} Function;
+
+/* A function's place in a node of the extension chain. */
+typedef struct {
+  uint16_t type, at, function;
+} Node;
+
+extern HIDDEN const Function functions[];
+extern HIDDEN const Node nodes[];
+extern HIDDEN const size_t num_nodes;
+extern HIDDEN const char *const kind_names[];
+extern HIDDEN const uint8_t buffer_type_since[];
+extern HIDDEN const unsigned num_buffer_types;
+
+/* chain.c: plugins, calls and layers */
+
+typedef PJRT_Error *(*Call_Target)(void *args);
+
+typedef struct {
+  unsigned number;
+  const PJRT_Api *api;   /* the plugin's own */
+  PJRT_Api *wrapped;     /* what the host sees */
+  unsigned minor;
+  Call_Target real[NUM_FUNCTIONS]; /* NULL where the plugin has none */
+} Plugin;
+
+typedef struct {
+  Plugin *plugin;
+  const Function *function;
+  char *args;
+  size_t size;     /* of args, as far as the host and we both know them */
+  uint64_t number; /* counts the process's calls from 1 */
+  PJRT_Error *error;
+  bool answered;           /* a layer answered: the plugin is not called */
+  struct Padding *padding; /* what the layer pad gives back */
+} Call;
+
+/* An event's callback on its way from the plugin to the host. */
+typedef struct {
+  PJRT_Event_OnReadyCallback call;
+  void *user_arg;
+  PJRT_Event *event;
+  Plugin *plugin;
+  uint64_t number; /* of the call that registered it */
+} Upcall;
+
+typedef struct {
+  const char *name;
+  void (*before)(Call *call); /* may change args for the inner layers, if after undoes it */
+  void (*after)(Call *call);
+  void (*upcall)(const Upcall *upcall, PJRT_Error *error);
+  void (*returned)(const Upcall *upcall);
+} Layer;
+
+EXPORTED const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder);
+HIDDEN PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args);
+HIDDEN bool refused(Plugin *plugin, PJRT_Error *error);
+HIDDEN unsigned generation(void); /* grows in every forked child */
+
+static inline unsigned number_of(const Call *call) {
+  return (unsigned)(call->function - functions);
+}
+
+static inline size_t word_at(const char *base, unsigned at) {
+  size_t value;
+  memcpy(&value, base + at, sizeof value);
+  return value;
+}
+
+static inline void *pointer_at(const char *base, unsigned at) { return (void *)word_at(base, at); }
+
+/* How many bytes of a struct the host gave and we know. */
+static inline size_t known_size(const Shape *shape, const char *base) {
+  size_t said = shape->sized ? word_at(base, 0) : shape->struct_size;
+  if (said > shape->struct_size) said = shape->struct_size;
+  return said < 2 * sizeof(size_t) ? shape->base_size : said;
+}
+
+/* outputs.c: how many outputs an executable has */
+HIDDEN size_t outputs_of(Plugin *plugin, PJRT_LoadedExecutable *executable);
+HIDDEN void outputs_forget(PJRT_LoadedExecutable *executable);
+HIDDEN void outputs_forked(void);
+
+/* validate.c, trace.c and pad.c: the layers */
+extern HIDDEN const Layer validate_layer, trace_layer, pad_layer;
+
+/* recording.c: a file for each thread */
+HIDDEN bool recording_start(const char *folder);
+HIDDEN bool recording(void);
+HIDDEN void record_plugin(const Plugin *plugin);
+HIDDEN void record_finding(unsigned code, const Call *call, uint64_t handle, const char *text);
+
+#endif

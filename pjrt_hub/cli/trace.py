@@ -1,0 +1,243 @@
+"""`pjrt-hub trace`: every PJRT call of a program, and what is wrong with them (layer 5)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pjrt_hub.cli import output
+from pjrt_hub.cli.status import FAILED
+from pjrt_hub.errors import PjrtHubError
+
+if TYPE_CHECKING:
+    from pjrt_hub.tracing.recording import Call, Recording
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to show of a recording."""
+
+    log: bool
+    summary: bool
+    validate: bool
+    timeline: Path | None
+    filters: tuple[str, ...]
+    as_json: bool
+
+
+@click.command("trace", context_settings={"allow_interspersed_args": False})
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [ARGS]...")
+@click.option("--log", is_flag=True, help="Show every call; the default where nothing else is.")
+@click.option("--summary", is_flag=True, help="Show each function's count and times.")
+@click.option(
+    "--timeline",
+    type=output.File(),
+    metavar="FILE",
+    help="Write a timeline for Perfetto or chrome://tracing.",
+)
+@click.option("--validate", is_flag=True, help="Report misuse of the C API; 1 where there is any.")
+@click.option("--pad", is_flag=True, help="Let an old framework drive a newer plugin.")
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="PATTERN",
+    help="Show only functions like '*Execute*'; may be repeated.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep the recording in this folder, which must be empty or absent.",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Run no program: read a recording that was kept.",
+)
+@output.json_option
+def command(
+    command_line: tuple[str, ...],
+    log: bool,
+    summary: bool,
+    timeline: Path | None,
+    validate: bool,
+    pad: bool,
+    filters: tuple[str, ...],
+    out: Path | None,
+    source: Path | None,
+    as_json: bool,
+) -> int:
+    """Run PROGRAM and show every call that it makes to a PJRT plugin.
+
+    The program may be anything that finds its plugin by dlsym: JAX, torch_xla, pjrt-hub, C. What is
+    shown comes after the program's own output, on stderr; with --from it comes on stdout. Exits
+    with the program's status.
+    """
+    default = not (summary or timeline or validate)
+    wanted = Wanted(log or default, summary, validate, timeline, filters, as_json)
+    if (source is None) == (not command_line):
+        raise click.UsageError("Give a program to run, or --from DIR.")
+    if source is not None:
+        refuse_empty(source)
+        return report(source, wanted)
+    with kept(out) as folder:
+        layers = ["validate"] * validate + ["trace"] + ["pad"] * pad
+        status = run(command_line, ",".join(layers), folder)
+        with redirect_stdout(sys.stderr):
+            found = report(folder, wanted)
+    return status or found
+
+
+@contextmanager
+def kept(out: Path | None) -> Iterator[Path]:
+    """Gives the folder to record to: an empty one of the user's, or one for this time."""
+    if out is None:
+        # What the program left running may still write there.
+        with TemporaryDirectory(prefix="pjrt-hub-trace-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise click.UsageError(f"{out} is not empty.")
+    yield out
+
+
+def refuse_empty(folder: Path) -> None:
+    """Refuses to read a folder that holds no recording."""
+    from pjrt_hub.tracing import recording
+
+    if not recording.files_of(folder):
+        raise PjrtHubError(
+            f"{folder} holds no recording",
+            hint="give the folder that `pjrt-hub trace --out` wrote; it stays empty where the "
+            "program asks no library for GetPjrtApi by dlsym",
+        )
+
+
+def run(command_line: tuple[str, ...], layers: str, folder: Path) -> int:
+    """Runs the program under the layers; gives its status, 128 + N where signal N ended it.
+
+    Who ends this process means the program.
+    """
+    import signal
+    import subprocess
+
+    from pjrt_hub.tracing import preload
+
+    env = preload.environment(os.environ, layers, folder)
+    early: list[int] = []  # signals that came before there was a program
+    earlier = signal.signal(signal.SIGTERM, lambda number, _: early.append(number))
+    try:
+        program = subprocess.Popen(command_line, env=env)
+        signal.signal(signal.SIGTERM, lambda number, _: program.send_signal(number))
+        for number in early:
+            program.send_signal(number)
+        while True:
+            try:
+                status = program.wait()
+            except KeyboardInterrupt:  # the program has it too, and decides
+                continue
+            return 128 - status if status < 0 else status
+    except OSError as exc:
+        raise click.UsageError(f"{command_line[0]}: {exc.strerror}.") from exc
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+
+
+def report(folder: Path, wanted: Wanted) -> int:
+    """Shows what is wanted of a recording.
+
+    Returns:
+        1 where the validation layer found something.
+    """
+    from pjrt_hub.tracing import call_log, recording, summary, timeline
+
+    found = recording.read(folder)
+    shown = [call for call in found.calls if matches(call, wanted.filters)]
+    rows = summary.summary(shown) if wanted.summary else []
+    if wanted.timeline is not None:
+        events = timeline.events(found, shown)
+        wanted.timeline.write_text(json.dumps(events, allow_nan=False), encoding="utf-8")
+    if wanted.as_json:
+        output.show_json(as_dict(found, shown if wanted.log else [], [asdict(row) for row in rows]))
+        return FAILED if found.findings else 0
+    if wanted.log:
+        for line in call_log.lines(found, shown):
+            print(line)
+    if wanted.summary:
+        columns = ("function", "calls", "errors", "total", "mean", "p50", "p99", "max")
+        output.show_table(columns, [as_row(row) for row in rows])
+    for finding in found.findings:
+        print(f"{finding.code} thread {finding.thread.number}: {finding.text}")
+    if wanted.validate and found.plugins and not found.findings:
+        print(f"no misuse found in {len(found.calls)} calls")
+    if lost := sum(thread.lost for thread in found.threads):
+        print(f"{lost} records are missing: the disk or PJRT_HUB_TRACE_NBYTES had no room for them")
+    if not found.plugins:
+        print("the program asked no library for GetPjrtApi by dlsym, so nothing was recorded")
+    return FAILED if found.findings else 0
+
+
+def matches(call: Call, filters: tuple[str, ...]) -> bool:
+    """Whether one of the patterns, if there are any, is like the function's name."""
+    return not filters or any(fnmatchcase(call.function, each) for each in filters)
+
+
+def as_row(row: Any) -> tuple[str, ...]:
+    """One line of the summary."""
+    from pjrt_hub.tracing.call_log import duration
+
+    times = (row.total, row.mean, row.p50, row.p99, row.max)
+    return (row.function, str(row.count), str(row.errors), *map(duration, times))
+
+
+def as_dict(found: Recording, calls: list[Call], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The documented JSON of a recording; times are nanoseconds."""
+    from pjrt_hub.tracing.arguments import as_json, given, results
+
+    return {
+        "plugins": [
+            {"path": plugin.path, "api_version": f"0.{plugin.minor}", "process": plugin.pid}
+            for plugin in found.plugins.values()
+        ],
+        "calls": [
+            {
+                "number": call.number,
+                "function": call.function,
+                "process": call.thread.pid,
+                "thread": call.thread.number,
+                "start": call.start_ns,
+                "duration": call.duration_ns,
+                "arguments": as_json(given(call)),
+                "results": as_json(results(call, found.minor(call))),
+                "error": call.status or None,
+            }
+            for call in calls
+        ],
+        "summary": rows,
+        "findings": [
+            {
+                "code": finding.code,
+                "call": finding.call,
+                "function": finding.function,
+                "process": finding.thread.pid,
+                "thread": finding.thread.number,
+                "handle": hex(finding.handle),
+                "text": finding.text,
+            }
+            for finding in found.findings
+        ],
+    }

@@ -1,0 +1,26 @@
+"""The environment in which a program records its calls (layer 5)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pjrt_hub._capi import layers
+
+
+def environment(env: Mapping[str, str], names: str, folder: Path) -> dict[str, str]:
+    """Gives the environment of a program that is to be seen through layers.
+
+    Args:
+        env: the caller's.
+        names: of the layers, joined by commas.
+        folder: where to record.
+    """
+    preloaded = [str(layers.preload_path()), env.get("LD_PRELOAD", "")]
+    return {
+        **env,
+        "LD_PRELOAD": ":".join(filter(None, preloaded)),
+        "PJRT_HUB_LAYERS": names,
+        "PJRT_HUB_TRACE": os.fspath(folder.resolve()),
+    }

@@ -1,0 +1,363 @@
+/* A host in C: `misuse PLUGIN... NAME` uses the API as it should until it makes one mistake. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pjrt_api.h"
+
+static const PJRT_Api *api, *other;
+static PJRT_Client *client;
+static PJRT_Device *device;
+static float values[4] = {1, 2, 3, 4};
+static int64_t dims[1] = {4}, strides[2] = {4, 4};
+
+#define ARGS(function, ...) \
+  function##_Args args = {.struct_size = function##_Args_STRUCT_SIZE, __VA_ARGS__}
+#define CALL(function, ...)         \
+  do {                              \
+    ARGS(function, __VA_ARGS__);    \
+    drop(api->function(&args));     \
+  } while (0)
+
+static void drop(PJRT_Error *error) {
+  if (error == NULL) return;
+  ARGS(PJRT_Error_Destroy, .error = error);
+  api->PJRT_Error_Destroy(&args);
+}
+
+static const PJRT_Api *load(const char *path) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  const PJRT_Api *(*entry)(void);
+  *(void **)&entry = dlsym(library, "GetPjrtApi");
+  return entry();
+}
+
+static PJRT_Client *connect(void) {
+  ARGS(PJRT_Client_Create);
+  drop(api->PJRT_Client_Create(&args));
+  return args.client;
+}
+
+static PJRT_Device *device_of(PJRT_Client *of) {
+  ARGS(PJRT_Client_AddressableDevices, .client = of);
+  drop(api->PJRT_Client_AddressableDevices(&args));
+  return args.addressable_devices[0];
+}
+
+static void destroy_event(PJRT_Event *event) { CALL(PJRT_Event_Destroy, .event = event); }
+
+static PJRT_Client_BufferFromHostBuffer_Args host_buffer(void) {
+  ARGS(PJRT_Client_BufferFromHostBuffer, .client = client, .data = values, .dims = dims,
+       .num_dims = 1, .type = PJRT_Buffer_Type_F32, .device = device);
+  return args;
+}
+
+static PJRT_Buffer *put_as(PJRT_Client_BufferFromHostBuffer_Args args) {
+  drop(api->PJRT_Client_BufferFromHostBuffer(&args));
+  destroy_event(args.done_with_host_buffer);
+  return args.buffer;
+}
+
+static PJRT_Buffer *put(void) { return put_as(host_buffer()); }
+static void destroy(PJRT_Buffer *buffer) { CALL(PJRT_Buffer_Destroy, .buffer = buffer); }
+static void ask(PJRT_Buffer *buffer) { CALL(PJRT_Buffer_IsDeleted, .buffer = buffer); }
+
+static PJRT_LoadedExecutable *compile(const char *text) {
+  PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE, .code = (char *)text,
+                          .code_size = strlen(text), .format = "mlir", .format_size = 4};
+  ARGS(PJRT_Client_Compile, .client = client, .program = &program);
+  drop(api->PJRT_Client_Compile(&args));
+  return args.executable;
+}
+
+static PJRT_Error *execute(PJRT_LoadedExecutable *executable, PJRT_Buffer *buffer,
+                           PJRT_Buffer **output) {
+  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_Buffer *const *arguments[] = {&buffer};
+  PJRT_Buffer **outputs[] = {output};
+  ARGS(PJRT_LoadedExecutable_Execute, .executable = executable, .options = &options,
+       .argument_lists = arguments, .num_devices = 1, .num_args = 1, .output_lists = outputs);
+  return api->PJRT_LoadedExecutable_Execute(&args);
+}
+
+static void destroy_executable(PJRT_LoadedExecutable *executable) {
+  CALL(PJRT_LoadedExecutable_Destroy, .executable = executable);
+}
+
+static PJRT_Event *ready(PJRT_Buffer *buffer) {
+  ARGS(PJRT_Buffer_ReadyEvent, .buffer = buffer);
+  drop(api->PJRT_Buffer_ReadyEvent(&args));
+  return args.event;
+}
+
+static PJRT_AsyncHostToDeviceTransferManager *transfer(void) {
+  PJRT_ShapeSpec shape = {.struct_size = PJRT_ShapeSpec_STRUCT_SIZE, .dims = dims, .num_dims = 1,
+                          .element_type = PJRT_Buffer_Type_F32};
+  PJRT_Device_DefaultMemory_Args place = {
+      .struct_size = PJRT_Device_DefaultMemory_Args_STRUCT_SIZE, .device = device};
+  drop(api->PJRT_Device_DefaultMemory(&place));
+  ARGS(PJRT_Client_CreateBuffersForAsyncHostToDevice, .client = client, .shape_specs = &shape,
+       .num_shape_specs = 1, .memory = place.memory);
+  drop(api->PJRT_Client_CreateBuffersForAsyncHostToDevice(&args));
+  return args.transfer_manager;
+}
+
+static PJRT_Buffer *retrieve(PJRT_AsyncHostToDeviceTransferManager *manager, int index) {
+  ARGS(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = manager,
+       .buffer_index = index);
+  drop(api->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer(&args));
+  return args.buffer_out;
+}
+
+static PJRT_Error *an_error(void) {
+  PJRT_LoadedExecutable *executable = compile("func error=3:word");
+  PJRT_Buffer *buffer = put(), *output;
+  PJRT_Error *error = execute(executable, buffer, &output);
+  destroy(buffer);
+  destroy_executable(executable);
+  return error;
+}
+
+/* The mistakes. What a function leaves behind for its mistake alone is not destroyed. */
+
+static void nothing(void) {
+  PJRT_LoadedExecutable *executable = compile("func donate later");
+  PJRT_Buffer *buffer = put(), *output;
+  drop(execute(executable, buffer, &output));
+  destroy(buffer);
+  destroy_event(ready(output));
+  destroy(output);
+  destroy_executable(executable);
+  drop(an_error());
+}
+
+static void double_destroy(void) {
+  PJRT_Buffer *buffer = put();
+  destroy(buffer);
+  destroy(buffer);
+}
+
+static void use_after_destroy(void) {
+  PJRT_Buffer *buffer = put();
+  destroy(buffer);
+  ask(buffer);
+}
+
+static void use_after_delete(void) {
+  PJRT_Buffer *buffer = put();
+  CALL(PJRT_Buffer_Delete, .buffer = buffer);
+  CALL(PJRT_Buffer_ToHostBuffer, .src = buffer, .dst = values, .dst_size = sizeof values);
+  destroy(buffer);
+}
+
+static void use_after_donation(void) {
+  PJRT_LoadedExecutable *executable = compile("func donate");
+  PJRT_Buffer *buffer = put(), *output;
+  drop(execute(executable, buffer, &output));
+  destroy(output);
+  drop(execute(executable, buffer, &output));
+  destroy(buffer);
+  destroy_executable(executable);
+}
+
+static void leak(void) { put(); }
+
+static void no_struct_size(void) {
+  PJRT_Buffer *buffer = put();
+  CALL(PJRT_Buffer_IsDeleted, .struct_size = 0, .buffer = buffer);
+  destroy(buffer);
+}
+
+static void short_struct(void) {
+  PJRT_Buffer *buffer = put();
+  CALL(PJRT_Buffer_IsDeleted, .struct_size = 24, .buffer = buffer);
+  destroy(buffer);
+}
+
+static void another_client(void) {
+  PJRT_Client *second = connect();
+  PJRT_Client_BufferFromHostBuffer_Args args = host_buffer();
+  args.device = device_of(second);
+  destroy(put_as(args));
+  CALL(PJRT_Client_Destroy, .client = second);
+}
+
+static void error_leak(void) { an_error(); }
+
+static void event_leak(void) {
+  PJRT_Buffer *buffer = put();
+  ready(buffer);
+  destroy(buffer);
+}
+
+static void *slowly(void *executable) {
+  PJRT_Buffer *output;
+  drop(execute(executable, put(), &output));
+  return NULL;
+}
+
+static void destroyed_in_use(void) {
+  pthread_t thread;
+  PJRT_LoadedExecutable *executable = compile("func slow_execute");
+  pthread_create(&thread, NULL, slowly, executable);
+  usleep(300000);
+  destroy_executable(executable);
+  pthread_join(thread, NULL);
+}
+
+static void null_field(void) { ask(NULL); }
+
+static void another_kind(void) {
+  PJRT_Buffer *buffer = put();
+  ask((PJRT_Buffer *)ready(buffer));
+}
+
+static void pending_error(void) {
+  PJRT_LoadedExecutable *executable = compile("func later");
+  PJRT_Buffer *output;
+  drop(execute(executable, put(), &output));
+  CALL(PJRT_Event_Error, .event = ready(output));
+}
+
+static PJRT_Executable *compile_only(void) {
+  PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE, .code = "func", .code_size = 4};
+  PJRT_TopologyDescription_Create_Args create = {
+      .struct_size = PJRT_TopologyDescription_Create_Args_STRUCT_SIZE};
+  drop(api->PJRT_TopologyDescription_Create(&create));
+  ARGS(PJRT_Compile, .topology = create.topology, .program = &program, .client = client);
+  drop(api->PJRT_Compile(&args));
+  CALL(PJRT_TopologyDescription_Destroy, .topology = create.topology);
+  return args.executable;
+}
+
+static void client_gone(void) {
+  PJRT_Executable *executable = compile_only();
+  CALL(PJRT_Client_Destroy, .client = client);
+  CALL(PJRT_Executable_Destroy, .executable = executable);
+  exit(0);
+}
+
+static void stale_executable(void) {
+  PJRT_LoadedExecutable *executable = compile("func");
+  ARGS(PJRT_LoadedExecutable_GetExecutable, .loaded_executable = executable);
+  drop(api->PJRT_LoadedExecutable_GetExecutable(&args));
+  destroy_executable(executable);
+  PJRT_Executable *view = args.executable;
+  CALL(PJRT_Executable_Name, .executable = view);
+}
+
+static void no_place(void) {
+  PJRT_Client_BufferFromHostBuffer_Args args = host_buffer();
+  args.device = NULL;
+  destroy(put_as(args));
+}
+
+static void another_rank(void) {
+  PJRT_Client_BufferFromHostBuffer_Args args = host_buffer();
+  args.byte_strides = strides;
+  args.num_byte_strides = 2;
+  destroy(put_as(args));
+}
+
+static void element_type(void) {
+  PJRT_Client_BufferFromHostBuffer_Args args = host_buffer();
+  args.type = PJRT_Buffer_Type_INVALID;
+  destroy(put_as(args));
+}
+
+static void buffer_index(void) {
+  PJRT_AsyncHostToDeviceTransferManager *manager = transfer();
+  destroy(retrieve(manager, 0));
+  retrieve(manager, 0);
+}
+
+static void forked(void) {
+  PJRT_Buffer *buffer = put();
+  if (fork() == 0) {
+    ask(buffer);
+    _exit(0);
+  }
+  wait(NULL);
+  destroy(buffer);
+}
+
+static void another_plugin(void) {
+  PJRT_Error *error = an_error();
+  ARGS(PJRT_Error_Message, .error = error);
+  other->PJRT_Error_Message(&args);
+  drop(error);
+}
+
+/* Not mistakes, but ends of a process. */
+
+static void killed(void) {
+  destroy(put());
+  kill(getpid(), 9);
+}
+
+static void ended(void) {
+  destroy(put());
+  _exit(0);
+}
+
+static void *thread_of_its_own(void *unused) {
+  destroy(put());
+  return unused;
+}
+
+static void threads(void) {
+  pthread_t thread;
+  for (int i = 0; i < 3; i++) {
+    pthread_create(&thread, NULL, thread_of_its_own, NULL);
+    pthread_join(thread, NULL);
+  }
+}
+
+static void many(void) {
+  PJRT_Buffer *buffer = put();
+  for (int i = 0; i < 20000; i++) ask(buffer);
+  destroy(buffer);
+}
+
+/* Says less than it has, as old frameworks do, and asks what the plugin wrote behind that. */
+static void old_host(void) {
+  ARGS(PJRT_Plugin_Attributes, .struct_size = 24);
+  PJRT_Error *error = api->PJRT_Plugin_Attributes(&args);
+  printf("%s, %zu attributes, %zu\n", error != NULL ? "refused" : "taken", args.num_attributes,
+         args.struct_size);
+  drop(error);
+}
+
+#define ENTRY(name) {#name, name}
+static const struct {
+  const char *name;
+  void (*act)(void);
+} acts[] = {
+    ENTRY(nothing),        ENTRY(double_destroy),   ENTRY(use_after_destroy),
+    ENTRY(leak),           ENTRY(use_after_delete), ENTRY(use_after_donation),
+    ENTRY(no_struct_size), ENTRY(short_struct),     ENTRY(another_client),
+    ENTRY(error_leak),     ENTRY(event_leak),       ENTRY(destroyed_in_use),
+    ENTRY(null_field),     ENTRY(another_kind),     ENTRY(pending_error),
+    ENTRY(client_gone),    ENTRY(stale_executable), ENTRY(no_place),
+    ENTRY(another_rank),   ENTRY(element_type),     ENTRY(buffer_index),
+    ENTRY(forked),         ENTRY(another_plugin),   ENTRY(killed),
+    ENTRY(ended),          ENTRY(threads),          ENTRY(many),
+    ENTRY(old_host),
+};
+
+int main(int count, char **words) {
+  api = load(words[1]);
+  other = count > 3 ? load(words[2]) : NULL;
+  client = connect();
+  device = device_of(client);
+  for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+    if (strcmp(acts[i].name, words[count - 1]) == 0) acts[i].act();
+  CALL(PJRT_Client_Destroy, .client = client);
+  return 0;
+}

@@ -1,0 +1,89 @@
+"""The validation layer: a host in C makes one mistake, and the finding meant for it comes."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+
+#: What the plugin itself does about the mistake: the stub aborts where a real one crashes.
+FINE, DIES = 0, -signal.SIGABRT
+
+#: The mistake, the findings, and what then becomes of the process.
+MISTAKES = [
+    ("double_destroy", [1], FINE),  # answered by the layer
+    ("use_after_destroy", [2], DIES),
+    ("use_after_delete", [3], FINE),
+    ("use_after_donation", [4], FINE),
+    ("leak", [5], DIES),
+    ("no_struct_size", [6], FINE),
+    ("short_struct", [7], FINE),
+    ("another_client", [8], FINE),
+    ("error_leak", [9], FINE),
+    ("event_leak", [10], DIES),
+    ("destroyed_in_use", [11], DIES),
+    ("null_field", [12], DIES),
+    ("another_kind", [13], DIES),
+    ("pending_error", [14], DIES),
+    ("client_gone", [5, 15], FINE),
+    ("stale_executable", [17], DIES),
+    ("no_place", [18], FINE),
+    ("another_rank", [19], FINE),
+    ("element_type", [20], FINE),
+    ("buffer_index", [21], DIES),
+    ("forked", [22], FINE),
+    ("another_plugin", [23], FINE),
+]
+
+
+def codes(text: str) -> list[int]:
+    return [int(code) for code in re.findall(r"^pjrt-hub: VAL(\d+) ", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize(("name", "findings", "end"), MISTAKES)
+def test_a_mistake_is_found(host, name, findings, end):
+    ended = host(name, PJRT_HUB_LAYERS="validate")
+    assert codes(ended.stderr) == findings, ended.stderr
+    assert ended.returncode == end, ended.stderr
+
+
+def test_a_host_without_a_mistake_hears_nothing(host):
+    ended = host("nothing", PJRT_HUB_LAYERS="validate")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_a_finding_says_which_calls_made_and_ended_the_handle(host):
+    (line,) = host("double_destroy", PJRT_HUB_LAYERS="validate").stderr.splitlines()
+    # Client_Create, AddressableDevices, BufferFromHostBuffer, Event_Destroy, then two destroys.
+    assert re.fullmatch(
+        r"pjrt-hub: VAL001 destroyed twice: #6 PJRT_Buffer_Destroy, buffer, PJRT_Buffer 0x\w+ made "
+        r"by #3 PJRT_Client_BufferFromHostBuffer, destroyed by #5 PJRT_Buffer_Destroy; answered "
+        r"without the plugin",
+        line,
+    )
+
+
+def test_without_a_layer_nothing_is_changed(host):
+    ended = host("double_destroy")
+    assert ended.returncode == DIES
+    assert ended.stderr == "stub: second destroy: buffer\n"
+
+
+def test_an_old_host_is_given_what_a_new_plugin_wants(host):
+    wants = 'ON_ATTRIBUTES=if (args->struct_size < 32) return fail(3, "size")'
+    assert host("old_host", wants).stdout == "refused, 0 attributes, 24\n"
+    ended = host("old_host", wants, PJRT_HUB_LAYERS="validate,pad")
+    assert ended.stdout == "taken, 2 attributes, 24\n"
+    assert codes(ended.stderr) == [7]  # the other layers see the host's own struct
+
+
+def test_where_nothing_is_asked_for_the_table_is_the_plugins_own(check, stub):
+    check(
+        stub(),
+        """
+        library = ctypes.CDLL(path)
+        library.GetPjrtApi.restype = ctypes.c_void_p
+        assert Plugin(path).api.address == library.GetPjrtApi()
+        """,
+    )

@@ -1,0 +1,56 @@
+"""Programs that know nothing of pjrt-hub, over the real XLA CPU plugin, seen through layers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+PACKAGE = Path(pjrt_hub.__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    """The library of the XLA CPU plugin."""
+    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).with_name("xla_cpu_pjrt.so")
+
+
+@pytest.fixture
+def run(library: Path, tmp_path: Path) -> Run:
+    """Runs a program of Python with the plugin as JAX's and torch_xla's only one."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_"))}
+    own = {
+        "JAX_PLATFORMS": "traced",
+        "PJRT_NAMES_AND_LIBRARY_PATHS": f"traced:{library}",
+        "PJRT_HUB_CACHE": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), kept.get("PYTHONPATH")])),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+    def python(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *map(str, args)],
+            env={**kept, **own, **env},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+
+    return python
+
+
+@pytest.fixture
+def trace(run: Run) -> Run:
+    """Runs `pjrt-hub trace` with arguments."""
+    return lambda *args, **env: run("-m", "pjrt_hub.cli", "trace", *args, **env)

@@ -1,0 +1,89 @@
+"""pjrt-hub itself over the real XLA CPU plugin, seen through the layers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pjrt_hub.tracing.recording import read
+
+TESTS = Path(__file__).parents[1]
+SCALAR = TESTS / "programs" / "scalar.mlir"
+
+
+def test_random_usage_is_without_misuse(trace, tmp_path):
+    kept, usage = tmp_path / "kept", TESTS / "cpu" / "usage.py"
+    seen = trace("--validate", "--out", kept, "--", sys.executable, "-W", "ignore", usage, "500")
+    assert "Traceback" not in seen.stderr
+    recording = read(kept)
+    assert len(recording.calls) > 2000
+    assert {thread.lost for thread in recording.threads} == {0}
+    # Donated buffers are used on purpose: the plugin is to refuse them, and does.
+    failed = {(call.thread.pid, call.number) for call in recording.calls if call.error}
+    assert {finding.code for finding in recording.findings} <= {"VAL004"}
+    assert {(found.thread.pid, found.call) for found in recording.findings} <= failed
+
+
+def test_a_process_sees_its_own_calls_without_a_preload(run, trace, tmp_path):
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    layers = {"PJRT_HUB_LAYERS": "trace,validate", "PJRT_HUB_TRACE": str(folder)}
+    command = ["-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
+    done = run(*command, **layers)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(trace("--from", folder, "--log", "--summary", "--json").stdout)
+    (plugin,) = told["plugins"]
+    assert plugin["api_version"] == "0.81"
+    functions = [call["function"] for call in told["calls"]]
+    assert functions[0] == "PJRT_Plugin_Initialize"
+    assert "PJRT_LoadedExecutable_Execute" in functions
+    assert told["findings"] == []
+    assert {row["function"] for row in told["summary"]} == set(functions)
+
+
+def test_both_ways_in_record_each_call_once(trace, tmp_path):
+    kept = tmp_path / "kept"
+    command = [sys.executable, "-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
+    assert trace("--out", kept, "--", *command).returncode == 0
+    recording = read(kept)
+    executions = [c for c in recording.calls if c.function == "PJRT_LoadedExecutable_Execute"]
+    assert len(executions) == 1
+
+
+def test_a_topology_that_the_client_lends_is_not_destroyed_twice(run, library, tmp_path):
+    script = """
+import sys
+from pjrt_hub._capi import layers
+from pjrt_hub.runtime.plugin import Plugin
+plugin = Plugin(sys.argv[1], through=lambda table: layers.wrap(table, "validate"))
+client = plugin.client({"cpu_device_count": 1})
+topology = plugin.api.call("PJRT_Client_TopologyDescription", client=client._address)
+plugin.api.call("PJRT_TopologyDescription_Destroy", topology=topology)
+client.close()
+"""
+    done = run("-c", script, library)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pjrt-hub: VAL016 destroyed, but it belongs to its client: #")
+
+
+def test_only_what_is_asked_for_is_shown(trace, tmp_path):
+    kept = tmp_path / "kept"
+    command = [sys.executable, "-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
+    seen = trace("--filter", "*Execute", "--out", kept, "--", *command)
+    (line,) = seen.stderr.splitlines()
+    assert "PJRT_LoadedExecutable_Execute(" in line
+    again = trace("--from", kept, "--filter", "*Execute")
+    assert again.stdout.splitlines() == [line]
+    assert trace("--out", kept, "--", *command).returncode == 2  # it is not empty
+    assert trace().returncode == 2
+
+
+def test_the_status_is_the_programs(trace):
+    ends = {"raise SystemExit(7)": 7, "import os; os.kill(os.getpid(), 9)": 137, "": 0}
+    for script, status in ends.items():
+        seen = trace("--", sys.executable, "-c", script)
+        assert seen.returncode == status
+        assert "asked no library for GetPjrtApi" in seen.stderr
+    assert trace("--", "/nowhere/at/all").returncode == 2
