@@ -1,0 +1,195 @@
+"""`pjrt-hub check`: the conformance suite on one plugin (layer 5)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pjrt_hub.cli import named_values, output
+from pjrt_hub.cli.status import FAILED
+from pjrt_hub.errors import PjrtHubError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pjrt_hub.conformance.check import Check
+    from pjrt_hub.conformance.verdict import Report, Result
+
+
+@click.command("check")
+@click.argument("plugin", required=False)
+@click.option("--area", "areas", multiple=True, metavar="AREA", help="Only this area; repeatable.")
+@click.option(
+    "--check", "names", multiple=True, metavar="NAME", help="Only this check; * is anything."
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    callback=named_values.read,
+    metavar="NAME=VALUE",
+    help="A create option of the plugin's clients; repeatable.",
+)
+@click.option("--target", help="A machine that it describes without hardware; else some.")
+@click.option(
+    "--json", "json_path", type=output.File(), help="Write the report as JSON; - is stdout."
+)
+@click.option("--junit", "junit_path", type=output.File(), help="Write it as JUnit's XML.")
+@click.option("--html", "html_path", type=output.File(), help="Write it as a page.")
+@click.option("--diff", metavar="OTHER", help="Compare with a report in JSON, or another plugin.")
+@click.option("--jobs", type=click.IntRange(1), help="Workers at once; by default at most two.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="The time limit of every check; by default each has its own.",
+)
+@click.option("--list", "only_list", is_flag=True, help="List the checks; check nothing.")
+@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
+def command(
+    plugin: str | None,
+    areas: tuple[str, ...],
+    names: tuple[str, ...],
+    options: dict[str, Any],
+    target: str | None,
+    json_path: Path | None,
+    junit_path: Path | None,
+    html_path: Path | None,
+    diff: str | None,
+    jobs: int | None,
+    seconds: float | None,
+    only_list: bool,
+    offline: bool,
+) -> int:
+    """Check what PLUGIN, a name or a library's path, does against the PJRT C API.
+
+    Nothing of it enters this process. Exits with 1 where a defect was found.
+    """
+    from pjrt_hub.conformance.check import select
+
+    wanted = usable(lambda: select(areas, names))
+    if only_list:
+        show_checks(wanted)
+        return 0
+    if plugin is None:
+        raise click.UsageError("Name a plugin, or the path of a library.")
+    how = {"jobs": jobs, "seconds": seconds, "offline": offline}
+    other = None if diff is None else earlier(diff, wanted, how)
+    report = checked(plugin, wanted, {**how, "options": options, "target": target})
+    write(report, other, json_path, junit_path, html_path)
+    if json_path != Path("-"):
+        show(report, other)
+    return FAILED if report.defects else 0
+
+
+def usable(call: Callable[[], Any]) -> Any:
+    """Makes what is wrong with an argument an error of usage."""
+    try:
+        return call()
+    except PjrtHubError:
+        raise
+    except (ValueError, TypeError) as exc:
+        raise click.UsageError(str(exc)) from exc
+
+
+def show_checks(checks: tuple[Check, ...]) -> None:
+    """Prints what would be checked."""
+    rows = [[check.name, str(check.number or ""), check.needs, check.title] for check in checks]
+    output.show_table(("check", "no.", "needs", "what is done -> what must follow"), rows)
+
+
+def earlier(other: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Report:
+    """The report to compare with: a file's, or that of another plugin, which is made first."""
+    from pjrt_hub.conformance.verdict import Report
+
+    if not other.endswith(".json"):
+        return checked(other, wanted, how)
+    try:
+        return Report.from_json(Path(other).read_bytes(), other)
+    except OSError as exc:
+        raise click.UsageError(f"{other}: {exc.strerror}.") from exc
+
+
+def checked(plugin: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Report:
+    """Checks a plugin and shows how that goes."""
+    from pjrt_hub.conformance.suite import Suite
+
+    suite: Suite = usable(lambda: Suite(plugin, **how))
+    found: list[Result] = []
+    with progress(suite.identity.name, len(wanted)) as advance:
+        for result in suite.results(wanted):
+            found.append(result)
+            advance(result)
+    return suite.report(found)
+
+
+@contextmanager
+def progress(name: str, total: int) -> Iterator[Callable[[Result], None]]:
+    """Shows on a terminal how far it is, and each defect as it is found."""
+    if not sys.stderr.isatty():
+        yield lambda result: None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.fields[last]}"),
+    )
+    with progress.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=total, last="")
+
+        def advance(result: Result) -> None:
+            bar.update(task, advance=1, last=result.name)
+            if result.verdict.is_defect:
+                console.print(f"{result.verdict:<8} {result.name}", markup=False, highlight=False)
+
+        yield advance
+
+
+def write(
+    report: Report,
+    other: Report | None,
+    json_path: Path | None,
+    junit_path: Path | None,
+    html_path: Path | None,
+) -> None:
+    """Writes the report into the files that were asked for."""
+    from pjrt_hub.conformance import junit, page
+
+    if json_path == Path("-"):
+        print(report.to_json(), end="")
+    elif json_path:
+        json_path.write_text(report.to_json(), encoding="utf-8")
+    if junit_path:
+        junit_path.write_text(junit.to_xml(report), encoding="utf-8")
+    if html_path:
+        html_path.write_text(page.to_html(report, other), encoding="utf-8")
+
+
+def show(report: Report, other: Report | None) -> None:
+    """Prints the report: areas, what is worth telling, each defect, and the outcome last."""
+    from shutil import get_terminal_size
+
+    from pjrt_hub.conformance import difference, table
+
+    if sys.stdout.isatty() and get_terminal_size().columns < table.WIDTH:
+        output.show_table(table.NARROW_COLUMNS, table.narrow_areas(report))
+    else:
+        output.show_table(table.COLUMNS, table.areas(report))
+    paragraphs = [*table.skipped(report), *table.notes(report), *table.defects(report)]
+    print("", *paragraphs, sep="\n")
+    if other:
+        changes = difference.changes(other, report)
+        number = f"{len(changes) or 'no'} difference{'s' * (len(changes) != 1)}"
+        print(f"\nagainst {table.headline(other)}: {number}")
+        print(*table.changed(changes), sep="\n")
+    print(f"\n{table.headline(report)}")

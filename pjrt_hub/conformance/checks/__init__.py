@@ -1,0 +1,1 @@
+"""The checks (layer 5), a file for each area. Each file is found by being here."""

@@ -1,0 +1,100 @@
+"""Parts of a check that run in a process of their own (layer 5).
+
+For a second member of a job, a start without a past, a step that may end the process. Must not know
+what runs there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pjrt_hub import surroundings
+from pjrt_hub._capi import library, watch
+from pjrt_hub._capi.child import Child, listen, signal_name
+from pjrt_hub.conformance import finding
+from pjrt_hub.conformance.subject import Subject
+from pjrt_hub.errors import PjrtError
+
+
+class Died(Exception):
+    """The process ended without an answer; the text says how: "died of SIGABRT"."""
+
+
+class Part:
+    """A process that runs `function(subject, *words)` and tells what it returns; ends with `with`.
+
+    Args:
+        subject: whose library and options it has.
+        function: of a module; what it returns must be JSON.
+        words: for it.
+    """
+
+    def __init__(self, subject: Subject, function: Callable[..., Any], *words: Any) -> None:
+        request = base64.b64encode(pickle.dumps((subject, function, words))).decode()
+        self._child = Child(__spec__.name, [request], env=dict(surroundings.environment()))
+
+    def answer(self, seconds: float) -> Any:
+        """Waits for it.
+
+        Raises:
+            Died: it crashed, exited, or took longer.
+            Failed: what the function found; as Unsupported and Skipped.
+        """
+        deadline, said = time.monotonic() + seconds, dict[str, Any]()
+        while not self._child.silent and "kind" not in said:
+            if time.monotonic() > deadline:
+                raise Died(f"took longer than {seconds:g} s")
+            for _, line in listen([self._child], deadline):
+                said.update(line)
+        if "kind" not in said:
+            status = said.get("status", 1)
+            died = status < 0
+            raise Died(f"died of {signal_name(-status)}" if died else f"exited with {status}")
+        if said["kind"] == "answer":
+            return said["value"]
+        raise getattr(finding, said["kind"])(said["value"])
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._child.__exit__(*raised)
+
+
+def run(subject: Subject, function: Callable[..., Any], *words: Any, seconds: float = 15) -> Any:
+    """Runs one function in one process; see `Part`."""
+    with Part(subject, function, *words) as part:
+        return part.answer(seconds)
+
+
+def _work(answering: int, request: str) -> int:
+    subject, function, words = pickle.loads(base64.b64decode(request))
+    for dependency in subject.preload:
+        library.preload(dependency)
+    try:
+        said = {"kind": "answer", "value": function(subject, *words)}
+    except (finding.Failed, finding.Unsupported, finding.Skipped) as exc:
+        said = {"kind": type(exc).__name__, "value": str(exc)}
+    except PjrtError as exc:
+        code = finding.code_name(exc.code)
+        text = f"expected success in another process, found {code}: {exc.message}"
+        said = {"kind": "Failed", "value": text}
+    _tell(answering, said)
+    return 0
+
+
+def _tell(answering: int, said: dict[str, Any]) -> None:
+    os.write(answering, json.dumps(said).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    answering, request = int(sys.argv[1]), sys.argv[2]
+    _tell(answering, {"status": watch.run(lambda: _work(answering, request))})
+    os._exit(0)  # the plugin's exit handlers have nothing to add

@@ -1,0 +1,232 @@
+"""The process that checks a plugin (layer 5): loads it, runs one check after another, answers.
+
+It is expected to die. Run as a module, by `suite`; must not decide what comes after a death.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pjrt_hub._capi import library, watch
+from pjrt_hub.conformance.check import Check, checks
+from pjrt_hub.conformance.finding import Failed, Skipped, Unsupported, code_name
+from pjrt_hub.conformance.setup import Setup
+from pjrt_hub.conformance.subject import Subject
+from pjrt_hub.conformance.verdict import Verdict
+from pjrt_hub.errors import (
+    PjrtError,
+    PjrtHubError,
+    TargetNotFoundError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+
+#: Of XLA's CPU plugin: no other simulates devices by a create option.
+_DEVICE_COUNT = "cpu_device_count"
+
+
+class Missing(Exception):
+    """What this check needs cannot be had, nor by any other one.
+
+    Attributes:
+        what: "plugin" where it cannot be loaded, else as of a `Check`.
+        text: the reason.
+    """
+
+    def __init__(self, what: str, text: str) -> None:
+        super().__init__(text)
+        self.what = what
+        self.text = text
+
+
+class Worker:
+    """Runs checks on one plugin.
+
+    Args:
+        setup: the plugin.
+        answering: the descriptor for its answers.
+    """
+
+    def __init__(self, setup: Setup, answering: int) -> None:
+        self._setup = setup
+        self._answering = answering
+        self._checks = {check.name: check for check in checks()}
+        self._subjects: dict[int, Subject] = {}
+
+    def answer(self, **words: object) -> None:
+        """Tells the suite something."""
+        try:
+            os.write(self._answering, json.dumps(words, default=str).encode() + b"\n")
+        except OSError:
+            os.write(2, b"the plugin closed the files of its process\n")
+            os._exit(1)
+
+    def make(self, name: str) -> None:
+        """Makes a check and tells what it found."""
+        check = self._checks[name]
+        try:
+            subject = self._prepared(check)
+        except Missing as exc:
+            verdict = Verdict.FAIL if exc.what == "plugin" else Verdict.SKIP
+            self.answer(missing=exc.what, verdict=verdict, text=exc.text)
+            return
+        except Unsupported as exc:
+            self.answer(verdict=Verdict.UNSUPPORTED, text=str(exc))
+            return
+        self.answer(step="check")
+        begin = time.monotonic()
+        verdict, text = _outcome(check, subject)
+        seconds = time.monotonic() - begin
+        self.answer(verdict=verdict, text=text, seconds=seconds, notes=subject.notes)
+        subject.notes = []
+
+    def _prepared(self, check: Check) -> Subject:
+        """The plugin with all that the check needs."""
+        if check.needs == "library":
+            for dependency in self._setup.preload:
+                library.preload(dependency)
+            return Subject(self._setup.path, self._setup.options, preload=self._setup.preload)
+        subject = self._loaded()
+        if lacking := check.lacking(subject.api.version, subject.api.extensions):
+            raise Unsupported(lacking)
+        try:
+            if check.num_devices:
+                subject = self._with_devices(subject, check.num_devices)
+            elif check.needs == "topology":
+                self.answer(step="making a topology")
+                _ = subject.topology
+        except Skipped as exc:
+            raise Missing(check.needs, str(exc)) from exc
+        except PjrtHubError as exc:
+            raise Missing(check.needs, exc.message) from exc
+        return subject
+
+    def _loaded(self) -> Subject:
+        if 1 in self._subjects:
+            return self._subjects[1]
+        from pjrt_hub import contact
+
+        setup = self._setup
+        try:
+            self.answer(step="loading")
+            contact.initialize(setup.path, setup.manifest)
+            for dependency in setup.preload:
+                library.preload(dependency)
+            api = library.load(setup.path, lambda step: self.answer(step=step))
+            options = setup.manifest.create_options(setup.options, api.version)
+        except (PjrtHubError, ValueError, TypeError) as exc:
+            raise Missing("plugin", str(getattr(exc, "message", exc))) from exc
+        self.answer(
+            identity={
+                "api_version": str(api.version),
+                "extensions": api.extensions,
+                "attributes": dict(api.attributes),
+                "options": options,
+            }
+        )
+        subject = Subject(setup.path, options, self._target(setup), setup.preload)
+        self._subjects[1] = subject
+        return subject
+
+    def _target(self, setup: Setup) -> tuple[str, Mapping[str, Any]] | None:
+        if not setup.target:
+            return None
+        version = library.load(setup.path).version
+        try:
+            return setup.manifest.topology_options(setup.target, {}, setup.path, version)
+        except TargetNotFoundError:
+            return None
+
+    def _with_devices(self, subject: Subject, count: int) -> Subject:
+        """A subject whose client has at least so many devices."""
+        if "client" not in vars(subject):
+            self.answer(step="PJRT_Client_Create")
+            self.answer(identity=_identity(subject))
+        if count <= len(subject.devices):
+            return subject
+        if count not in self._subjects:
+            simulated = subject.call("PJRT_Client_PlatformName", client=subject.client) == b"cpu"
+            if not simulated:
+                raise Skipped(f"it takes {count} devices, there are {len(subject.devices)}")
+            options = {**subject.options, _DEVICE_COUNT: count}
+            wider = Subject(subject.path, options, subject.target, subject.preload)
+            if len(wider.devices) < count:
+                raise Skipped(f"it takes {count} devices, {_DEVICE_COUNT} gave fewer")
+            self._subjects[count] = wider
+        return self._subjects[count]
+
+
+def _identity(subject: Subject) -> dict[str, object]:
+    client = subject.client
+    return {
+        "platform": _text(subject, "PJRT_Client_PlatformName", client=client),
+        "platform_version": _text(subject, "PJRT_Client_PlatformVersion", client=client),
+        "devices": [_kind(subject, device) for device in subject.devices],
+    }
+
+
+def _kind(subject: Subject, device: int) -> str:
+    description = subject.call("PJRT_Device_GetDescription", device=device)
+    return _text(subject, "PJRT_DeviceDescription_Kind", device_description=description)
+
+
+def _text(subject: Subject, function: str, **fields: Any) -> str:
+    """What the plugin says of itself; empty where it says nothing, which is for checks to tell."""
+    try:
+        return str(subject.call(function, **fields).decode("utf-8", "replace"))
+    except (Unsupported, PjrtError):
+        return ""
+
+
+def _outcome(check: Check, subject: Subject) -> tuple[Verdict, str]:
+    try:
+        try:
+            check.run(subject)
+        finally:
+            subject.end_check()
+    except Failed as exc:
+        return Verdict.FAIL, exc.found
+    except (Unsupported, UnsupportedByPluginError, UnimplementedError) as exc:
+        return Verdict.UNSUPPORTED, str(getattr(exc, "message", exc))
+    except Skipped as exc:
+        return Verdict.SKIP, str(exc)
+    except PjrtError as exc:
+        return Verdict.FAIL, f"expected success, found {code_name(exc.code)}: {exc.message}"
+    except Exception as exc:  # whatever an answer that nobody expected leads to
+        last = traceback.extract_tb(exc.__traceback__)[-1]
+        where = f"{Path(last.filename).name}:{last.lineno}"
+        return (
+            Verdict.FAIL,
+            f"what the plugin answered led to {type(exc).__name__}: {exc} ({where})",
+        )
+    return Verdict.PASS, ""
+
+
+def _serve(asking: int, answering: int) -> int:
+    """What the child does: makes each check that it is asked for."""
+    faulthandler.enable()  # so that the last words name the line that was running
+    faulthandler.register(signal.SIGTERM, chain=True)
+    with open(asking, encoding="ascii") as questions:
+        worker = Worker(Setup.of_line(questions.readline()), answering)
+        for line in questions:
+            worker.make(line.strip())
+    return 0
+
+
+def _main(answering: str, asking: str) -> int:
+    status = watch.run(lambda: _serve(int(asking), int(answering)))
+    os.write(int(answering), json.dumps({"status": status}).encode() + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    os._exit(_main(*sys.argv[1:]))  # the plugin's exit handlers have nothing to add

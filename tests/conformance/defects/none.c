@@ -1,0 +1,2 @@
+/* Has no defect. */
+#include "../complete.h"

@@ -1,0 +1,58 @@
+"""What is known to be wrong in the ops of the CPU plugin of PJRT API 0.81: found, and how."""
+
+from __future__ import annotations
+
+import pytest
+
+from pjrt_hub import conformance
+from pjrt_hub.conformance import Verdict
+
+FAIL, CRASH = Verdict.FAIL, Verdict.CRASH
+
+#: The check -> its verdict, and what its text says.
+KNOWN = {
+    # True + True is folded to False: booleans are added as numbers of one bit.
+    "ops.add.i1": (FAIL, "of constants: 1 of 4"),
+    # By 1/3 rounded to the type, so that the error grows with the exponent.
+    "ops.cbrt.f32": (FAIL, "of arguments"),
+    "ops.cbrt.f64": (FAIL, "the worst is 75 ULP off"),
+    # The flag xla_cpu_enable_fast_min_max, on by default, loses the NaN of one of the sides.
+    "ops.clamp.f32.nan": (FAIL, "expected nan"),
+    "ops.maximum.f32.nan": (FAIL, "expected nan"),
+    "ops.minimum.f64.nan": (FAIL, "expected nan"),
+    # Folded as if the total order were that of the values.
+    "ops.compare.f32.total-order": (FAIL, "of constants"),
+    "ops.concatenate.i2": (CRASH, "SIGABRT"),
+    # By way of f32, which rounds first.
+    "ops.convert.f64_to_bf16.near-a-half": (FAIL, "of arguments: 2 of 6"),
+    "ops.convert.f64_to_f16.near-a-half": (FAIL, "of arguments: 2 of 6"),
+    "ops.convert.f8E8M0FNU_to_f32": (FAIL, "of constants: 1 of 255"),
+    # Folded as numbers of 64 bits.
+    "ops.count_leading_zeros.i32": (FAIL, "expected 0, found -32"),
+    "ops.popcnt.i4": (FAIL, "of arguments: 8 of 16"),
+    # Divided by zero while it is folded.
+    "ops.divide.i32.zero-divisor": (CRASH, "SIGFPE"),
+    "ops.remainder.ui64.zero-divisor": (CRASH, "SIGFPE"),
+    "ops.round_nearest_even.f8E3M4": (FAIL, "of constants: 222 of 256"),
+    "ops.sort.i2": (FAIL, "Inputs must have the same shape"),
+    "ops.sqrt.f8E3M4": (FAIL, "expected 0.96875, found 1.0"),
+}
+#: Their neighbours, which are right.
+RIGHT = ("ops.add.i8", "ops.divide.i32", "ops.maximum.f32", "ops.convert.f32_to_bf16.near-a-half")
+
+
+@pytest.fixture(scope="module")
+def report():
+    return conformance.run("cpu", names=[*KNOWN, *RIGHT], offline=True)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_it_is_found(report, name):
+    verdict, said = KNOWN[name]
+    assert report[name].verdict is verdict
+    assert said in report[name].text
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_beside_it_passes(report, name):
+    assert report[name].verdict is Verdict.PASS

@@ -1,0 +1,73 @@
+"""`pytest --pjrt-plugin`: the checks as tests of somebody's plugin."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+PLUGIN = "pjrt_hub.conformance.pytest_plugin"
+#: Where pjrt-hub is installed, and not only importable, pytest loads it by itself.
+IS_INSTALLED = any(each.value == PLUGIN for each in entry_points(group="pytest11"))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`run(*words)` runs pytest in a folder with one test of its own."""
+    (tmp_path / "test_own.py").write_text("def test_of_their_own():\n    pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -rsf\n")
+
+    def pytest_(*words):
+        plugins = ["-p", "no:randomly", *([] if IS_INSTALLED else ["-p", PLUGIN])]
+        command = [sys.executable, "-m", "pytest", *plugins, *words]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return pytest_
+
+
+def test_each_check_is_a_test(run):
+    names = ["events.ready", "events.created_fails", "client.assignment_zero"]
+    chosen = [word for name in names for word in ("--pjrt-check", name)]
+    ended = run("--pjrt-plugin", "cpu", *chosen)
+    assert ended.returncode == 1, ended.stderr
+    assert "1 failed, 2 passed, 1 skipped" in ended.stdout
+    assert "FAILED cpu::client.assignment_zero" in ended.stdout
+    assert "the process died of SIGABRT" in ended.stdout
+    assert "computation_placer.h" in ended.stdout
+    assert "unsupported: it came with PJRT API 0.89, the plugin has 0.81" in ended.stdout
+
+
+def test_pytest_chooses_among_them(run):
+    ended = run("--pjrt-plugin", "cpu", "--pjrt-area", "events", "-k", "ready and not becomes")
+    assert ended.returncode == 0
+    assert "1 passed" in ended.stdout
+    assert "deselected" in ended.stdout
+
+
+def test_it_stops_in_the_middle(run):
+    ended = run("--pjrt-plugin", "cpu", "--pjrt-area", "client", "-x")
+    assert ended.returncode == 1
+    assert "1 failed" in ended.stdout
+
+
+def test_without_the_option_nothing_is_added(run):
+    ended = run()
+    assert ended.returncode == 0
+    assert "1 passed" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--pjrt-plugin", "nobody"], "nobody"),
+        (["--pjrt-plugin", "cpu", "--pjrt-area", "event"], "did you mean 'events'?"),
+    ],
+)
+def test_a_wrong_option_is_an_error_of_usage(run, words, text):
+    ended = run(*words)
+    assert ended.returncode == 4
+    assert text in ended.stderr

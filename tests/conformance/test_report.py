@@ -1,0 +1,196 @@
+"""What a report looks like: as JSON, as a table, as JUnit's XML, as a page, and compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from pjrt_hub.conformance import Identity, Report, Result, Verdict, difference, junit, page, table
+from pjrt_hub.errors import FileFormatError
+
+RESULTS = (
+    Result("plugin.entry", "GetPjrtApi -> a table", Verdict.PASS, seconds=0.25, number=2),
+    Result("client.create", "create -> a client", Verdict.CRASH, "it died", number=23, words="<&>"),
+    Result("client.options", "a wrong option -> an error", Verdict.FAIL, "expected \x00, found 1"),
+    Result("client.twice", "two -> both work", Verdict.TIMEOUT, "it did not end within 2 s"),
+    Result("ops.add.f32", "add -> the sum", Verdict.PASS, notes=("slow",)),
+    Result("ops.add.f32.nan", "add -> the sum", Verdict.FAIL, "1 ULP"),
+    Result("ops.add.f64", "add -> the sum", Verdict.UNSUPPORTED, "no f64"),
+    Result("ops.abs.f64", "abs -> the value", Verdict.SKIP, "no device"),
+    Result("ops.neg.f64", "neg -> the value", Verdict.SKIP, "no device"),
+)
+PLUGIN = Identity("<b>tpu</b>", "libtpu.so", "0" * 64, "0.81", "tpu", devices=("v5e", "v5e"))
+REPORT = Report(PLUGIN, "linux-x86_64", "0.1.0", "2026-11-20T16:00:00Z", 12.0, RESULTS)
+
+
+def test_it_counts():
+    assert [str(each) for each in REPORT.counts] == [
+        "pass",
+        "fail",
+        "unsupported",
+        "skip",
+        "crash",
+        "timeout",
+    ]
+    assert list(REPORT.counts.values()) == [2, 2, 1, 2, 1, 1]
+    assert [each.name for each in REPORT.defects] == [
+        "client.create",
+        "client.options",
+        "client.twice",
+        "ops.add.f32.nan",
+    ]
+
+
+def test_json_comes_back_the_same():
+    text = REPORT.to_json()
+    assert json.loads(text)["form"] == 1
+    assert Report.from_json(text) == REPORT
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Expecting value"),
+        (b"{\xff}", "decode"),
+        ("[" * 100_000, "recursion"),
+        ("[]", "no JSON object"),
+        ("{}", "form"),
+        (json.dumps({**json.loads(REPORT.to_json()), "form": 2}), "reads up to 1"),
+        (json.dumps({**json.loads(REPORT.to_json()), "more": 1}), "more"),
+        (REPORT.to_json().replace('"crash"', '"burnt"'), "burnt"),
+    ],
+)
+def test_what_is_no_report_is_refused(text, why):
+    with pytest.raises(FileFormatError, match=why) as caught:
+        Report.from_json(text, "some.json")
+    assert caught.value.path == "some.json"
+
+
+def test_the_table():
+    assert table.COLUMNS == ("area", "pass", "fail", "unsupported", "skip", "crash", "timeout")
+    assert table.areas(REPORT) == [
+        ["plugin", "1", "", "", "", "", ""],
+        ["client", "", "1", "", "", "1", "1"],
+        ["ops", "1", "1", "1", "2", "", ""],
+    ]
+    assert table.narrow_areas(REPORT) == [
+        ["plugin", "1 pass"],
+        ["client", "1 fail\n1 crash\n1 timeout"],
+        ["ops", "1 pass\n1 fail\n1 unsupported\n2 skip"],
+    ]
+    assert next(table.defects(REPORT)).splitlines() == [
+        "crash    client.create  (no. 23)",
+        "         create -> a client",
+        "         it died",
+        "         <&>",
+    ]
+    assert list(table.notes(REPORT)) == ["note     ops.add.f32\n         slow"]
+    assert list(table.skipped(REPORT)) == ["skip     2 checks\n         no device"]
+    assert table.headline(REPORT) == (
+        "<b>tpu</b>, PJRT API 0.81, platform tpu, 2 of 9 checks pass, 2 skipped, 4 defects, 12 s"
+    )
+
+
+def test_junit():
+    root = ElementTree.fromstring(junit.to_xml(REPORT))
+    assert {name: root.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "9",
+        "failures": "2",
+        "errors": "2",
+        "skipped": "3",
+    }
+    cases = {f"{case.get('classname')}.{case.get('name')}": case for case in root.iter("testcase")}
+    assert [*cases] == [each.name for each in RESULTS]
+    assert [*cases["plugin.entry"]] == []
+    assert cases["client.create"][0].tag == "error"
+    assert cases["client.create"][0].get("type") == "crash"
+    assert cases["client.create"][0].text == "create -> a client\nit died\n<&>"
+    assert cases["client.options"][0].get("message") == "expected \ufffd, found 1"
+    assert cases["ops.add.f64"][0].get("message") == "unsupported: no f64"
+    assert root[0].get("hostname") == "linux-x86_64"
+
+
+class Reader(HTMLParser):
+    """Follows the tags of a page, each of which must be closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.attributes = [], "", []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += attrs
+        if tag not in ("meta", "input", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize("other", [None, REPORT])
+def test_the_page_is_whole_and_asks_for_nothing(other):
+    html = page.to_html(REPORT, other)
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert reader.open == []
+    assert not re.search(r"https?:|url\(|<link|<img|src=|@import", html)
+    assert "<b>tpu</b>" not in html
+    assert "<b>tpu</b>" in reader.text
+    for each in RESULTS:
+        assert each.name in reader.text
+        assert each.title in reader.text
+    assert {value for name, value in reader.attributes if name == "id"} == {
+        "plugin",
+        "client",
+        "ops",
+    }
+    assert ("The verdicts of the checks that both have are the same" in reader.text) == bool(other)
+
+
+def test_the_page_shows_the_worst_of_an_op_and_type():
+    html = page.to_html(REPORT)
+    assert 'class="cell fail" title="ops.add.f32: pass\nops.add.f32.nan: fail 1 ULP"' in html
+    assert 'class="cell skip" title="ops.abs.f64: skip no device"' in html
+
+
+def test_reports_are_compared_by_what_both_have():
+    def with_verdict(name, verdict):
+        return dataclasses.replace(REPORT[name], verdict=verdict)
+
+    later = dataclasses.replace(
+        REPORT,
+        results=(
+            with_verdict("ops.add.f64", Verdict.PASS),
+            with_verdict("client.twice", Verdict.PASS),
+            with_verdict("client.create", Verdict.FAIL),
+            with_verdict("plugin.entry", Verdict.CRASH),
+            Result("events.ready", "await -> ready", Verdict.FAIL),
+        ),
+    )
+    assert [
+        (each.name, str(each.trend), each.text) for each in difference.changes(REPORT, later)
+    ] == [
+        ("plugin.entry", "worse", "pass -> crash"),
+        ("client.twice", "better", "timeout -> pass: it did not end within 2 s"),
+        ("ops.add.f64", "other", "unsupported -> pass: no f64"),
+        ("client.create", "other", "crash -> fail: it died"),
+    ]
+    assert difference.changes(REPORT, REPORT) == []
+    told = list(table.changed(difference.changes(REPORT, later)))
+    assert told[0] == "worse    plugin.entry\n         pass -> crash"
+    assert "1 other differences" not in page.to_html(later, REPORT)
+    assert "2 other differences" in page.to_html(later, REPORT)
+
+
+def test_a_result_is_found_by_its_name():
+    assert REPORT["ops.add.f64"].verdict is Verdict.UNSUPPORTED
+    with pytest.raises(KeyError):
+        REPORT["ops.add"]

@@ -1,0 +1,193 @@
+"""How checks are run: what kills a worker kills no more than its own check."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+from pjrt_hub import conformance
+from pjrt_hub.conformance import Report, Suite, Verdict
+from pjrt_hub.conformance.check import AREAS, check, checks, select
+from pjrt_hub.errors import InternalError, PluginLoadError
+
+CRASHES, HANGS, WORKS = "client.assignment_zero", "transfers.parts_past_the_end", "events.ready"
+
+
+@pytest.fixture(scope="module")
+def library():
+    return Path(pjrt_hub.fetch("cpu", offline=True))
+
+
+def verdicts(report: Report) -> dict[str, Verdict]:
+    return {each.name: each.verdict for each in report.results}
+
+
+def processes() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdecimal()}
+
+
+def test_a_crash_is_the_verdict_of_its_check_only():
+    report = conformance.run("cpu", names=[CRASHES, "client.platform", WORKS], jobs=1)
+    assert verdicts(report) == {
+        "client.platform": Verdict.PASS,
+        CRASHES: Verdict.CRASH,
+        WORKS: Verdict.PASS,
+    }
+    crash = report[CRASHES]
+    assert crash.text == "the process died of SIGABRT"
+    assert "Check failed: replica_count > 0" in crash.words
+    assert crash.words.splitlines()[-1].startswith("called from checks/client.py, line ")
+    assert crash.notes == ()
+    assert [each.name for each in report.defects] == [CRASHES]
+
+
+def test_a_hang_ends_at_the_time_limit_with_all_that_was_started():
+    before = processes()
+    begin = time.monotonic()
+    report = conformance.run("cpu", names=[HANGS, WORKS], jobs=1, seconds=2)
+    assert verdicts(report) == {HANGS: Verdict.TIMEOUT, WORKS: Verdict.PASS}
+    assert report[HANGS].text == "it did not end within 2 s"
+    assert 2 <= time.monotonic() - begin < 30
+    ours = {
+        pid
+        for pid in processes() - before
+        if b"conformance.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        and f"\nPPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()
+    }
+    assert ours == set()
+
+
+def test_results_come_as_they_are_found_and_are_reported_in_order():
+    wanted = select(areas=["events", "memories"])
+    suite = Suite("cpu", jobs=2)
+    results = list(suite.results(wanted))
+    assert sorted(each.name for each in results) == sorted(each.name for each in wanted)
+    report = suite.report(results)
+    assert [each.name for each in report.results] == [each.name for each in wanted]
+    assert [area for area, _ in report.areas()] == ["memories", "events"]
+
+
+def test_a_report_says_whose_it_is(library):
+    report = conformance.run("cpu", names=[WORKS], options={"cpu_device_count": 3})
+    plugin = report.plugin
+    assert (plugin.name, plugin.path, plugin.api_version) == ("cpu", library.name, "0.81")
+    assert (plugin.platform, plugin.devices) == ("cpu", ("cpu",) * 3)
+    assert plugin.options == {"cpu_device_count": 3}
+    assert plugin.extensions["Layouts"] == 72
+    assert plugin.attributes["xla_version"] == 2
+    assert plugin.sha256 == conformance.run(library, names=[WORKS]).plugin.sha256
+    assert len(plugin.sha256) == 64
+    assert (report.pjrt_hub, report.counts[Verdict.PASS]) == (pjrt_hub.__version__, 1)
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_what_is_no_library_fails_where_it_would_be_loaded(tmp_path):
+    path = tmp_path / "pjrt_text.so"
+    path.write_text("not a library")
+    report = conformance.run(path, names=["plugin.loads", "plugin.attributes", WORKS])
+    assert verdicts(report) == {
+        "plugin.loads": Verdict.FAIL,
+        "plugin.attributes": Verdict.SKIP,
+        WORKS: Verdict.SKIP,
+    }
+    assert report[WORKS].text.startswith("the plugin cannot be loaded: ")
+    assert report.plugin.api_version == ""
+
+
+def test_what_cannot_be_loaded_fails_whatever_is_wanted(tmp_path):
+    path = tmp_path / "pjrt_text.so"
+    path.write_text("not a library")
+    report = conformance.run(path, names=["events.*", "buffers.delete"])
+    assert report.counts[Verdict.FAIL] == 1
+    assert report.counts[Verdict.SKIP] == len(report.results) - 1 > 0
+
+
+def test_what_is_cut_short_fails_without_being_loaded(tmp_path, library):
+    path = tmp_path / library.name
+    shutil.copyfile(library, path)
+    os.truncate(path, path.stat().st_size // 2)
+    report = conformance.run(path, areas=["plugin", "events"])
+    (failed,) = (each for each in report.results if each.verdict != Verdict.SKIP)
+    assert (failed.name, failed.verdict) == ("plugin.loads", Verdict.FAIL)
+    assert "truncated" in failed.text
+
+
+def test_what_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(PluginLoadError, match=r"pjrt_none\.so"):
+        conformance.run(tmp_path / "pjrt_none.so", names=[WORKS])
+
+
+def test_a_client_that_cannot_be_made_skips_what_needs_one():
+    report = conformance.run(
+        "cpu", names=["plugin.attributes", WORKS, "execute.add"], options={"cpu_device_count": 0}
+    )
+    assert report["plugin.attributes"].verdict is Verdict.PASS
+    skips = [report[name] for name in (WORKS, "execute.add")]
+    assert [each.verdict for each in skips] == [Verdict.SKIP] * 2
+    assert len({each.text for each in skips}) == 1
+
+
+def test_an_option_of_another_type_is_refused_before_anything_runs():
+    with pytest.raises(TypeError, match="cpu_device_count"):
+        Suite("cpu", options={"cpu_device_count": "many"})
+
+
+def test_a_worker_that_does_not_start_is_our_fault(monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(InternalError, match="exited with status 1 in starting"):
+        conformance.run("cpu", names=[WORKS])
+
+
+def test_what_a_loop_leaves_early_leaves_no_worker():
+    suite = Suite("cpu", jobs=2)
+    results = suite.results(select(areas=["events"]))
+    next(results)
+    results.close()
+
+
+def test_every_check_is_well_described():
+    known = checks()
+    assert len({each.name for each in known}) == len(known) > 300
+    for each in known:
+        assert " -> " in each.title, each.name
+        assert not each.title.endswith("."), each.name
+        assert each.area in AREAS, each.name
+        assert each.needs in ("library", "plugin", "client", "topology") or each.num_devices > 1
+        assert 0 < each.seconds <= 120, each.name
+        assert 0 <= each.number <= 149, each.name
+
+
+def test_checks_are_selected_by_area_and_name():
+    assert {each.area for each in select(areas=["events"])} == {"events"}
+    assert [each.name for each in select(names=["events.read*"])] == ["events.ready"]
+    assert len(select(["events"], ["devices.*"])) == len(select(["events"])) + len(
+        select(["devices"])
+    )
+    assert select() == checks()
+    with pytest.raises(ValueError, match="no area called 'event'; did you mean 'events'"):
+        select(areas=["event"])
+    with pytest.raises(ValueError, match=r"no check called 'events\.redy'"):
+        select(names=["events.redy"])
+
+
+def test_two_checks_of_one_name_are_refused():
+    checks()  # are there
+    with pytest.raises(ValueError, match=r"two checks called events\.ready"):
+        check(area="events", name="ready")(lambda subject: None)
+
+
+@pytest.mark.parametrize("how", [{"jobs": 0}, {"jobs": -1}, {"seconds": 0}])
+def test_no_workers_and_no_time_are_refused(library, how):
+    with pytest.raises(ValueError, match="must be above 0"):
+        Suite(library, **how)
+
+
+def test_an_empty_name_is_not_the_best_plugin_here():
+    with pytest.raises(ValueError, match="name is empty"):
+        Suite("")
