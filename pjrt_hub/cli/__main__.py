@@ -19,12 +19,18 @@ COMMANDS = (
     "run",
     "compile",
     "targets",
+    "check",
     "get",
     "lock",
     "bundle",
     "cache",
     "registry",
+    "trace",
     "doctor",
+    "new",
+    "build",
+    "pack",
+    "lint",
 )
 
 
@@ -112,10 +118,25 @@ def report(exc: Exception) -> int:
         import traceback
 
         traceback.print_exception(exc)
-    expected = isinstance(exc, errors.PjrtHubError | OSError)
-    text = str(exc) if expected else unexpected(exc)
+    match exc:
+        case errors.PjrtHubError():
+            text = str(exc)
+        case OSError():
+            text = of_the_system(exc)
+        case _:
+            text = unexpected(exc)
     print(f"error: {text}", file=sys.stderr)
     return status_of(exc)
+
+
+def of_the_system(exc: OSError) -> str:
+    """Words what the operating system refuses."""
+    where = f"{os.fsdecode(exc.filename)}: " if isinstance(exc.filename, str | bytes) else ""
+    return (
+        f"{where}{exc.strerror or exc}\n\n"
+        "hint: see that the place is there, has room, and that you may use it; PJRT_HUB_DEBUG=1 "
+        "shows the traceback"
+    )
 
 
 def unexpected(exc: Exception) -> str:

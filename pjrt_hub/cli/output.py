@@ -6,11 +6,30 @@ does not pay for importing rich.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+
+
+class File(click.Path):
+    """A file to write, refused before the work where it could not be written after it."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Gives the path; "-" is left to the command."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        place = path if path.exists() else path.parent
+        if not place.exists():
+            self.fail(f"There is no folder {str(place)!r}.", param, ctx)
+        if not os.access(place, os.W_OK):
+            self.fail(f"{str(place)!r} cannot be written.", param, ctx)
+        return path
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,99 @@
+/* A PJRT plugin whose backend is in Python: copied into a file of its own, with the words below filled in.
+
+   In a process with Python it uses that one; otherwise it loads Python and starts it. It is linked with
+   neither, and what it cannot do it says on stderr: GetPjrtApi has no other way. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <wchar.h>
+
+/* Lines: module:Class, Python's version, its library, its program, and then the folders of sys.path. */
+static const volatile struct {
+  char mark[32], words[16352];
+} filled_in __attribute__((used)) = {.mark = "pjrt-hub backend is written here"};
+
+static const void *table;
+
+static void say(const char *what, const char *about) {
+  fprintf(stderr, "pjrt-hub: the plugin in Python cannot start: %s %s\n", what, about);
+}
+
+/* Takes the next line. */
+static char *line(char **rest) {
+  char *found = *rest, *end = strchr(found, '\n');
+  *rest = end != NULL ? end + 1 : found + strlen(found);
+  if (end != NULL) *end = '\0';
+  return found;
+}
+
+/* A function of Python's, by its type. */
+#define PYTHON(type, name) ((type)dlsym(RTLD_DEFAULT, #name))
+
+/* Starts Python, as the program it was written by; its thread goes on without the GIL. */
+static bool start(const char *library, const char *program) {
+  static wchar_t name[4096]; /* Python keeps the pointer */
+  if (dlopen(library, RTLD_NOW | RTLD_GLOBAL) == NULL) {
+    say("there is no Python in this process, and", dlerror());
+    return false;
+  }
+  void (*set_program_name)(const wchar_t *) = PYTHON(void (*)(const wchar_t *), Py_SetProgramName);
+  size_t size = 0;
+  for (; program[size] != '\0' && size + 1 < sizeof name / sizeof *name; size++)
+    name[size] = (unsigned char)program[size];
+  if (set_program_name != NULL && size > 0) set_program_name(name);
+  PYTHON(void (*)(int), Py_InitializeEx)(0); /* signals stay the host's */
+  PYTHON(void *(*)(void), PyEval_SaveThread)();
+  return true;
+}
+
+/* A Python that was started here looks where it was told to; the host's does so last. */
+static void extend_path(char *folders, bool started) {
+  void *none = PYTHON(void *(*)(long), PyList_New)(0);
+  if (started) PYTHON(int (*)(const char *, void *), PySys_SetObject)("path", none);
+  void *path = PYTHON(void *(*)(const char *), PySys_GetObject)("path");
+  while (*folders != '\0') {
+    void *folder = PYTHON(void *(*)(const char *), PyUnicode_FromString)(line(&folders));
+    if (PYTHON(int (*)(void *, void *), PySequence_Contains)(path, folder) == 0)
+      PYTHON(int (*)(void *, void *), PyList_Append)(path, folder);
+  }
+}
+
+static const void *ask(const char *backend) {
+  void *module = PYTHON(void *(*)(const char *), PyImport_ImportModule)("pjrt_hub.authoring.bridge");
+  void *answer = module == NULL ? NULL
+                                : PYTHON(void *(*)(void *, const char *, const char *, ...),
+                                         PyObject_CallMethod)(module, "table_of", "s", backend);
+  if (answer == NULL) {
+    say("it failed in", backend);
+    PYTHON(void (*)(void), PyErr_Print)();
+    return NULL;
+  }
+  return (const void *)PYTHON(unsigned long long (*)(void *), PyLong_AsUnsignedLongLong)(answer);
+}
+
+static void begin(void) {
+  static char words[sizeof filled_in.words];
+  memcpy(words, (const void *)filled_in.words, sizeof words - 1);
+  char *rest = words, *backend = line(&rest), *version = line(&rest);
+  char *library = line(&rest), *program = line(&rest);
+  if (*backend == '\0') return say("no backend is written into the library:", "use pjrt-hub build");
+  bool there = dlsym(RTLD_DEFAULT, "Py_IsInitialized") != NULL;
+  bool started = !(there && PYTHON(int (*)(void), Py_IsInitialized)());
+  if (started && !start(library, program)) return;
+  const char *running = PYTHON(const char *(*)(void), Py_GetVersion)();
+  if (strncmp(running, version, strlen(version)) != 0 || running[strlen(version)] != '.')
+    return say("it was made for another Python than", running);
+  int state = PYTHON(int (*)(void), PyGILState_Ensure)();
+  extend_path(rest, started);
+  table = ask(backend);
+  PYTHON(void (*)(int), PyGILState_Release)(state);
+}
+
+__attribute__((visibility("default"))) const void *GetPjrtApi(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, begin);
+  return table;
+}

@@ -1,0 +1,59 @@
+/* The module: makes tables, and records calls. */
+#include "plugin.h"
+
+/* table(bridge, attributes, asynchronous, own memory) -> the address of a PJRT_Api. */
+static PyObject *table(PyObject *module, PyObject *args) {
+  PyObject *bridge, *attributes;
+  int asynchronous, own_memory;
+  if (!PyArg_ParseTuple(args, "OOpp", &bridge, &attributes, &asynchronous, &own_memory)) return NULL;
+  Backend *backend = calloc(1, sizeof(Backend));
+  if (backend == NULL) return PyErr_NoMemory();
+  backend->asynchronous = asynchronous;
+  backend->own_memory = own_memory;
+  if (!named_values(attributes, &backend->attributes, &backend->num_attributes)) {
+    free(backend);
+    return NULL;
+  }
+  const PJRT_Api *api = table_new(backend);
+  if (api == NULL) {
+    free(backend);
+    return PyErr_Format(PyExc_RuntimeError, "this process has %d plugins in Python already", PLUGINS);
+  }
+  backend->bridge = Py_NewRef(bridge);
+  return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)api);
+}
+
+/* capsule(address) -> what JAX takes as c_api. */
+static PyObject *capsule(PyObject *module, PyObject *address) {
+  unsigned long long api = PyLong_AsUnsignedLongLong(address);
+  if (PyErr_Occurred()) return NULL;
+  return PyCapsule_New((void *)(uintptr_t)api, "pjrt_c_api", NULL);
+}
+
+static PyMethodDef functions[] = {
+    {"table", table, METH_VARARGS,
+     "table(bridge, attributes, asynchronous, own_memory) -> the address of a PJRT_Api."},
+    {"capsule", capsule, METH_O, "capsule(address): what JAX registers as c_api."},
+    {"end", upcalls_end, METH_NOARGS, "From here on nothing asks Python."},
+    {"record_begins", record_begins, METH_NOARGS, "Forgets calls and faults, and counts calls."},
+    {"record_ends", record_ends, METH_NOARGS, "Neither counts nor fails calls any more."},
+    {"recorded", recorded, METH_NOARGS, "The functions that were called, in their order."},
+    {"fault", fault, METH_VARARGS,
+     "fault(function, first, last, code, dropped, milliseconds, text)"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_plugin",
+    .m_doc = "PJRT_Api tables whose backends are in Python.",
+    .m_size = -1,
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__plugin(void) {
+  StorageType = (PyTypeObject *)PyType_FromSpec(&storage_spec);
+  if (StorageType == NULL) return NULL;
+  pthread_atfork(NULL, NULL, upcall_reset);
+  return PyModule_Create(&definition);
+}

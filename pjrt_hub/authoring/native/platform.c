@@ -1,0 +1,404 @@
+/* Platforms: what a backend says once about itself and its devices, from then on told without Python. */
+#include "plugin.h"
+
+#include <stdio.h>
+
+const char MEMORY_KIND[] = "device";
+const int MEMORY_KIND_ID = 1;
+
+/* Asking */
+
+PJRT_Error *python_is_ending(void) {
+  return make_error(PJRT_Error_Code_CANCELLED, "Python is ending, and this plugin is written in it");
+}
+
+PJRT_Error *wrong_answer(const char *name) {
+  PyErr_Clear();
+  return make_error(PJRT_Error_Code_INTERNAL, "the backend's %s gave something else than it should", name);
+}
+
+/* The exception that is set, as an error. */
+static PJRT_Error *raised(PyObject *bridge, const char *name) {
+  PyObject *type, *value, *traceback;
+  int code;
+  const char *text;
+  size_t size;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != NULL) PyException_SetTraceback(value, traceback);
+  PyObject *answer = PyObject_CallMethod(bridge, "failure", "Os", value, name);
+  PJRT_Error *error = upcall_failure(answer, &code, &text, &size)
+                          ? make_error_of((PJRT_Error_Code)code, text, size)
+                          : wrong_answer(name);
+  Py_XDECREF(answer);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return error;
+}
+
+PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Error **error) {
+  PyObject *method = arguments == NULL ? NULL : PyObject_GetAttrString(bridge, name);
+  PyObject *answer = method == NULL ? NULL : PyObject_Call(method, arguments, NULL);
+  if (answer == NULL) *error = raised(bridge, name);
+  Py_XDECREF(method);
+  Py_XDECREF(arguments);
+  return answer;
+}
+
+void let_go_of_python(PyObject *object) {
+  PyGILState_STATE state;
+  if (object == NULL || !upcall_begins(&state)) return; /* Python's end takes it along */
+  PyObject *type, *value, *traceback; /* a host may be in the middle of an exception */
+  PyErr_Fetch(&type, &value, &traceback);
+  Py_DECREF(object);
+  PyErr_Restore(type, value, traceback);
+  upcall_ends(state);
+}
+
+/* Values */
+
+/* A copy of a str or bytes, with a NUL behind it; of {NULL, 0} an exception is set. */
+Text text_of(PyObject *object) {
+  Text text = {NULL, 0};
+  const char *data = NULL;
+  Py_ssize_t size = 0;
+  if (object != NULL && PyBytes_Check(object))
+    PyBytes_AsStringAndSize(object, (char **)&data, &size);
+  else if (object != NULL)
+    data = PyUnicode_AsUTF8AndSize(object, &size);
+  if (data == NULL) return text;
+  text.text = malloc((size_t)size + 1);
+  if (text.text == NULL) abort();
+  memcpy(text.text, data, (size_t)size + 1);
+  text.size = (size_t)size;
+  return text;
+}
+
+void text_free(Text text) { free(text.text); }
+
+static bool named_value(PyObject *name, PyObject *value, PJRT_NamedValue *to) {
+  Text key = text_of(name);
+  *to = (PJRT_NamedValue){.struct_size = PJRT_NamedValue_STRUCT_SIZE,
+                          .name = key.text,
+                          .name_size = key.size,
+                          .value_size = 1};
+  if (PyBool_Check(value)) {
+    to->type = PJRT_NamedValue_kBool;
+    to->bool_value = value == Py_True;
+  } else if (PyLong_Check(value)) {
+    to->type = PJRT_NamedValue_kInt64;
+    to->int64_value = PyLong_AsLongLong(value);
+  } else if (PyFloat_Check(value)) {
+    to->type = PJRT_NamedValue_kFloat;
+    to->float_value = (float)PyFloat_AsDouble(value);
+  } else if (PyUnicode_Check(value)) {
+    Text text = text_of(value);
+    to->type = PJRT_NamedValue_kString;
+    to->string_value = text.text;
+    to->value_size = text.size;
+  } else if (PySequence_Check(value)) {
+    Py_ssize_t count = PySequence_Size(value);
+    int64_t *numbers = calloc((size_t)(count > 0 ? count : 1), sizeof(int64_t));
+    for (Py_ssize_t i = 0; i < count; i++) {
+      PyObject *item = PySequence_GetItem(value, i);
+      numbers[i] = item == NULL ? -1 : PyLong_AsLongLong(item);
+      Py_XDECREF(item);
+    }
+    to->type = PJRT_NamedValue_kInt64List;
+    to->int64_array_value = numbers;
+    to->value_size = (size_t)count;
+  } else {
+    PyErr_SetString(PyExc_TypeError, "an attribute is a str, int, float, bool or a list of int");
+  }
+  return !PyErr_Occurred();
+}
+
+/* Fails with an exception. */
+bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count) {
+  PyObject *name, *value;
+  Py_ssize_t position = 0;
+  if (!PyDict_Check(dict)) {
+    PyErr_SetString(PyExc_TypeError, "attributes are a dict");
+    return false;
+  }
+  *count = 0;
+  *values = calloc((size_t)PyDict_Size(dict) + 1, sizeof(PJRT_NamedValue));
+  while (PyDict_Next(dict, &position, &name, &value))
+    if (!named_value(name, value, &(*values)[(*count)++])) return false;
+  return true;
+}
+
+void named_values_free(PJRT_NamedValue *values, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    free((char *)values[i].name);
+    if (values[i].type == PJRT_NamedValue_kString || values[i].type == PJRT_NamedValue_kInt64List)
+      free((char *)values[i].string_value);
+  }
+  free(values);
+}
+
+static PyObject *value_of(const PJRT_NamedValue *value) {
+  switch (value->type) {
+    case PJRT_NamedValue_kString:
+      return PyUnicode_FromStringAndSize(value->string_value, (Py_ssize_t)value->value_size);
+    case PJRT_NamedValue_kInt64: return PyLong_FromLongLong(value->int64_value);
+    case PJRT_NamedValue_kFloat: return PyFloat_FromDouble((double)value->float_value);
+    case PJRT_NamedValue_kBool: return PyBool_FromLong(value->bool_value);
+    case PJRT_NamedValue_kInt64List: break;
+    default: Py_RETURN_NONE;
+  }
+  PyObject *list = PyList_New((Py_ssize_t)value->value_size);
+  for (size_t i = 0; list != NULL && i < value->value_size; i++)
+    PyList_SetItem(list, (Py_ssize_t)i, PyLong_FromLongLong(value->int64_array_value[i]));
+  return list;
+}
+
+PyObject *dict_of(const PJRT_NamedValue *values, size_t count) {
+  PyObject *dict = PyDict_New();
+  for (size_t i = 0; dict != NULL && i < count; i++) {
+    PyObject *name = PyUnicode_FromStringAndSize(values[i].name, (Py_ssize_t)values[i].name_size);
+    PyObject *value = value_of(&values[i]);
+    if (name == NULL || value == NULL || PyDict_SetItem(dict, name, value) < 0) Py_CLEAR(dict);
+    Py_XDECREF(name);
+    Py_XDECREF(value);
+  }
+  return dict;
+}
+
+PJRT_Error *plugin_attributes(Backend *backend, PJRT_Plugin_Attributes_Args *args) {
+  args->attributes = backend->attributes;
+  args->num_attributes = backend->num_attributes;
+  return NULL;
+}
+
+FUNCTION(PJRT_Plugin_Initialize) { return NULL; }
+
+/* Topologies */
+
+static bool read_description(PyObject *item, PJRT_DeviceDescription *to) {
+  PyObject *kind, *debug, *text, *attributes;
+  if (!PyArg_ParseTuple(item, "iiiUUUO", &to->id, &to->process_index, &to->local_hardware_id, &kind,
+                        &debug, &text, &attributes))
+    return false;
+  to->kind = text_of(kind);
+  to->debug = text_of(debug);
+  to->text = text_of(text);
+  return named_values(attributes, &to->attributes, &to->num_attributes);
+}
+
+void topology_free(PJRT_TopologyDescription *topology) {
+  for (size_t i = 0; i < topology->num_devices; i++) {
+    PJRT_DeviceDescription *device = &topology->devices[i];
+    text_free(device->kind);
+    text_free(device->debug);
+    text_free(device->text);
+    named_values_free(device->attributes, device->num_attributes);
+  }
+  free(topology->devices);
+  free(topology->list);
+  text_free(topology->name);
+  text_free(topology->version);
+  text_free(topology->serialized);
+  named_values_free(topology->attributes, topology->num_attributes);
+  free(topology);
+}
+
+/* Reads (name, version, process index, serialized, fingerprint, attributes, devices). */
+PJRT_TopologyDescription *topology_of(Backend *backend, PyObject *answer) {
+  PyObject *name, *version, *serialized, *attributes, *devices;
+  unsigned long long fingerprint;
+  int process_index;
+  if (!PyArg_ParseTuple(answer, "UUiSKOO", &name, &version, &process_index, &serialized,
+                        &fingerprint, &attributes, &devices) ||
+      !PyList_Check(devices))
+    return NULL;
+  PJRT_TopologyDescription *topology = calloc(1, sizeof(PJRT_TopologyDescription));
+  size_t count = (size_t)PyList_Size(devices);
+  topology->backend = backend;
+  topology->name = text_of(name);
+  topology->version = text_of(version);
+  topology->serialized = text_of(serialized);
+  topology->fingerprint = fingerprint;
+  topology->process_index = process_index;
+  topology->devices = calloc(count + 1, sizeof(PJRT_DeviceDescription));
+  topology->list = calloc(count + 1, sizeof(PJRT_DeviceDescription *));
+  bool well = named_values(attributes, &topology->attributes, &topology->num_attributes);
+  for (size_t i = 0; well && i < count; i++) {
+    PJRT_DeviceDescription *device = topology->list[i] = &topology->devices[i];
+    topology->num_devices++;
+    well = read_description(PyList_GetItem(devices, (Py_ssize_t)i), device);
+  }
+  if (well) return topology;
+  topology_free(topology);
+  return NULL;
+}
+
+static PJRT_Error *topology_asked(Backend *backend, const char *name, PyObject *arguments,
+                                  PJRT_TopologyDescription **topology) {
+  PJRT_Error *error = NULL;
+  PyObject *answer = ask(backend->bridge, name, arguments, &error);
+  if (answer != NULL) {
+    *topology = topology_of(backend, answer);
+    if (*topology == NULL) error = wrong_answer(name);
+  }
+  Py_XDECREF(answer);
+  return error;
+}
+
+PJRT_Error *topology_create(Backend *backend, PJRT_TopologyDescription_Create_Args *args) {
+  PyGILState_STATE state;
+  if (!upcall_begins(&state)) return python_is_ending();
+  PyObject *options = dict_of(args->create_options, args->num_options);
+  PyObject *arguments = options == NULL ? NULL : Py_BuildValue("(s#N)", args->topology_name,
+                                      (Py_ssize_t)args->topology_name_size, options);
+  PJRT_Error *error = topology_asked(backend, "topology", arguments, &args->topology);
+  upcall_ends(state);
+  return error;
+}
+
+PJRT_Error *topology_deserialize(Backend *backend, PJRT_TopologyDescription_Deserialize_Args *args) {
+  PyGILState_STATE state;
+  if (!upcall_begins(&state)) return python_is_ending();
+  PyObject *arguments = Py_BuildValue("(y#)", args->serialized_topology,
+                                      (Py_ssize_t)args->serialized_topology_size);
+  PJRT_Error *error = topology_asked(backend, "topology_of", arguments, &args->topology);
+  upcall_ends(state);
+  return error;
+}
+
+FUNCTION(PJRT_TopologyDescription_Destroy) {
+  if (args->topology != NULL) topology_free(args->topology);
+  return NULL;
+}
+
+TELLS_TEXT(PJRT_TopologyDescription_PlatformName, topology, name, platform_name)
+TELLS_TEXT(PJRT_TopologyDescription_PlatformVersion, topology, version, platform_version)
+TELLS_VALUES(PJRT_TopologyDescription_Attributes, topology, attributes)
+
+FUNCTION(PJRT_TopologyDescription_GetDeviceDescriptions) {
+  args->descriptions = args->topology->list;
+  args->num_descriptions = args->topology->num_devices;
+  return NULL;
+}
+
+static void kept_with_its_owner(PJRT_SerializedTopology *topology) {}
+
+FUNCTION(PJRT_TopologyDescription_Serialize) {
+  args->serialized_bytes = args->topology->serialized.text;
+  args->serialized_bytes_size = args->topology->serialized.size;
+  args->serialized_topology = (PJRT_SerializedTopology *)args->topology;
+  args->serialized_topology_deleter = kept_with_its_owner;
+  return NULL;
+}
+
+FUNCTION(PJRT_TopologyDescription_Fingerprint) {
+  args->fingerprint = args->topology->fingerprint;
+  return NULL;
+}
+
+FUNCTION(PJRT_TopologyDescription_GetMemorySpaceKindIds) {
+  args->memory_space_kind_ids = &MEMORY_KIND_ID;
+  args->num_memory_space_kind_ids = 1;
+  return NULL;
+}
+
+TELLS_TEXT(PJRT_DeviceDescription_Kind, device_description, kind, device_kind)
+TELLS_TEXT(PJRT_DeviceDescription_DebugString, device_description, debug, debug_string)
+TELLS_TEXT(PJRT_DeviceDescription_ToString, device_description, text, to_string)
+TELLS_VALUES(PJRT_DeviceDescription_Attributes, device_description, attributes)
+
+FUNCTION(PJRT_DeviceDescription_Id) {
+  args->id = args->device_description->id;
+  return NULL;
+}
+
+FUNCTION(PJRT_DeviceDescription_ProcessIndex) {
+  args->process_index = args->device_description->process_index;
+  return NULL;
+}
+
+/* Memories: one for each device */
+
+struct UserData {
+  UserData *next;
+  const void *key;
+  void *data;
+  void (*deleter)(void *);
+};
+
+static pthread_mutex_t user_data_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *get_user_data(PJRT_Memory *memory, const void *key) {
+  void *found = NULL;
+  pthread_mutex_lock(&user_data_lock);
+  for (UserData *each = ((Memory *)memory)->data; each != NULL; each = each->next)
+    if (each->key == key && found == NULL) found = each->data;
+  pthread_mutex_unlock(&user_data_lock);
+  return found;
+}
+
+static void set_user_data(PJRT_Memory *memory, const void *key, void *data, void (*deleter)(void *)) {
+  UserData *new = malloc(sizeof(UserData));
+  if (new == NULL) abort();
+  pthread_mutex_lock(&user_data_lock);
+  *new = (UserData){((Memory *)memory)->data, key, data, deleter};
+  ((Memory *)memory)->data = new;
+  pthread_mutex_unlock(&user_data_lock);
+}
+
+static const PJRT_Memory_FunctionTable memory_vtable = {
+    .struct_size = PJRT_Memory_FunctionTable_STRUCT_SIZE,
+    .instance_struct_size = sizeof(Memory),
+    .get_user_data = get_user_data,
+    .set_user_data = set_user_data,
+};
+
+void memory_init(PJRT_Device *device) {
+  char text[64];
+  int id = device->description->id;
+  Memory *memory = &device->memory;
+  int size = snprintf(text, sizeof text, "%s(id=%d)", MEMORY_KIND, id);
+  memory->base.vtable = &memory_vtable;
+  memory->device = device;
+  memory->debug = (Text){strdup(text), (size_t)size};
+  device->memories[0] = &memory->base;
+}
+
+void memory_end(Memory *memory) {
+  while (memory->data != NULL) {
+    UserData *each = memory->data;
+    memory->data = each->next;
+    if (each->deleter != NULL) each->deleter(each->data);
+    free(each);
+  }
+  text_free(memory->debug);
+}
+
+FUNCTION(PJRT_Memory_Id) {
+  args->id = DEVICE_OF(args->memory)->description->id;
+  return NULL;
+}
+
+FUNCTION(PJRT_Memory_Kind) {
+  args->kind = MEMORY_KIND;
+  args->kind_size = strlen(MEMORY_KIND);
+  return NULL;
+}
+
+FUNCTION(PJRT_Memory_Kind_Id) {
+  args->kind_id = MEMORY_KIND_ID;
+  return NULL;
+}
+
+FUNCTION(PJRT_Memory_DebugString) {
+  args->debug_string = ((Memory *)args->memory)->debug.text;
+  args->debug_string_size = ((Memory *)args->memory)->debug.size;
+  return NULL;
+}
+
+FUNCTION(PJRT_Memory_ToString) {
+  args->to_string = ((Memory *)args->memory)->debug.text;
+  args->to_string_size = ((Memory *)args->memory)->debug.size;
+  return NULL;
+}

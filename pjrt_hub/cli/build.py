@@ -1,0 +1,40 @@
+"""`pjrt-hub build`: a library of a backend in Python (layer 5)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pjrt_hub.cli import output
+
+
+@click.command("build")
+@click.argument("backend", metavar="MODULE:CLASS")
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    type=output.File(),
+    required=True,
+    metavar="LIB.so",
+    help="The library to write.",
+)
+@output.json_option
+def command(backend: str, path: Path, as_json: bool) -> None:
+    """Make a library of a plugin in Python, which any host can open.
+
+    MODULE is looked for in this folder first, and then where Python finds modules.
+    """
+    from pjrt_hub.authoring.building import build
+
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        written = build(backend, path)
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from exc
+    if as_json:
+        output.show_json({"backend": backend, "path": str(written)})
+    else:
+        print(written)

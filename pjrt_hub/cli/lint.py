@@ -1,0 +1,50 @@
+"""`pjrt-hub lint`: rules for what plugin authors ship (layer 5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pjrt_hub import authoring
+from pjrt_hub.cli import output
+from pjrt_hub.cli.status import FAILED
+
+
+@click.command("lint")
+@click.argument("path", metavar="WHEEL|DIR|LIB", type=click.Path(path_type=Path, exists=True))
+@click.option("--no-probe", is_flag=True, help="Load no plugin, not even in another process.")
+@output.json_option
+def command(path: Path, no_probe: bool, as_json: bool) -> int:
+    """Look over a wheel, a folder or a library; docs/lint.md explains the rules.
+
+    Exits with 1 where a rule of severity "error" does not hold.
+    """
+    findings = authoring.lint(path, probes=not no_probe)
+    errors = sum(finding.rule.severity == "error" for finding in findings)
+    if as_json:
+        output.show_json(
+            [
+                {
+                    "rule": finding.rule.code,
+                    "severity": finding.rule.severity,
+                    "title": finding.rule.title,
+                    "where": finding.where,
+                    "text": finding.text,
+                }
+                for finding in findings
+            ]
+        )
+    else:
+        if findings:
+            output.show_table(
+                ("rule", "severity", "where", "what"),
+                [(each.rule.code, each.rule.severity, each.where, each.text) for each in findings],
+            )
+        print(f"{path}: {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
+    return FAILED if errors else 0
+
+
+def counted(number: int, what: str) -> str:
+    """Words a number of things: "1 error", "2 errors"."""
+    return f"{number} {what}{'s' * (number != 1)}"

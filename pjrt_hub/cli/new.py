@@ -1,0 +1,64 @@
+"""`pjrt-hub new`: a project for a plugin's package (layer 5)."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from pjrt_hub import authoring
+from pjrt_hub.cli import output
+
+
+@click.command("new")
+@click.argument("name")
+@click.option(
+    "--library",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Your PJRT plugin; it is copied and asked what it is.",
+)
+@click.option("--platform", default="", help="What it drives; by default what the library says.")
+@click.option("--license", "license_", default="", metavar="SPDX", help="The licence it has.")
+@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The new folder.")
+@click.option("--no-options", is_flag=True, help="Make no client to learn the create options.")
+@click.option("--no-check", is_flag=True, help="Do not look for defects that it has already.")
+@output.json_option
+def command(
+    name: str,
+    library: Path | None,
+    platform: str,
+    license_: str,
+    into: Path | None,
+    no_options: bool,
+    no_check: bool,
+    as_json: bool,
+) -> None:
+    """Write a project that packages the plugin NAME."""
+    folder, package = authoring.new(
+        name,
+        library=library,
+        platform=platform,
+        license=license_,
+        into=into,
+        with_options=not no_options,
+        known_defects=dict if library is None or no_check else partial(defects, library),
+    )
+    place = folder / "src" / package.module / package.file_name
+    if as_json:
+        found = {"folder": str(folder), "distribution": package.distribution}
+        output.show_json({**found, "module": package.module, "library": str(place)})
+        return
+    print(f"{folder}: the project of {package.distribution}")
+    if library is None:
+        print(f"{place}: put your PJRT plugin there, or start again with `--library`")
+    print(f"next: pip install -e '{folder}[test]' && pytest {folder}")
+
+
+def defects(library: Path) -> dict[str, str]:
+    """The checks that a library fails, and why; without those of operations, which take minutes."""
+    from pjrt_hub.cli.check import checked
+    from pjrt_hub.conformance.check import AREAS, select
+
+    report = checked(str(library), select(area for area in AREAS if area != "ops"), {})
+    return {each.name: each.text for each in report.defects}

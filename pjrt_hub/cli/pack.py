@@ -1,0 +1,72 @@
+"""`pjrt-hub pack`: a wheel straight from a library (layer 5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pjrt_hub import authoring
+from pjrt_hub.cli import output
+
+
+@click.command("pack")
+@click.argument("library", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--name", required=True, help="What the plugin will be called.")
+@click.option("--version", default="0.1.0", show_default=True, help="Of the package.")
+@click.option("--platform", default="", help="What it drives; by default what the library says.")
+@click.option("--license", "license_", default="", metavar="SPDX", help="The licence it has.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="dist",
+    show_default=True,
+    help="The folder for the wheel.",
+)
+@click.option("--no-options", is_flag=True, help="Make no client to learn the create options.")
+@output.json_option
+def command(
+    library: Path,
+    name: str,
+    version: str,
+    platform: str,
+    license_: str,
+    out: Path,
+    no_options: bool,
+    as_json: bool,
+) -> None:
+    """Write a wheel around the PJRT plugin LIBRARY."""
+    packed = authoring.pack(
+        library,
+        name,
+        version=version,
+        platform=platform,
+        license=license_,
+        out=out,
+        with_options=not no_options,
+    )
+    identity = packed.identity
+    if as_json:
+        output.show_json(
+            {
+                "wheel": str(packed.path),
+                "distribution": packed.package.distribution,
+                "platform": packed.package.platform,
+                "api_version": identity.api_version,
+                "extensions": list(identity.extensions),
+                "options": {option.name: option.type for option in identity.options},
+                "sha256": identity.sha256,
+            }
+        )
+        return
+    rows = [
+        ("platform", packed.package.platform),
+        ("api", identity.api_version),
+        ("extensions", ", ".join(identity.extensions) or "none"),
+        ("options", ", ".join(f"{each.name} ({each.type})" for each in identity.options) or "none"),
+        ("sha256", identity.sha256),
+    ]
+    if identity.refusal:
+        rows.append(("no client here", identity.refusal))
+    output.show_table(("of the library", ""), rows)
+    print(f"{packed.path}: {output.human_nbytes(packed.path.stat().st_size)}")

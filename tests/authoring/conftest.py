@@ -1,0 +1,90 @@
+"""Clean environments, and the command line in them, away from the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel that PJRT_HUB_WHEEL names, else with one that is built now."""
+    folder = tmp_path_factory.mktemp("wheels")
+    if named := os.environ.get("PJRT_HUB_WHEEL"):
+        shutil.copy(named, folder)
+    else:
+        pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", f"--wheel-dir={folder}"]
+        subprocess.run([*pip, str(ROOT)], check=True, timeout=600)
+    return folder
+
+
+@pytest.fixture
+def library() -> Path:
+    """XLA's CPU plugin."""
+    [found] = [each for each in pjrt_hub.plugins("cpu") if each.name == "cpu" and each.chosen]
+    assert found.library_path is not None
+    return found.library_path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """An empty folder, of which nothing is kept: an environment with JAX has 400 MB."""
+    path = tmp_path / "empty"
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def environment(wheels: Path, tmp_path: Path) -> Mapping[str, str]:
+    """As a user has it who never used a plugin; pip finds our wheel beside its index."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PJRT_", "JAX_", "PYTHON", "VIRTUAL_ENV"))
+    }
+    links = " ".join(filter(None, [str(wheels), kept.get("PIP_FIND_LINKS", "")]))
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("jax==0.10.2\njaxlib==0.10.2\n")
+    return {
+        **kept,
+        "PIP_FIND_LINKS": links,
+        "PIP_CONSTRAINT": str(constraints),
+        "PIP_QUIET": "1",
+        "PJRT_HUB_CACHE": str(tmp_path / "cache"),
+    }
+
+
+@pytest.fixture
+def run(folder: Path, environment: Mapping[str, str]) -> Run:
+    """`run("pjrt-hub", ...)` runs a program in the empty folder and gives what it prints."""
+
+    def to_end(*command: object, status: int = 0, cwd: Path = folder, **env: str) -> str:
+        own = Path(sys.executable).parent
+        words = [str(word) for word in command]
+        if words[0] in ("pjrt-hub", "python"):
+            words[0] = str(own / words[0])
+        ended = subprocess.run(
+            words,
+            cwd=cwd,
+            env={**environment, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert ended.returncode == status, f"{ended.stdout}\n{ended.stderr}"
+        return ended.stdout
+
+    return to_end

@@ -1,0 +1,107 @@
+"""`pjrt-hub new`: the project installs, passes its own tests, and every framework finds it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub.contract import manifest
+
+
+@pytest.fixture
+def venv(run, folder) -> Path:
+    """The folder of programs of a clean environment that holds pjrt-hub and pytest."""
+    run(sys.executable, "-m", "venv", "venv")
+    run("venv/bin/pip", "install", "pjrt-hub", "pytest")
+    return folder / "venv" / "bin"
+
+
+def test_without_a_library_its_tests_say_where_to_put_one(run, folder, venv):
+    said = json.loads(run("pjrt-hub", "new", "mychip", "--json"))
+    place = folder / said["library"]
+    assert said["folder"] == "mychip-pjrt"
+    run(venv / "pip", "install", "-e", "mychip-pjrt")
+    printed = run(venv / "pytest", "-q", cwd=folder / "mychip-pjrt", status=1)
+    assert f"there is no library yet: put your PJRT plugin at {place}" in printed
+
+
+def test_what_the_library_said_is_in_the_project(run, folder, library):
+    run("pjrt-hub", "new", "mychip", "--library", library, "--license", "MIT", "--no-check")
+    project = folder / "mychip-pjrt"
+    [described] = manifest.read(project / "src" / "mychip_pjrt" / "pjrt_plugin.toml")
+    assert (described.name, described.platform) == ("mychip", "cpu")
+    assert [(each.name, each.type) for each in described.options] == [("cpu_device_count", "int64")]
+    assert str(described.api_minimum) == str(described.api_maximum) == "0.81"
+    assert described.extensions == ("PhaseCompile", "FFI", "MemoryDescriptions", "Layouts")
+    assert (project / "src" / "mychip_pjrt" / "mychip_pjrt.so").read_bytes() == library.read_bytes()
+    about = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+    assert about["license"] == "MIT"
+    assert set(about["entry-points"]) == {"pjrt_plugins", "jax_plugins", "torch_xla.plugins"}
+
+
+def test_two_runs_write_the_same(run, folder, library):
+    for name in ("one", "two"):
+        run("pjrt-hub", "new", "mychip", "--library", library, "--no-check", "--into", name)
+    texts = [
+        {path.relative_to(folder / name): path.read_bytes() for path in files(folder / name)}
+        for name in ("one", "two")
+    ]
+    assert texts[0] == texts[1]
+
+
+def files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("cuda", "is the name of another plugin"),
+        ("cudo", "could be mistaken for 'cuda'"),
+        ("My-Chip", "cannot name a plugin"),
+        ("1chip", "cannot name a plugin"),
+        ("class", "cannot name a plugin"),
+    ],
+)
+def test_a_name_that_is_no_good_is_refused(capsys, tmp_path, name, why):
+    from pjrt_hub.cli.__main__ import run
+
+    assert run(["new", name, "--into", str(tmp_path / "new")]) == 1
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_in_use_is_left_alone(capsys, tmp_path):
+    from pjrt_hub.cli.__main__ import run
+
+    (tmp_path / "mine.txt").write_text("mine")
+    assert run(["new", "mychip", "--into", str(tmp_path)]) == 1
+    assert "is there already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.skipif(find_spec("torch_xla") is None, reason="needs torch_xla")
+def test_torch_xla_registers_it(run, folder, library):
+    """Its library is not loaded: torch_xla 2.8 sends structs that are too small for this one."""
+    run("pjrt-hub", "pack", library, "--name", "mychip")
+    [wheel] = (folder / "dist").glob("*.whl")
+    run("python", "-m", "pip", "install", "--no-deps", "--target", "site", wheel)
+    script = (
+        "from torch_xla.experimental import plugins; plugin = plugins.default(); "
+        "print(type(plugin).__name__, plugin.library_path(), plugin.client_create_options())"
+    )
+    printed = run(
+        "python",
+        "-c",
+        script,
+        PYTHONPATH=str(folder / "site"),
+        PJRT_DEVICE="MYCHIP",
+        MYCHIP_CPU_DEVICE_COUNT="2",
+    )
+    place = folder / "site" / "mychip_pjrt" / "mychip_pjrt.so"
+    assert printed.splitlines()[-1] == f"Plugin {place} {{'cpu_device_count': 2}}"

@@ -1,0 +1,87 @@
+"""Plugins in Python under real hosts: JAX, and a program in C."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PACKAGE = Path(pjrt_hub.__file__).parents[1]
+
+#: What every child that runs JAX begins with.
+PRELUDE = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+from jax._src import xla_bridge
+from pjrt_hub import authoring
+from pjrt_hub.authoring.reference import Reference
+
+backend = Reference()
+backend.asynchronous = "asynchronous" in sys.argv
+capsule = authoring.capsule(backend)
+xla_bridge.register_plugin("stablehlo", priority=500, c_api=capsule, options={"devices": 4})
+"""
+
+Ended = tuple[int, str, str]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A process's environment with a cache of its own and none of the user's choices."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_"))}
+    python_path = os.pathsep.join(filter(None, [str(PACKAGE), kept.get("PYTHONPATH", "")]))
+    return {**kept, "PYTHONPATH": python_path, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def python(environment: dict[str, str]) -> Callable[..., Ended]:
+    """`python(words, NAME=value)` runs a Python; its status, output and errors."""
+
+    def run(*words: str, cwd: Path | None = None, **env: str) -> Ended:
+        done = subprocess.run(
+            [sys.executable, *words],
+            env={**environment, **env},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.fixture
+def jax(python: Callable[..., Ended]) -> Callable[..., Ended]:
+    """`jax(script)` runs a script in which JAX's default device is the reference plugin's."""
+
+    def run(script: str, *words: str, platforms: str = "stablehlo") -> Ended:
+        text = PRELUDE + textwrap.dedent(script)
+        return python("-c", text, *words, JAX_PLATFORMS=platforms)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program in C."""
+    folder = tmp_path_factory.mktemp("host")
+    sys.path.insert(0, str(ROOT / "tools"))
+    import capi
+
+    sys.path.remove(str(ROOT / "tools"))
+    (folder / "pjrt_api.h").write_text(capi.header(capi.read()))
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()
+    flags = ["-std=gnu2x", "-Wall", "-Werror", f"-I{folder}", "-o", str(folder / "host")]
+    subprocess.run([*compiler, *flags, str(HERE / "host.c"), "-ldl"], check=True, timeout=60)
+    return folder / "host"

@@ -1,0 +1,153 @@
+"""JAX on the StableHLO reference plugin: what OpenXLA's integration guide asks, and more."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_the_three_programs_of_the_integration_guide(jax):
+    status, printed, errors = jax(
+        """
+        print(jax.devices())
+        print(jnp.add(1, 1))
+        print(jax.jit(lambda x: x * 2)(1.))
+        print(jax.pmap(lambda x: x + jax.lax.psum(x, "i"), axis_name="i")(np.arange(4)))
+        """
+    )
+    assert (status, printed.splitlines()) == (
+        0,
+        ["[stablehlo:0, stablehlo:1, stablehlo:2, stablehlo:3]", "2", "2.0", "[6 7 8 9]"],
+    ), errors
+
+
+def test_functions_gradients_and_random_numbers_are_those_of_the_cpu(jax):
+    status, _, errors = jax(
+        """
+        def f(x):
+            y = jnp.power(x, 2) + jnp.sort(x)[::-1] + jax.lax.erf_inv(x / 4) + jax.nn.gelu(x)
+            y += jax.lax.scan(lambda c, a: (c + a, c * a), 0.0, x)[1]
+            return y + jax.random.normal(jax.random.key(0), x.shape) + jnp.cumsum(x)
+
+        x = np.linspace(0, 1, 5, dtype=np.float32)
+        both = []
+        for platform in ("stablehlo", "cpu"):
+            with jax.default_device(jax.devices(platform)[0]):
+                both.append([f(x), jax.jit(f)(x), jax.grad(lambda x: f(x).sum())(x)])
+        for mine, theirs in zip(*both):
+            np.testing.assert_allclose(mine, theirs, rtol=2e-6, atol=1e-6)
+        """,
+        platforms="stablehlo,cpu",
+    )
+    assert status == 0, errors
+
+
+def test_a_network_learns_as_on_the_cpu(jax):
+    status, _, errors = jax(
+        """
+        def loss(weights, x, y):
+            hidden = jnp.tanh(x @ weights["in"] + weights["bias"])
+            return jnp.mean((hidden @ weights["out"] - y) ** 2)
+
+        @jax.jit
+        def step(weights, x, y):
+            value, slopes = jax.value_and_grad(loss)(weights, x, y)
+            return value, jax.tree.map(lambda w, s: w - 0.2 * s, weights, slopes)
+
+        def losses(platform):
+            with jax.default_device(jax.devices(platform)[0]):
+                first, second = jax.random.split(jax.random.key(0))
+                weights = {
+                    "in": jax.random.normal(first, (3, 8)),
+                    "bias": jnp.zeros(8),
+                    "out": jax.random.normal(second, (8,)) / 4,
+                }
+                x = jax.random.normal(jax.random.key(1), (16, 3))
+                values = []
+                for _ in range(10):
+                    value, weights = step(weights, x, x.sum(1))
+                    values.append(float(value))
+                return values
+
+        mine, theirs = losses("stablehlo"), losses("cpu")
+        assert mine[-1] < mine[0] / 2, mine
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+        """,
+        platforms="stablehlo,cpu",
+    )
+    assert status == 0, errors
+
+
+def test_what_is_split_by_hand_runs_on_all_devices(jax):
+    status, _, errors = jax(
+        """
+        from jax.sharding import PartitionSpec as P
+
+        mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+        @jax.jit
+        @jax.shard_map(mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
+        def f(part):
+            total = jax.lax.psum(part, ("x", "y"))
+            turned = jax.lax.ppermute(part, "x", [(0, 1), (1, 0)])
+            return total + turned + jax.lax.axis_index("y") + jax.lax.all_gather(part, "y").sum()
+
+        x = np.arange(16, dtype=np.int32).reshape(4, 4)
+        quarters = x.reshape(2, 2, 2, 2).transpose(0, 2, 1, 3)
+        want = np.empty((2, 2, 2, 2), np.int32)
+        for i in range(2):
+            for j in range(2):
+                total = quarters.sum((0, 1)) + quarters[1 - i, j] + j
+                want[i, j] = total + quarters[i].sum()
+        np.testing.assert_array_equal(f(x), want.transpose(0, 2, 1, 3).reshape(4, 4))
+        """
+    )
+    assert status == 0, errors
+
+
+def test_what_the_compiler_would_have_to_split_is_refused(jax):
+    status, printed, errors = jax(
+        """
+        from jax.sharding import NamedSharding, PartitionSpec as P
+
+        mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        x = jax.device_put(np.arange(4), NamedSharding(mesh, P("x")))
+        try:
+            jax.jit(lambda x: x[::-1])(x)
+        except Exception as exc:
+            print(str(exc).splitlines()[0])
+        """
+    )
+    assert status == 0, errors
+    assert printed.startswith("UNIMPLEMENTED: several devices run programs that are split by hand")
+    assert "stablehlo.reverse is left to the compiler" in printed
+
+
+def test_what_the_interpreter_lacks_is_said_and_leaves_it_usable(jax):
+    status, printed, errors = jax(
+        """
+        try:
+            jnp.fft.fft(jnp.ones(4))
+        except Exception as exc:
+            print(str(exc).splitlines()[0])
+        print(jnp.add(1, 1))
+        """
+    )
+    refused = "UNIMPLEMENTED: the reference interpreter has no stablehlo.fft"
+    assert (status, printed.splitlines()) == (0, [refused, "2"]), errors
+
+
+@pytest.mark.parametrize("way", ["at once", "asynchronous"])
+def test_the_end_is_clean_while_programs_run(jax, way):
+    for _ in range(5):
+        status, printed, errors = jax(
+            """
+            f = jax.jit(lambda x: jnp.tanh(x @ x))
+            x = jnp.ones((32, 32))
+            for _ in range(5):
+                x = f(x)
+            print("over")
+            """,
+            way,
+        )
+        assert (status, printed) == (0, "over\n"), errors
+        assert "Traceback" not in errors

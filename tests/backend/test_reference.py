@@ -1,0 +1,140 @@
+"""The StableHLO reference plugin, driven by our own runtime."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pjrt_hub import authoring, errors
+from pjrt_hub._capi import wire
+from pjrt_hub.authoring.reference import Reference
+from pjrt_hub.runtime import dtypes
+
+TYPES = [each.numpy for each in dtypes.ELEMENT_TYPES if each.primitive >= 0 and each.bits > 1]
+
+
+@pytest.fixture(scope="module")
+def client():
+    with authoring.plugin(Reference()).client({"devices": 2}) as client:
+        yield client
+
+
+def on_one(client, body, *arrays, gives=None):
+    """Compiles a function of the arrays and runs it."""
+    kinds = []
+    for array in arrays:
+        sizes = "".join(f"{size}x" for size in array.shape)
+        kinds.append(f"tensor<{sizes}{dtypes.of_numpy(array.dtype).name}>")
+    parameters = ", ".join(f"%{i}: {kind}" for i, kind in enumerate(kinds))
+    kind = gives or kinds[0]
+    lines = f"{body.replace('T', kind)} return %r : {kind}"
+    text = f"func.func @main({parameters}) -> {kind} {{ {lines} }}"
+    return client.compile(text)(*map(client.buffer_from_host, arrays)).to_numpy()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_values_of_every_type_pass_through(client, name):
+    try:
+        dtype = np.dtype(getattr(ml_dtypes, name, name))
+    except TypeError:
+        pytest.skip(f"neither numpy nor ml_dtypes has {name}")
+    array = np.array([1, 0, 1], np.int8).astype(dtype)
+    back = on_one(client, "%r = stablehlo.reverse %0, dims = [0] : T", array)
+    assert back.dtype == dtype
+    assert back.tobytes() == array[::-1].tobytes()
+
+
+def test_complex_numbers_keep_both_parts(client):
+    array = np.array([1 + 2j, -3j], np.complex128)
+    assert on_one(client, "%r = stablehlo.multiply %0, %0 : T", array).tolist() == [-3 + 4j, -9]
+
+
+def test_a_composite_is_what_it_is_made_of(client):
+    text = """
+    func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %y = stablehlo.composite "my.twice" %x {decomposition = @twice}
+        : (tensor<2xf32>) -> tensor<2xf32>
+      return %y : tensor<2xf32>
+    }
+    func.func private @twice(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %y = stablehlo.add %x, %x : tensor<2xf32>
+      return %y : tensor<2xf32>
+    }
+    """
+    x = client.buffer_from_host(np.array([1, 2], np.float32))
+    assert client.compile(text)(x).to_numpy().tolist() == [2, 4]
+
+
+def test_chlo_is_made_stablehlo(client):
+    array = np.array([0, 0.5], np.float32)
+    found = on_one(client, "%r = chlo.erf %0 : T -> T", array)
+    assert found == pytest.approx([0, 0.5204999], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("%r = stablehlo.custom_call @print(%0) : (T) -> T", "no stablehlo.custom_call"),
+        ("%r = stablehlo.cholesky %0 : T", "no stablehlo.cholesky"),
+    ],
+)
+def test_what_it_lacks_is_refused_by_name(client, body, words):
+    with pytest.raises(errors.UnimplementedError, match=words):
+        on_one(client, body, np.eye(2, dtype=np.float32))
+
+
+def test_types_that_hosts_cannot_be_told_are_refused(client):
+    program = "func.func @main(%0: tensor<2xf6E3M2FN>) -> tensor<2xf6E3M2FN> {"
+    with pytest.raises(errors.UnimplementedError, match="has no f6E3M2FN"):
+        client.compile(f"{program} return %0 : tensor<2xf6E3M2FN> }}")
+
+
+def test_nonsense_is_refused_in_the_words_of_mlir(client):
+    with pytest.raises(errors.InvalidArgumentError, match=r"stablehlo\.nothing"):
+        on_one(client, "%r = stablehlo.nothing %0 : T", np.zeros(2, np.float32))
+
+
+def test_the_interpreter_may_die_and_comes_back(client):
+    backend = Reference()
+    with authoring.plugin(backend).client() as client:
+        text = "func.func @main(%0: tensor<2xi32>) -> tensor<2xi32> { return %0 : tensor<2xi32> }"
+        executable = client.compile(text)
+        x = client.buffer_from_host(np.array([1, 2], np.int32))
+        backend._interpreter._process.kill()
+        with pytest.raises(errors.PluginInternalError, match="ended with SIGKILL"):
+            executable(x)
+        assert executable(x).to_numpy().tolist() == [1, 2]
+
+
+def test_hosts_read_the_program_in_hlo(client):
+    text = "func.func @main(%0: tensor<2xi32>) -> tensor<2xi32> { return %0 : tensor<2xi32> }"
+    code, form = client.compile(text).optimized_program()
+    assert form == "hlo_with_config"
+    from jaxlib import _hlo
+
+    module = bytes(dict(wire.fields(memoryview(code)))[1])
+    assert "ENTRY" in _hlo.XlaComputation(module).as_hlo_text()
+
+
+def test_the_conformance_suite_finds_no_defect(python, tmp_path):
+    library = str(tmp_path / "libstablehlo.so")
+    name = "pjrt_hub.authoring.reference:Reference"
+    status, _, errors = python("-m", "pjrt_hub.cli", "build", name, "-o", library)
+    assert status == 0, errors
+    status, printed, errors = python(
+        "-m", "pjrt_hub.cli", "check", library, "--option", "devices=2", "--json", "-"
+    )
+    results = json.loads(printed)["results"]
+    defects = [r for r in results if r["verdict"] not in ("pass", "unsupported", "skip")]
+    assert (status, defects) == (0, []), errors
+    assert sum(r["verdict"] == "pass" for r in results) > 2000
+
+
+def test_its_options_are_checked():
+    plugin = authoring.plugin(Reference())
+    for options in ({"devices": 0}, {"devices": "4"}, {"device": 4}):
+        with pytest.raises(errors.InvalidArgumentError, match="devices"):
+            plugin.client(options)

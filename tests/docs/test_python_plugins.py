@@ -1,0 +1,74 @@
+"""docs/python_plugins.md: its plugin works as it says, and what it shows is what is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "python_plugins.md").read_text(encoding="utf-8")
+FENCED = r"```\w*\n(.*?)```"
+
+
+def marked(mark: str) -> list[str]:
+    """The blocks of code behind a mark."""
+    return re.findall(rf"<!-- {re.escape(mark)} -->\n{FENCED}", PAGE, re.DOTALL)
+
+
+def shown(mark: str) -> list[tuple[str, str]]:
+    """Blocks of code with what they print."""
+    both = rf"<!-- {re.escape(mark)} -->\n{FENCED}\s*<!-- prints -->\n{FENCED}"
+    return re.findall(both, PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    [code] = marked("file: calculator.py")
+    (tmp_path / "calculator.py").write_text(code)
+    return tmp_path
+
+
+def run(folder: Path, *words: str, **env: str) -> str:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_"))}
+    environment = {**kept, "PJRT_HUB_CACHE": str(folder / "cache"), **env}
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_code_prints_what_is_shown(folder, number):
+    code, printed = shown("run")[number]
+    assert run(folder, "-c", code) == printed
+
+
+def test_jax_shows_the_devices(folder):
+    pytest.importorskip("jax")
+    [(code, printed)] = shown("run in jax")
+    assert run(folder, "-c", code, JAX_PLATFORMS="calculator") == printed
+
+
+def test_the_command_makes_a_library_that_runs(folder):
+    [command] = marked("command")
+    program, *words = command.split()
+    assert program == "pjrt-hub"
+    run(folder, "-m", "pjrt_hub.cli", *words)
+    [(code, _), _] = shown("run")
+    (folder / "square.mlir").write_text(re.search(r'PROGRAM = """(.*?)"""', code, re.DOTALL)[1])
+    command = "run square.mlir --platform ./libcalculator.so --arg f32[4]:3 --arg f32[4]:3"
+    assert f"pjrt-hub {command}" in PAGE
+    assert run(folder, "-m", "pjrt_hub.cli", *command.split()).startswith("[9., 9., 9., 9.]")
+    areas = ("--area=client", "--area=compile")
+    checked = run(folder, "-m", "pjrt_hub.cli", "check", "./libcalculator.so", *areas)
+    assert ", no defects, " in checked

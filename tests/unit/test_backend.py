@@ -1,0 +1,319 @@
+"""Plugins in Python, driven by our own runtime, and what the runtime does where they fail."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pjrt_hub import authoring, errors
+from pjrt_hub.authoring import Backend, Device, Executable, Recorder, Signature, Slot
+from pjrt_hub.runtime.compile_options import CompileOptions
+from pjrt_hub.runtime.program import Program
+
+ROW = np.arange(4, dtype=np.float32)
+VECTOR = Slot.of("f32", (4,))
+
+
+class Sum(Executable):
+    """Adds its two arguments on each device; all its outputs are that sum."""
+
+    def __init__(self, outputs=1, donated=()):
+        self.signature = Signature((VECTOR, VECTOR), (VECTOR,) * outputs, donated=donated)
+
+    def execute(self, arguments):
+        outputs = len(self.signature.outputs)
+        return [[first + second] * outputs for first, second in arguments]
+
+
+class Toy(Backend):
+    """Words of a program say what becomes of it."""
+
+    platform_name = "toy"
+    options = ("count",)
+
+    def devices(self, options):
+        return [Device(10 + i, "toy", {"place": i}) for i in range(options.get("count", 2))]
+
+    def compile(self, program):
+        words = program.code.decode()
+        if "refused" in words:
+            raise ValueError("it is refused")
+        return Sum(2 if "two outputs" in words else 1, (0,) if "donate" in words else ())
+
+
+class Later(Toy):
+    """The same, on a thread of its own."""
+
+    asynchronous = True
+
+
+class Far(Later):
+    """The same with memory of its own: a list of arrays, known by their number."""
+
+    def __init__(self):
+        self.memory = []
+
+    def put(self, array, device_id):
+        self.memory.append((device_id, np.array(array)))
+        return len(self.memory) - 1
+
+    def get(self, handle):
+        return self.memory[handle][1]
+
+    def compile(self, program):
+        backend = self
+
+        class FarSum(Sum):
+            def execute(self, arguments):
+                rows = [[backend.get(each) for each in row] for row in arguments]
+                return [[backend.put(array, -1) for array in row] for row in super().execute(rows)]
+
+        return FarSum()
+
+
+def program(words=""):
+    return f"module {{ func.func {words} }}"
+
+
+@pytest.fixture(params=[Toy, Later, Far])
+def client(request):
+    with authoring.plugin(request.param()).client() as client:
+        yield client
+
+
+@pytest.fixture(params=[Toy, Later])
+def recorder(request):
+    with Recorder(request.param()) as recorder:
+        yield recorder
+
+
+def test_a_program_runs_on_what_another_gave(client):
+    executable = client.compile(program())
+    x = client.buffer_from_host(ROW)
+    y = executable(executable(x, x), x)
+    assert y.to_numpy().tolist() == [0, 3, 6, 9]
+    assert str(executable.signature) == "(4xf32, 4xf32) -> (4xf32)"
+
+
+def test_what_the_backend_says_is_told(client):
+    assert client.platform_name == "toy"
+    assert [each.id for each in client.devices] == [10, 11]
+    assert [each.kind for each in client.devices] == ["toy", "toy"]
+    assert [each.attributes["place"] for each in client.devices] == [0, 1]
+    assert client.topology.platform_name == "toy"
+    assert len({each.id for each in client.topology.device_descriptions}) == 2
+
+
+def test_create_options_reach_it():
+    with authoring.plugin(Toy()).client({"count": 5}) as client:
+        assert len(client.devices) == 5
+
+
+def test_an_option_that_a_backend_has_not_is_refused():
+    with pytest.raises(errors.InvalidArgumentError, match="python has no option count"):
+        authoring.plugin(Backend()).client({"count": 5})
+
+
+def test_what_a_backend_does_not_name_is_refused(client):
+    with pytest.raises(errors.InvalidArgumentError, match="toy has no option size; it has count"):
+        authoring.plugin(Toy()).client({"count": 1, "size": 5})
+    with pytest.raises(errors.InvalidArgumentError, match="toy reads mlir, no format 'hlo'"):
+        client.compile(Program(b"an HloModuleProto", "hlo"))
+
+
+def test_an_exception_arrives_as_a_status(client):
+    plugin = authoring.plugin(Toy())
+    with (
+        plugin.client() as other,
+        pytest.raises(errors.InvalidArgumentError, match="it is refused"),
+    ):
+        other.compile(program("refused"))
+
+
+def test_a_copy_is_on_the_other_device(client):
+    first, second = client.devices
+    copy = client.buffer_from_host(ROW, device=first).copy_to_device(second)
+    assert copy.device is second
+    assert copy.to_numpy().tolist() == ROW.tolist()
+
+
+def test_all_devices_of_a_program_run_in_one_call(client):
+    options = CompileOptions(num_replicas=2)
+    executable = client.compile(program(), options)
+    rows = [[client.buffer_from_host(ROW + i, device=d)] * 2 for i, d in enumerate(client.devices)]
+    outputs = executable.execute(rows)
+    assert [row[0].to_numpy().tolist() for row in outputs] == [[0, 2, 4, 6], [2, 4, 6, 8]]
+    assert executable.device_assignment == ((10,), (11,))
+
+
+def test_strides_types_and_empty_arrays_come_back():
+    with authoring.plugin(Toy()).client() as client:
+        for array in (
+            np.arange(6, dtype=np.int16).reshape(2, 3).T,
+            np.arange(8, dtype=np.float64)[::-2],
+            np.array(True),
+            np.zeros((0, 3), np.complex64),
+        ):
+            back = client.buffer_from_host(array).to_numpy()
+            assert back.dtype == array.dtype
+            assert back.tolist() == array.tolist()
+
+
+def test_an_executable_survives_as_bytes(client):
+    executable = client.compile(program("two outputs"))
+    again = client.load(executable.serialize())
+    assert again.fingerprint == executable.fingerprint
+    x = client.buffer_from_host(ROW)
+    assert np.asarray(again(x, x, simplify=False)[0]).tolist() == [0, 2, 4, 6]
+
+
+def test_a_donated_buffer_is_gone():
+    with authoring.plugin(Toy()).client() as client:
+        executable = client.compile(program("donate"))
+        assert executable.signature.donated == (0,)
+        given, kept = client.buffer_from_host(ROW), client.buffer_from_host(ROW)
+        assert executable(given, kept).to_numpy().tolist() == [0, 2, 4, 6]
+        assert (given.is_deleted, kept.is_deleted) == (True, False)
+
+
+def test_memory_is_counted_until_it_is_let_go_of():
+    with authoring.plugin(Toy()).client() as client:
+        (stats,) = {client.devices[0].memory_stats()["bytes_in_use"]}
+        assert stats == 0
+        buffer = client.buffer_from_host(ROW)
+        assert client.devices[0].memory_stats()["bytes_in_use"] == ROW.nbytes
+        del buffer
+        gc.collect()
+        assert client.devices[0].memory_stats()["bytes_in_use"] == 0
+        assert client.devices[0].memory_stats()["peak_bytes_in_use"] == ROW.nbytes
+
+
+def test_a_result_that_was_not_promised_is_an_error():
+    class Wrong(Sum):
+        def execute(self, arguments):
+            return [[np.zeros(3, np.float32)]]
+
+    class Liar(Toy):
+        def compile(self, program):
+            return Wrong()
+
+    with authoring.plugin(Liar()).client() as client:
+        x = client.buffer_from_host(ROW)
+        with pytest.raises(errors.PluginInternalError, match=r"main gave .*\(3,\), not 4xf32"):
+            client.compile(program())(x, x)
+
+
+def test_the_end_of_python_is_clean_while_a_program_runs():
+    script = """
+import time, numpy as np
+from test_backend import Later, Sum, program, ROW
+from pjrt_hub import authoring
+
+class Slow(Sum):
+    def execute(self, arguments):
+        time.sleep(0.2)
+        return super().execute(arguments)
+
+class Slower(Later):
+    def compile(self, program):
+        return Slow()
+
+client = authoring.plugin(Slower()).client()
+x = client.buffer_from_host(ROW)
+for _ in range(3):
+    x = client.compile(program())(x, x)
+print("over", flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+
+
+# What the runtime does where a plugin fails
+
+
+def test_a_failed_upload_leaves_the_next_alone(recorder):
+    with authoring.plugin(recorder).client() as client:
+        full = errors.ResourceExhaustedError("the device is full")
+        recorder.fail("PJRT_Client_BufferFromHostBuffer", full, nth=2)
+        first = client.buffer_from_host(ROW)
+        with pytest.raises(MemoryError, match="the device is full"):
+            client.buffer_from_host(ROW)
+        assert client.buffer_from_host(first.to_numpy()).to_numpy().tolist() == ROW.tolist()
+
+
+def test_a_program_that_fails_later_says_so_where_its_output_is_read():
+    with Recorder(Later()) as recorder, authoring.plugin(recorder).client() as client:
+        executable = client.compile(program())
+        x = client.buffer_from_host(ROW)
+        recorder.fail("execute", errors.DataLossError("a cable was pulled"))
+        lost = executable(x, x)
+        with pytest.raises(errors.DataLossError, match="a cable was pulled"):
+            lost.to_numpy()
+        with pytest.raises(errors.DataLossError, match="a cable was pulled"):
+            executable(lost, x).to_numpy()  # passed on, not run
+        assert executable(x, x).to_numpy().tolist() == [0, 2, 4, 6]
+        assert len(recorder.executions) == 2
+
+
+def test_everything_is_destroyed_and_the_client_last(recorder):
+    with authoring.plugin(recorder).client() as client:
+        executable = client.compile(program("two outputs"))
+        x = client.buffer_from_host(ROW)
+        outputs = executable(x, x)
+        assert outputs[0].ready.wait() is None
+    calls = Counter(recorder.calls)
+    assert calls["PJRT_Buffer_Destroy"] == 3
+    assert calls["PJRT_LoadedExecutable_Destroy"] == 1
+    assert calls["PJRT_Executable_Destroy"] == calls["PJRT_LoadedExecutable_GetExecutable"]
+    assert recorder.calls[-1] == "PJRT_Client_Destroy"
+
+
+def test_an_executable_that_cannot_be_asked_is_destroyed(recorder):
+    with authoring.plugin(recorder).client() as client:
+        recorder.fail("PJRT_Executable_OptimizedProgram", errors.AbortedError("not now"))
+        with pytest.raises(errors.AbortedError, match="not now"):
+            client.compile(program())
+    calls = Counter(recorder.calls)
+    assert calls["PJRT_LoadedExecutable_Destroy"] == 1
+    assert calls["PJRT_Executable_Destroy"] == calls["PJRT_LoadedExecutable_GetExecutable"]
+
+
+def test_waiting_ends_in_time_where_a_plugin_calls_nobody_back(recorder):
+    with authoring.plugin(recorder).client() as client:
+        executable = client.compile(program())
+        x = client.buffer_from_host(ROW)
+        recorder.delay("execute", 0.3)
+        recorder.drop("PJRT_Event_OnReady", times=None)
+        recorder.drop("PJRT_Event_IsReady", times=None)  # answers false
+        with pytest.raises(TimeoutError):
+            executable(x, x).ready.wait(0.05)
+
+
+def test_a_failed_read_leaves_the_buffer_usable(recorder):
+    with authoring.plugin(recorder).client() as client:
+        recorder.fail("PJRT_Buffer_ToHostBuffer", errors.UnavailableError("the bus is busy"))
+        buffer = client.buffer_from_host(ROW)
+        with pytest.raises(errors.UnavailableError, match="the bus is busy"):
+            buffer.to_numpy()
+        assert buffer.to_numpy().tolist() == ROW.tolist()
+
+
+def test_a_plugin_that_cannot_make_a_client_makes_the_next():
+    with Recorder(Toy()) as recorder:
+        plugin = authoring.plugin(recorder)
+        recorder.fail("PJRT_Client_Create", errors.FailedPreconditionError("no device is there"))
+        with pytest.raises(errors.FailedPreconditionError, match="no device is there"):
+            plugin.client()
+        plugin.client().close()
