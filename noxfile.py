@@ -1,4 +1,6 @@
-"""The checks of the project. `nox` runs them all; `nox -s unit` one; `nox -l` lists them.
+"""The checks of the project. `nox` runs those of minutes; `nox -s unit` one; `nox -l` lists them.
+
+`nox -t long` runs the others that every change must pass; what is left is for the night.
 
 The tests run against the built wheel, never against the source tree: what they pass is what ships.
 """
@@ -170,3 +172,39 @@ def bench(session: nox.Session) -> None:
     """Measures against raw C and JAX; `nox -s bench -- --page docs/benchmarks.md` keeps it."""
     install_wheel(session, *group("bench"), *group("cpu"))
     session.run("python", "benchmarks", *session.posargs)
+
+
+@nox.session(default=False, tags=["long"])
+def conformance(session: nox.Session) -> None:
+    """The suite for plugins: on the CPU plugin, on defects, and on vendors' without hardware."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("vendor"), *group("corpus"))
+    pytest(session, "conformance")
+
+
+@nox.session(default=False, tags=["long"])
+def tracing(session: nox.Session) -> None:
+    """JAX and pjrt-hub itself seen through the layers, with a hundred exits; two minutes."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
+    pytest(session, "tracing")
+
+
+@nox.session(default=False, tags=["long"])
+def backend(session: nox.Session) -> None:
+    """Plugins in Python under JAX, the suite and a host in C; three minutes."""
+    install_wheel(session, *group("test"), *group("bench"))
+    pytest(session, "backend", "docs/test_python_plugins.py")
+
+
+@nox.session(default=False, tags=["long"])
+def authoring(session: nox.Session) -> None:
+    """A plugin's package from an empty folder to JAX's devices, as docs/authoring.md says."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
+    pytest(session, "authoring", PJRT_HUB_WHEEL=str(wheel(session)))
+
+
+@nox.session(default=False)
+def torch_xla(session: nox.Session) -> None:
+    """The same package and the layers in torch_xla, whose requirements are 3 GB; for the night."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("torch_xla"))
+    tests = ("authoring/test_new.py::test_torch_xla_registers_it", "tracing/test_torch_xla.py")
+    pytest(session, *tests)

@@ -1,4 +1,4 @@
-"""Builds the two compiled modules from the declarations; everything else is in pyproject.toml."""
+"""Builds the compiled modules from the declarations; everything else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import capi  # noqa: E402  (found through the path above)
+import layers  # noqa: E402
 
 NATIVE = Path("pjrt_hub") / "_capi"
+AUTHORING = Path("pjrt_hub") / "authoring" / "native"
 DECLARATIONS = sorted(str(path) for path in NATIVE.glob("declarations/*.pjrt"))
 STABLE_ABI = {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030b0000")]}
 
@@ -30,10 +32,17 @@ class BuildNative(build_ext):
         generated.mkdir(parents=True, exist_ok=True)
         api = capi.read()
         (generated / "pjrt_api.h").write_text(capi.header(api))
+        (generated / "pjrt_slots.h").write_text(capi.slots(api))
+        (generated / "functions.h").write_text(layers.header(api))
+        (generated / "functions.c").write_text(layers.source(api))
         ffi = FFI()
         ffi.cdef(capi.c_types(api))
         ffi.set_source("pjrt_hub._capi._pjrt", '#include "pjrt_api.h"')
         ffi.emit_c_code(str(generated / "_pjrt.c"))
+        # A Python that was built with run paths hands them on; they are of its machine.
+        self.compiler.linker_so = [
+            word for word in self.compiler.linker_so if not word.startswith(RUN_PATH)
+        ]
         for extension in self.extensions:
             extension.include_dirs.append(str(generated))
             extension.sources = [s.replace("@generated", str(generated)) for s in extension.sources]
@@ -53,6 +62,7 @@ class BuildPython(build_py):
                 self.copy_file(str(source), str(target))
 
 
+RUN_PATH = ("-Wl,-rpath,", "-Wl,-rpath=", "-Wl,-R")
 OPTIMISED = ["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"]
 
 modules = [
@@ -70,6 +80,41 @@ modules = [
         extra_compile_args=OPTIMISED,
         depends=DECLARATIONS + sorted(str(path) for path in NATIVE.glob("native/*.h")),
         **STABLE_ABI,
+    ),
+    Extension(
+        "pjrt_hub.authoring._plugin",
+        # The same rules for threads that ask Python, with a state of its own.
+        [*sorted(str(path) for path in AUTHORING.glob("*.c")), str(NATIVE / "native" / "upcall.c")],
+        include_dirs=[str(NATIVE / "native")],
+        extra_compile_args=OPTIMISED,
+        depends=[*DECLARATIONS, *map(str, [*AUTHORING.glob("*.h"), *NATIVE.glob("native/*.h")])],
+        **STABLE_ABI,
+    ),
+    # No module, so beside none: it is copied, see pjrt_hub/authoring/building.py.
+    Extension(
+        "pjrt_hub.authoring.native.launcher",
+        [str(AUTHORING / "launcher" / "launcher.c")],
+        libraries=["dl"],
+        extra_compile_args=[*OPTIMISED, "-g0"],
+        py_limited_api=True,  # for its name
+    ),
+    # No module: it is preloaded into the reference interpreter's process.
+    Extension(
+        "pjrt_hub.authoring.native.processors",
+        [str(AUTHORING / "interpreter" / "processors.c")],
+        extra_compile_args=OPTIMISED,
+        py_limited_api=True,  # for its name
+    ),
+    # No module: it is preloaded into programs that may have no Python.
+    Extension(
+        "pjrt_hub._capi.layers.preload",
+        ["@generated/functions.c", *sorted(str(path) for path in NATIVE.glob("layers/*.c"))],
+        include_dirs=[str(NATIVE / "layers")],
+        libraries=["dl"],
+        extra_compile_args=[*OPTIMISED, "-g0"],
+        define_macros=[("_GNU_SOURCE", None)],
+        depends=[*DECLARATIONS, "tools/layers.py", *map(str, NATIVE.glob("layers/*.h"))],
+        py_limited_api=True,  # for its name
     ),
 ]
 

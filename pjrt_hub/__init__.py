@@ -7,7 +7,7 @@ Importing it costs nothing: each public name is imported on first use.
 #
 #   cli                                   the commands
 #   connect, opening, contact, diagnosis  client() load() plugins(): where both towers meet
-#   surroundings                          environment, registry, cache
+#   surroundings, elevation               environment, registry, cache; whether the caller is heard
 #   discovery        bridges              which plugin and why  |  numpy, safetensors, ...
 #   store            runtime              verified binaries     |  clients, buffers, executables
 #   contract         _capi                manifests, ELF        |  the C API and the call path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pjrt_hub.discovery.finding import Finding
     from pjrt_hub.locking import lock
     from pjrt_hub.native_log import capture_native_logs
+    from pjrt_hub.repairing import repair
     from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.compile_options import CompileOptions
@@ -83,6 +84,7 @@ _HOMES = {
     "pins": "surroundings",
     "plugins": "connect",
     "registries": "",
+    "repair": "repairing",
     "targets": "connect",
     "topology": "connect",
 }
@@ -125,6 +127,7 @@ __all__ = [
     "pins",
     "plugins",
     "registries",
+    "repair",
     "targets",
     "topology",
 ]

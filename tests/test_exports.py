@@ -65,6 +65,7 @@ def test_the_public_names_are_these():
         "pins",
         "plugins",
         "registries",
+        "repair",
         "targets",
         "topology",
     ]
@@ -88,6 +89,7 @@ def test_list_reads_data_only():
     code = "import sys; sys.argv[1:] = ['list', '--json']; import pjrt_hub.cli.__main__ as cli\n"
     loaded = modules_after(code + "cli.run(['list'])")
     never = {
+        "hashlib",
         "httpx",
         "numpy",
         "rich",
@@ -95,6 +97,8 @@ def test_list_reads_data_only():
         "unearth",
         "pjrt_hub._capi",
         "pjrt_hub.runtime",
+        "pjrt_hub.store.eviction",
+        "pjrt_hub.store.lock",
     }
     assert loaded & never == set()
 

@@ -18,6 +18,8 @@ FOUNDATION = frozenset({"errors", "abi", "host", "log", "native_log", "terminal"
 FINDING = frozenset({"contract", "store", "discovery"})
 RUNNING = frozenset({"_capi", "runtime", "bridges"})
 BELOW = FOUNDATION | FINDING | RUNNING
+#: The kit of those who make plugins sees the contract, the C API, and the door; none sees another.
+ABOVE = FOUNDATION | RUNNING | {"", "contract", "connect", "contact", "opening", "surroundings"}
 MAY_IMPORT = {
     "errors": frozenset[str](),
     "abi": frozenset[str](),
@@ -32,15 +34,21 @@ MAY_IMPORT = {
     "runtime": frozenset({"errors", "abi", "_capi"}),
     "bridges": frozenset({"errors", "runtime"}),
     "contact": BELOW,
-    "surroundings": BELOW,
-    "opening": BELOW | {"contact", "surroundings"},
+    "elevation": frozenset[str](),
+    "surroundings": BELOW | {"elevation"},
+    "opening": BELOW | {"contact", "elevation", "surroundings"},
     "bundling": BELOW | {"surroundings"},
     "connect": BELOW | {"contact", "opening", "surroundings"},
     "diagnosis": BELOW | {"contact", "connect", "surroundings"},
     "locking": BELOW | {"contact", "surroundings"},
     "registries": BELOW | {"locking", "surroundings"},
-    "cli": frozenset({"", "errors", "bridges"}),
-    "": BELOW | {"bundling", "connect", "diagnosis", "locking", "registries", "surroundings"},
+    "repairing": BELOW | {"elevation", "surroundings"},
+    "conformance": ABOVE,
+    "authoring": ABOVE,
+    "tracing": FOUNDATION | {"_capi"},
+    "cli": frozenset({"", "errors", "bridges", "conformance", "authoring", "tracing"}),
+    "": BELOW
+    | {"bundling", "connect", "diagnosis", "locking", "registries", "repairing", "surroundings"},
 }
 READS_ENVIRONMENT = frozenset({"surroundings", "opening", "cli"})
 
@@ -50,8 +58,8 @@ HEAVY = {
     "httpx": frozenset[str](),
     "importlib.metadata": frozenset[str](),
     "importlib_metadata": frozenset[str](),
-    "ml_dtypes": frozenset({"runtime", "bridges"}),
-    "numpy": frozenset({"runtime", "bridges"}),
+    "ml_dtypes": frozenset({"runtime", "bridges", "conformance"}),
+    "numpy": frozenset({"runtime", "bridges", "conformance"}),
     "packaging": frozenset[str](),
     "platformdirs": frozenset[str](),
     "redis": frozenset[str](),
@@ -61,6 +69,8 @@ HEAVY = {
 }
 NATIVE = frozenset({"_cffi_backend", "cffi", "ctypes", "ffi"})
 REGISTRATIONS = ("os.register_at_fork(", "hotpath.install(")
+#: To import a file of checks is to register them, those that a loop makes among them.
+CHECKS = "pjrt_hub.conformance.checks."
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "putenv", "unsetenv"})
 
 
@@ -211,6 +221,8 @@ def work_at_import(known: dict[str, Module]) -> Iterator[str]:
     A registration is the exception: it has to be there before the first fork, or the first call.
     """
     for module in known.values():
+        if module.name.startswith(CHECKS):
+            continue
         for node in module.tree.body:
             bare = isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
             registers = bare and ast.unparse(node).startswith(REGISTRATIONS)

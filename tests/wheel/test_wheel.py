@@ -9,6 +9,10 @@ from pathlib import Path
 IMPORT_ALL = """
 import importlib, pkgutil, pjrt_hub
 of_an_extra = {'pjrt_hub.store.signed', 'pjrt_hub.store.signing'}  # pjrt-hub[registry]
+of_an_extra |= {  # jaxlib, in the reference interpreter's own process
+    f'pjrt_hub.authoring.{name}' for name in ('interpreter', 'partitioning', 'shortcomings')
+}
+of_an_extra |= {'pjrt_hub.conformance.pytest_plugin'}  # pytest, which alone imports it
 for module in pkgutil.walk_packages(pjrt_hub.__path__, 'pjrt_hub.'):
     if module.name not in of_an_extra:
         importlib.import_module(module.name)
@@ -48,6 +52,8 @@ def test_the_extras_are_declared(wheel):
     extras = {line.split()[1] for line in lines if line.startswith("Provides-Extra:")}
     assert {"cpu", "cuda", "cuda12", "cuda13", "jax", "oneapi", "rocm", "torch", "tpu"} <= extras
     assert "registry" in extras
+    [isal] = [line for line in lines if line.startswith("Requires-Dist: isal")]
+    assert "extra ==" not in isal
 
 
 def test_every_module_imports(each_python, call):

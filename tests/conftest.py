@@ -1,0 +1,51 @@
+"""What is the same for every folder of tests: signals, the header, the faulty plugins."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+FAULTS = HERE / "fake" / "faults"
+
+
+def pytest_configure() -> None:
+    """A run in a shell's background ignores Ctrl-C, and so would the children of tests."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def header_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `pjrt_api.h`."""
+    folder = tmp_path_factory.mktemp("stubs")
+    tools = str(HERE.parent / "tools")
+    sys.path.insert(0, tools)
+    import capi
+
+    sys.path.remove(tools)
+    (folder / "pjrt_api.h").write_text(capi.header(capi.read()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def faults(header_folder: Path) -> dict[str, Path]:
+    """Every faulty plugin, compiled, by its name."""
+
+    def build(source: Path) -> tuple[str, Path]:
+        variable, standard = ("CC", "-std=gnu11") if source.suffix == ".c" else ("CXX", "-xc++")
+        compiler = (sysconfig.get_config_var(variable) or variable.lower()).split()
+        library = header_folder / f"{source.stem}.so"
+        flags = [standard, "-w", "-fPIC", "-shared", "-pthread", f"-I{header_folder}"]
+        command = [*compiler, *flags, "-o", str(library), str(source)]
+        subprocess.run(command, check=True, timeout=120)
+        return source.stem, library
+
+    sources = sorted(path for path in FAULTS.iterdir() if path.suffix in (".c", ".cc"))
+    with ThreadPoolExecutor(2) as pool:
+        return dict(pool.map(build, sources))
