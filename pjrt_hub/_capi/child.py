@@ -1,6 +1,6 @@
 """A process that meets plugins for this one (layer 1): started, listened to, and ended.
 
-Its own side is `watch.run`, whose leash is the process's standard input. Must not know what it is
+Its own side is `watch.serve`, whose leash is the process's standard input. Must not know what it is
 asked, nor remember what it answered.
 """
 
@@ -25,7 +25,7 @@ _TO_READ = 1.0  # seconds for what lies in the pipes of one that has ended
 
 
 class Child:
-    """A Python process that runs a module of ours under `watch.run`.
+    """A Python process that runs a module of ours, which does nothing but `watch.serve`.
 
     It answers in lines of JSON, on a pipe of its own: whatever the plugin writes to the standard
     streams is kept apart. A context manager, which ends it.

@@ -6,9 +6,7 @@ end of the user's process. Must not remember anything: the caller keeps the answ
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -117,33 +115,25 @@ def _timeout_hint(path: Path) -> str:
     )
 
 
-def _load(answering: int, path: str, *preload: str) -> int:
+def _load(tell: watch.Tell, path: str, *preload: str) -> int:
     """What the child's child does: it meets the plugin."""
-
-    def answer(**words: object) -> None:
-        try:
-            os.write(answering, json.dumps(words).encode() + b"\n")
-        except OSError:
-            os.write(2, b"the plugin closed the files of its process\n")
-            os._exit(1)
-
     try:
         from pjrt_hub._capi import library
     except ImportError as exc:
-        answer(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
+        tell(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
         return 1
     before = set(_mapped())
     try:
-        answer(step="dlopen")
+        tell(step="dlopen")
         for dependency in preload:
             library.preload(dependency)
-        api = library.load(path, lambda step: answer(step=step))
+        api = library.load(path, lambda step: tell(step=step))
     except errors.PjrtHubError as exc:
         details = {name: getattr(exc, name) for name in _DETAILS if hasattr(exc, name)}
-        answer(error=type(exc).__name__, message=exc.message, hint=exc.hint, details=details)
+        tell(error=type(exc).__name__, message=exc.message, hint=exc.hint, details=details)
         return 1
     mapped = [each for each in _mapped() if each not in before]
-    answer(**asdict(ProbeResult(str(api.version), api.extensions, dict(api.attributes), mapped)))
+    tell(**asdict(ProbeResult(str(api.version), api.extensions, dict(api.attributes), mapped)))
     return 0
 
 
@@ -161,12 +151,5 @@ def _mapped() -> list[str]:
     )
 
 
-def _main(answering: str, *words: str) -> int:
-    status = watch.run(lambda: _load(int(answering), *words))
-    os.write(int(answering), json.dumps({"status": status}).encode() + b"\n")
-    return 0
-
-
 if __name__ == "__main__":
-    status = _main(*sys.argv[1:])
-    os._exit(status)  # the plugin's exit handlers have nothing to add
+    watch.serve(_load)

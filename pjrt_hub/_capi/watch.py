@@ -1,20 +1,51 @@
 """A process that meets a plugin for another one, and leaves nothing of it behind (layer 1).
 
-Owns the ending of whatever a plugin starts: processes that leave its session, too. Must run in a
-process of its own, whose standard input ends when nobody waits for it any more.
+Owns the ending of whatever a plugin starts: processes that leave its session, too; and what is told
+of it. Must run in a process of its own, whose standard input ends when nobody waits any more.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import NoReturn
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TO_END = 0.5  # seconds between being asked to end and being made to
+
+#: Tells whoever started this process something, by keyword; what is no JSON is told as text.
+Tell = Callable[..., None]
+
+
+def serve(work: Callable[..., int]) -> NoReturn:
+    """Is the whole of a process that `child.Child` started: runs `work` and tells how it ended.
+
+    Args:
+        work: is called with a `Tell` and the words that `Child` was given; what it returns is
+            told as the "status", or what its process died of.
+    """
+    answering, *words = sys.argv[1:]
+
+    def write(**said: object) -> None:
+        os.write(int(answering), json.dumps(said, default=str).encode() + b"\n")
+
+    def tell(**said: object) -> None:
+        try:
+            write(**said)
+        except OSError:
+            os.write(2, b"the plugin closed the files of its process\n")
+            os._exit(1)
+
+    status = run(lambda: work(tell, *words))
+    with suppress(OSError):  # nobody listens any more
+        write(status=status)
+    os._exit(0)  # the plugin's exit handlers have nothing to add
 
 
 def run(work: Callable[[], int]) -> int:

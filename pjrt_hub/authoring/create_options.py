@@ -7,9 +7,7 @@ from the answers. No client is kept: an attempt that succeeds is undone.
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -201,7 +199,7 @@ def _ask(
     )
 
 
-def _answer(answering: int, path: str, attempts: str) -> int:
+def _answer(tell: watch.Tell, path: str, attempts: str) -> int:
     """What the child does: it makes clients."""
     from pjrt_hub._capi import library
 
@@ -216,12 +214,8 @@ def _answer(answering: int, path: str, attempts: str) -> int:
             answer["error"] = exc.message
             if not options:
                 answer["platform"] = _platform_of_topology(api)
-        _tell(answering, answer)
+        tell(**answer)
     return 0
-
-
-def _tell(answering: int, words: Mapping[str, Any]) -> None:
-    os.write(answering, json.dumps(words).encode() + b"\n")
 
 
 def _platform_of_topology(api: Api) -> str:
@@ -235,6 +229,4 @@ def _platform_of_topology(api: Api) -> str:
 
 
 if __name__ == "__main__":
-    file, library_path, asked = sys.argv[1:]
-    _tell(int(file), {"status": watch.run(lambda: _answer(int(file), library_path, asked))})
-    os._exit(0)  # the plugin's exit handlers have nothing to add
+    watch.serve(_answer)

@@ -7,10 +7,7 @@ what runs there.
 from __future__ import annotations
 
 import base64
-import json
-import os
 import pickle
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -74,27 +71,20 @@ def run(subject: Subject, function: Callable[..., Any], *words: Any, seconds: fl
         return part.answer(seconds)
 
 
-def _work(answering: int, request: str) -> int:
+def _work(tell: watch.Tell, request: str) -> int:
     subject, function, words = pickle.loads(base64.b64decode(request))
     for dependency in subject.preload:
         library.preload(dependency)
     try:
-        said = {"kind": "answer", "value": function(subject, *words)}
+        tell(kind="answer", value=function(subject, *words))
     except (finding.Failed, finding.Unsupported, finding.Skipped) as exc:
-        said = {"kind": type(exc).__name__, "value": str(exc)}
+        tell(kind=type(exc).__name__, value=str(exc))
     except PjrtError as exc:
         code = finding.code_name(exc.code)
         text = f"expected success in another process, found {code}: {exc.message}"
-        said = {"kind": "Failed", "value": text}
-    _tell(answering, said)
+        tell(kind="Failed", value=text)
     return 0
 
 
-def _tell(answering: int, said: dict[str, Any]) -> None:
-    os.write(answering, json.dumps(said).encode() + b"\n")
-
-
 if __name__ == "__main__":
-    answering, request = int(sys.argv[1]), sys.argv[2]
-    _tell(answering, {"status": watch.run(lambda: _work(answering, request))})
-    os._exit(0)  # the plugin's exit handlers have nothing to add
+    watch.serve(_work)

@@ -6,10 +6,7 @@ It is expected to die. Run as a module, by `suite`; must not decide what comes a
 from __future__ import annotations
 
 import faulthandler
-import json
-import os
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Mapping
@@ -53,22 +50,14 @@ class Worker:
 
     Args:
         setup: the plugin.
-        answering: the descriptor for its answers.
+        tell: tells the suite something.
     """
 
-    def __init__(self, setup: Setup, answering: int) -> None:
+    def __init__(self, setup: Setup, tell: watch.Tell) -> None:
         self._setup = setup
-        self._answering = answering
+        self._tell = tell
         self._checks = {check.name: check for check in checks()}
         self._subjects: dict[int, Subject] = {}
-
-    def answer(self, **words: object) -> None:
-        """Tells the suite something."""
-        try:
-            os.write(self._answering, json.dumps(words, default=str).encode() + b"\n")
-        except OSError:
-            os.write(2, b"the plugin closed the files of its process\n")
-            os._exit(1)
 
     def make(self, name: str) -> None:
         """Makes a check and tells what it found."""
@@ -77,16 +66,16 @@ class Worker:
             subject = self._prepared(check)
         except Missing as exc:
             verdict = Verdict.FAIL if exc.what == "plugin" else Verdict.SKIP
-            self.answer(missing=exc.what, verdict=verdict, text=exc.text)
+            self._tell(missing=exc.what, verdict=verdict, text=exc.text)
             return
         except Unsupported as exc:
-            self.answer(verdict=Verdict.UNSUPPORTED, text=str(exc))
+            self._tell(verdict=Verdict.UNSUPPORTED, text=str(exc))
             return
-        self.answer(step="check")
+        self._tell(step="check")
         begin = time.monotonic()
         verdict, text = _outcome(check, subject)
         seconds = time.monotonic() - begin
-        self.answer(verdict=verdict, text=text, seconds=seconds, notes=subject.notes)
+        self._tell(verdict=verdict, text=text, seconds=seconds, notes=subject.notes)
         subject.notes = []
 
     def _prepared(self, check: Check) -> Subject:
@@ -102,7 +91,7 @@ class Worker:
             if check.num_devices:
                 subject = self._with_devices(subject, check.num_devices)
             elif check.needs == "topology":
-                self.answer(step="making a topology")
+                self._tell(step="making a topology")
                 _ = subject.topology
         except Skipped as exc:
             raise Missing(check.needs, str(exc)) from exc
@@ -117,15 +106,15 @@ class Worker:
 
         setup = self._setup
         try:
-            self.answer(step="loading")
+            self._tell(step="loading")
             contact.initialize(setup.path, setup.manifest)
             for dependency in setup.preload:
                 library.preload(dependency)
-            api = library.load(setup.path, lambda step: self.answer(step=step))
+            api = library.load(setup.path, lambda step: self._tell(step=step))
             options = setup.manifest.create_options(setup.options, api.version)
         except (PjrtHubError, ValueError, TypeError) as exc:
             raise Missing("plugin", str(getattr(exc, "message", exc))) from exc
-        self.answer(
+        self._tell(
             identity={
                 "api_version": str(api.version),
                 "extensions": api.extensions,
@@ -149,8 +138,8 @@ class Worker:
     def _with_devices(self, subject: Subject, count: int) -> Subject:
         """A subject whose client has at least so many devices."""
         if "client" not in vars(subject):
-            self.answer(step="PJRT_Client_Create")
-            self.answer(identity=_identity(subject))
+            self._tell(step="PJRT_Client_Create")
+            self._tell(identity=_identity(subject))
         if count <= len(subject.devices):
             return subject
         if count not in self._subjects:
@@ -211,22 +200,16 @@ def _outcome(check: Check, subject: Subject) -> tuple[Verdict, str]:
     return Verdict.PASS, ""
 
 
-def _serve(asking: int, answering: int) -> int:
+def _serve(tell: watch.Tell, asking: str) -> int:
     """What the child does: makes each check that it is asked for."""
     faulthandler.enable()  # so that the last words name the line that was running
     faulthandler.register(signal.SIGTERM, chain=True)
-    with open(asking, encoding="ascii") as questions:
-        worker = Worker(Setup.of_line(questions.readline()), answering)
+    with open(int(asking), encoding="ascii") as questions:
+        worker = Worker(Setup.of_line(questions.readline()), tell)
         for line in questions:
             worker.make(line.strip())
     return 0
 
 
-def _main(answering: str, asking: str) -> int:
-    status = watch.run(lambda: _serve(int(asking), int(answering)))
-    os.write(int(answering), json.dumps({"status": status}).encode() + b"\n")
-    return 0
-
-
 if __name__ == "__main__":
-    os._exit(_main(*sys.argv[1:]))  # the plugin's exit handlers have nothing to add
+    watch.serve(_serve)
