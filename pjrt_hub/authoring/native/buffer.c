@@ -118,16 +118,8 @@ FUNCTION(PJRT_Buffer_Destroy) {
   return NULL;
 }
 
-FUNCTION(PJRT_Buffer_ElementType) {
-  args->type = (PJRT_Buffer_Type)args->buffer->array.type;
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_Dimensions) {
-  args->dims = args->buffer->array.dims;
-  args->num_dims = args->buffer->array.rank;
-  return NULL;
-}
+TELLS(PJRT_Buffer_ElementType, type, (PJRT_Buffer_Type)args->buffer->array.type)
+TELLS_LIST(PJRT_Buffer_Dimensions, dims, args->buffer->array.dims, args->buffer->array.rank)
 
 FUNCTION(PJRT_Buffer_UnpaddedDimensions) {
   args->unpadded_dims = args->buffer->array.dims;
@@ -166,20 +158,9 @@ FUNCTION(PJRT_Buffer_GetMemoryLayout) {
   return NULL;
 }
 
-FUNCTION(PJRT_Buffer_OnDeviceSizeInBytes) {
-  args->on_device_size_in_bytes = args->buffer->array.size;
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_Device) {
-  args->device = args->buffer->device;
-  return NULL;
-}
-
-FUNCTION(PJRT_Buffer_Memory) {
-  args->memory = args->buffer->device->memories[0];
-  return NULL;
-}
+TELLS(PJRT_Buffer_OnDeviceSizeInBytes, on_device_size_in_bytes, args->buffer->array.size)
+TELLS(PJRT_Buffer_Device, device, args->buffer->device)
+TELLS(PJRT_Buffer_Memory, memory, args->buffer->device->memories[0])
 
 FUNCTION(PJRT_Buffer_Delete) {
   buffer_delete(args->buffer);
@@ -193,10 +174,7 @@ FUNCTION(PJRT_Buffer_IsDeleted) {
   return NULL;
 }
 
-FUNCTION(PJRT_Buffer_IsOnCpu) {
-  args->is_on_cpu = !args->buffer->device->client->backend->own_memory;
-  return NULL;
-}
+TELLS(PJRT_Buffer_IsOnCpu, is_on_cpu, !args->buffer->device->client->backend->own_memory)
 
 FUNCTION(PJRT_Buffer_ReadyEvent) {
   Promise *ready;

@@ -78,36 +78,15 @@ PJRT_Device *client_device(PJRT_Client *client, int64_t id) {
   return NULL;
 }
 
-TELLS_TEXT(PJRT_Client_PlatformName, client, topology->name, platform_name)
-TELLS_TEXT(PJRT_Client_PlatformVersion, client, topology->version, platform_version)
-
-FUNCTION(PJRT_Client_ProcessIndex) {
-  args->process_index = args->client->topology->process_index;
-  return NULL;
-}
-
-FUNCTION(PJRT_Client_TopologyDescription) {
-  args->topology = args->client->topology;
-  return NULL;
-}
-
-FUNCTION(PJRT_Client_Devices) {
-  args->devices = args->client->list;
-  args->num_devices = args->client->num_devices;
-  return NULL;
-}
-
-FUNCTION(PJRT_Client_AddressableDevices) {
-  args->addressable_devices = args->client->addressable;
-  args->num_addressable_devices = args->client->num_addressable;
-  return NULL;
-}
-
-FUNCTION(PJRT_Client_AddressableMemories) {
-  args->addressable_memories = args->client->memories;
-  args->num_addressable_memories = args->client->num_addressable;
-  return NULL;
-}
+TELLS_TEXT(PJRT_Client_PlatformName, platform_name, args->client->topology->name)
+TELLS_TEXT(PJRT_Client_PlatformVersion, platform_version, args->client->topology->version)
+TELLS(PJRT_Client_ProcessIndex, process_index, args->client->topology->process_index)
+TELLS(PJRT_Client_TopologyDescription, topology, args->client->topology)
+TELLS_LIST(PJRT_Client_Devices, devices, args->client->list, args->client->num_devices)
+TELLS_LIST(PJRT_Client_AddressableDevices, addressable_devices, args->client->addressable,
+           args->client->num_addressable)
+TELLS_LIST(PJRT_Client_AddressableMemories, addressable_memories, args->client->memories,
+           args->client->num_addressable)
 
 FUNCTION(PJRT_Client_LookupDevice) {
   args->device = client_device(args->client, args->id);
@@ -147,10 +126,7 @@ FUNCTION(PJRT_Client_DefaultDeviceAssignment) {
 
 /* Devices */
 
-FUNCTION(PJRT_Device_GetDescription) {
-  args->device_description = args->device->description;
-  return NULL;
-}
+TELLS(PJRT_Device_GetDescription, device_description, args->device->description)
 
 FUNCTION(PJRT_Device_IsAddressable) {
   PJRT_Device *device = args->device;
@@ -159,21 +135,9 @@ FUNCTION(PJRT_Device_IsAddressable) {
   return NULL;
 }
 
-FUNCTION(PJRT_Device_LocalHardwareId) {
-  args->local_hardware_id = args->device->description->local_hardware_id;
-  return NULL;
-}
-
-FUNCTION(PJRT_Device_AddressableMemories) {
-  args->memories = args->device->memories;
-  args->num_memories = 1;
-  return NULL;
-}
-
-FUNCTION(PJRT_Device_DefaultMemory) {
-  args->memory = args->device->memories[0];
-  return NULL;
-}
+TELLS(PJRT_Device_LocalHardwareId, local_hardware_id, args->device->description->local_hardware_id)
+TELLS_LIST(PJRT_Device_AddressableMemories, memories, args->device->memories, 1)
+TELLS(PJRT_Device_DefaultMemory, memory, args->device->memories[0])
 
 /* Older callers have no room behind the last field of their time. */
 FUNCTION_OF_SIZE(PJRT_Device_MemoryStats, THROUGH(PJRT_Device_MemoryStats, peak_pool_bytes_is_set)) {

@@ -109,10 +109,7 @@ void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
   error_text(args->error, &args->message, &args->message_size);
 }
 
-FUNCTION(PJRT_Error_GetCode) {
-  args->code = error_code(args->error);
-  return NULL;
-}
+TELLS(PJRT_Error_GetCode, code, error_code(args->error))
 
 FUNCTION(PJRT_Error_ForEachPayload) {
   visit_payloads(args->error, args->visitor, args->user_arg);

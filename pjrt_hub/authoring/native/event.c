@@ -124,10 +124,7 @@ FUNCTION(PJRT_Event_Destroy) {
   return NULL;
 }
 
-FUNCTION(PJRT_Event_IsReady) {
-  args->is_ready = promise_is_kept(args->event->promise);
-  return NULL;
-}
+TELLS(PJRT_Event_IsReady, is_ready, promise_is_kept(args->event->promise))
 
 FUNCTION(PJRT_Event_Error) {
   if (!promise_is_kept(args->event->promise))

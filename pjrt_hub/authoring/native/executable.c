@@ -235,61 +235,33 @@ FUNCTION(PJRT_LoadedExecutable_GetExecutable) {
   return NULL;
 }
 
-FUNCTION(PJRT_LoadedExecutable_AddressableDevices) {
-  args->addressable_devices = args->executable->devices;
-  args->num_addressable_devices = args->executable->executable->num_devices;
-  return NULL;
-}
-
-FUNCTION(PJRT_LoadedExecutable_AddressableDeviceLogicalIds) {
-  args->addressable_device_logical_ids = args->executable->logical;
-  args->num_addressable_device_logical_ids = args->executable->executable->num_devices;
-  return NULL;
-}
+TELLS_LIST(PJRT_LoadedExecutable_AddressableDevices, addressable_devices,
+           args->executable->devices, args->executable->executable->num_devices)
+TELLS_LIST(PJRT_LoadedExecutable_AddressableDeviceLogicalIds, addressable_device_logical_ids,
+           args->executable->logical, args->executable->executable->num_devices)
 
 FUNCTION(PJRT_LoadedExecutable_Delete) {
   atomic_store(&args->executable->deleted, true);
   return NULL;
 }
 
-FUNCTION(PJRT_LoadedExecutable_IsDeleted) {
-  args->is_deleted = atomic_load(&args->executable->deleted);
-  return NULL;
-}
-
-static void kept_with_the_executable(PJRT_DeviceAssignmentSerialized *assignment) {}
-
-FUNCTION(PJRT_LoadedExecutable_GetDeviceAssignment) {
-  PJRT_Executable *executable = args->executable->executable;
-  args->serialized_bytes = executable->assignment.text;
-  args->serialized_bytes_size = executable->assignment.size;
-  args->serialized_device_assignment = (PJRT_DeviceAssignmentSerialized *)executable;
-  args->serialized_device_assignment_deleter = kept_with_the_executable;
-  return NULL;
-}
+TELLS(PJRT_LoadedExecutable_IsDeleted, is_deleted, atomic_load(&args->executable->deleted))
+TELLS_KEPT(PJRT_LoadedExecutable_GetDeviceAssignment, serialized_device_assignment,
+           PJRT_DeviceAssignmentSerialized, args->executable->executable,
+           args->executable->executable->assignment)
 
 /* What a program tells about itself */
 
-TELLS_TEXT(PJRT_Executable_Name, executable, name, executable_name)
-TELLS_TEXT(PJRT_Executable_Fingerprint, executable, fingerprint, executable_fingerprint)
-TELLS_TEXT(PJRT_LoadedExecutable_Fingerprint, executable, executable->fingerprint,
-           executable_fingerprint)
-
-#define TELLS_NUMBER(function, member, field) \
-  FUNCTION(function) {                        \
-    args->field = args->executable->member;   \
-    return NULL;                              \
-  }
-TELLS_NUMBER(PJRT_Executable_NumReplicas, num_replicas, num_replicas)
-TELLS_NUMBER(PJRT_Executable_NumPartitions, num_partitions, num_partitions)
-TELLS_NUMBER(PJRT_Executable_NumOutputs, num_outputs, num_outputs)
-TELLS_NUMBER(PJRT_Executable_SizeOfGeneratedCodeInBytes, code_size, size_in_bytes)
-
-FUNCTION(PJRT_Executable_OutputElementTypes) {
-  args->output_types = args->executable->output_types;
-  args->num_output_types = args->executable->num_outputs;
-  return NULL;
-}
+TELLS_TEXT(PJRT_Executable_Name, executable_name, args->executable->name)
+TELLS_TEXT(PJRT_Executable_Fingerprint, executable_fingerprint, args->executable->fingerprint)
+TELLS_TEXT(PJRT_LoadedExecutable_Fingerprint, executable_fingerprint,
+           args->executable->executable->fingerprint)
+TELLS(PJRT_Executable_NumReplicas, num_replicas, args->executable->num_replicas)
+TELLS(PJRT_Executable_NumPartitions, num_partitions, args->executable->num_partitions)
+TELLS(PJRT_Executable_NumOutputs, num_outputs, args->executable->num_outputs)
+TELLS(PJRT_Executable_SizeOfGeneratedCodeInBytes, size_in_bytes, args->executable->code_size)
+TELLS_LIST(PJRT_Executable_OutputElementTypes, output_types, args->executable->output_types,
+           args->executable->num_outputs)
 
 FUNCTION(PJRT_Executable_OutputDimensions) {
   args->num_outputs = args->executable->num_outputs;
@@ -312,11 +284,8 @@ FUNCTION(PJRT_Executable_ParameterMemoryKinds) {
   return NULL;
 }
 
-FUNCTION(PJRT_Executable_GetCostAnalysis) {
-  args->properties = args->executable->cost;
-  args->num_properties = args->executable->num_cost;
-  return NULL;
-}
+TELLS_LIST(PJRT_Executable_GetCostAnalysis, properties, args->executable->cost,
+           args->executable->num_cost)
 
 static size_t total(const ArrayType *arrays, size_t count) {
   size_t sum = 0;
@@ -350,15 +319,8 @@ FUNCTION_OF_SIZE(PJRT_Executable_GetCompiledMemoryStats,
   return NULL;
 }
 
-static void kept_options(PJRT_SerializedCompileOptions *options) {}
-
-FUNCTION(PJRT_Executable_GetCompileOptions) {
-  args->serialized_bytes = args->executable->options.text;
-  args->serialized_bytes_size = args->executable->options.size;
-  args->serialized_compile_options = (PJRT_SerializedCompileOptions *)args->executable;
-  args->serialized_compile_options_deleter = kept_options;
-  return NULL;
-}
+TELLS_KEPT(PJRT_Executable_GetCompileOptions, serialized_compile_options,
+           PJRT_SerializedCompileOptions, args->executable, args->executable->options)
 
 static PJRT_Error *optimize(PJRT_Executable *executable) {
   PyGILState_STATE state;

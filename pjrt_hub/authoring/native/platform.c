@@ -272,51 +272,24 @@ FUNCTION(PJRT_TopologyDescription_Destroy) {
   return NULL;
 }
 
-TELLS_TEXT(PJRT_TopologyDescription_PlatformName, topology, name, platform_name)
-TELLS_TEXT(PJRT_TopologyDescription_PlatformVersion, topology, version, platform_version)
-TELLS_VALUES(PJRT_TopologyDescription_Attributes, topology, attributes)
-
-FUNCTION(PJRT_TopologyDescription_GetDeviceDescriptions) {
-  args->descriptions = args->topology->list;
-  args->num_descriptions = args->topology->num_devices;
-  return NULL;
-}
-
-static void kept_with_its_owner(PJRT_SerializedTopology *topology) {}
-
-FUNCTION(PJRT_TopologyDescription_Serialize) {
-  args->serialized_bytes = args->topology->serialized.text;
-  args->serialized_bytes_size = args->topology->serialized.size;
-  args->serialized_topology = (PJRT_SerializedTopology *)args->topology;
-  args->serialized_topology_deleter = kept_with_its_owner;
-  return NULL;
-}
-
-FUNCTION(PJRT_TopologyDescription_Fingerprint) {
-  args->fingerprint = args->topology->fingerprint;
-  return NULL;
-}
-
-FUNCTION(PJRT_TopologyDescription_GetMemorySpaceKindIds) {
-  args->memory_space_kind_ids = &MEMORY_KIND_ID;
-  args->num_memory_space_kind_ids = 1;
-  return NULL;
-}
-
-TELLS_TEXT(PJRT_DeviceDescription_Kind, device_description, kind, device_kind)
-TELLS_TEXT(PJRT_DeviceDescription_DebugString, device_description, debug, debug_string)
-TELLS_TEXT(PJRT_DeviceDescription_ToString, device_description, text, to_string)
-TELLS_VALUES(PJRT_DeviceDescription_Attributes, device_description, attributes)
-
-FUNCTION(PJRT_DeviceDescription_Id) {
-  args->id = args->device_description->id;
-  return NULL;
-}
-
-FUNCTION(PJRT_DeviceDescription_ProcessIndex) {
-  args->process_index = args->device_description->process_index;
-  return NULL;
-}
+TELLS_TEXT(PJRT_TopologyDescription_PlatformName, platform_name, args->topology->name)
+TELLS_TEXT(PJRT_TopologyDescription_PlatformVersion, platform_version, args->topology->version)
+TELLS_LIST(PJRT_TopologyDescription_Attributes, attributes, args->topology->attributes,
+           args->topology->num_attributes)
+TELLS_LIST(PJRT_TopologyDescription_GetDeviceDescriptions, descriptions, args->topology->list,
+           args->topology->num_devices)
+TELLS_KEPT(PJRT_TopologyDescription_Serialize, serialized_topology, PJRT_SerializedTopology,
+           args->topology, args->topology->serialized)
+TELLS(PJRT_TopologyDescription_Fingerprint, fingerprint, args->topology->fingerprint)
+TELLS_LIST(PJRT_TopologyDescription_GetMemorySpaceKindIds, memory_space_kind_ids, &MEMORY_KIND_ID,
+           1)
+TELLS_TEXT(PJRT_DeviceDescription_Kind, device_kind, args->device_description->kind)
+TELLS_TEXT(PJRT_DeviceDescription_DebugString, debug_string, args->device_description->debug)
+TELLS_TEXT(PJRT_DeviceDescription_ToString, to_string, args->device_description->text)
+TELLS_LIST(PJRT_DeviceDescription_Attributes, attributes, args->device_description->attributes,
+           args->device_description->num_attributes)
+TELLS(PJRT_DeviceDescription_Id, id, args->device_description->id)
+TELLS(PJRT_DeviceDescription_ProcessIndex, process_index, args->device_description->process_index)
 
 /* Memories: one for each device */
 
@@ -375,10 +348,7 @@ void memory_end(Memory *memory) {
   text_free(memory->debug);
 }
 
-FUNCTION(PJRT_Memory_Id) {
-  args->id = DEVICE_OF(args->memory)->description->id;
-  return NULL;
-}
+TELLS(PJRT_Memory_Id, id, DEVICE_OF(args->memory)->description->id)
 
 FUNCTION(PJRT_Memory_Kind) {
   args->kind = MEMORY_KIND;
@@ -386,19 +356,6 @@ FUNCTION(PJRT_Memory_Kind) {
   return NULL;
 }
 
-FUNCTION(PJRT_Memory_Kind_Id) {
-  args->kind_id = MEMORY_KIND_ID;
-  return NULL;
-}
-
-FUNCTION(PJRT_Memory_DebugString) {
-  args->debug_string = ((Memory *)args->memory)->debug.text;
-  args->debug_string_size = ((Memory *)args->memory)->debug.size;
-  return NULL;
-}
-
-FUNCTION(PJRT_Memory_ToString) {
-  args->to_string = ((Memory *)args->memory)->debug.text;
-  args->to_string_size = ((Memory *)args->memory)->debug.size;
-  return NULL;
-}
+TELLS(PJRT_Memory_Kind_Id, kind_id, MEMORY_KIND_ID)
+TELLS_TEXT(PJRT_Memory_DebugString, debug_string, ((Memory *)args->memory)->debug)
+TELLS_TEXT(PJRT_Memory_ToString, to_string, ((Memory *)args->memory)->debug)

@@ -51,18 +51,33 @@ enum {
 #define HAS(args, type, field) \
   ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
 
-/* An answer that is a text of the object, or its attributes. */
-#define TELLS_TEXT(function, object, member, field) \
-  FUNCTION(function) {                              \
-    args->field = args->object->member.text;        \
-    args->field##_size = args->object->member.size; \
-    return NULL;                                    \
+/* An answer that is a value, a Text, or a list and how many it holds; `args` is in scope. */
+#define TELLS(function, field, value) \
+  FUNCTION(function) {                \
+    args->field = (value);            \
+    return NULL;                      \
   }
-#define TELLS_VALUES(function, object, field)         \
-  FUNCTION(function) {                                \
-    args->field = args->object->attributes;           \
-    args->num_##field = args->object->num_attributes; \
-    return NULL;                                      \
+#define TELLS_TEXT(function, field, value) \
+  FUNCTION(function) {                     \
+    args->field = (value).text;            \
+    args->field##_size = (value).size;     \
+    return NULL;                           \
+  }
+#define TELLS_LIST(function, field, list, count) \
+  FUNCTION(function) {                           \
+    args->field = (list);                        \
+    args->num_##field = (count);                 \
+    return NULL;                                 \
+  }
+/* Serialized bytes that its object keeps: the host's release of them does nothing. */
+#define TELLS_KEPT(function, holder, type, owner, kept)   \
+  static void function##_release(type *serialized) {}     \
+  FUNCTION(function) {                                    \
+    args->serialized_bytes = (kept).text;                 \
+    args->serialized_bytes_size = (kept).size;            \
+    args->holder = (type *)(owner);                       \
+    args->holder##_deleter = function##_release;          \
+    return NULL;                                          \
   }
 
 /* error.c */

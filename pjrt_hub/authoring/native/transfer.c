@@ -441,15 +441,9 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer) {
   return NULL;
 }
 
-FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Device) {
-  args->device_out = args->transfer_manager->device;
-  return NULL;
-}
-
-FUNCTION(PJRT_AsyncHostToDeviceTransferManager_BufferCount) {
-  args->buffer_count = args->transfer_manager->count;
-  return NULL;
-}
+TELLS(PJRT_AsyncHostToDeviceTransferManager_Device, device_out, args->transfer_manager->device)
+TELLS(PJRT_AsyncHostToDeviceTransferManager_BufferCount, buffer_count,
+      args->transfer_manager->count)
 
 FUNCTION(PJRT_AsyncHostToDeviceTransferManager_BufferSize) {
   Part *part = part_of(args->transfer_manager, args->buffer_index);
