@@ -169,10 +169,7 @@ def load(
     with _loading:
         api = _loaded.get((status.st_dev, status.st_ino))
         if api is None:
-            api = _open(real, tell)
-            if through is not None:
-                api = Api(real, through(api.address))
-            api = _begun(api, tell)
+            api = _begun(_checked(real, _open(real, tell), through), tell)
             _loaded[status.st_dev, status.st_ino] = api
     return api
 
@@ -208,7 +205,8 @@ def preload(path: str | os.PathLike[str]) -> None:
         raise errors.PluginLoadError(f"cannot load {path}: {exc}", path=path) from exc
 
 
-def _open(path: Path, tell: Callable[[str], None]) -> Api:
+def _open(path: Path, tell: Callable[[str], None]) -> int:
+    """The address of its `PJRT_Api`, of which nothing is read yet."""
     tell("dlopen")
     try:
         handle = hotpath.open_library(os.fspath(path))
@@ -227,10 +225,10 @@ def _open(path: Path, tell: Callable[[str], None]) -> Api:
             path=path,
             hint="give the path of a library that exports the C function GetPjrtApi",
         )
-    return _checked(path, address)
+    return address
 
 
-def _checked(path: Path, address: int) -> Api:
+def _checked(path: Path, address: int, through: Callable[[int], int] | None = None) -> Api:
     size = int(ffi.cast("size_t*", address)[0])
     if size < _FIRST_SLOT + 8 or (size - _FIRST_SLOT) % 8:
         raise errors.PluginLoadError(
@@ -247,7 +245,7 @@ def _checked(path: Path, address: int) -> Api:
             have=str(version),
             hint="install a release of the plugin that fits, or of pjrt-hub",
         )
-    api = Api(path, address)
+    api = Api(path, address if through is None else through(address))
     for name in REQUIRED:
         api.require(name)
     return api
