@@ -69,8 +69,16 @@ def load(
 ) -> Plugin:
     """Loads a plugin without making a client: a library by its path, or as `client` chooses.
 
+    Args:
+        path_or_name: a library's path, or what `client` takes.
+        offline: use no network.
+        progress: as for `client`.
+
     Raises:
-        As `client`, but for what concerns options and hardware.
+        PluginNotFoundError: nothing fits; `.rejections` says why not.
+        AmbiguousPluginError: several of equal standing fit.
+        StoreError: the plugin cannot be fetched.
+        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
     """
     return _load(choose(path_or_name, offline=offline), offline, progress)
 
@@ -98,7 +106,8 @@ def topology(
         TypeError: an option has another type than the plugin takes.
         ValueError: no such option, or a shape that no machine has.
         PjrtError: the plugin knows no such machine.
-        As `load` otherwise.
+        PluginError: no plugin fits, or it cannot be loaded, as for `load`.
+        StoreError: the plugin cannot be fetched.
     """
     return load(platform, offline=offline, progress=progress).topology(name, options)
 
@@ -123,8 +132,15 @@ def targets(platform: str | None = None) -> list[Target]:
 def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
     """Gives the path of a plugin's library, and fetches it first where it is missing.
 
+    Args:
+        name: as for `client`.
+        offline: use no network: what is missing is an error then.
+        progress: as for `client`.
+
     Raises:
-        As `client`, but for what concerns loading.
+        PluginNotFoundError: nothing fits; `.rejections` says why not.
+        AmbiguousPluginError: several of equal standing fit.
+        StoreError: the plugin cannot be fetched.
     """
     from pjrt_hub.opening import library_path
 

@@ -91,7 +91,8 @@ class InCall:
 
 class Client:
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether `close` was called, or the process forked."""
     @property
     def _num_children(self) -> int: ...
     @property
@@ -107,7 +108,8 @@ class Client:
 class Buffer:
     _layout: tuple[int, ...] | None
     @property
-    def is_deleted(self) -> bool: ...
+    def is_deleted(self) -> bool:
+        """Whether it was deleted, donated, or closed with its client (`PJRT_Buffer_IsDeleted`)."""
     @property
     def _dtype(self) -> int: ...
     @property
@@ -144,11 +146,16 @@ class Buffer:
     def _check(self) -> None: ...
     def _view(self, nbytes: int, /) -> HostView: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
-    def delete(self) -> None: ...
+    def delete(self) -> None:
+        """Gives the device memory back without waiting; may be called again (`PJRT_Buffer_Delete`).
+
+        Work that uses the buffer finishes, and arrays that `to_numpy` gave stay valid.
+        """
 
 class Owned:
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether it was closed, itself or with its client."""
     def _bind(self, client: Client, release: Callable[[], object], /) -> None: ...
     def _check(self) -> None: ...
     def _release(self) -> None: ...
@@ -166,11 +173,13 @@ class Event:
     def _of(cls: type[_Event], client: Client, address: int, kept: object = None, /) -> _Event: ...
     def _bind(self, client: Client, address: int, /) -> None: ...
     def _wait(self, seconds: float | None, /) -> bool: ...
-    def is_ready(self) -> bool: ...
+    def is_ready(self) -> bool:
+        """Whether what it stands for is done, without waiting (`PJRT_Event_IsReady`)."""
 
 class LoadedExecutable:
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether it was closed, itself or with its client."""
     @property
     def _address(self) -> int: ...
     def _bind(
@@ -193,5 +202,18 @@ class LoadedExecutable:
         event_type: type[_Event] | None,
         /,
     ) -> tuple[tuple[tuple[Any, ...], ...], tuple[_Event, ...]]: ...
-    def close(self) -> None: ...
-    def __call__(self, *arguments: Any, simplify: bool = True) -> Any: ...
+    def close(self) -> None:
+        """Frees the executable; may be called again (`PJRT_LoadedExecutable_Destroy`)."""
+    def __call__(self, *arguments: Any, simplify: bool = True) -> Any:
+        """Runs it on one device (`PJRT_LoadedExecutable_Execute`), not waiting for results.
+
+        Args:
+            arguments: a Buffer of that device for each parameter, of its dtype and shape.
+            simplify: give the Buffer itself where there is one output, not a tuple of one.
+
+        Raises:
+            TypeError: an argument is no Buffer, one has another dtype, or there are more or fewer.
+            ValueError: one has another shape, client or device.
+            ClosedError: one was deleted or donated, or the executable was closed.
+            PjrtError: the plugin refused.
+        """

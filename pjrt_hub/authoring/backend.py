@@ -135,7 +135,11 @@ class Backend:
         return [Device(0)]
 
     def compile(self, program: Program) -> Executable:
-        """Compiles a program; what cannot be compiled raises, and the host sees the words."""
+        """Compiles a program; what cannot be compiled raises, and the host sees the words.
+
+        Args:
+            program: its code, its format and its options.
+        """
         raise NotImplementedError(f"{self.platform_name} compiles nothing")
 
     # Where a device has memory of its own: all three, and `Executable.execute` gets what they give.
@@ -146,13 +150,27 @@ class Backend:
         return type(self).put is not Backend.put
 
     def put(self, array: numpy.ndarray[Any, Any], device_id: int) -> Any:
-        """Takes an array to a device and gives what stands for it there."""
+        """Takes an array to a device and gives what stands for it there.
+
+        Args:
+            array: read-only, row-major.
+            device_id: of one of `devices`.
+        """
         raise NotImplementedError
 
     def get(self, handle: Any) -> numpy.ndarray[Any, Any]:
-        """Gives what `put` or a program put on a device as an array."""
+        """Gives what `put` or a program put on a device as an array.
+
+        Args:
+            handle: what stands for it there.
+        """
         raise NotImplementedError
 
     def copy(self, handle: Any, device_id: int) -> Any:
-        """Copies between devices; by default through the host."""
+        """Copies between devices; by default through the host.
+
+        Args:
+            handle: what stands for the array where it is.
+            device_id: where it is to go.
+        """
         return self.put(self.get(handle), device_id)

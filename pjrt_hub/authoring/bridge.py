@@ -233,12 +233,20 @@ def table_of(name: str) -> int:
 
 
 def capsule(backend: Backend) -> object:
-    """What JAX takes: `xla_bridge.register_plugin(name, c_api=capsule(backend))`."""
+    """What JAX takes: `xla_bridge.register_plugin(name, c_api=capsule(backend))`.
+
+    Args:
+        backend: lives as long as the process from then on.
+    """
     return _plugin.capsule(table(backend))
 
 
 def plugin(backend: Backend) -> Plugin:
-    """The backend as a plugin of this process, like one that was loaded."""
+    """The backend as a plugin of this process, like one that was loaded.
+
+    Args:
+        backend: lives as long as the process from then on.
+    """
     try:
         source = inspect.getfile(type(backend))
     except (OSError, TypeError):  # written at a prompt

@@ -75,11 +75,27 @@ class Recorder(Backend):
         self._fault(name, nth, times, error=error)
 
     def delay(self, name: str, seconds: float, *, nth: int = 1, times: int | None = 1) -> None:
-        """Waits before calls; see `fail`."""
+        """Waits before calls.
+
+        Args:
+            name: of the C function or method.
+            seconds: how long each waits.
+            nth: the first call that waits, counted from now.
+            times: how many wait; None is all from there on.
+        """
         self._fault(name, nth, times, seconds=seconds)
 
     def drop(self, name: str, *, nth: int = 1, times: int | None = 1) -> None:
-        """Answers calls of a C function well, and does nothing; see `fail`."""
+        """Answers calls of a C function well, and does nothing.
+
+        Args:
+            name: of the C function.
+            nth: the first call that is dropped, counted from now.
+            times: how many are; None is all from there on.
+
+        Raises:
+            ValueError: the name is of a method, of which something must come.
+        """
         self._fault(name, nth, times, dropped=True)
 
     def _fault(

@@ -40,16 +40,16 @@ class RedisStore:
         self._expire_seconds = expire_seconds
 
     def get(self, key: str, timeout: float) -> bytes:
-        """Waits for a value, at most `timeout` seconds; then TimeoutError."""
+        """See `KeyValueStore`."""
         return look_until(lambda: self.try_get(key), key, timeout)
 
     def try_get(self, key: str) -> bytes | None:
-        """The value, or None where there is none yet."""
+        """See `KeyValueStore`."""
         value: bytes | None = self._server.get(self._name(key))
         return value
 
     def put(self, key: str, value: bytes) -> None:
-        """Makes a value visible to all processes."""
+        """See `KeyValueStore`."""
         self._server.set(self._name(key), value, ex=self._expire_seconds)
 
     def _name(self, key: str) -> bytes:

@@ -96,7 +96,11 @@ class Suite:
         self._told = False
 
     def results(self, wanted: Iterable[Check]) -> Iterator[Result]:
-        """Makes checks, and yields what became of each as soon as that is known."""
+        """Makes checks, and yields what became of each as soon as that is known.
+
+        Args:
+            wanted: as `pjrt_hub.conformance.check.select` gives them.
+        """
         folder = f"{self._setup.path.parent}/"  # tells of the user's machine, not of the plugin
         for each in self._made(wanted):
             notes = tuple(note.replace(folder, "") for note in each.notes)
@@ -183,7 +187,11 @@ class Suite:
         return _result(check, Verdict.SKIP, text)
 
     def report(self, results: Iterable[Result]) -> Report:
-        """Puts what `results` gave into the order of the checks."""
+        """Puts what `results` gave into the order of the checks.
+
+        Args:
+            results: all of them.
+        """
         from datetime import UTC, datetime
 
         from pjrt_hub import __version__
@@ -217,7 +225,7 @@ def run(
 
     Raises:
         ValueError: no check is called so.
-        As `Suite`.
+        PjrtHubError: no plugin is found by that name, or it cannot be fetched.
     """
     from pjrt_hub.conformance.check import select
 

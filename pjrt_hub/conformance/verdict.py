@@ -153,6 +153,10 @@ class Report:
     def from_json(cls, text: str | bytes, path: str = "the report") -> Report:
         """Reads what `to_json` gave.
 
+        Args:
+            text: the report.
+            path: where it came from, for the error.
+
         Raises:
             FileFormatError: it is no report, or one of a newer form.
         """

@@ -203,7 +203,11 @@ class Buffer(hotpath.Buffer):
         return host
 
     def copy_to_device(self, device: Device) -> Buffer:
-        """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`)."""
+        """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`).
+
+        Args:
+            device: one of `client.devices`.
+        """
         if device is None:  # elsewhere that is the first device
             raise TypeError("the device is None; it must be one of client.devices")
         device, _ = self.client._place(device, None)
@@ -213,7 +217,11 @@ class Buffer(hotpath.Buffer):
             return self._like(copy, device)
 
     def copy_to_memory(self, memory: Memory) -> Buffer:
-        """Copies it to another memory, "pinned_host" for one (`PJRT_Buffer_CopyToMemory`)."""
+        """Copies it to another memory, "pinned_host" for one (`PJRT_Buffer_CopyToMemory`).
+
+        Args:
+            memory: one of `client.memories`.
+        """
         if memory is None:  # elsewhere that is the device's own
             raise TypeError("the memory is None; it must be one of client.memories")
         device, address = self.client._place(None, memory)

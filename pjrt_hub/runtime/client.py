@@ -158,6 +158,10 @@ class Client(Closing, hotpath.Client):
 
         The C function is `PJRT_Client_DefaultDeviceAssignment`.
 
+        Args:
+            num_replicas: how many copies of the program run.
+            num_partitions: how many parts each is split into.
+
         Returns:
             A row for each replica, of the device of each partition: as `CompileOptions.device_ids`.
 

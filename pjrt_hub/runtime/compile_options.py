@@ -61,7 +61,7 @@ class CompileOptions:
     Attributes:
         num_replicas: copies of the program that run together, at least 1.
         num_partitions: parts that the program is split into, at least 1.
-        device_ids: the device of each [replica][partition]; None leaves the choice to the plugin,
+        device_ids: the device of each `[replica][partition]`; None leaves the choice to the plugin,
             which takes the first ones.
         use_spmd_partitioning: split one program over the partitions.
         use_shardy_partitioner: split by Shardy's annotations.

@@ -50,7 +50,11 @@ class ExecuteContext(Closing):
         self._native = None
 
     def keep(self, thing: object) -> None:
-        """Keeps an object alive for as long as the plugin may use this context."""
+        """Keeps an object alive for as long as the plugin may use this context.
+
+        Args:
+            thing: whatever a plugin's user data points into.
+        """
         self._usable().kept.append(thing)
 
     @property

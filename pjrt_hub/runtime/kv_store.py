@@ -36,13 +36,30 @@ class KeyValueStore(Protocol):
     """
 
     def get(self, key: str, timeout: float) -> bytes:
-        """Waits for a value, at most `timeout` seconds; then TimeoutError."""
+        """Waits for a value.
+
+        Args:
+            key: what it was put under, or will be.
+            timeout: seconds to wait at most.
+
+        Raises:
+            TimeoutError: nobody put one.
+        """
 
     def try_get(self, key: str) -> bytes | None:
-        """The value, or None where there is none yet."""
+        """Gives the value at once, or None where there is none yet.
+
+        Args:
+            key: what it was put under.
+        """
 
     def put(self, key: str, value: bytes) -> None:
-        """Makes a value visible to all processes."""
+        """Makes a value visible to all processes.
+
+        Args:
+            key: under which they find it; plugins choose these.
+            value: any bytes.
+        """
 
 
 class InMemoryStore:
@@ -114,6 +131,11 @@ class DirectoryStore:
 def look_until(look: Callable[[], bytes | None], key: str, timeout: float) -> bytes:
     """Looks for a value again and again, for stores that cannot tell of news.
 
+    Args:
+        look: gives the value, or None where there is none yet.
+        key: what is looked for, for the error.
+        timeout: seconds to look at most.
+
     Raises:
         TimeoutError: it was not there within `timeout` seconds.
     """
@@ -162,12 +184,20 @@ class Distributed:
                 raise TypeError(f"the store {self.store!r} has no method {method}")
 
     def create_options(self, takes: Callable[[str], bool]) -> dict[str, int]:
-        """The create options that tell a plugin of it, those that it takes."""
+        """The create options that tell a plugin of it, those that it takes.
+
+        Args:
+            takes: says whether the plugin takes an option of that name.
+        """
         told = {"node_id": self.process_id, "num_nodes": self.num_processes}
         return {name: value for name, value in told.items() if takes(name)}
 
     def check(self, client: Client, exchange: Exchange) -> None:
         """Refuses a client that did not join the others.
+
+        Args:
+            client: made with this place.
+            exchange: what the plugin was given to reach the store.
 
         Raises:
             PjrtHubError: the plugin made a client of this process alone, or of another number.

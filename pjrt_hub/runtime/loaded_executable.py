@@ -213,7 +213,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     @cached_property
     def device_assignment(self) -> tuple[tuple[int, ...], ...]:
-        """The device id of each [replica][partition], also of other processes' devices.
+        """The device id of each `[replica][partition]`, also of other processes' devices.
 
         The C function is `PJRT_LoadedExecutable_GetDeviceAssignment`, of 0.79. A portable program
         has none.

@@ -134,7 +134,13 @@ class Plugin:
         device_level: int = 1,
         hlo: bool = True,
     ) -> Profiler:
-        """Makes a profiler, whose arguments these are.
+        """Makes a profiler.
+
+        Args:
+            path: of the file to write; TensorBoard looks for "*.xplane.pb".
+            host_level: of the plugin's own threads: 0 nothing, 1 few, 2 much, 3 all.
+            device_level: 0 nothing, 1 what runs on the device; more where the plugin knows it.
+            hlo: keep the programs' HLO.
 
         Raises:
             UnsupportedByPluginError: the plugin has none.
@@ -183,6 +189,29 @@ class Plugin:
                 client.close()
                 raise
         return client
+
+    def check_create_options(
+        self, options: Mapping[str, values.NamedValue]
+    ) -> Mapping[str, values.NamedValue]:
+        """Gives what `client` would send for these create options: checked, over the defaults.
+
+        Raises:
+            TypeError: an option has another type than the plugin takes.
+            ValueError: the plugin has no such option.
+        """
+        return self._create_options(options, self.api_version)
+
+    def check_topology_options(
+        self, name: str, options: Mapping[str, values.NamedValue]
+    ) -> tuple[str, Mapping[str, values.NamedValue]]:
+        """Gives the name and options that `topology` would send for a machine.
+
+        Raises:
+            TargetNotFoundError: nothing describes a machine of that name.
+            TypeError: an option has another type than the plugin takes.
+            ValueError: no such option, or a shape that no machine has.
+        """
+        return self._topology_options(name, options, self.api_version)
 
     def topology(
         self, name: str = "", options: Mapping[str, values.NamedValue] | None = None

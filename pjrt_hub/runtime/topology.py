@@ -106,6 +106,11 @@ class Topology:
     def deserialize(cls, api: Api, serialized: bytes, reload: Reload | None = None) -> Topology:
         """Takes what `serialize` gave (`PJRT_TopologyDescription_Deserialize`).
 
+        Args:
+            api: the plugin's function table.
+            serialized: the bytes.
+            reload: how another process finds the plugin, for pickles of it.
+
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.75.
             PjrtError: the bytes are damaged, or another plugin's.

@@ -25,7 +25,12 @@ def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
 
 
 def outcome(recording: Recording, call: Call) -> str:
-    """What became of a call: ` -> buffer=0x..., 12.3 us`."""
+    """What became of a call: ` -> buffer=0x..., 12.3 us`.
+
+    Args:
+        recording: what the call is of.
+        call: one of its calls.
+    """
     if call.duration_ns is None:
         return " did not return"
     took = duration(call.duration_ns)
@@ -38,7 +43,11 @@ def outcome(recording: Recording, call: Call) -> str:
 
 
 def duration(nanoseconds: float) -> str:
-    """Words a time: "12.3 us"."""
+    """Words a time: "12.3 us".
+
+    Args:
+        nanoseconds: the time.
+    """
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if nanoseconds >= size:
             return f"{nanoseconds / size:.3g} {unit}"

@@ -130,18 +130,29 @@ class Recording:
     findings: list[Finding] = field(default_factory=list)
 
     def minor(self, call: Call) -> int:
-        """The PJRT API minor of the plugin that a call went to."""
+        """The PJRT API minor of the plugin that a call went to, or 0.
+
+        Args:
+            call: one of `calls`.
+        """
         plugin = self.plugins.get((call.thread.pid, call.plugin))
         return plugin.minor if plugin else 0
 
 
 def files_of(folder: str | os.PathLike[str]) -> list[Path]:
-    """The files of a recording; none where the program reached no plugin."""
+    """The files of a recording; none where the program reached no plugin.
+
+    Args:
+        folder: that `pjrt-hub trace` wrote.
+    """
     return sorted(Path(folder).glob("*-*.pjrt"))
 
 
 def read(folder: str | os.PathLike[str]) -> Recording:
     """Reads every file of a recording, whole or cut by the end of its process.
+
+    Args:
+        folder: that `pjrt-hub trace` wrote.
 
     Raises:
         PjrtHubError: a file is none of a recording, is damaged, or another version made it.

@@ -24,7 +24,11 @@ class Row:
 
 
 def summary(calls: Iterable[Call]) -> list[Row]:
-    """Gives a row for each function, the one that took longest first."""
+    """Gives a row for each function, the one that took longest first.
+
+    Args:
+        calls: those to count.
+    """
     known: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         known[call.function].append(call)
