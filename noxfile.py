@@ -111,6 +111,13 @@ def interop(session: nox.Session) -> None:
 
 
 @nox.session
+def exported(session: nox.Session) -> None:
+    """Functions that JAX and torch_xla exported, run without them."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("exported"))
+    pytest(session, "exported")
+
+
+@nox.session
 def dask(session: nox.Session) -> None:
     """Executables on their way to the workers of a Dask cluster."""
     install_wheel(session, *group("test"), *group("cpu"), *group("dask"))

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pjrt_hub import errors, registries
     from pjrt_hub.abi import ApiVersion, Verdict
+    from pjrt_hub.bridges.exported.exported import Exported
     from pjrt_hub.bundling import export_bundle, import_bundle
     from pjrt_hub.connect import client, fetch, load, plugins, targets, topology
     from pjrt_hub.contract.target import Target
     from pjrt_hub.diagnosis import diagnose
     from pjrt_hub.discovery.finding import Finding
+    from pjrt_hub.exported import load_exported
     from pjrt_hub.locking import lock
     from pjrt_hub.native_log import capture_native_logs
     from pjrt_hub.repairing import repair
@@ -60,6 +62,7 @@ _HOMES = {
     "Executable": "runtime.executable",
     "ExecuteContext": "runtime.execute_context",
     "ExecuteOptions": "runtime.execute_options",
+    "Exported": "bridges.exported.exported",
     "Finding": "discovery.finding",
     "HostBufferSemantics": "runtime.buffer",
     "InMemoryStore": "runtime.kv_store",
@@ -80,6 +83,7 @@ _HOMES = {
     "fetch": "connect",
     "import_bundle": "bundling",
     "load": "connect",
+    "load_exported": "exported",
     "lock": "locking",
     "pins": "surroundings",
     "plugins": "connect",
@@ -102,6 +106,7 @@ __all__ = [
     "Executable",
     "ExecuteContext",
     "ExecuteOptions",
+    "Exported",
     "Finding",
     "HostBufferSemantics",
     "InMemoryStore",
@@ -123,6 +128,7 @@ __all__ = [
     "fetch",
     "import_bundle",
     "load",
+    "load_exported",
     "lock",
     "pins",
     "plugins",

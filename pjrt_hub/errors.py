@@ -19,6 +19,8 @@
         LockFileError             `pjrt-hub.lock` cannot be read, written or fulfilled; `.path`
         RegistryError             a signed registry is not trusted, or cannot be made; `.url`, `.fault`
       FileFormatError             a program or data file is malformed; `.path` (ValueError)
+      NotRunnableError            an exported function cannot be run here; `.reasons` (RuntimeError)
+      FrameworkError              a framework on top is missing or too old, or does not take it (RuntimeError)
       ClosedError                 used after close, delete, donation or fork (ValueError)
       UnsupportedByPluginError    the plugin lacks a function; `.function`, `.since`, `.have` (NotImplementedError)
       PjrtError                   the plugin answered with an error; `.code`, `.function`, `.payloads` (RuntimeError)
@@ -257,6 +259,24 @@ class FileFormatError(PjrtHubError, ValueError):
     def __init__(self, message: str, *, path: str | PathLike[str], hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.path = str(path)
+
+
+class NotRunnableError(PjrtHubError, RuntimeError):
+    """An exported function is whole, and cannot be run by this pjrt-hub or on this plugin.
+
+    Attributes:
+        reasons: why not, one text for each.
+    """
+
+    next_step = "`pjrt-hub inspect` says what the file needs"
+
+    def __init__(self, message: str, *, reasons: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reasons = tuple(reasons) or (message,)
+
+
+class FrameworkError(PjrtHubError, RuntimeError):
+    """A framework that uses plugins through pjrt-hub is missing, too old, or does not take one."""
 
 
 class ClosedError(PjrtHubError, ValueError):

@@ -40,15 +40,26 @@ MAY_IMPORT = {
     "bundling": BELOW | {"surroundings"},
     "connect": BELOW | {"contact", "opening", "surroundings"},
     "diagnosis": BELOW | {"contact", "connect", "surroundings"},
+    "exported": BELOW | {"connect", "surroundings"},
     "locking": BELOW | {"contact", "surroundings"},
     "registries": BELOW | {"locking", "surroundings"},
     "repairing": BELOW | {"elevation", "surroundings"},
     "conformance": ABOVE,
     "authoring": ABOVE,
     "tracing": FOUNDATION | {"_capi"},
+    "jax": ABOVE | {"discovery"},
     "cli": frozenset({"", "errors", "bridges", "conformance", "authoring", "tracing"}),
     "": BELOW
-    | {"bundling", "connect", "diagnosis", "locking", "registries", "repairing", "surroundings"},
+    | {
+        "bundling",
+        "connect",
+        "diagnosis",
+        "exported",
+        "locking",
+        "registries",
+        "repairing",
+        "surroundings",
+    },
 }
 READS_ENVIRONMENT = frozenset({"surroundings", "opening", "cli"})
 

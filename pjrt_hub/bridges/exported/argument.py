@@ -1,0 +1,146 @@
+"""Arguments of exported functions (layer 3): values against types, with the place in the message.
+
+Owns what is accepted and the words for what is not; must not compile or run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.bridges.exported.dimension import Place
+from pjrt_hub.runtime.buffer import Buffer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pjrt_hub.bridges.exported.aval import Aval
+    from pjrt_hub.bridges.exported.function import ExportedFunction
+    from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.device import Device
+
+#: Python's own numbers go up in this order, never down: 1.5 is no int32.
+_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+def count(function: ExportedFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses another number of arguments, or other names.
+
+    Raises:
+        TypeError: as Python says it of its functions.
+    """
+    positional, named = function.in_tree.children
+    name, takes = function.function_name or "the function", len(positional.children)
+    if len(args) != takes:
+        raise TypeError(
+            f"{name} takes {takes} positional argument(s), {len(args)} were given\n\n"
+            f"hint: they are nested as {positional}"
+        )
+    if kwargs.keys() != set(named.keys):
+        missing = sorted(set(named.keys) - kwargs.keys())
+        unknown = sorted(kwargs.keys() - set(named.keys))
+        told = [f"{', '.join(missing)} missing"] if missing else []
+        told += [f"{', '.join(unknown)} unknown"] if unknown else []
+        known = ", ".join(named.keys) or "none: its exporter passed all by place"
+        raise TypeError(f"of the arguments by name: {'; '.join(told)}\n\nhint: there are {known}")
+
+
+def put(
+    client: Client,
+    value: Any,
+    aval: Aval,
+    function: ExportedFunction,
+    index: int,
+    device: Device | None,
+) -> Buffer:
+    """Moves a value of a static type to a device."""
+    return client.buffer_from_host(host_array(value, aval, function, index), device=device)
+
+
+def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -> NDArray[Any]:
+    """The value as an array of the type, which it has already or Python's numbers become.
+
+    Raises:
+        TypeError: it has another element type.
+        ValueError: it has another shape.
+    """
+    import numpy as np
+
+    wanted = aval.numpy
+    if isinstance(value, bool | int | float | complex | list | tuple):
+        try:
+            found = np.asarray(value)
+            if _RANKS.get(found.dtype.kind, 9) > _rank(wanted):
+                raise _other_dtype(function, index, aval, found)
+            value = np.asarray(value, wanted)
+        except (ValueError, OverflowError) as exc:
+            raise ValueError(f"{function.input_paths[index]}: expected {aval}: {exc}") from exc
+    array = np.asarray(value)
+    check(array, aval, function, index)
+    return array
+
+
+def check(value: Any, aval: Aval, function: ExportedFunction, index: int) -> None:
+    """Refuses an array or a buffer of another type.
+
+    Raises:
+        TypeError: it has another element type.
+        ValueError: it has another shape.
+    """
+    if not (hasattr(value, "dtype") and hasattr(value, "shape")):
+        return
+    if value.dtype != aval.numpy:
+        raise _other_dtype(function, index, aval, value)
+    if tuple(value.shape) != aval.dimensions:
+        raise ValueError(f"{function.input_paths[index]}: expected {aval}, found {_told(value)}")
+
+
+def places(
+    function: ExportedFunction, symbolic: Sequence[int], leaves: Sequence[Any]
+) -> list[Place]:
+    """The symbolic dimensions of arguments with the sizes that they have.
+
+    Raises:
+        ValueError: an argument has another number of dimensions, or another known one.
+    """
+    import numpy as np
+
+    found = []
+    for index in symbolic:
+        aval, path = function.inputs[index], function.input_paths[index]
+        leaf = leaves[index]
+        shape = leaf.shape if hasattr(leaf, "shape") else np.shape(leaf)
+        fits = len(shape) == len(aval.dimensions) and all(
+            isinstance(wanted, str) or wanted == size
+            for wanted, size in zip(aval.dimensions, shape, strict=True)
+        )
+        if not fits:
+            sizes = ",".join(map(str, shape))
+            raise ValueError(f"{path}: expected {aval}, found the shape [{sizes}]")
+        for number, (wanted, size) in enumerate(zip(aval.dimensions, shape, strict=True)):
+            if isinstance(wanted, str):
+                found.append(Place(wanted, int(size), path, number))
+    return found
+
+
+def _rank(dtype: Any) -> int:
+    if dtype.kind in _RANKS:
+        return _RANKS[dtype.kind]
+    return 1 if "int" in dtype.name else 2  # the short types of ml_dtypes
+
+
+def _other_dtype(function: ExportedFunction, index: int, aval: Aval, value: Any) -> TypeError:
+    return TypeError(
+        f"{function.input_paths[index]}: expected {aval}, found {_told(value)}\n\n"
+        f"hint: numpy.asarray(value, {aval.numpy.name!r}) converts it"
+    )
+
+
+def _told(value: Any) -> str:
+    from pjrt_hub.runtime import dtypes
+
+    try:
+        name = dtypes.of_numpy(value.dtype).name
+    except TypeError:
+        name = str(value.dtype)
+    return f"{name}[{','.join(map(str, value.shape))}]"

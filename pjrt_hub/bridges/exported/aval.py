@@ -1,0 +1,56 @@
+"""Abstract values (layer 3): the element type and dimensions of one input or output.
+
+Owns their words; what symbolic dimensions mean is `dimension`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.runtime import dtypes
+
+if TYPE_CHECKING:
+    import numpy
+
+#: JAX's random keys, each an array of 32-bit words: name to the words of one.
+KEYS = {"key<fry>": 2, "key<rbg>": 4, "key<unsafe_rbg>": 4}
+
+
+@dataclass(frozen=True)
+class Aval:
+    """One input or output.
+
+    Attributes:
+        dtype: the element type by its name in StableHLO; JAX's random keys as "key<fry>".
+        shape: numbers, and expressions of symbolic dimensions such as "b" or "2*b + 1".
+    """
+
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    @cached_property
+    def is_static(self) -> bool:
+        """Whether all dimensions are numbers."""
+        return not any(isinstance(size, str) for size in self.shape)
+
+    @cached_property
+    def element(self) -> dtypes.ElementType:
+        """The element type of the array that is passed."""
+        if self.dtype in KEYS:
+            return dtypes.of_numpy("uint32")
+        return dtypes.of_numpy("bool" if self.dtype == "f0" else self.dtype)
+
+    @cached_property
+    def numpy(self) -> numpy.dtype[Any]:
+        """The dtype of the array that is passed."""
+        return dtypes.numpy_dtype(self.element.code)
+
+    @cached_property
+    def dimensions(self) -> tuple[int | str, ...]:
+        """The dimensions of the array that is passed: a random key has one more."""
+        return (*self.shape, KEYS[self.dtype]) if self.dtype in KEYS else self.shape
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"

@@ -1,0 +1,316 @@
+"""An exported function on a client (layer 3): called with nested values, by place and by name.
+
+Owns checking arguments against the function's types and compiling once for each signature; must
+not read files or choose a plugin.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pjrt_hub.bridges.exported import argument, dimension, obstacle
+from pjrt_hub.bridges.exported.function import ExportedFunction, Weight
+from pjrt_hub.bridges.exported.tree import LEAF, Tree, Types
+from pjrt_hub.errors import ClosedError
+from pjrt_hub.runtime.buffer import Buffer
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pjrt_hub.bridges.exported.aval import Aval
+    from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.compile_cache import CompileCache
+    from pjrt_hub.runtime.compile_options import CompileOptions
+    from pjrt_hub.runtime.device import Device
+    from pjrt_hub.runtime.loaded_executable import LoadedExecutable
+
+_Sizes = tuple[tuple[str, int], ...]
+
+
+class _Ready(NamedTuple):
+    """A signature's executable, and what it takes beside the caller's values.
+
+    Attributes:
+        executable: compiled and loaded.
+        inputs: the types of the inputs, all static.
+        device: where arguments go.
+        arguments: a buffer, or the number of an input, for each argument.
+    """
+
+    executable: LoadedExecutable
+    inputs: tuple[Aval, ...]
+    device: Device
+    arguments: tuple[Buffer | int, ...]
+
+
+class Exported:
+    """A function that was exported to a file, ready to be called.
+
+    Values are nested as the exporter's were; leaves are Buffers of the client, or anything that
+    numpy makes an array of. Results come back nested the same way, with Buffers as leaves, at once:
+    reading one waits. It compiles at the first call, for symbolic dimensions once for each shape.
+
+    Attributes:
+        function: what the file says about itself.
+        client: where it runs.
+    """
+
+    def __init__(
+        self,
+        function: ExportedFunction,
+        client: Client,
+        *,
+        compile_options: CompileOptions | None = None,
+        dimensions: Mapping[str, int] | None = None,
+        types: Types | None = None,
+        cache: bool | CompileCache | None = None,
+        owns_client: bool = False,
+    ) -> None:
+        """Checks whether the client's plugin can run it; compiles nothing.
+
+        Args:
+            function: of `reading.read`.
+            client: where to run.
+            compile_options: see `CompileOptions`.
+            dimensions: sizes of symbolic dimensions, which arguments must then have.
+            types: for containers that the exporter's user registered, by their serialized names:
+                what makes one of its children.
+            cache: as for `Client.compile`.
+            owns_client: whether `close` closes the client.
+
+        Raises:
+            IncompatiblePluginError: the program is of a StableHLO that the plugin does not read.
+            NotRunnableError: the function needs what cannot be given; `.reasons` says what.
+        """
+        obstacle.refuse(function, client)
+        self.function = function
+        self.client = client
+        self._options = compile_options
+        self._given = dict(dimensions or {})
+        self._types = dict(types or {})
+        self._cache = cache
+        self._owns_client = owns_client
+        self._bound: tuple[Any, ...] = ()
+        self._ready: dict[_Sizes, _Ready] = {}
+        self._weights: dict[str, Buffer] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        positional, named = function.in_tree.children
+        self._plain = not named.children and all(c.kind == LEAF for c in positional.children)
+        self._symbolic = tuple(
+            index for index, each in enumerate(function.inputs) if not each.is_static
+        )
+
+    @property
+    def inputs(self) -> tuple[Aval, ...]:
+        """The type of each leaf of the arguments."""
+        return self.function.inputs
+
+    @property
+    def outputs(self) -> tuple[Aval, ...]:
+        """The type of each leaf of the result."""
+        return self.function.outputs
+
+    @property
+    def in_tree(self) -> Tree:
+        """How the arguments are nested: the positional ones, and those by name."""
+        return self.function.in_tree
+
+    @property
+    def out_tree(self) -> Tree:
+        """How the result is nested."""
+        return self.function.out_tree
+
+    @property
+    def function_name(self) -> str:
+        """Of the function that was exported."""
+        return self.function.function_name
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms that it was exported for; empty where the file does not say."""
+        return self.function.platforms
+
+    @property
+    def stablehlo_version(self) -> str:
+        """Of its program, "1.8.0"; empty where the program does not say."""
+        return self.function.stablehlo_version
+
+    @property
+    def calling_convention_version(self) -> int | None:
+        """Of jax.export; None for what another wrote."""
+        return self.function.calling_convention_version
+
+    @property
+    def nr_devices(self) -> int:
+        """How many devices it was exported for."""
+        return self.function.nr_devices
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs it, not waiting for results.
+
+        Raises:
+            TypeError: another number, nesting or element type of arguments; the message names the
+                place.
+            ValueError: another shape.
+            NotRunnableError: symbolic dimensions cannot be made numbers here.
+            PjrtError: the plugin cannot compile or run it.
+            ClosedError: it was closed, or an argument was.
+        """
+        leaves = self._leaves((*self._bound, *args), kwargs)
+        ready = self._ready_for(leaves)
+        device = ready.device
+        row: list[Buffer] = []
+        for each in ready.arguments:
+            if isinstance(each, int):
+                leaf = leaves[each]
+                if type(leaf) is not Buffer:
+                    leaf = argument.put(
+                        self.client, leaf, ready.inputs[each], self.function, each, device
+                    )
+                row.append(leaf)
+            else:
+                row.append(each)
+        try:
+            outputs: tuple[Buffer, ...] = ready.executable(*row, simplify=False)
+        except (TypeError, ValueError):
+            for index, leaf in enumerate(leaves):
+                argument.check(leaf, ready.inputs[index], self.function, index)
+            raise
+        tree = self.function.out_tree
+        return outputs[0] if tree.kind == LEAF else tree.unflatten(iter(outputs), self._types)
+
+    def bind(self, *args: Any) -> Exported:
+        """A function whose first arguments are these, moved to the device once: weights, say.
+
+        It shares what is compiled; closing either closes both.
+
+        Raises:
+            TypeError, ValueError: they are not what the function takes first.
+        """
+        positional = self.function.in_tree.children[0].children
+        taken = len(self._bound)
+        if len(args) > len(positional) - taken:
+            raise TypeError(
+                f"{self.function_name} takes {len(positional) - taken} more positional "
+                f"argument(s), {len(args)} are to be bound"
+            )
+        bound = []
+        for number, (tree, value) in enumerate(zip(positional[taken:], args, strict=False), taken):
+            first = sum(child.count for child in positional[:number])
+            leaves: list[Any] = []
+            tree.flatten(value, leaves, f"args[{number}]")
+            bound.append(tree.unflatten(self._moved(leaves, first), {}))
+        other = object.__new__(Exported)
+        other.__dict__.update(self.__dict__)
+        other._bound = (*self._bound, *bound)
+        other._plain = False
+        other._owns_client = False
+        return other
+
+    def compile(self, **dimensions: int) -> LoadedExecutable:
+        """Compiles it before the first call.
+
+        Args:
+            **dimensions: the size of each symbolic dimension, unless given before.
+
+        Raises:
+            ValueError: a size is missing or belongs to no dimension.
+            NotRunnableError: symbolic dimensions cannot be made numbers here.
+            PjrtError: the plugin cannot compile it.
+        """
+        wanted = {
+            name
+            for each in self.function.inputs
+            for size in each.shape
+            if isinstance(size, str)
+            for name in dimension.names(size)
+        }
+        sizes = {**self._given, **dimensions}
+        if sizes.keys() != wanted:
+            raise ValueError(
+                f"the symbolic dimensions are {sorted(wanted)}, sizes were given for "
+                f"{sorted(sizes)}"
+            )
+        return self._compiled(tuple(sorted(sizes.items()))).executable
+
+    def close(self) -> None:
+        """Frees what was compiled and kept, and the client where it was made for this function."""
+        self._closed = True
+        for ready in self._ready.values():
+            ready.executable.close()
+        self._ready.clear()
+        self._weights.clear()
+        if self._owns_client:
+            self.client.close()
+
+    def __enter__(self) -> Exported:
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        positional, named = self.function.in_tree.children
+        if self._plain and len(args) == len(positional.children) and not kwargs:
+            return list(args)
+        argument.count(self.function, args, kwargs)
+        leaves: list[Any] = []
+        positional.flatten(args, leaves, "args")
+        for key, child in zip(named.keys, named.children, strict=True):
+            child.flatten(kwargs[key], leaves, key)
+        return leaves
+
+    def _moved(self, leaves: list[Any], first: int) -> Iterator[Any]:
+        """Buffers of values; of symbolic dimensions as they are, to be checked at the call."""
+        for index, leaf in enumerate(leaves, first):
+            aval = self.function.inputs[index]
+            if isinstance(leaf, Buffer):
+                yield leaf
+            elif aval.is_static:
+                yield argument.put(self.client, leaf, aval, self.function, index, None)
+            else:
+                yield self.client.buffer_from_host(leaf, dtype=aval.numpy)
+
+    def _ready_for(self, leaves: list[Any]) -> _Ready:
+        if self._closed:
+            raise ClosedError(f"{self.function_name} was closed")
+        sizes: _Sizes = ()
+        if self._symbolic:
+            places = argument.places(self.function, self._symbolic, leaves)
+            sizes = tuple(sorted(dimension.solve(places, self._given).items()))
+        return self._ready.get(sizes) or self._compiled(sizes)
+
+    def _compiled(self, sizes: _Sizes) -> _Ready:
+        with self._lock:
+            if sizes in self._ready:
+                return self._ready[sizes]
+            function, client = self.function, self.client
+            executable = client.compile(function.program, self._options, cache=self._cache)
+            device = executable.devices[0]
+            fixed: list[Buffer | int] = []
+            if len(function.platforms) > 1:
+                import numpy as np
+
+                number = np.int32(obstacle.platform_index(function, client.platform_name) or 0)
+                fixed.append(client.buffer_from_host(number, device=device))
+            for each in function.arguments:
+                fixed.append(self._weight(each, device) if isinstance(each, Weight) else each)
+            ready = _Ready(executable, function.inputs, device, tuple(fixed))
+            self._ready[sizes] = ready
+            return ready
+
+    def _weight(self, weight: Weight, device: Device) -> Buffer:
+        raise NotImplementedError(weight.name)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs[:8])) + (", ..." if len(self.inputs) > 8 else "")
+        outputs = ", ".join(map(str, self.outputs[:8])) + (", ..." if len(self.outputs) > 8 else "")
+        return f"<Exported {self.function_name} ({inputs}) -> ({outputs}) on {self.client!r}>"

@@ -1,0 +1,200 @@
+"""What `jax.export` serializes (layer 3): a flatbuffer of the type `Exported`.
+
+The field numbers are those of JAX's serialization.fbs, the meanings those of its serialization.py;
+both as of JAX 0.10, with the fields of older releases. Must not import JAX.
+"""
+
+from __future__ import annotations
+
+from pjrt_hub.bridges.exported import tree
+from pjrt_hub.bridges.exported.aval import Aval
+from pjrt_hub.bridges.exported.flatbuffer import Table
+from pjrt_hub.bridges.exported.function import (
+    MLIR_BYTECODE,
+    ExportedFunction,
+    PortableProgram,
+    Sharding,
+)
+from pjrt_hub.errors import FileFormatError, NotRunnableError
+
+#: What JAX writes; its number stayed when the schema grew.
+_SERIALIZATION_VERSIONS = (2, 3)
+#: Those whose arguments are: the platform's number, tokens, and the arguments that are kept.
+CALLING_CONVENTIONS = (9, 10)
+
+_KINDS = (tree.LEAF, tree.NONE, tree.TUPLE, tree.LIST, tree.DICT, tree.CUSTOM)
+_DTYPES = (
+    *("i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64"),
+    *("complex<f32>", "complex<f64>", "bf16", "i4", "ui4", "f8E4M3B11FNUZ", "f8E4M3FN"),
+    *("f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ", "f0", "f8E4M3", "f8E3M4", "f8E8M0FNU", "f4E2M1FN"),
+    *("key<fry>", "key<rbg>", "key<unsafe_rbg>"),
+)
+_LONGEST_DIMENSION = 1000
+
+
+def read(data: bytes, origin: str) -> ExportedFunction:
+    """Reads a blob.
+
+    Raises:
+        FileFormatError: it is damaged, or no such blob.
+        NotRunnableError: its calling convention is another.
+    """
+    try:
+        return _exported(Table.root(data), origin)
+    except (ValueError, RecursionError) as exc:
+        if isinstance(exc, FileFormatError):
+            raise
+        raise FileFormatError(
+            f"{origin} is not what jax.export serializes: {exc}",
+            path=origin,
+            hint="write it with jax.export.export(jax.jit(f))(...).serialize()",
+        ) from exc
+
+
+def _exported(root: Table, origin: str) -> ExportedFunction:
+    version = root.number(0, "H")
+    if version not in _SERIALIZATION_VERSIONS:
+        raise ValueError(f"its serialization version is {version}, not 2 or 3")
+    code = root.bytes(13)
+    if not code.startswith(MLIR_BYTECODE):
+        raise ValueError("it holds no program in MLIR's bytecode")
+    convention = root.number(14, "H")
+    if convention not in CALLING_CONVENTIONS:
+        raise NotRunnableError(
+            f"{origin} has the calling convention {convention} of jax.export; pjrt-hub knows "
+            f"{CALLING_CONVENTIONS[0]} to {CALLING_CONVENTIONS[-1]}",
+            hint="export it again with JAX 0.4.31 or newer"
+            if convention < CALLING_CONVENTIONS[0]
+            else "install a newer pjrt-hub, or export it with jax.config."
+            f"update('jax_export_calling_convention_version', {CALLING_CONVENTIONS[-1]})",
+        )
+    in_tree, out_tree = _required_tree(root, 2), _required_tree(root, 4)
+    if not _is_arguments(in_tree):
+        raise ValueError(f"its arguments have the form {in_tree}, not (positional, by name)")
+    unique = [_aval(each) for each in root.tables(19)]
+    inputs, outputs = _avals(root, unique, 22, 3), _avals(root, unique, 23, 5)
+    for which, form, avals in (("takes", in_tree, inputs), ("gives", out_tree, outputs)):
+        if form.count != len(avals):
+            raise ValueError(f"what it {which} has {form.count} leaves and {len(avals)} types")
+    kept = root.numbers(15, "H")
+    if any(index >= len(inputs) for index in kept) or list(kept) != sorted(set(kept)):
+        raise ValueError(f"of {len(inputs)} inputs it cannot keep {list(kept)}")
+    platforms = root.texts(9)
+    if not platforms or not all(platforms):
+        raise ValueError("it names no platform")
+    meshes = root.tables(20)
+    shardings = [_sharding(each, meshes) for each in root.tables(21)]
+    return ExportedFunction(
+        origin=origin,
+        exporter="jax.export",
+        function_name=root.text(1),
+        program=PortableProgram(code, "mlir", origin),
+        in_tree=in_tree,
+        inputs=inputs,
+        out_tree=out_tree,
+        outputs=outputs,
+        arguments=kept,
+        platforms=platforms,
+        calling_convention_version=convention,
+        ordered_effects=_effects(root, 10),
+        unordered_effects=_effects(root, 11),
+        disabled_checks=tuple(
+            each.text(1) if each.number(0, "b") else "platform" for each in root.tables(12)
+        ),
+        nr_devices=root.number(18, "I") or root.number(6, "h") or 1,
+        in_shardings=_shardings(root, 24, shardings, len(inputs)),
+        out_shardings=_shardings(root, 25, shardings, len(outputs)),
+        uses_global_constants=bool(root.number(16, "B")),
+        jax_version=root.text(26),
+    )
+
+
+def _is_arguments(form: tree.Tree) -> bool:
+    return (
+        form.kind == tree.TUPLE
+        and len(form.children) == 2
+        and form.children[0].kind == tree.TUPLE
+        and form.children[1].kind == tree.DICT
+    )
+
+
+def _required_tree(root: Table, field: int) -> tree.Tree:
+    found = root.table(field)
+    if found is None:
+        raise ValueError("it does not say what it takes and gives")
+    return _tree(found)
+
+
+def _tree(table: Table) -> tree.Tree:
+    number = table.number(0, "b")
+    if not 0 <= number < len(_KINDS):
+        raise ValueError(f"a container has the unknown kind {number}")
+    kind = _KINDS[number]
+    children = tuple(_tree(child) for child in table.tables(1))
+    keys = table.texts(2)
+    if kind in (tree.LEAF, tree.NONE) and children:
+        raise ValueError("a leaf has children")
+    if kind == tree.DICT and len(set(keys)) != len(children):
+        raise ValueError(f"a dict has {len(children)} values and the keys {list(keys)}")
+    return tree.Tree(
+        kind,
+        children,
+        keys if kind == tree.DICT else (),
+        table.text(3) if kind == tree.CUSTOM else "",
+        table.bytes(4) if kind == tree.CUSTOM else b"",
+    )
+
+
+def _avals(root: Table, unique: list[Aval], indices: int, old: int) -> tuple[Aval, ...]:
+    """Of JAX since April 2026 numbers of unique ones, before that a list."""
+    numbers = root.numbers(indices, "I")
+    if not numbers:
+        return tuple(_aval(each) for each in root.tables(old))
+    if max(numbers) >= len(unique):
+        raise ValueError(f"it has {len(unique)} types, and refers to number {max(numbers)}")
+    return tuple(unique[number] for number in numbers)
+
+
+def _aval(table: Table) -> Aval:
+    if table.number(0, "b"):
+        raise ValueError("an input or output is no array")
+    dtype = table.number(2, "b")
+    if not 0 <= dtype < len(_DTYPES):
+        raise ValueError(f"an element type has the unknown number {dtype}")
+    return Aval(_DTYPES[dtype], tuple(map(_dimension, table.texts(1))))
+
+
+def _dimension(text: str) -> int | str:
+    if len(text) > _LONGEST_DIMENSION or not text.strip():
+        raise ValueError(f"{text[:40]!r} is no dimension")
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def _effects(root: Table, field: int) -> tuple[str, ...]:
+    return tuple(each.text(0) for each in root.tables(field))
+
+
+def _shardings(
+    root: Table, field: int, unique: list[Sharding], count: int
+) -> tuple[Sharding | None, ...]:
+    numbers = root.numbers(field, "I")
+    if not numbers:
+        return ()
+    if len(numbers) != count or max(numbers) > len(unique):
+        raise ValueError(f"it has {len(unique)} shardings, and refers to {list(numbers)}")
+    return tuple(unique[number - 1] if number else None for number in numbers)
+
+
+def _sharding(table: Table, meshes: tuple[Table, ...]) -> Sharding:
+    number = table.number(3, "I")
+    mesh = meshes[number] if number < len(meshes) else table.table(0)
+    if mesh is None:
+        raise ValueError("a sharding has no mesh")
+    names, sizes = mesh.texts(1), mesh.numbers(0, "I")
+    if len(set(names)) != len(sizes):
+        raise ValueError(f"a mesh has the axes {list(names)} of the sizes {list(sizes)}")
+    spec = table.table(1)
+    parts = () if spec is None else tuple(each.texts(0) for each in spec.tables(0))
+    if any(axis not in names for part in parts for axis in part):
+        raise ValueError(f"a sharding uses an axis that its mesh {list(names)} lacks")
+    return Sharding(tuple(zip(names, sizes, strict=True)), parts)

@@ -1,0 +1,87 @@
+"""From an exported function's file to one that can be called (layer 4).
+
+Owns which plugin runs it where nobody says; reading and calling are the bridge's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub import connect
+from pjrt_hub.surroundings import environment
+
+if TYPE_CHECKING:
+    from pjrt_hub.bridges.exported.exported import Exported
+    from pjrt_hub.bridges.exported.function import ExportedFunction
+    from pjrt_hub.runtime.client import Client
+    from pjrt_hub.runtime.compile_cache import CompileCache
+    from pjrt_hub.runtime.compile_options import CompileOptions
+
+
+def load_exported(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    client: Client | None = None,
+    platform: str | None = None,
+    compile_options: CompileOptions | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    types: Mapping[str, Callable[..., Any]] | None = None,
+    cache: bool | CompileCache | None = None,
+    offline: bool = False,
+) -> Exported:
+    """Makes a function that was exported to a file callable, without its framework.
+
+    Args:
+        source: a file or bytes of `jax.export`.
+        client: where to run it; None makes one, which `close` of the result closes.
+        platform: as for `client`, where there is no client. None asks `PJRT_HUB_PLATFORMS`, then
+            `JAX_PLATFORMS`, then takes one of the platforms that it was exported for whose
+            hardware is there, an accelerator first.
+        compile_options: see `CompileOptions`.
+        dimensions: sizes of symbolic dimensions by name, which arguments must then have.
+        types: for containers that the exporter's user registered, by their serialized names:
+            what makes one of its children. Namedtuples need none.
+        cache: as for `Client.compile`: True keeps what is compiled on disk.
+        offline: as for `client`.
+
+    Raises:
+        FileFormatError: the source is missing, damaged, or of no such form.
+        NotRunnableError: the function needs what cannot be given; `.reasons` says what.
+        IncompatiblePluginError: its program is of a StableHLO that the plugin does not read.
+        TypeError: a client and a platform were given.
+        As `client`, where there is no client.
+    """
+    from pjrt_hub.bridges.exported.exported import Exported
+    from pjrt_hub.bridges.exported.reading import read
+
+    if client is not None and platform is not None:
+        raise TypeError("both a client and a platform were given; a client has its platform")
+    function = read(source)
+    owned = client is None
+    if client is None:
+        client = connect.client(platform or preferred(function), offline=offline)
+    try:
+        return Exported(
+            function,
+            client,
+            compile_options=compile_options,
+            dimensions=dimensions,
+            types=types,
+            cache=cache,
+            owns_client=owned,
+        )
+    except BaseException:
+        if owned:
+            client.close()
+        raise
+
+
+def preferred(function: ExportedFunction) -> str | None:
+    """The platforms to choose from where nobody says; None leaves it to `client`."""
+    env = environment()
+    asked = env.get("PJRT_HUB_PLATFORMS") or env.get("JAX_PLATFORMS")
+    if asked or not function.platforms:
+        return None
+    return ",".join(sorted(function.platforms, key=lambda name: name == "cpu"))

@@ -1,0 +1,42 @@
+"""The real XLA CPU plugin, and artifacts that `make_artifacts.py` wrote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+
+ARTIFACTS = Path(__file__).parent / "artifacts"
+OURS = ("PJRT_", "JAX_")
+
+
+@pytest.fixture(scope="session")
+def clean_env(tmp_path_factory):
+    """This environment with a cache of its own and without the user's choices of a plugin."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return {**env, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("exported") / "cache")}
+
+
+@pytest.fixture(scope="session")
+def client(clean_env):
+    """A client of one device, shared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
+        plugin = pjrt_hub.load("cpu", offline=True)
+        with plugin.client() as client:
+            yield client
+
+
+@pytest.fixture
+def path():
+    """Gives the path of an artifact."""
+    return lambda name: ARTIFACTS / f"{name}.jaxexport"
+
+
+@pytest.fixture
+def load(client, path):
+    """Loads an artifact on the shared client."""
+    return lambda name, **options: pjrt_hub.load_exported(path(name), client=client, **options)
