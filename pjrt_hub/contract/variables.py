@@ -88,6 +88,12 @@ OURS = (
         "`runtime`, joined by commas; on the command line tracebacks too",
     ),
     Variable(
+        "PJRT_HUB_JAX",
+        "what to register in JAX: plugins, platforms or aliases, joined by commas, the default "
+        "first; `name=platform` gives a name in JAX",
+        "nothing",
+    ),
+    Variable(
         "PJRT_HUB_LAYERS",
         "what calls to plugins go through: some of `trace`, `validate`, `pad`, joined by commas; "
         "`pjrt-hub trace` sets it",

@@ -20,6 +20,8 @@ from pjrt_hub.errors import PluginLoadError
 
 name = "vendor_wheels"
 NAMESPACES = ("jax_plugins", "xla_plugins", "pjrt_plugins")
+#: pjrt-hub's own entry points register in frameworks what it finds: they are no plugins.
+_OURS = "pjrt_hub."
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
@@ -33,7 +35,7 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
         if point.group == GROUP and manifest_path(world, point) is not None
     }
     for point in points:
-        if point in manifested:
+        if point in manifested or point.module.startswith(_OURS):
             continue
         found = _registered(world, point)
         if isinstance(found, Candidate):

@@ -1,0 +1,74 @@
+"""One plugin as a platform of JAX (layer 5): chosen, fetched and loaded when JAX first asks.
+
+Must not import JAX at its top: `framework` knows JAX.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.jax import framework, settings
+
+if TYPE_CHECKING:
+    from pjrt_hub.contract.manifest import Manifest
+    from pjrt_hub.jax.settings import Options
+    from pjrt_hub.runtime.plugin import Plugin
+
+
+class Backend:
+    """What JAX's table holds for one name.
+
+    Attributes:
+        platform: what pjrt-hub is asked for.
+        name: of the platform in JAX.
+    """
+
+    def __init__(self, platform: str, name: str, options: Options | None) -> None:
+        self.platform = platform
+        self.name = name
+        self._options = options
+        self._loading = threading.Lock()
+        self._loaded: tuple[Plugin, Manifest, object] | None = None
+
+    def client(self) -> Any:
+        """Makes jaxlib's client; what it raises becomes JAX's RuntimeError.
+
+        Raises:
+            As `pjrt_hub.client`.
+        """
+        from pjrt_hub.jax import host_functions
+
+        plugin, manifest, _ = self._load()
+        options = settings.create_options(plugin, manifest, self._options)
+        client = framework.make_client(self.name, options)
+        if client.platform == "cpu":
+            host_functions.give_to(plugin)
+        return client
+
+    def topology(self, topology_name: str = "", **options: Any) -> Any:
+        """Makes jaxlib's topology of a machine that need not be there.
+
+        Args:
+            topology_name: of the machine, as for `pjrt_hub.topology`.
+            **options: topology options of the plugin.
+
+        Raises:
+            As `pjrt_hub.topology`.
+        """
+        plugin, _, capsule = self._load()
+        name, checked = plugin.check_topology_options(topology_name, options)
+        return framework.make_topology(capsule, name, checked)
+
+    def _load(self) -> tuple[Plugin, Manifest, object]:
+        from pjrt_hub import connect, opening
+        from pjrt_hub._capi import capsule
+
+        with self._loading:
+            if self._loaded is None:
+                choice = connect.choose(self.platform)
+                plugin = opening.plugin(choice, reload=connect.load)
+                held = capsule.of_table(plugin.api.address)
+                framework.load(self.name, held, profiles="Profiler" in plugin.extensions)
+                self._loaded = plugin, choice.candidate.manifest, held
+            return self._loaded

@@ -1,0 +1,59 @@
+"""From a wish to a row of JAX's table of platforms (layer 5); loads and fetches nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from pjrt_hub.errors import FrameworkError
+from pjrt_hub.jax import asked, framework, host_functions
+from pjrt_hub.jax.backend import Backend
+from pjrt_hub.jax.settings import Options
+
+#: The module whose `initialize` JAX calls; it registers no plugin of a vendor.
+_OURS = "pjrt_hub.jax"
+#: Above those that vendors choose, which is 500; each later one gets one less.
+_FIRST = 1000
+_LOG = logging.getLogger("pjrt_hub.jax")
+
+_backends: dict[str, Backend] = {}
+
+
+def register(
+    platform: str | os.PathLike[str],
+    name: str | None = None,
+    priority: int | None = None,
+    options: Options | None = None,
+) -> str:
+    """See `pjrt_hub.jax.register`."""
+    framework.require()
+    wanted = os.fspath(platform)
+    if framework.has_begun():
+        raise FrameworkError(
+            f"{wanted} cannot be registered: JAX has made its clients already",
+            hint="register it before the first array, `jax.devices()` or `jax.jit` call, or set "
+            f"PJRT_HUB_JAX={wanted}",
+        )
+    vendors = asked.vendors_names(framework.plugin_modules() - {_OURS})
+    called = asked.name_in_jax(wanted, name, vendors | _backends.keys())
+    backend = Backend(wanted, called, options)
+    if priority is None:
+        priority = _FIRST - len(_backends)
+    host_functions.listen()
+    framework.register(called, priority, backend.client, backend.topology)
+    _backends[called] = backend
+    _LOG.info("%s is registered in JAX as %r, priority %d", wanted, called, priority)
+    return called
+
+
+def register_asked(text: str) -> None:
+    """Registers what PJRT_HUB_JAX asks for, without what the program registered by itself.
+
+    Raises:
+        FrameworkError: as `register`.
+        ValueError: the text is malformed.
+    """
+    for each in asked.read(text):
+        known = {backend.platform: name for name, backend in _backends.items()}
+        if known.get(each.platform) in {None, each.name} and each.name not in _backends:
+            register(each.platform, each.name)

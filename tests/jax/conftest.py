@@ -1,0 +1,95 @@
+"""JAX in children, on the real XLA CPU plugin as pjrt-hub registers it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import pjrt_hub
+
+PACKAGE = Path(pjrt_hub.__file__).parents[1]
+
+PRELUDE = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+"""
+
+
+class Ended(NamedTuple):
+    """How a child ended."""
+
+    status: int
+    printed: str
+    errors: str
+
+
+@pytest.fixture(scope="session")
+def entry_points(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Folders for PYTHONPATH where JAX finds the entry point; none where the wheel is installed."""
+    try:
+        importlib.metadata.distribution("pjrt-hub")
+        return []
+    except importlib.metadata.PackageNotFoundError:
+        project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    folder = tmp_path_factory.mktemp("installed")
+    info = folder / "pjrt_hub-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pjrt-hub\nVersion: 0\n")
+    points = project["entry-points"]["jax_plugins"].items()
+    lines = [f"{name} = {value}\n" for name, value in points]
+    (info / "entry_points.txt").write_text("[jax_plugins]\n" + "".join(lines))
+    return [str(folder)]
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cache of the session's own, so that the first contact is made once."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def environment(entry_points: list[str], cache: str) -> dict[str, str]:
+    """A child's environment with none of the user's choices."""
+    ours = ("PJRT_", "JAX_", "XLA_", "TF_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    folders = [*entry_points, str(PACKAGE), kept.get("PYTHONPATH", "")]
+    quiet = {"PJRT_HUB_CACHE": cache, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {**kept, **quiet, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+@pytest.fixture
+def python(environment: dict[str, str], tmp_path: Path) -> Callable[..., Ended]:
+    """`python(script, *words, NAME=value)` runs a script in a child."""
+
+    def run(script: str, *words: str, **env: str) -> Ended:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), *words],
+            env={**environment, **env},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def jax(python: Callable[..., Ended]) -> Callable[..., Ended]:
+    """`jax(script)` runs a script whose default device is the plugin's, one of four."""
+
+    def run(script: str, *words: str, **env: str) -> Ended:
+        asked = {"PJRT_HUB_JAX": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
+        return python(PRELUDE + textwrap.dedent(script), *words, **{**asked, **env})
+
+    return run
