@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pjrt_hub import tracing
 from pjrt_hub._capi import layers, table
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.errors import PjrtHubError
@@ -148,9 +149,9 @@ def test_the_callback_of_an_event_is_recorded(check, stub, tmp_path):
     check(
         stub(),
         """
-        from pjrt_hub._capi import layers
+        from pjrt_hub.tracing import wrap
 
-        plugin = Plugin(path, through=lambda table: layers.wrap(table, "trace", sys.argv[2]))
+        plugin = Plugin(path, through=lambda table: wrap(table, "trace", sys.argv[2]))
         with plugin.client() as client:
             exe = client.compile(func("later"))
             exe(client.buffer_from_host(ONE_TO_FOUR)).ready.wait()
@@ -167,6 +168,25 @@ def test_the_callback_of_an_event_is_recorded(check, stub, tmp_path):
     slices = [event["name"] for event in events if event["ph"] == "X"]
     assert len(slices) == len(recording.calls) + 1
     assert slices[-1] == "event ready"
+
+
+@pytest.mark.parametrize(
+    ("names", "folder", "said"),
+    [
+        ("trace,nosuch", True, "there is no layer 'nosuch'"),
+        ("trace", False, "the layer trace has no folder to record to"),
+    ],
+)
+def test_layers_that_cannot_be_are_refused(tmp_path, names, folder, said):
+    place = tmp_path if folder else tmp_path / "nowhere"
+    with pytest.raises(PjrtHubError, match=said):
+        tracing.wrap(0, names, place)
+
+
+def test_no_layer_is_the_table_itself():
+    assert tracing.wrap(1 << 20, " , ") == 1 << 20
+    assert tracing.LAYERS == ("validate", "trace", "pad")
+    assert tracing.preload_path().is_file()
 
 
 def test_functions_have_the_numbers_of_the_tables():

@@ -78,14 +78,14 @@ def test_what_jax_gives_and_gets_is_read_by_name(trace, tmp_path):
 def test_a_capsule_of_a_wrapped_table_is_as_good_as_a_library(run, library, tmp_path):
     script = """
 import ctypes, sys
-from pjrt_hub._capi import layers
+from pjrt_hub.tracing import wrap
 entry = ctypes.CDLL(sys.argv[1]).GetPjrtApi
 entry.restype = ctypes.c_void_p
 capsule = ctypes.pythonapi.PyCapsule_New
 capsule.restype = ctypes.py_object
 capsule.argtypes = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 name = ctypes.c_char_p(b"pjrt_c_api")
-table = capsule(layers.wrap(entry(), "validate,trace", sys.argv[2]), name, None)
+table = capsule(wrap(entry(), "validate,trace", sys.argv[2]), name, None)
 from jax._src import xla_bridge
 xla_bridge.register_plugin("seen", priority=500, c_api=table)
 import jax

@@ -54,9 +54,9 @@ def test_both_ways_in_record_each_call_once(trace, tmp_path):
 def test_a_topology_that_the_client_lends_is_not_destroyed_twice(run, library, tmp_path):
     script = """
 import sys
-from pjrt_hub._capi import layers
+from pjrt_hub.tracing import wrap
 from pjrt_hub.runtime.plugin import Plugin
-plugin = Plugin(sys.argv[1], through=lambda table: layers.wrap(table, "validate"))
+plugin = Plugin(sys.argv[1], through=lambda table: wrap(table, "validate"))
 client = plugin.client({"cpu_device_count": 1})
 topology = plugin.api.call("PJRT_Client_TopologyDescription", client=client._address)
 plugin.api.call("PJRT_TopologyDescription_Destroy", topology=topology)
