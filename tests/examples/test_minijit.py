@@ -1,0 +1,482 @@
+"""minijit against numpy: random expressions, derivatives, its cache, and what it refuses."""
+
+from __future__ import annotations
+
+import operator
+import re
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import pjrt_hub
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+FLOATS = [np.dtype(name) for name in ("float16", "float32", "float64")] + [BF16]
+INTS = [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
+BOOL = np.dtype(bool)
+#: Numbers up to here are exact in a dtype, whatever order they are added in.
+EXACT = {np.dtype("float16"): 2**10, np.dtype("float32"): 2**23, BF16: 2**7}
+bounded = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+COMPARISONS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+LOGIC = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
+NUMPY = SimpleNamespace(
+    where=np.where, maximum=np.maximum, minimum=np.minimum, broadcast_to=np.broadcast_to
+)
+
+
+def array_of(draw, dtype, shape):
+    """Draws an array of small whole numbers, or of any bits of an integer."""
+    if dtype in INTS:
+        return draw(arrays.arrays(dtype, shape))
+    least, greatest = (0, 1) if dtype == BOOL else (-4, 4)
+    return draw(arrays.arrays(np.int64, shape, elements=st.integers(least, greatest))).astype(dtype)
+
+
+def axis_of(draw, x):
+    axes = st.integers(-x.ndim, x.ndim - 1) if x.ndim else st.none()
+    return draw(st.one_of(st.none(), axes, st.just(tuple(range(0, x.ndim, 2)))))
+
+
+def step_of(draw, pool):
+    """Draws one operation on values of a pool: a function of a library and such a pool."""
+    i = draw(st.integers(0, len(pool) - 1))
+    x = pool[i]
+    peers = [
+        j
+        for j, y in enumerate(pool)
+        if y.dtype == x.dtype and compatible(x.shape, y.shape) and x.size * y.size < 500
+    ]
+    j = draw(st.sampled_from(peers))
+    names = ["transpose", "reshape", "compare", "where", "broadcast"]
+    if x.dtype == BOOL or x.dtype in INTS:
+        names += ["logic", "not"]
+    if x.dtype != BOOL:
+        names += ["arithmetic", "extreme", "negative", "sum", "max", "min", "matmul", "scalar"]
+        if x.dtype.kind != "u":
+            names.append("abs")
+    name = draw(st.sampled_from(names))
+    if name == "arithmetic":
+        apply = draw(st.sampled_from(list(ARITHMETIC.values())))
+        return lambda xp, pool: apply(pool[i], pool[j])
+    if name == "compare":
+        apply = draw(st.sampled_from(list(COMPARISONS.values())))
+        return lambda xp, pool: apply(pool[i], pool[j])
+    if name == "logic":
+        apply = draw(st.sampled_from(list(LOGIC.values())))
+        return lambda xp, pool: apply(pool[i], pool[j])
+    if name == "extreme":
+        which = draw(st.sampled_from(["maximum", "minimum"]))
+        return lambda xp, pool: getattr(xp, which)(pool[i], pool[j])
+    if name == "scalar":
+        number = draw(st.integers(1, 3))
+        return lambda xp, pool: number - pool[i] * number
+    if name == "where":
+        return lambda xp, pool: xp.where(pool[i] == pool[j], pool[i], pool[j])
+    if name == "negative":
+        return lambda xp, pool: -pool[i]
+    if name == "abs":
+        return lambda xp, pool: abs(pool[i])
+    if name == "not":
+        return lambda xp, pool: ~pool[i]
+    if name == "broadcast":
+        shape = (2, *x.shape)
+        return lambda xp, pool: xp.broadcast_to(pool[i], shape)
+    if name == "reshape":
+        shape = draw(st.sampled_from([(-1,), (1, *x.shape), x.shape[::-1], (*x.shape, 1, 1)]))
+        shape = (x.size,) if x.size == 0 and -1 in shape else shape
+        return lambda xp, pool: pool[i].reshape(shape)
+    if name == "transpose":
+        order = draw(st.permutations(range(x.ndim)))
+        return lambda xp, pool: pool[i].transpose(*order)
+    if name == "matmul":
+        if not x.ndim:
+            return lambda xp, pool: pool[i] + pool[i]
+        return lambda xp, pool: pool[i] @ pool[i].T if x.ndim < 3 else pool[i] * pool[i]
+    axis, keepdims = axis_of(draw, x), draw(st.booleans())
+    if name != "sum" and x.size == 0:  # numpy has no greatest of nothing
+        return lambda xp, pool: pool[i] - pool[j]
+
+    def reduced(xp, pool):
+        more = {"dtype": x.dtype} if xp is NUMPY and name == "sum" else {}
+        return getattr(pool[i], name)(axis=axis, keepdims=keepdims, **more)
+
+    return reduced
+
+
+def compatible(*shapes):
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        return False
+    return True
+
+
+def exact(value):
+    limit = EXACT.get(value.dtype)
+    return limit is None or not value.size or np.abs(value.astype(np.float64)).max() <= limit
+
+
+def plain(value):
+    """Widens bfloat16, which numpy's tests do not compare."""
+    return value.astype(np.float32) if value.dtype == BF16 else value
+
+
+@bounded
+@given(data=st.data())
+def test_random_expressions_give_what_numpy_gives(minijit, client, data):
+    draw = data.draw
+    shapes = draw(
+        arrays.mutually_broadcastable_shapes(
+            num_shapes=draw(st.integers(1, 3)), max_dims=3, min_side=0, max_side=3
+        )
+    ).input_shapes
+    dtypes = [draw(st.sampled_from([*FLOATS, *INTS, BOOL]))] * len(shapes)
+    inputs = [array_of(draw, *each) for each in zip(dtypes, shapes, strict=True)]
+    pool, steps = list(inputs), []
+    with np.errstate(all="ignore"):
+        for _ in range(draw(st.integers(1, 6))):
+            step = step_of(draw, pool)
+            value = np.asarray(step(NUMPY, pool))
+            if exact(value) and value.size <= 2000:
+                pool.append(value)
+                steps.append(step)
+
+    @minijit.jit(client=client)
+    def replay(values):
+        for step in steps:
+            values = [*values, step(minijit, values)]
+        return values
+
+    results = replay(inputs)
+    for found, expected in zip(results, pool, strict=True):
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert np.array_equal(plain(np.asarray(found)), plain(expected))
+
+
+SMOOTH = {
+    "exp": (np.exp, -2, 2),
+    "log": (np.log, 0.1, 4),
+    "sqrt": (np.sqrt, 0.1, 4),
+    "tanh": (np.tanh, -2, 2),
+    "sin": (np.sin, -3, 3),
+    "cos": (np.cos, -3, 3),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions_give_what_numpy_gives(minijit, client, name, dtype):
+    expected, low, high = SMOOTH[name]
+    x = np.linspace(low, high, 50, dtype=dtype)
+    found = minijit.jit(getattr(minijit, name), client=client)(x)
+    assert found.dtype == x.dtype
+    assert np.allclose(found, expected(x), rtol=1e-14 if dtype == "float64" else 2e-6)
+
+
+def test_division_power_and_mean_give_what_numpy_gives(minijit, client):
+    x = np.linspace(0.5, 3, 12).reshape(3, 4)
+    found = minijit.jit(lambda x: (1 / x, x / 3, x**2.5, 2**x, x.mean(), x.mean(0)), client=client)
+    expected = (1 / x, x / 3, x**2.5, 2**x, x.mean(), x.mean(0))
+    for each, wanted in zip(found(x), expected, strict=True):
+        assert np.allclose(each, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        *[((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 2)), ((3, 4), (4, 2)), ((5, 3, 4), (4, 2))],
+        *[((5, 3, 4), (5, 4, 2)), ((2, 1, 3, 4), (5, 4, 2)), ((5, 3, 4), (4,)), ((0, 4), (4, 2))],
+    ],
+)
+def test_products_of_matrices_have_numpys_shapes(minijit, client, x, y):
+    x, y = (np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in (x, y))
+    found = minijit.jit(operator.matmul, client=client)(x, y)
+    assert found.shape == (x @ y).shape
+    assert np.array_equal(found, x @ y)
+
+
+def test_numbers_not_finite_and_denormal_keep_their_bits(minijit, client):
+    array = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324, 0.1])
+    found = np.asarray(minijit.jit(lambda: array, client=client)())
+    assert found.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("order", [">", "<", "="])
+def test_constants_of_either_byte_order(minijit, client, order):
+    array = np.arange(5).astype(f"{order}i4")
+    assert minijit.jit(lambda x: x + array, client=client)(1).tolist() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "cast", [("float32", "int32"), ("int32", "float64"), ("uint8", "bool"), ("bool", "int8")]
+)
+def test_astype_gives_what_numpy_gives(minijit, client, cast):
+    x = np.array([0, 1, 2.5, 3]).astype(cast[0])
+    found = minijit.jit(lambda x: x.astype(cast[1]), client=client)(x)
+    assert found.dtype == cast[1]
+    assert np.array_equal(found, x.astype(cast[1]))
+
+
+def slope_by_differences(function, x, step=1e-6):
+    slope = np.zeros_like(x)
+    for index in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[index] += step
+        down[index] -= step
+        slope[index] = (function(up).item() - function(down).item()) / (2 * step)
+    return slope
+
+
+FUNCTIONS = {
+    "*": lambda m, x: (x * x.T @ x).sum(),
+    "/": lambda m, x: (x / (x * x + 1)).sum() + (1 / x).sum(),
+    "**": lambda m, x: (abs(x) ** 1.5 + 2 ** (x * 0.3)).sum(),
+    "power of both": lambda m, x: (abs(x) ** (x * 0.5)).sum(),
+    "@ with vectors": lambda m, x: (x @ x.sum(0)) @ x.sum(1),
+    "@ in batches": lambda m, x: (x.reshape(1, 3, 3) @ m.broadcast_to(x, (2, 3, 3))).max(),
+    "exp log": lambda m, x: m.log(m.exp(x).sum(1)).sum(),
+    "tanh sqrt": lambda m, x: m.tanh(m.sqrt(abs(x) + 1)).mean(),
+    "sin cos": lambda m, x: (m.sin(x) * m.cos(x.T)).sum(),
+    "max min": lambda m, x: x.max(0).sum() + x.min(axis=1, keepdims=True).sum() * x.max(),
+    "maximum minimum": lambda m, x: (m.maximum(x, 0) * m.minimum(x, x.T)).sum(),
+    "where": lambda m, x: m.where(x > 0.5, x * x, -x).sum(),
+    "reshape transpose": lambda m, x: (x.reshape(9) * x.T.reshape(-1)).sum(),
+    "astype": lambda m, x: (x.astype("float32").astype("float64") * x * 1e-3).sum() + x.sum(),
+    "a number alone": lambda m, x: x.sum() * 1.0,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_slopes_are_those_of_differences(minijit, client, name):
+    x = np.random.default_rng(7).normal(0.3, 1, (3, 3))
+    function = minijit.jit(lambda x: FUNCTIONS[name](minijit, x), client=client)
+    found = minijit.jit(minijit.grad(lambda x: FUNCTIONS[name](minijit, x)), client=client)(x)
+    assert found.dtype == np.float64
+    step = 1e-3 if name == "astype" else 1e-6
+    assert np.allclose(found, slope_by_differences(function, x, step), rtol=1e-4, atol=1e-6)
+
+
+def test_second_and_third_derivatives(minijit, client):
+    once = minijit.grad(lambda x: x**4 + minijit.sin(x))
+    thrice = minijit.jit(minijit.grad(minijit.grad(once)), client=client)
+    assert thrice(np.float64(2)).item() == pytest.approx(48 - np.cos(2), rel=1e-12)
+
+
+def test_equal_elements_share_the_slope_of_their_maximum(minijit, client):
+    slope = minijit.jit(minijit.grad(lambda x: x.max()), client=client)
+    assert slope(np.float32([1, 3, 3, 2])).tolist() == [0, 0.5, 0.5, 0]
+
+
+def test_what_a_closure_knows_of_the_argument_counts_as_constant(minijit, client):
+    @minijit.jit(client=client)
+    def function(x):
+        y, z = x * 2, x * 3
+        w = y * z
+        return minijit.grad(lambda y: y * z)(y), minijit.grad(lambda y: y * w)(y)
+
+    assert [each.item() for each in function(5.0)] == [15, 150]
+
+
+def test_slopes_of_a_tree_and_zero_for_what_is_not_used(minijit, client):
+    slopes = minijit.jit(
+        minijit.grad(lambda tree, k: (tree["a"] * k).sum() + tree["b"][0]), client=client
+    )
+    found = slopes({"a": np.ones(2, np.float32), "b": [1.0, np.float32(np.inf)]}, 3.0)
+    assert (found["a"].tolist(), found["b"][0].item(), found["b"][1].item()) == ([3, 3], 1, 0)
+
+
+def test_a_signature_is_compiled_once(minijit, client):
+    @minijit.jit(client=client)
+    def function(tree, *, power=2):
+        return {"out": (tree["x"] * power, [tree["y"]])}
+
+    def call(x, y, **static):
+        return function({"x": x, "y": y}, **static)
+
+    x = np.arange(3, dtype=np.float32)
+    call(x, x)
+    call(x + 1, x * 2)
+    assert function.cache_info() == (1, 1)
+    assert function({"y": x, "x": x})["out"][1][0].tolist() == [0, 1, 2]  # the order of keys
+    buffer = client.buffer_from_host(x)
+    call(buffer, x)  # on a device or not is no difference
+    assert function.cache_info() == (3, 1)
+    call(x, x, power=3)
+    call(x.astype(np.float64), x)
+    call(x[:2], x)
+    call(x, [x])
+    assert function.cache_info() == (3, 5)
+    assert call(x, x, power=3)["out"][0].tolist() == [0, 3, 6]
+    assert function.cache_info() == (4, 5)
+
+
+def test_equal_static_arguments_of_other_types_are_other_programs(minijit, client):
+    function = minijit.jit(lambda x, *, n: x * n if type(n) is int else x, client=client)
+    x = np.int32([3])
+    found = [function(x, n=n).tolist() for n in (2, 2.0, True, 1)]
+    assert (found, function.cache_info().misses) == ([[6], [3], [3], [3]], 4)
+
+
+def test_clients_have_executables_of_their_own(minijit, client):
+    double = minijit.jit(lambda x: x * 2)
+    a = double(3)
+    assert a.client.plugin.name == client.plugin.name
+    a.client.close()
+    b = double(4)  # a new client of the best plugin
+    assert (b.item(), b.client is a.client, double.cache_info().misses) == (8, False, 2)
+    with pytest.raises(ValueError, match="client"):
+        minijit.jit(lambda x: x * 2, client=client)(b)
+    b.client.close()
+
+
+def test_results_stay_on_the_device(minijit, client):
+    double = minijit.jit(lambda x: x * 2, client=client)
+    x = double(np.ones(4, np.float32))
+    assert type(x) is pjrt_hub.Buffer
+    assert double(double(x)).tolist() == [8, 8, 8, 8]
+
+
+@pytest.mark.parametrize("given", [True, 3, 2.5, np.int8(1), [1, 2], np.float64(1)])
+def test_numbers_of_python_have_32_bits(minijit, client, given):
+    found = minijit.jit(lambda x: x, client=client)(given)
+    leaf = found[0] if isinstance(given, list) else found
+    wanted = {True: "bool", 3: "int32", 2.5: "float32"}
+    expected = (
+        given.dtype
+        if isinstance(given, np.generic)
+        else wanted.get(given if not isinstance(given, list) else 3)
+    )
+    assert leaf.dtype == expected
+
+
+def test_programs_without_arguments_or_results(minijit, client):
+    assert minijit.jit(lambda: (), client=client)() == ()
+    assert minijit.jit(lambda: [7, {}], client=client)()[0].item() == 7
+    x = np.float32([1, 2])
+    same, twice = minijit.jit(lambda x: (x, x), client=client)(x)
+    assert (same.tolist(), twice.tolist()) == ([1, 2], [1, 2])
+
+
+def test_a_jit_within_a_jit_is_a_part_of_its_program(minijit, client):
+    inner = minijit.jit(lambda x: minijit.tanh(x), client=client)
+    outer = minijit.jit(lambda x: inner(x) * 2, client=client)
+    assert outer(1.0).item() == pytest.approx(2 * np.tanh(1), rel=1e-6)
+    assert inner.cache_info() == (0, 0)
+    assert outer.stablehlo(1.0).count("stablehlo.tanh") == 1
+
+
+def test_thousands_of_operations_are_no_recursion(minijit, client):
+    def function(x):
+        for _ in range(2_000):
+            x = x + 1
+        return x
+
+    slopes = minijit.value_and_grad(function)
+    assert minijit.jit(slopes, client=client).stablehlo(1.0).count("stablehlo.add") >= 2_000
+
+
+REFUSED = {
+    "+": (TypeError, lambda m, x, i, b: x + i, "+ of float32[2,3] and int32[2]: the dtypes"),
+    "-": (ValueError, lambda m, x, i, b: x - x.T, "- of float32[2,3] and float32[3,2]: the shapes"),
+    "/": (TypeError, lambda m, x, i, b: i / i, "/ of int32[2] and int32[2]: there is none"),
+    "2.5": (TypeError, lambda m, x, i, b: i * 2.5, "*: 2.5 does not fit into int32[2]"),
+    "text": (TypeError, lambda m, x, i, b: x + "a", "+: str: minijit has no <U1"),
+    "complex": (TypeError, lambda m, x, i, b: x * 1j, "*: complex: minijit has no complex128"),
+    "-bool": (TypeError, lambda m, x, i, b: -b, "negative of bool[2]: there is none"),
+    "~": (TypeError, lambda m, x, i, b: ~x, "~ of float32[2,3]: there is none"),
+    "exp": (TypeError, lambda m, x, i, b: m.exp(i), "exp of int32[2]: there is none"),
+    "@": (ValueError, lambda m, x, i, b: x @ x, "@ of float32[2,3] and float32[2,3]: the columns"),
+    "@ dtype": (TypeError, lambda m, x, i, b: i @ x, "@ of int32[2] and float32[2,3]: it takes"),
+    "@ number": (ValueError, lambda m, x, i, b: x @ 2.0, "@ of float32[2,3] and float32[]"),
+    "sum": (ValueError, lambda m, x, i, b: x.sum(2), "sum of float32[2,3] over axis 2"),
+    "max": (TypeError, lambda m, x, i, b: b.max(), "max of bool[2]: there is none for bool"),
+    "reshape": (ValueError, lambda m, x, i, b: x.reshape(4, -1), "reshape of float32[2,3] to (4, "),
+    "transpose": (ValueError, lambda m, x, i, b: x.transpose(0, 2), "transpose of float32[2,3] by"),
+    "where": (TypeError, lambda m, x, i, b: m.where(i, i, i), "where of int32[2], int32[2] and"),
+    "astype": (TypeError, lambda m, x, i, b: x.astype("c8"), "astype of float32[2,3]: minijit has"),
+    "broadcast": (ValueError, lambda m, x, i, b: m.broadcast_to(x, (3,)), "broadcast_to of float"),
+    "if": (TypeError, lambda m, x, i, b: 1 if b else 2, "bool of bool[2]: a traced value holds no"),
+    "float": (TypeError, lambda m, x, i, b: float(x), "float of float32[2,3]: a traced value"),
+    "index": (TypeError, lambda m, x, i, b: x[0], "getitem of float32[2,3]: a traced value"),
+    "numpy": (TypeError, lambda m, x, i, b: np.asarray(x), "array of float32[2,3]: a traced"),
+    "result": (TypeError, lambda m, x, i, b: None, "the result of <lambda>: NoneType: minijit has"),
+    "grad": (TypeError, lambda m, x, i, b: m.grad(lambda x: x)(x), "grad of <lambda>: it gave flo"),
+    "grad i": (TypeError, lambda m, x, i, b: m.grad(lambda x: x)(i), "it needs traced floats"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_wrong_is_said_while_tracing(minijit, client, name):
+    kind, function, text = REFUSED[name]
+    arguments = np.zeros((2, 3), np.float32), np.zeros(2, np.int32), np.zeros(2, bool)
+    traced = minijit.jit(lambda x, i, b: function(minijit, x, i, b), client=client)
+    with pytest.raises(kind, match=re.escape(text)):
+        traced(*arguments)
+    assert traced.cache_info() == (0, 0)
+
+
+def test_arguments_that_minijit_lacks_are_refused(minijit, client):
+    same = minijit.jit(lambda x: x, client=client)
+    with pytest.raises(TypeError, match="minijit has no complex64"):
+        same(np.complex64(1))
+    with pytest.raises(TypeError, match="a: keywords are part of the program, so unhashable"):
+        same(1, a=[1])
+    with pytest.raises(TypeError, match="call it within a @jit"):
+        minijit.grad(lambda x: x)(1.0)
+
+
+def test_values_of_another_trace_are_refused(minijit, client):
+    left = []
+    minijit.jit(lambda x: left.append(x) or x, client=client)(1.0)
+    with pytest.raises(TypeError, match="a value that another trace left behind"):
+        minijit.jit(lambda x: x + left[0], client=client)(1.0)
+
+
+def test_a_compilers_refusal_carries_the_program(minijit, client):
+    from minijit.tensor import Tensor
+
+    def wrong(x):
+        return Tensor("stablehlo.tanh %s", (x,), (3,), x.dtype)
+
+    with pytest.raises(minijit.CompileError, match="the compiler of cpu refused wrong") as caught:
+        minijit.jit(wrong, client=client)(np.zeros(2, np.float32))
+    assert "stablehlo.tanh %arg0 : (tensor<2xf32>) -> tensor<3xf32>" in caught.value.program
+    assert isinstance(caught.value.__cause__, pjrt_hub.errors.PjrtError)
+
+
+def test_the_network_learns_the_spirals(run):
+    *_, loss, cache = run("minijit/mlp.py").splitlines()
+    value, right = re.fullmatch(r"loss ([\d.]+), right in ([\d.]+)% of new points", loss).groups()
+    assert float(value) < 0.02
+    assert float(right) > 98
+    assert cache == "1 compilation, 999 hits of the cache"
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTS], ids=str)
+def test_reductions_give_what_numpy_gives(minijit, client, dtype):
+    x = np.arange(24).reshape(2, 3, 4)[:, ::-1].astype(dtype)
+    axes = [None, 0, -1, (0, 2), (), (-2, 1)]
+
+    @minijit.jit(client=client)
+    def reduced(x):
+        return [(x.sum(axis), x.max(axis, keepdims=True), x.min(axis)) for axis in axes]
+
+    for axis, found in zip(axes, reduced(x), strict=True):
+        axis = 1 if axis == (-2, 1) else axis  # twice the same, which numpy refuses
+        expected = x.sum(axis, dtype=dtype), x.max(axis, keepdims=True), x.min(axis)
+        for each, wanted in zip(found, expected, strict=True):
+            assert np.array_equal(plain(np.asarray(each)), plain(wanted))
