@@ -115,6 +115,7 @@ def main():
     )
     write("ordered_effect", on(effect_of(Ordered, ordered=True))(of((2,))))
     write("unordered_effect", on(effect_of(Unordered, ordered=False))(of((2,))))
+    write("composite", on(jax.scipy.special.erf)(of((3,))))
     write("bfloat16", on(lambda x: x * 2)(of((4,), jnp.bfloat16)))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.bridges.exported import dimension
 from pjrt_hub.runtime import dtypes
 
 if TYPE_CHECKING:
@@ -34,6 +35,17 @@ class Aval:
     def is_static(self) -> bool:
         """Whether all dimensions are numbers."""
         return not any(isinstance(size, str) for size in self.shape)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The symbols of its dimensions."""
+        symbolic = (size for size in self.shape if isinstance(size, str))
+        return frozenset().union(*map(dimension.names, symbolic))
+
+    @property
+    def mlir(self) -> str:
+        """A static type of an array that is passed, as MLIR writes it."""
+        return f"tensor<{''.join(f'{size}x' for size in self.dimensions)}{self.element.name}>"
 
     @cached_property
     def element(self) -> dtypes.ElementType:

@@ -10,10 +10,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pjrt_hub.bridges.exported import argument, dimension, obstacle
+from pjrt_hub.bridges.exported import argument, dimension, obstacle, specialisation
 from pjrt_hub.bridges.exported.function import ExportedFunction, Weight
 from pjrt_hub.bridges.exported.tree import LEAF, Tree, Types
 from pjrt_hub.errors import ClosedError
+from pjrt_hub.runtime import compile_cache
 from pjrt_hub.runtime.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.compile_options import CompileOptions
     from pjrt_hub.runtime.device import Device
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
+    from pjrt_hub.runtime.program import Program
 
 _Sizes = tuple[tuple[str, int], ...]
 
@@ -221,13 +223,7 @@ class Exported:
             NotRunnableError: symbolic dimensions cannot be made numbers here.
             PjrtError: the plugin cannot compile it.
         """
-        wanted = {
-            name
-            for each in self.function.inputs
-            for size in each.shape
-            if isinstance(size, str)
-            for name in dimension.names(size)
-        }
+        wanted = {name for each in self.function.inputs for name in each.names}
         sizes = {**self._given, **dimensions}
         if sizes.keys() != wanted:
             raise ValueError(
@@ -293,17 +289,23 @@ class Exported:
             if sizes in self._ready:
                 return self._ready[sizes]
             function, client = self.function, self.client
-            executable = client.compile(function.program, self._options, cache=self._cache)
+            program: Program = function.program
+            needs = specialisation.needs(function, client.platform_name, client.plugin.attributes)
+            if needs:
+                kept = compile_cache.chosen(client, self._cache)
+                program = specialisation.program(function, client, dict(sizes), needs, kept)
+            executable = client.compile(program, self._options, cache=self._cache)
             device = executable.devices[0]
             fixed: list[Buffer | int] = []
-            if len(function.platforms) > 1:
+            if len(function.platforms) > 1 and not needs:
                 import numpy as np
 
                 number = np.int32(obstacle.platform_index(function, client.platform_name) or 0)
                 fixed.append(client.buffer_from_host(number, device=device))
             for each in function.arguments:
                 fixed.append(self._weight(each, device) if isinstance(each, Weight) else each)
-            ready = _Ready(executable, function.inputs, device, tuple(fixed))
+            inputs = tuple(specialisation.static(each, dict(sizes)) for each in function.inputs)
+            ready = _Ready(executable, inputs, device, tuple(fixed))
             self._ready[sizes] = ready
             return ready
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.bridges.exported.aval import Aval
+from pjrt_hub.bridges.exported.bytecode import Uses, uses
 from pjrt_hub.bridges.exported.tree import Tree
 from pjrt_hub.runtime.program import Program
 
@@ -110,6 +111,16 @@ class ExportedFunction:
         """Of the program, "1.8.0"; empty where it does not say."""
         version = self.program.stablehlo_version
         return ".".join(map(str, version)) if version else ""
+
+    @cached_property
+    def uses(self) -> Uses | None:
+        """The operations and custom calls of its program; None where they cannot be read."""
+        return uses(self.program.code)
+
+    @property
+    def custom_calls(self) -> tuple[str, ...]:
+        """The functions that its program calls by name, those of all platforms."""
+        return self.uses.custom_calls if self.uses else ()
 
     @property
     def is_symbolic(self) -> bool:

@@ -5,7 +5,8 @@ Must not compile; what only a compiler can know is `doubts`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import IncompatiblePluginError, NotRunnableError
 
@@ -15,6 +16,37 @@ if TYPE_CHECKING:
 
 #: JAX's names of a platform for what plugins call themselves in other words.
 _JAX_NAMES = {"nvidia": "cuda", "amd": "rocm"}
+
+#: The StableHLO that an operation came with, by the version log of its VhloDialect.td. Their names
+#: end in the version of their form, so an older plugin does not mistake one for another.
+_SINCE = {
+    **dict.fromkeys(("all_gather_v2", "all_reduce_v2", "all_to_all_v2"), (1, 5, 0)),
+    **dict.fromkeys(("gather_v2", "dynamic_gather_v2", "scatter_v2"), (1, 1, 0)),
+    "tan_v1": (1, 4, 0),
+    "dot_general_v2": (1, 6, 0),
+    "exponential_v2": (1, 9, 0),
+    **dict.fromkeys(("cbrt_v2", "cosine_v2", "exponential_minus_one_v2", "log_v2"), (1, 10, 0)),
+    **dict.fromkeys(("log_plus_one_v2", "logistic_v2", "rsqrt_v2", "sine_v2"), (1, 10, 0)),
+    **dict.fromkeys(("sqrt_v2", "tan_v2", "tanh_v2"), (1, 10, 0)),
+    **dict.fromkeys(("recv_v2", "send_v2"), (1, 12, 0)),
+    "composite_v2": (1, 14, 0),
+    **dict.fromkeys(("async_start_v1", "async_done_v1"), (1, 15, 0)),
+    "collective_reduce_v1": (1, 19, 0),
+}
+#: How the names of functions begin that only one vendor's plugins have, and JAX's name of that.
+_VENDORS = {
+    "cuda": ("cu", "mosaic_gpu", "__gpu$"),
+    "rocm": ("hip", "roc", "__gpu$"),
+    "cpu": ("lapack_", "blas_"),
+    "tpu": ("tpu_custom_call", "Eigh", "Qr", "LuDecomposition", "ProductOfElementary"),
+}
+#: What XLA's compilers know on every platform, so that nobody registers it.
+_COMPILERS_OWN = frozenset(
+    (
+        *("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "shape_assertion"),
+        *("annotate_device_placement", "AllocateBuffer", "ApproxTopK", "TopK"),
+    )
+)
 
 
 def refuse(function: ExportedFunction, client: Client) -> None:
@@ -50,7 +82,7 @@ def require_readable(function: ExportedFunction, client: Client) -> None:
         return
     if oldest <= version and version[0] <= newest[0]:
         return
-    need, first, last = (".".join(map(str, each)) for each in (version, oldest, newest))
+    need, first, last = map(version_text, (version, oldest, newest))
     raise IncompatiblePluginError(
         f"{function.origin} is of StableHLO {need}, the plugin {client.plugin.path.name} reads "
         f"{first} to {last}",
@@ -58,6 +90,43 @@ def require_readable(function: ExportedFunction, client: Client) -> None:
         have=f"StableHLO {first} to {last}",
         hint="export it again by a release of its framework that is as old as the plugin, or use "
         "another release of the plugin",
+    )
+
+
+def newer_operations(function: ExportedFunction, attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """The operations that are newer than a plugin's StableHLO."""
+    newest, stamp = newest_stablehlo(attributes), function.program.stablehlo_version
+    if not newest or stamp is None or stamp <= newest or not function.uses:
+        return ()
+    names = (name.removeprefix("vhlo.") for name in function.uses.operations)
+    return tuple(name for name in names if _SINCE.get(name, newest) > newest)
+
+
+def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:
+    """Custom calls of a function for several platforms that belong to another than this."""
+    if len(function.platforms) < 2:
+        return ()
+    own = _VENDORS.get(jax_name(platform), ())
+    others = tuple(start for starts in _VENDORS.values() for start in starts if start not in own)
+    return tuple(
+        name
+        for name in function.custom_calls
+        if name.startswith(others) and not name.startswith(own)
+    )
+
+
+def unknown_calls(
+    function: ExportedFunction, platform: str, registered: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Custom calls of which nobody can tell before compiling whether a plugin has them.
+
+    The C API lists no plugin's functions: a compiler may know names that nobody registered.
+    """
+    known = {*_COMPILERS_OWN, *registered, *foreign_calls(function, platform)}
+    return tuple(
+        name
+        for name in function.custom_calls
+        if name not in known and not name.startswith("stablehlo.")
     )
 
 
@@ -99,3 +168,14 @@ def jax_name(platform: str) -> str:
     """What JAX calls a platform."""
     name = platform.lower()
     return _JAX_NAMES.get(name, name)
+
+
+def newest_stablehlo(attributes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The newest version that a plugin says it reads; empty where it says none."""
+    version = attributes.get("stablehlo_current_version")
+    return tuple(map(int, version)) if isinstance(version, tuple) else ()
+
+
+def version_text(version: tuple[int, ...]) -> str:
+    """A version as people write it."""
+    return ".".join(map(str, version))

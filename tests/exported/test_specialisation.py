@@ -1,0 +1,114 @@
+"""What jaxlib makes of programs, in a process of its own; and the words where it is not there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pjrt_hub.bridges.exported import bytecode, specialisation
+from pjrt_hub.errors import NotRunnableError
+
+needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
+
+
+class Memory(dict):
+    """A compile cache in memory."""
+
+    def put(self, key, value):
+        self[key] = value
+
+
+def rows(count):
+    return np.arange(count * 3, dtype=np.float32).reshape(count, 3)
+
+
+@needs_jaxlib
+def test_symbolic_dimensions_become_numbers(load):
+    grow = load("symbolic")
+    for count in (5, 1, 5):
+        x = rows(count)
+        value, twice = grow(x)
+        np.testing.assert_array_equal(value, 2 * x + count)
+        np.testing.assert_array_equal(twice, np.concatenate([x, x]))
+    assert grow.compile(b=5) is grow.compile(b=5)
+
+
+@needs_jaxlib
+def test_sizes_follow_from_several_arguments(load):
+    x, y = rows(2), np.arange(5, dtype=np.float32)
+    result = load("two_symbols")(x, y)
+    np.testing.assert_array_equal(result, x[:, :1] + y[:2])
+
+
+@needs_jaxlib
+def test_the_second_process_needs_no_jaxlib(load, monkeypatch):
+    memory = Memory()
+    load("symbolic", cache=memory)(rows(4))
+    assert len(memory) == 2  # the program without symbols, and what was compiled of it
+    monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
+    value, _ = load("symbolic", cache=memory)(rows(4))
+    np.testing.assert_array_equal(value, 2 * rows(4) + 4)
+
+
+@needs_jaxlib
+def test_branches_of_other_platforms_go(load, client, monkeypatch):
+    """What is left needs LAPACK, which this plugin lacks."""
+    seen = []
+    monkeypatch.setattr(
+        type(client), "compile", lambda self, program, *a, **k: seen.append(program)
+    )
+    with pytest.raises(AttributeError):
+        load("cholesky").compile()
+    assert bytecode.uses(seen[0].code).custom_calls == ("lapack_spotrf_ffi",)
+
+
+@needs_jaxlib
+def test_operations_of_a_newer_stablehlo_are_written_for_the_plugins(load, client):
+    erf = load("composite")
+    assert "vhlo.composite_v2" in erf.function.uses.operations
+    x = np.array([-1, 0, 0.5], np.float32)
+    np.testing.assert_allclose(erf(x), [-0.8427008, 0, 0.5204999], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("symbolic", (rows(2),), "the symbolic dimensions b must become numbers"),
+        ("cholesky", (np.eye(4, dtype=np.float32),), "with cusolver_potrf_ffi, must go"),
+        (
+            "composite",
+            (np.ones(3, np.float32),),
+            r"composite_v2 must be written for StableHLO 1\.13\.3",
+        ),
+    ],
+)
+def test_without_jaxlib(load, monkeypatch, name, args, message):
+    monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
+    with pytest.raises(NotRunnableError, match=message) as caught:
+        load(name)(*args)
+    assert "jaxlib does and which is not installed" in caught.value.message
+    assert "install jaxlib" in caught.value.hint
+
+
+@needs_jaxlib
+def test_a_program_that_ends_mlir(load):
+    """The process for it ends or refuses; this one goes on."""
+    grow = load("symbolic")
+    code = bytearray(grow.function.program.code)
+    code[200:260] = b"\xff" * 60
+    object.__setattr__(grow.function.program, "code", bytes(code))
+    with pytest.raises(NotRunnableError, match="jaxlib could not do that"):
+        grow(rows(2))
+
+
+def test_sizes_that_contradict(load):
+    with pytest.raises(ValueError, match=r"args\[1\]: dimension 0 is 2\*b \+ 1 = 5 where b = 2, c"):
+        load("two_symbols")(rows(2), np.ones(7, np.float32))
+    with pytest.raises(
+        ValueError, match=r"args\[0\]: expected f32\[b,3\], found the shape \[2,4\]"
+    ):
+        load("symbolic")(np.ones((2, 4), np.float32))
+    with pytest.raises(ValueError, match="dimension 0 is b = 7 where b = 7, found 2"):
+        load("symbolic", dimensions={"b": 7})(rows(2))
+    with pytest.raises(ValueError, match=r"the symbolic dimensions are \['b'\], sizes were given"):
+        load("symbolic").compile()
