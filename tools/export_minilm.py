@@ -7,12 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from jaxlib.mlir.dialects import stablehlo
-
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "minilm"
-
-# The oldest StableHLO that a plugin may speak and still read the program: PJRT API 0.58 has 1.8.
-STABLEHLO_VERSION = "1.8.0"
 
 
 def main():
@@ -20,9 +15,7 @@ def main():
     sys.path.insert(0, str(EXAMPLE))
     import encoder
 
-    module = encoder.exported().mlir_module()
-    program = stablehlo.serialize_portable_artifact_str(module, STABLEHLO_VERSION)
-    (EXAMPLE / "encoder.mlir").write_bytes(program)
+    (EXAMPLE / "encoder.mlir").write_bytes(encoder.exported().mlir_module_serialized)
 
     def argument(name, shape, dtype):
         return {"name": name, "shape": shape, "dtype": dtype}

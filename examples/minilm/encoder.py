@@ -4,14 +4,21 @@ Its weights are arguments, named as in the model's model.safetensors, so that an
 is small and holds nothing of the model but its architecture.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
+from jax import export
+from jaxlib.mlir.dialects import stablehlo
 
 # The architecture, from the model's config.json; TOKENS is where its tokenizer pads and truncates.
 VOCABULARY, POSITIONS, SEGMENTS = 30522, 512, 2
 LAYERS, HEADS, HIDDEN, INTERMEDIATE = 6, 12, 384, 1536
 LAYER_NORM_EPSILON = 1e-12
 TOKENS = 128
+
+# The oldest StableHLO that a plugin may speak and still read the program: PJRT API 0.58 has 1.8.
+STABLEHLO_VERSION = "1.8.0"
 
 
 def weight_shapes():
@@ -106,8 +113,14 @@ def encode(input_ids, attention_mask, weights):
 
 
 def exported():
-    """Traces `encode` for the platform of JAX's default backend: a `jax.export.Exported`."""
+    """Traces `encode` for the platform of JAX's default backend: a `jax.export.Exported`.
+
+    JAX 0.10 writes StableHLO 1.15, in which `erf` is an operation that older plugins cannot read;
+    the same module is readable to them in an older version.
+    """
     jax.config.update("jax_traceback_in_locations_limit", 0)  # no path of this machine in it
     tokens = jax.ShapeDtypeStruct((TOKENS,), jnp.int32)
     weights = {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in weight_shapes().items()}
-    return jax.export.export(jax.jit(encode))(tokens, tokens, weights)
+    traced = export.export(jax.jit(encode))(tokens, tokens, weights)
+    program = stablehlo.serialize_portable_artifact_str(traced.mlir_module(), STABLEHLO_VERSION)
+    return dataclasses.replace(traced, mlir_module_serialized=program)
