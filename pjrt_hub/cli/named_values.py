@@ -1,34 +1,32 @@
-"""NAME=VALUE on the command line (layer 5)."""
+"""NAME=VALUE on the command line (layer 5): what is wrong with one is an error of usage."""
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from pjrt_hub.conformance import named_values
+
 
 def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
     """Reads values as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; whatever else is text."""
-    return {name: _value(text) for name, text in read_text(ctx, param, texts).items()}
+    return _usable(named_values.read, ctx, param, texts)
 
 
 def read_text(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """Leaves values to whoever knows their types; a name may be given once."""
-    values: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", ctx, param)
-        if name in values:
-            raise click.BadParameter(f"{name} is given twice.", ctx, param)
-        values[name] = value
-    return values
+    return _usable(named_values.read_text, ctx, param, texts)
 
 
-def _value(text: str) -> Any:
+def _usable(
+    reads: Callable[[tuple[str, ...]], dict[str, Any]],
+    ctx: click.Context,
+    param: click.Parameter,
+    texts: tuple[str, ...],
+) -> dict[str, Any]:
     try:
-        [value] = tomllib.loads(f"value = {text}").values()
-    except (tomllib.TOMLDecodeError, ValueError):  # also several lines
-        return text
-    return value if isinstance(value, bool | int | float | str | list) else text
+        return reads(texts)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), ctx, param) from exc

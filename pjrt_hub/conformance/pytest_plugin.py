@@ -23,10 +23,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--pjrt-plugin", metavar="PLUGIN", help="check this plugin: a name, or a library's path"
     )
-    for name, what in ("area", "only the checks of this area"), ("check", "only this check"):
+    for name, metavar, what in (
+        ("area", "AREA", "only the checks of this area"),
+        ("check", "CHECK", "only this check"),
+        ("option", "NAME=VALUE", "a create option of the plugin's clients"),
+    ):
         group.addoption(
             f"--pjrt-{name}",
-            metavar=name.upper(),
+            metavar=metavar,
             action="append",
             default=[],
             help=f"{what}; repeatable",
@@ -39,6 +43,7 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
     plugin = session.config.getoption("--pjrt-plugin")
     if plugin is None:
         return
+    from pjrt_hub.conformance import named_values
     from pjrt_hub.conformance.check import select
     from pjrt_hub.conformance.suite import Suite
     from pjrt_hub.errors import PjrtHubError
@@ -46,8 +51,8 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
     options = session.config.getoption
     try:
         wanted = select(options("--pjrt-area"), options("--pjrt-check"))
-        suite = Suite(plugin)
-    except (PjrtHubError, ValueError) as exc:
+        suite = Suite(plugin, options=named_values.read(options("--pjrt-option")))
+    except (PjrtHubError, ValueError, TypeError) as exc:
         raise pytest.UsageError(f"--pjrt-plugin: {exc}") from exc
     name = suite.identity.name
     conformance = Conformance.from_parent(session, name=name, nodeid=name, suite=suite)

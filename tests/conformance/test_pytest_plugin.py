@@ -48,6 +48,13 @@ def test_pytest_chooses_among_them(run):
     assert "deselected" in ended.stdout
 
 
+def test_create_options_reach_the_plugin(run):
+    option = ["--pjrt-option", "cpu_device_count=0"]  # makes no client
+    ended = run("--pjrt-plugin", "cpu", "--pjrt-check", "execute.add", *option)
+    assert ended.returncode == 0, ended.stdout
+    assert "1 passed, 1 skipped" in ended.stdout
+
+
 def test_it_stops_in_the_middle(run):
     ended = run("--pjrt-plugin", "cpu", "--pjrt-area", "client", "-x")
     assert ended.returncode == 1
@@ -65,6 +72,8 @@ def test_without_the_option_nothing_is_added(run):
     [
         (["--pjrt-plugin", "nobody"], "nobody"),
         (["--pjrt-plugin", "cpu", "--pjrt-area", "event"], "did you mean 'events'?"),
+        (["--pjrt-plugin", "cpu", "--pjrt-option", "a"], "'a' is not NAME=VALUE"),
+        (["--pjrt-plugin", "cpu", "--pjrt-option", "cpu_device_count=two"], "cpu_device_count"),
     ],
 )
 def test_a_wrong_option_is_an_error_of_usage(run, words, text):
