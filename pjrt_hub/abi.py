@@ -22,6 +22,9 @@ class ApiVersion:
     def parse(cls, text: str) -> ApiVersion:
         """Reads "0.81".
 
+        Args:
+            text: major and minor, as `str` writes them.
+
         Raises:
             ValueError: the text is not two integers joined by a dot.
         """

@@ -57,6 +57,9 @@ def export_bundle(
 def import_bundle(path: Path) -> tuple[str, ...]:
     """Puts the plugins of a bundle into the cache, if the lock file or the registry knows them.
 
+    Args:
+        path: of the file that `export_bundle` wrote.
+
     Returns:
         What is in the cache now, a line for each archive.
 

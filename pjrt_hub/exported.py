@@ -51,7 +51,8 @@ def load_exported(
         NotRunnableError: the function needs what cannot be given; `.reasons` says what.
         IncompatiblePluginError: its program is of a StableHLO that the plugin does not read.
         TypeError: a client and a platform were given.
-        As `client`, where there is no client.
+        PluginError: no plugin fits, or it cannot be loaded, as for `client`.
+        StoreError: the plugin cannot be fetched.
     """
     from pjrt_hub.bridges.exported.exported import Exported
     from pjrt_hub.bridges.exported.reading import read

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 def repair(audit: Audit) -> str:
     """Moves an entry aside that `Cache.verify` found corrupted, and fetches its archive again.
 
+    Args:
+        audit: what `Cache.verify` said of it.
+
     Returns:
         What came of it; the entry is whole again where `audit.root` is there.
 

@@ -76,6 +76,9 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     array. While it does, the file must not be written to or shortened. Only F4, F6_E2M3 and
     F6_E3M2, whose elements share bytes, become copies with a byte for each.
 
+    Args:
+        path: of the file, or of an index.
+
     Returns:
         Every tensor's array by name, in the header's order.
 

@@ -131,6 +131,9 @@ class Client(Closing, hotpath.Client):
     def lookup_device(self, id: int) -> Device:
         """The device of that `Device.id` (`PJRT_Client_LookupDevice`).
 
+        Args:
+            id: unique among the devices of all processes.
+
         Raises:
             PjrtError: there is none.
         """
@@ -139,6 +142,9 @@ class Client(Closing, hotpath.Client):
 
     def lookup_addressable_device(self, local_hardware_id: int) -> Device:
         """The device of that number on this machine (`PJRT_Client_LookupAddressableDevice`).
+
+        Args:
+            local_hardware_id: as `Device.local_hardware_id` tells it.
 
         Raises:
             PjrtError: there is none.

@@ -221,6 +221,9 @@ class CompileOptions:
     def parse(cls, message: bytes) -> CompileOptions:
         """Reads a CompileOptionsProto, as a plugin echoes it; what it does not know is left out.
 
+        Args:
+            message: serialized.
+
         Raises:
             InternalError: the bytes are no such message.
         """

@@ -48,6 +48,9 @@ class Event(hotpath.Event):
         The order of several callbacks is not defined. An exception in one goes to
         `sys.unraisablehook`.
 
+        Args:
+            callback: takes this event.
+
         Raises:
             TypeError: it cannot be called.
             ClosedError: the client was closed.

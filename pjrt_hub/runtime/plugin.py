@@ -195,6 +195,9 @@ class Plugin:
     ) -> Mapping[str, values.NamedValue]:
         """Gives what `client` would send for these create options: checked, over the defaults.
 
+        Args:
+            options: by name.
+
         Raises:
             TypeError: an option has another type than the plugin takes.
             ValueError: the plugin has no such option.
@@ -205,6 +208,10 @@ class Plugin:
         self, name: str, options: Mapping[str, values.NamedValue]
     ) -> tuple[str, Mapping[str, values.NamedValue]]:
         """Gives the name and options that `topology` would send for a machine.
+
+        Args:
+            name: of the machine, as for `topology`.
+            options: by name.
 
         Raises:
             TargetNotFoundError: nothing describes a machine of that name.
@@ -238,6 +245,9 @@ class Plugin:
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
         """Takes what `Topology.serialize` gave (`PJRT_TopologyDescription_Deserialize`).
+
+        Args:
+            serialized: the bytes, of a plugin of this platform.
 
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.75.

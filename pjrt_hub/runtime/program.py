@@ -82,6 +82,9 @@ class Program:
     def require_readable(self, api: Api) -> None:
         """Refuses what a plugin is too old to read.
 
+        Args:
+            api: the plugin's function table.
+
         Raises:
             IncompatiblePluginError: it is a portable artifact of a newer StableHLO.
         """
