@@ -46,7 +46,7 @@ FIRST = """
 it is chosen, in one file of the size shown; an extra, `pip install "pjrt-hub[cpu]"`, installs it as
 a package, together with the libraries that it needs at run time.
 
-| plugin | platform | what it is | hardware | runs on | extra | PJRT API | download |
+| plugin | platform | what it is | hardware | oldest machine | extra | PJRT API | download |
 |---|---|---|---|---|---|---|--:|
 """
 
@@ -142,7 +142,7 @@ def _section(plugin: Known) -> str:
     parts.append(f"\n{own.description}.\n\n")
     parts += [f"- **{word}**: {text}.\n" for word, text in _facts(plugin) if text]
     parts.append(
-        "\n| version | runs on | PJRT API | reads StableHLO up to | download | unpacked | package "
+        "\n| version | oldest machine | PJRT API | reads StableHLO up to | download | unpacked | package "
         "| licence |\n|---|---|---|---|--:|--:|---|---|\n"
     )
     parts += [_line(row) for row in plugin.rows]
@@ -232,11 +232,11 @@ def _hosts(rows: Iterable[Artifact]) -> str:
     arches: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         host, version = row.host, ".".join(map(str, row.host.version))
-        floor = f"{host.libc or _SYSTEMS[host.os]} {version} or newer" if version else ""
-        arches.setdefault((_SYSTEMS[host.os], floor), []).append(_ARCHES[host.arch])
+        system, floor = _SYSTEMS[host.os], f", {host.libc} {version}" if host.libc else ""
+        system += f" {version}" if version and not host.libc else ""
+        arches.setdefault((system, floor), []).append(_ARCHES[host.arch])
     return "; ".join(
-        ", ".join(filter(None, (f"{system} on {' and '.join(each)}", floor)))
-        for (system, floor), each in arches.items()
+        f"{system} on {' or '.join(each)}{floor}" for (system, floor), each in arches.items()
     )
 
 
