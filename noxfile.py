@@ -164,9 +164,10 @@ def wheel_(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Links, the generated pages, and the README's code."""
+    """The site, built into .nox/site; links, the generated pages, docstrings, the pages' code."""
     install_wheel(session, *group("docs"), *group("cpu"))
-    pytest(session, "docs")
+    session.run("mkdocs", "--quiet", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
+    pytest(session, "docs", PJRT_HUB_SITE=str(ROOT / ".nox" / "site"))
 
 
 @nox.session(default=False)

@@ -1,0 +1,48 @@
+"""What MkDocs is told beyond mkdocs.yml: which files of the repository are pages, and where.
+
+A file is known by its place in the repository, so that a link between two of them holds on the
+forge and on the site alike, and pages that lie beside what they describe stay there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: Pages outside of docs/ -> their place on the site. Those of examples/ are found.
+ELSEWHERE = {
+    "CHANGELOG.md": "changelog.html",
+    "CONTRIBUTING.md": "contributing.html",
+    "registry/README.md": "registry_rows.html",
+}
+#: What pages show of the examples, as it is.
+CODE = frozenset({".mlir", ".py", ".toml"})
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Names the files of docs/ from the repository's top, and adds those outside of it."""
+    ours = [file for file in files if file.src_dir == config.docs_dir]
+    places = {f"docs/{file.src_uri}": file.dest_uri for file in ours}
+    named = {**places, **ELSEWHERE, **dict(_examples())}
+    found = [
+        File(path, str(ROOT), config.site_dir, config.use_directory_urls, dest_uri=place)
+        for path, place in named.items()
+    ]
+    for file in found:
+        if file.src_uri not in places:  # else a README is taken for the page of its section
+            file.name = Path(file.dest_uri).stem
+    return Files([*found, *(file for file in files if file not in ours)])
+
+
+def _examples() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "examples").rglob("*")):
+        place = path.relative_to(ROOT)
+        if path.name == "README.md":
+            yield place.as_posix(), f"{place.parent.as_posix()}.html"
+        elif path.suffix in CODE:
+            yield place.as_posix(), place.as_posix()
