@@ -15,9 +15,10 @@ from pjrt_hub.bridges.exported.function import ExportedFunction, Weight
 from pjrt_hub.bridges.exported.tree import LEAF, Tree, Types
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.runtime import compile_cache
-from pjrt_hub.runtime.buffer import Buffer
+from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from pjrt_hub.bridges.exported.aval import Aval
@@ -96,7 +97,7 @@ class Exported:
         self._owns_client = owns_client
         self._bound: tuple[Any, ...] = ()
         self._ready: dict[_Sizes, _Ready] = {}
-        self._weights: dict[str, Buffer] = {}
+        self._weights: dict[tuple[Path, Device], Buffer] = {}
         self._lock = threading.Lock()
         self._closed = False
         positional, named = function.in_tree.children
@@ -189,8 +190,12 @@ class Exported:
 
         It shares what is compiled; closing either closes both.
 
+        Args:
+            *args: the first of those that the function takes by place, nested as it takes them.
+
         Raises:
-            TypeError, ValueError: they are not what the function takes first.
+            TypeError: there are more than it takes, or one is nested otherwise.
+            ValueError: one has another shape.
         """
         positional = self.function.in_tree.children[0].children
         taken = len(self._bound)
@@ -310,7 +315,15 @@ class Exported:
             return ready
 
     def _weight(self, weight: Weight, device: Device) -> Buffer:
-        raise NotImplementedError(weight.name)
+        """A weight on the device: the file is mapped, and moved there once."""
+        key = (weight.path, device)
+        if key not in self._weights:
+            array = argument.stored(weight)
+            semantics = HostBufferSemantics.IMMUTABLE_ZERO_COPY
+            self._weights[key] = self.client.buffer_from_host(
+                array, device=device, semantics=semantics
+            )
+        return self._weights[key]
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs[:8])) + (", ..." if len(self.inputs) > 8 else "")
