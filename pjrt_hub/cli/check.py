@@ -177,19 +177,22 @@ def write(
 
 def show(report: Report, other: Report | None) -> None:
     """Prints the report: areas, what is worth telling, each defect, and the outcome last."""
-    from shutil import get_terminal_size
-
     from pjrt_hub.conformance import difference, table
 
-    if sys.stdout.isatty() and get_terminal_size().columns < table.WIDTH:
+    width = output.width()
+    if width < table.WIDTH:
         output.show_table(table.NARROW_COLUMNS, table.narrow_areas(report))
     else:
         output.show_table(table.COLUMNS, table.areas(report))
-    paragraphs = [*table.skipped(report), *table.notes(report), *table.defects(report)]
+    paragraphs = [
+        *table.skipped(report, width),
+        *table.notes(report, width),
+        *table.defects(report, width),
+    ]
     print("", *paragraphs, sep="\n")
     if other:
         changes = difference.changes(other, report)
         number = f"{len(changes) or 'no'} difference{'s' * (len(changes) != 1)}"
         print(f"\nagainst {table.headline(other)}: {number}")
-        print(*table.changed(changes), sep="\n")
+        print(*table.changed(changes, width), sep="\n")
     print(f"\n{table.headline(report)}")

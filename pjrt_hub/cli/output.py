@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+_MOST_COLUMNS = 100
+
 
 class File(click.Path):
     """A file to write, refused before the work where it could not be written after it."""
@@ -69,6 +71,13 @@ def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+def width() -> int:
+    """The columns of a line of text: the terminal's, but no more than are easily read."""
+    from shutil import get_terminal_size
+
+    return min(get_terminal_size().columns, _MOST_COLUMNS) if sys.stdout.isatty() else _MOST_COLUMNS
 
 
 def human_nbytes(nbytes: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pjrt_hub.conformance.difference import Change
 from pjrt_hub.conformance.verdict import Report, Result, Verdict
 
-_WIDTH = 100
+_PARAGRAPH = 100  # columns of a paragraph, where nobody says otherwise
 _INDENT = " " * 9
 _NUM_WORDS = 2  # lines of a plugin's last words
 _MAX_TEXT = 600  # characters; the JSON has all of it
@@ -42,32 +42,33 @@ def narrow_areas(report: Report) -> list[list[str]]:
     return rows
 
 
-def defects(report: Report) -> Iterator[str]:
+def defects(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
     """A paragraph for each defect."""
     for each in report.defects:
-        yield defect(each)
+        yield defect(each, width=width)
 
 
-def defect(result: Result, num_words: int = _NUM_WORDS) -> str:
+def defect(result: Result, num_words: int = _NUM_WORDS, width: int = _PARAGRAPH) -> str:
     """The paragraph of a result: the check, what was done, what was expected and found.
 
     Args:
         result: the check's.
         num_words: how many lines of the plugin's last words to tell.
+        width: columns of a line.
     """
     words = result.words.splitlines()[:num_words]
     lines = [result.title, result.text, *words, *result.notes]
-    return _paragraph(result.verdict, result, lines)
+    return _paragraph(result.verdict, result, lines, width)
 
 
-def notes(report: Report) -> Iterator[str]:
+def notes(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
     """A paragraph for each result that is no defect and has something to tell."""
     for each in report.results:
         if each.notes and not each.verdict.is_defect:
-            yield _paragraph("note", each, each.notes)
+            yield _paragraph("note", each, each.notes, width)
 
 
-def skipped(report: Report) -> Iterator[str]:
+def skipped(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
     """A paragraph for each reason why checks were skipped."""
     reasons: dict[str, list[Result]] = {}
     for each in report.results:
@@ -75,13 +76,13 @@ def skipped(report: Report) -> Iterator[str]:
             reasons.setdefault(each.text, []).append(each)
     for reason, results in reasons.items():
         some = results[0].name if len(results) == 1 else f"{len(results)} checks"
-        yield _filled(f"{'skip':<8} {some}", [reason])
+        yield _filled(f"{'skip':<8} {some}", [reason], width)
 
 
-def changed(changes: Sequence[Change]) -> Iterator[str]:
+def changed(changes: Sequence[Change], width: int = _PARAGRAPH) -> Iterator[str]:
     """A paragraph for each difference between two reports."""
     for each in changes:
-        yield _filled(f"{each.trend:<8} {each.name}", [each.text])
+        yield _filled(f"{each.trend:<8} {each.name}", [each.text], width)
 
 
 def headline(report: Report) -> str:
@@ -100,17 +101,17 @@ def headline(report: Report) -> str:
     return ", ".join(words)
 
 
-def _paragraph(label: str, result: Result, lines: Sequence[str]) -> str:
+def _paragraph(label: str, result: Result, lines: Sequence[str], width: int) -> str:
     number = f"  (no. {result.number})" if result.number else ""
-    return _filled(f"{label:<8} {result.name}{number}", lines)
+    return _filled(f"{label:<8} {result.name}{number}", lines, width)
 
 
-def _filled(first: str, lines: Sequence[str]) -> str:
+def _filled(first: str, lines: Sequence[str], width: int) -> str:
     texts = (textwrap.shorten(line, _MAX_TEXT, placeholder=" ...") for line in lines if line)
     more = (
         textwrap.fill(
             text,
-            _WIDTH,
+            width,
             initial_indent=_INDENT,
             subsequent_indent=_INDENT,
             break_long_words=False,

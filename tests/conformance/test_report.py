@@ -89,6 +89,13 @@ def test_the_table():
         "         it died",
         "         <&>",
     ]
+    assert next(table.defects(REPORT, width=18)).splitlines() == [
+        "crash    client.create  (no. 23)",
+        "         create ->",
+        "         a client",
+        "         it died",
+        "         <&>",
+    ]
     assert list(table.notes(REPORT)) == ["note     ops.add.f32\n         slow"]
     assert list(table.skipped(REPORT)) == ["skip     2 checks\n         no device"]
     assert table.headline(REPORT) == (

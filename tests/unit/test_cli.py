@@ -579,3 +579,13 @@ def test_progress_on_a_terminal(monkeypatch):
     assert "cpu" in shown
     assert "2.0/2.0 MB" in shown
     assert shown.rstrip().endswith("\x1b[?25h")
+
+
+@pytest.mark.parametrize(("columns", "wide"), [("40", 40), ("100", 100), ("240", 100)])
+def test_text_is_as_wide_as_the_terminal_but_can_be_read(monkeypatch, columns, wide):
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", columns)
+    assert output.width() == 100  # whoever reads a pipe gets the same lines everywhere
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    assert output.width() == wide
