@@ -62,6 +62,22 @@ def _wrap(address: int, layers: bytes, folder: bytes | None) -> int:
     return int(function(address, layers, folder))
 
 
+def grown(host: int, plugin: int) -> tuple[str, ...]:
+    """Names the structs that a plugin may insist on being larger than a host makes them.
+
+    Args:
+        host: the minor of the PJRT API that the host was built for.
+        plugin: the plugin's minor.
+    """
+    names = {function.args for function in table.FUNCTIONS.values()} | {"PJRT_ExecuteOptions"}
+    fields = {name: [field.since for field in table.FIELDS[name]] for name in sorted(names)}
+    return tuple(
+        name
+        for name, since in fields.items()
+        if since and min(since) <= host and any(host < each <= plugin for each in since)
+    )
+
+
 def function_names() -> tuple[str, ...]:
     """Every function by the number that recordings give it."""
     nodes = (each for node in table.EXTENSIONS.values() for each in node.functions.values())

@@ -12,8 +12,21 @@ from typing import Any
 
 from pjrt_hub.errors import FrameworkError
 
-#: Oldest release of JAX that the tests ran on.
-OLDEST = (0, 4, 35)
+#: The oldest release of JAX that the tests run on; 0.4.31 sends compile options that the CPU plugin
+#: refuses.
+OLDEST = (0, 4, 33)
+#: From which release of jaxlib on it is built for which minor of the PJRT API, as it says itself
+#: where `ENABLE_PJRT_COMPATIBILITY=0` makes it refuse every other.
+_API_MINORS = (
+    ((0, 4, 33), 54),
+    ((0, 4, 35), 55),
+    ((0, 4, 38), 58),
+    ((0, 5, 3), 67),
+    ((0, 6, 2), 70),
+    ((0, 7, 2), 76),
+    ((0, 8, 3), 85),
+    ((0, 10, 2), 112),
+)
 
 
 def require() -> None:
@@ -35,6 +48,21 @@ def require() -> None:
             f"JAX {jax.__version__} is too old: plugins of pjrt-hub need {oldest} or newer",
             hint=f"install another release: pip install 'jax>={oldest}'",
         )
+
+
+def release() -> str:
+    """The release of JAX, as text."""
+    import jax
+
+    return str(jax.__version__)
+
+
+def api_minor() -> int:
+    """The minor of the PJRT API that jaxlib was built for, or that of an older release."""
+    from jaxlib import version
+
+    here = version.__version_info__
+    return max((minor for first, minor in _API_MINORS if first <= here), default=0)
 
 
 def has_begun() -> bool:
