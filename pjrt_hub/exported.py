@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def load_exported(
     source: str | os.PathLike[str] | bytes,
     *,
+    name: str | None = None,
     client: Client | None = None,
     platform: str | None = None,
     compile_options: CompileOptions | None = None,
@@ -34,7 +35,8 @@ def load_exported(
     """Makes a function that was exported to a file callable, without its framework.
 
     Args:
-        source: a file or bytes of `jax.export`.
+        source: a file or bytes of `jax.export`, or a folder that torch_xla saved.
+        name: of a folder's function; by default the only one, or "forward".
         client: where to run it; None makes one, which `close` of the result closes.
         platform: as for `client`, where there is no client. None asks `PJRT_HUB_PLATFORMS`, then
             `JAX_PLATFORMS`, then takes one of the platforms that it was exported for whose
@@ -59,7 +61,7 @@ def load_exported(
 
     if client is not None and platform is not None:
         raise TypeError("both a client and a platform were given; a client has its platform")
-    function = read(source)
+    function = read(source, name)
     owned = client is None
     if client is None:
         client = connect.client(platform or preferred(function), offline=offline)

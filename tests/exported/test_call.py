@@ -42,6 +42,7 @@ def test_nested_arguments_and_results(load, name):
 
 
 def test_python_numbers_and_lists_become_the_type(load):
+    """A list may also stand for a tuple, as it must where arguments come as JSON."""
     result = load("nested")({"a": WEIGHTS.tolist(), "unused": [0]}, [1, 0, 0], scale=2)
     np.testing.assert_allclose(result["y"], nested([1, 0, 0], 2), rtol=1e-5)
 

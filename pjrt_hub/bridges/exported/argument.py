@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.bridges.exported.dimension import Place
+from pjrt_hub.errors import FileFormatError
 from pjrt_hub.runtime.buffer import Buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pjrt_hub.bridges.exported.aval import Aval
-    from pjrt_hub.bridges.exported.function import ExportedFunction
+    from pjrt_hub.bridges.exported.function import ExportedFunction, Weight
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.device import Device
 
@@ -77,6 +78,32 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
             raise ValueError(f"{function.input_paths[index]}: expected {aval}: {exc}") from exc
     array = np.asarray(value)
     check(array, aval, function, index)
+    return array
+
+
+def stored(weight: Weight) -> NDArray[Any]:
+    """A weight's array, mapped from its file.
+
+    Raises:
+        FileFormatError: the file is missing, malformed, or holds another type.
+    """
+    from numpy.lib.format import open_memmap
+
+    try:
+        array: NDArray[Any] = open_memmap(weight.path, mode="r")
+    except (ValueError, EOFError, OSError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise FileFormatError(
+            f"the weight {weight.name} cannot be read from {weight.path}: {why}",
+            path=weight.path,
+            hint="save the folder again; arrays of objects cannot be passed",
+        ) from exc
+    if array.dtype != weight.aval.numpy or array.shape != weight.aval.dimensions:
+        raise FileFormatError(
+            f"the weight {weight.name} is {_told(array)} in {weight.path}, the program takes "
+            f"{weight.aval}",
+            path=weight.path,
+        )
     return array
 
 

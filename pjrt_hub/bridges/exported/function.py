@@ -52,10 +52,12 @@ class Weight:
     Attributes:
         path: of its .npy file.
         name: as its exporter has it.
+        aval: its type.
     """
 
     path: Path
     name: str
+    aval: Aval
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class ExportedFunction:
 
     Attributes:
         origin: the file, for messages.
-        exporter: "jax.export" or "StableHLO folder".
+        exporter: "jax.export" or "torch_xla.stablehlo".
         function_name: of the function that was exported.
         program: what is compiled.
         in_tree: the arguments: a tuple of the positional ones and a dict of those by name.

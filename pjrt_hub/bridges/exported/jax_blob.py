@@ -69,7 +69,7 @@ def _exported(root: Table, origin: str) -> ExportedFunction:
             f"update('jax_export_calling_convention_version', {CALLING_CONVENTIONS[-1]})",
         )
     in_tree, out_tree = _required_tree(root, 2), _required_tree(root, 4)
-    if not _is_arguments(in_tree):
+    if not in_tree.is_arguments:
         raise ValueError(f"its arguments have the form {in_tree}, not (positional, by name)")
     unique = [_aval(each) for each in root.tables(19)]
     inputs, outputs = _avals(root, unique, 22, 3), _avals(root, unique, 23, 5)
@@ -106,15 +106,6 @@ def _exported(root: Table, origin: str) -> ExportedFunction:
         out_shardings=_shardings(root, 25, shardings, len(outputs)),
         uses_global_constants=bool(root.number(16, "B")),
         jax_version=root.text(26),
-    )
-
-
-def _is_arguments(form: tree.Tree) -> bool:
-    return (
-        form.kind == tree.TUPLE
-        and len(form.children) == 2
-        and form.children[0].kind == tree.TUPLE
-        and form.children[1].kind == tree.DICT
     )
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pjrt_hub.bridges.exported import jax_blob
+from pjrt_hub.bridges.exported import jax_blob, stablehlo_folder
 from pjrt_hub.bridges.exported.function import ExportedFunction
 from pjrt_hub.errors import FileFormatError
 
 
-def read(source: str | os.PathLike[str] | bytes) -> ExportedFunction:
+def read(source: str | os.PathLike[str] | bytes, name: str | None = None) -> ExportedFunction:
     """Reads what an exporter wrote.
 
     Args:
-        source: a file or bytes of `jax.export`.
+        source: a file or bytes of `jax.export`, or a folder that torch_xla saved.
+        name: of a folder's function; by default the only one, or "forward".
 
     Raises:
         FileFormatError: it is missing, damaged, or of no such form.
@@ -26,6 +27,8 @@ def read(source: str | os.PathLike[str] | bytes) -> ExportedFunction:
     if isinstance(source, bytes | bytearray | memoryview):
         return jax_blob.read(bytes(source), "the exported function")
     path = Path(source)
+    if path.is_dir():
+        return stablehlo_folder.read(path, name)
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
@@ -33,6 +36,6 @@ def read(source: str | os.PathLike[str] | bytes) -> ExportedFunction:
         raise FileFormatError(
             f"the exported function {str(path)!r} cannot be read: {why}",
             path=path,
-            hint="give a file that jax.export serialized",
+            hint="give a file of jax.export, or a folder that torch_xla.stablehlo saved",
         ) from exc
     return jax_blob.read(data, str(path))

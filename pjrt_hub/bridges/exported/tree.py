@@ -42,6 +42,12 @@ class Tree:
         """How many leaves it has."""
         return 1 if self.kind == LEAF else sum(child.count for child in self.children)
 
+    @property
+    def is_arguments(self) -> bool:
+        """Whether it is a tuple of positional arguments beside a dict of those by name."""
+        kinds = [child.kind for child in self.children]
+        return self.kind == TUPLE and kinds == [TUPLE, DICT]
+
     @cached_property
     def fields(self) -> tuple[str, ...]:
         """The names of a custom container's children where it tells them: a namedtuple's."""
@@ -62,7 +68,7 @@ class Tree:
             yield from child.paths(path + step)
 
     def flatten(self, value: Any, leaves: list[Any], path: str = "") -> None:
-        """Appends the leaves of a value of this form.
+        """Appends the leaves of a value of this form; a list may stand for a tuple.
 
         Raises:
             TypeError: it has another form; the message names the place.
@@ -137,8 +143,7 @@ class Tree:
             if set(value) != set(self.fields):
                 raise self._differs(value, path)
             return [value[field] for field in self.fields]
-        accepted = (tuple, list) if self.kind == CUSTOM else tuple if self.kind == TUPLE else list
-        if not isinstance(value, accepted) or len(value) != len(self.children):
+        if not isinstance(value, tuple | list) or len(value) != len(self.children):
             raise self._differs(value, path)
         return value
 

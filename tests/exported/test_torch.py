@@ -1,0 +1,136 @@
+"""What torch_xla saves and torchax exports, without torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub.errors import FileFormatError
+
+from .conftest import ARTIFACTS
+
+FOLDER = ARTIFACTS / "torch_xla"
+WEIGHT = np.arange(8, dtype=np.float32).reshape(2, 4) / 8
+BIAS = np.array([0.5, -0.5], np.float32)
+OFFSET = np.array([1, 2], np.float32)
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+MORE = {"q": np.array([1, 2, 3, 4], np.float32)}
+
+
+def expected():
+    return np.tanh(X @ WEIGHT.T + BIAS) + OFFSET, X * 3.5 + MORE["q"]
+
+
+def check(result):
+    y, z = expected()
+    np.testing.assert_allclose(result["y"], y, rtol=1e-5)
+    [found] = result["z"]
+    np.testing.assert_allclose(found, z, rtol=1e-5)
+
+
+def test_a_folder_of_torch_xla(client):
+    forward = pjrt_hub.load_exported(FOLDER, client=client)
+    assert forward.function_name == "forward"
+    assert forward.platforms == ()
+    assert list(map(str, forward.inputs)) == ["f32[3,4]", "i32[1]", "f32[4]"]
+    assert str(forward.in_tree) == "((*, *, {'q': *}), {})"
+    for _ in range(2):
+        check(forward(X, [0], MORE))
+    with pytest.raises(ValueError, match=r"args\[2\]\['q'\]: expected f32\[4\], found f32\[3\]"):
+        forward(X, [0], {"q": MORE["q"][:3]})
+
+
+def test_its_weights_are_moved_once(client, monkeypatch):
+    forward = pjrt_hub.load_exported(FOLDER, client=client)
+    forward(X, [0], MORE)
+    moved = []
+    put = type(client).buffer_from_host
+    monkeypatch.setattr(
+        type(client),
+        "buffer_from_host",
+        lambda self, array, **options: moved.append(array.shape) or put(self, array, **options),
+    )
+    forward(X, [0], MORE)
+    assert moved == [(3, 4), (4,)]  # only what was given, and is used
+
+
+def test_a_blob_of_torchax_with_its_weights(load):
+    forward = load("torchax").bind([WEIGHT, BIAS, OFFSET])
+    check(forward(([X, np.zeros(1, np.int32), MORE["q"]],)))
+
+
+@pytest.fixture
+def broken(client, tmp_path):
+    """Loads a copy of the folder that something was done to."""
+
+    def broken(change, run=False):
+        folder = tmp_path / "model"
+        shutil.copytree(FOLDER, folder)
+        meta = folder / "functions" / "forward.meta"
+        told = json.loads(meta.read_text())
+        change(folder, told)
+        if meta.exists():
+            meta.write_text(json.dumps(told))
+        forward = pjrt_hub.load_exported(folder, client=client)
+        return forward(X, [0], MORE) if run else forward
+
+    return broken
+
+
+def renamed(name):
+    def change(folder, told):
+        [first] = [each for each in told["input_locations"] if each["name"] == "offset"]
+        first["name"] = name
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["../offset", "/etc/passwd", "", ".", "..", "a/b"])
+def test_names_of_weights_stay_in_their_folder(broken, name):
+    with pytest.raises(FileFormatError, match="is no name of a file in data/"):
+        broken(renamed(name))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f, t: t.pop("input_pytree_spec"), "KeyError: 'input_pytree_spec'"),
+        (lambda f, t: t.update(input_pytree_spec="[2, {}]"), "pytrees are of the form 2, not 1"),
+        (lambda f, t: t["input_signature"].pop(), "shorter than"),
+        (lambda f, t: t["unused_inputs"].clear(), r"takes 3 values, and describes \[0, 2\]"),
+        (lambda f, t: t["output_signature"].pop(), "gives 2 values, and describes 1"),
+        (lambda f, t: t["input_signature"][0].update(dtype="text"), "text"),
+        (lambda f, t: t["input_signature"][0].update(shape=["a"]), "is no shape"),
+        (lambda f, t: (f / "functions" / "forward.bytecode").write_bytes(b"x"), "no bytecode"),
+        (lambda f, t: (f / "functions" / "forward.bytecode").unlink(), "No such file"),
+        (lambda f, t: (f / "functions" / "forward.meta").unlink(), "none is named 'forward'"),
+    ],
+)
+def test_malformed_folders(broken, change, message):
+    with pytest.raises(FileFormatError, match=message):
+        broken(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f, t: (f / "data" / "offset").unlink(), "offset cannot be read from .*No such"),
+        (lambda f, t: (f / "data" / "offset").write_bytes(b"x"), "offset cannot be read"),
+        (
+            lambda f, t: shutil.copy(f / "data" / "linear.weight", f / "data" / "offset"),
+            r"offset is f32\[2,4\] in .*, the program takes f32\[2\]",
+        ),
+    ],
+)
+def test_malformed_weights(broken, change, message):
+    with pytest.raises(FileFormatError, match=message):
+        broken(change, run=True)
+
+
+def test_a_folder_of_something_else(client, tmp_path):
+    with pytest.raises(FileFormatError, match="is no StableHLO folder"):
+        pjrt_hub.load_exported(tmp_path, client=client)
