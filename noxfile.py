@@ -236,6 +236,14 @@ def serving(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+@nox.session(default=False)
+def jax_tests(session: nox.Session) -> None:
+    """JAX's own test cases on the CPU plugin; `nox -s jax_tests -- jax/tests` adds JAX's files."""
+    install_wheel(session, *group("cpu"), *group("jax_tests"))
+    report = f"--json={REPORTS / session.name}.json"
+    session.run("python", "tools/jax_tests", report, *session.posargs)
+
+
 def torch_xla(session: nox.Session) -> None:
     """The same package and the layers in torch_xla, whose requirements are 3 GB; for the night."""
     install_wheel(session, *group("test"), *group("cpu"), *group("torch_xla"))
