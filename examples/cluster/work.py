@@ -1,0 +1,44 @@
+"""What each worker runs, in a module that it imports, so that its encoder stays."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from distributed import Lock
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "serve"))
+from encoder import Encoder
+
+BATCH, TOKENS = 32, 32
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The vectors of a batch, the process that computed them, and what it had to compile."""
+
+    vectors: np.ndarray
+    process: int
+    compiled: int
+    loaded: int
+
+
+@cache
+def encoder() -> Encoder:
+    """The encoder of this process, on a client of its own.
+
+    One process of the cluster makes its encoder at a time: the first compiles the program, and
+    the others find it in the compile cache.
+    """
+    with Lock("compile"):
+        return Encoder("cpu", [BATCH], [TOKENS])
+
+
+def embed(texts: Sequence[str]) -> Embedded:
+    """Embeds a batch of up to BATCH texts."""
+    ours = encoder()
+    vectors = ours.run(*ours.tokenize(texts)).to_numpy()[: len(texts)]
+    return Embedded(vectors, os.getpid(), ours.cache.compiled, ours.cache.loaded)
