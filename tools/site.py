@@ -6,11 +6,13 @@ forge and on the site alike, and pages that lie beside what they describe stay t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,6 +24,8 @@ ELSEWHERE = {
 }
 #: What pages show of the examples, as it is.
 CODE = frozenset({".mlir", ".py", ".toml"})
+#: A name alone as code.
+_NAME = re.compile(r"(?<=<code>)(\w+)(?=</code>)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -36,7 +40,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in found:
         if file.src_uri not in places:  # else a README is taken for the page of its section
             file.name = Path(file.dest_uri).stem
+            file.inclusion = InclusionLevel.NOT_IN_NAV  # unless it is named there
     return Files([*found, *(file for file in files if file not in ours)])
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Links the errors that a docstring names, also those that its module does not import."""
+    return _NAME.sub(lambda found: _linked(found[1]) if found[1] in _errors() else found[0], html)
+
+
+def _linked(name: str) -> str:
+    return f'<autoref identifier="pjrt_hub.errors.{name}">{name}</autoref>'
+
+
+@cache
+def _errors() -> frozenset[str]:
+    source = (ROOT / "pjrt_hub" / "errors.py").read_text("utf-8")
+    return frozenset(re.findall(r"^class (\w+)\(", source, re.MULTILINE))
 
 
 def _examples() -> Iterator[tuple[str, str]]:

@@ -97,6 +97,9 @@ class Transfer(Closing, hotpath.Owned):
     def buffer_size(self, buffer_index: int) -> int:
         """The bytes of a buffer on the device (`..._BufferSize`).
 
+        Args:
+            buffer_index: from 0, in the order in which they were asked for.
+
         Raises:
             IndexError: there is no such buffer.
         """
@@ -109,6 +112,9 @@ class Transfer(Closing, hotpath.Owned):
 
     def retrieve_buffer(self, buffer_index: int) -> Buffer:
         """Gives a buffer, whether its data have come or not (`..._RetrieveBuffer`).
+
+        Args:
+            buffer_index: from 0, in the order in which they were asked for.
 
         Raises:
             IndexError: there is no such buffer.
@@ -220,6 +226,10 @@ class Transfer(Closing, hotpath.Owned):
     def set_buffer_error(self, buffer_index: int, error: PjrtError) -> None:
         """Fails one buffer with an error's code and message (`..._SetBufferError`).
 
+        Args:
+            buffer_index: from 0, in the order in which they were asked for.
+            error: with the code and the words.
+
         Raises:
             IndexError: there is no such buffer.
             TypeError: the error is no PjrtError.
@@ -239,6 +249,9 @@ class Transfer(Closing, hotpath.Owned):
 
     def add_metadata(self, metadata: Mapping[str, str]) -> None:
         """Names the transfer for profilers (`..._AddMetadata`).
+
+        Args:
+            metadata: text by name.
 
         Raises:
             TypeError: a value is no text, which would end the process inside some plugins.

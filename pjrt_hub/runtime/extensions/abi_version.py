@@ -87,6 +87,9 @@ class ExecutableAbiVersion(AbiVersion):
     def of(cls, executable: Compiled) -> ExecutableAbiVersion:
         """Asks a compiled program (`PJRT_Executable_GetAbiVersion`).
 
+        Args:
+            executable: compiled, loaded or not.
+
         Raises:
             UnsupportedByPluginError: the plugin has no such extension.
             PjrtError: the plugin does not tell.
@@ -109,6 +112,9 @@ class RuntimeAbiVersion(AbiVersion):
     def of(cls, client: Client) -> RuntimeAbiVersion:
         """Asks a client (`PJRT_Client_RuntimeAbiVersion`).
 
+        Args:
+            client: of the runtime.
+
         Raises:
             UnsupportedByPluginError: the plugin has no such extension.
             PjrtError: the plugin does not tell.
@@ -123,6 +129,9 @@ class RuntimeAbiVersion(AbiVersion):
 
         The C functions are `PJRT_RuntimeAbiVersion_IsCompatibleWithRuntime` and
         `PJRT_RuntimeAbiVersion_IsCompatibleWithExecutable`.
+
+        Args:
+            other: of a plugin of the same kind.
         """
         with self._native() as ours, other._native() as theirs:
             call = self.api.extension("AbiVersion").call

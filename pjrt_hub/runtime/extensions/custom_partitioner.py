@@ -39,17 +39,35 @@ class Partitioner(Protocol):
     def partition(
         self, arguments: Sequence[Array], result: Array, backend_config: bytes
     ) -> tuple[bytes, Sequence[bytes], bytes]:
-        """What each device runs: StableHLO, the arguments' shardings, and the result's."""
+        """What each device runs: StableHLO, the arguments' shardings, and the result's.
+
+        Args:
+            arguments: of the call, with their shardings.
+            result: of the call, with its sharding.
+            backend_config: the call's own bytes.
+        """
 
     def infer_sharding(
         self, arguments: Sequence[Array], result_shape: bytes, backend_config: bytes
     ) -> bytes | None:
-        """The result's sharding that follows from the arguments'; None where nothing does."""
+        """The result's sharding that follows from the arguments'; None where nothing does.
+
+        Args:
+            arguments: of the call, with their shardings.
+            result_shape: a ShapeProto, serialized.
+            backend_config: the call's own bytes.
+        """
 
     def propagate_user_sharding(
         self, result_shape: bytes, result_sharding: bytes, backend_config: bytes
     ) -> bytes:
-        """The sharding of the result, where a user of it has one."""
+        """The sharding of the result, where a user of it has one.
+
+        Args:
+            result_shape: a ShapeProto, serialized.
+            result_sharding: an OpSharding, serialized: the user's.
+            backend_config: the call's own bytes.
+        """
 
 
 def register(
@@ -97,6 +115,10 @@ def register_batch_partitionable(api: Api, name: str) -> None:
     """Says that a custom call may be split along leading dimensions.
 
     The C function is `PJRT_Register_Batch_Partitionable`.
+
+    Args:
+        api: the plugin's function table.
+        name: of the target of `stablehlo.custom_call`.
 
     Raises:
         UnsupportedByPluginError: the plugin's node has less than 40 bytes (older than 0.81).

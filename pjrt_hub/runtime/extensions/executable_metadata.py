@@ -15,6 +15,9 @@ def executable_metadata(executable: Compiled) -> bytes:
 
     The C function is `PJRT_ExecutableMetadata_GetExecutableMetadata`.
 
+    Args:
+        executable: compiled, loaded or not.
+
     Raises:
         UnsupportedByPluginError: the plugin has no such extension.
     """

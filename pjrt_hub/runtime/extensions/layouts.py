@@ -90,6 +90,9 @@ def default_layout(place: Client | Topology, dtype: Any, shape: Sequence[int]) -
 def buffer_layout(buffer: Buffer) -> Layout:
     """How a buffer lies in its device's memory (`PJRT_Layouts_PJRT_Buffer_MemoryLayout`).
 
+    Args:
+        buffer: on any device.
+
     Raises:
         UnsupportedByPluginError: the plugin has no layouts.
         ClosedError: the buffer was deleted, donated or closed.
@@ -106,6 +109,9 @@ def buffer_layout(buffer: Buffer) -> Layout:
 def output_layouts(executable: Compiled) -> tuple[Layout, ...]:
     """The layouts of a program's outputs (`PJRT_Layouts_PJRT_Executable_GetOutputLayouts`).
 
+    Args:
+        executable: compiled, loaded or not.
+
     Raises:
         UnsupportedByPluginError: the plugin's Layouts have less than 72 bytes (older than 0.81).
     """
@@ -114,6 +120,9 @@ def output_layouts(executable: Compiled) -> tuple[Layout, ...]:
 
 def parameter_layouts(executable: Compiled) -> tuple[Layout, ...]:
     """The layouts of a program's parameters (`PJRT_Layouts_PJRT_Executable_GetParameterLayouts`).
+
+    Args:
+        executable: compiled, loaded or not.
 
     Raises:
         UnsupportedByPluginError: the plugin's Layouts have less than 80 bytes (older than 0.93).

@@ -190,6 +190,10 @@ class MegascaleContext:
 
         The C function is `PJRT_Megascale_ClientContext_UnblockPendingWork`.
 
+        Args:
+            launch_id: of the execution.
+            expire_after_ms: milliseconds for which this holds.
+
         Raises:
             FailedPreconditionError: nobody initialized it.
         """
@@ -207,6 +211,11 @@ class MegascaleContext:
 def megascale_id(api: Api, slice_id: int, device_id: int) -> int:
     """The id of a slice's device among all (`PJRT_Megascale_DeviceId_To_MegascaleId`).
 
+    Args:
+        api: libtpu's function table.
+        slice_id: of the slice.
+        device_id: of the device in its slice.
+
     Raises:
         PjrtError: there can be no such device.
     """
@@ -220,7 +229,12 @@ def megascale_id(api: Api, slice_id: int, device_id: int) -> int:
 
 
 def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:
-    """The slice and the device in it (`PJRT_Megascale_MegascaleId_To_DeviceId`)."""
+    """The slice and the device in it (`PJRT_Megascale_MegascaleId_To_DeviceId`).
+
+    Args:
+        api: libtpu's function table.
+        megascale_id: what `megascale_id` gave.
+    """
     found = api.extension("Megascale").call(
         "PJRT_Megascale_MegascaleId_To_DeviceId", megascale_id=megascale_id
     )

@@ -47,6 +47,9 @@ class PartialProgram(NamedTuple):
     def read(cls, serialized: bytes) -> PartialProgram:
         """Takes apart what `PhaseCompiler.run` gave.
 
+        Args:
+            serialized: the bytes.
+
         Raises:
             ValueError: it is something else.
         """

@@ -16,6 +16,9 @@ def parameter_shardings(executable: Compiled) -> tuple[bytes, ...]:
 
     The C function is `PJRT_Shardings_PJRT_Executable_ParameterShardings`.
 
+    Args:
+        executable: compiled, loaded or not.
+
     Raises:
         UnsupportedByPluginError: the plugin has no such extension.
     """
@@ -26,6 +29,9 @@ def output_shardings(executable: Compiled) -> tuple[bytes, ...]:
     """An OpSharding for each output; none at all where the program is not partitioned.
 
     The C function is `PJRT_Shardings_PJRT_Executable_OutputShardings`.
+
+    Args:
+        executable: compiled, loaded or not.
 
     Raises:
         UnsupportedByPluginError: the plugin has no such extension.

@@ -19,6 +19,9 @@ def stream_for_external_ready_events(device: Device) -> int:
 
     The C function is `PJRT_Get_Stream_For_External_Ready_Events`.
 
+    Args:
+        device: one of the client's.
+
     Raises:
         UnsupportedByPluginError: the plugin has no streams.
     """

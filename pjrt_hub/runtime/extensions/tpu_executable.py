@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 def target_arguments(executable: Compiled) -> bytes:
     """The chip that it was compiled for (`PJRT_TpuExecutable_GetTargetArguments`).
 
+    Args:
+        executable: of libtpu, loaded or not.
+
     Raises:
         UnsupportedByPluginError: the plugin is not libtpu, or older.
     """
@@ -28,6 +31,9 @@ def hlo_module_with_config(executable: Compiled) -> bytes:
     """The program in it, an HloModuleProtoWithConfig.
 
     The C function is `PJRT_TpuExecutable_GetHloModuleWithConfig`.
+
+    Args:
+        executable: of libtpu, loaded or not.
 
     Raises:
         UnsupportedByPluginError: the plugin is not libtpu, or older.
@@ -40,6 +46,9 @@ def compiled_memory_stats(executable: Compiled) -> bytes:
 
     The C function is `PJRT_TpuExecutable_GetCompiledMemoryStats`; the sums are
     `executable.memory_stats`.
+
+    Args:
+        executable: of libtpu, loaded or not.
 
     Raises:
         UnsupportedByPluginError: the plugin is not libtpu, or older.

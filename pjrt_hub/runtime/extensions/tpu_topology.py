@@ -171,6 +171,10 @@ class TpuTopology:
     def is_reachable_over_limited_ici(self, source_chip_id: int, dest_chip_id: int) -> bool:
         """Whether one chip reaches another (`PJRT_TpuTopology_IsReachableOverLimitedIci`).
 
+        Args:
+            source_chip_id: the one that sends.
+            dest_chip_id: the one that receives.
+
         Raises:
             ValueError: there is no such chip.
             InvalidArgumentError: the topology is not flat.
@@ -186,6 +190,9 @@ class TpuTopology:
     def process_coordinates(self, process_id: int) -> Coordinates:
         """Where a process's chips stand (`PJRT_TpuTopology_ProcessCoordFromId`).
 
+        Args:
+            process_id: one of `process_ids`.
+
         Raises:
             InvalidArgumentError: there is no such process.
         """
@@ -195,6 +202,9 @@ class TpuTopology:
 
     def device_ids_on_process(self, process_id: int) -> tuple[int, ...]:
         """The devices of a process (`PJRT_TpuTopology_LogiDeviceIdsOnProcess`).
+
+        Args:
+            process_id: one of `process_ids`.
 
         Raises:
             InvalidArgumentError: there is no such process.
@@ -208,6 +218,9 @@ class TpuTopology:
     def chip_on_process(self, chip_id: int) -> OnProcess:
         """Where a chip is plugged in (`PJRT_TpuTopology_ProcIdAndIdxOnProcForChip`).
 
+        Args:
+            chip_id: from 0 to `chip_count` - 1.
+
         Raises:
             ValueError: there is no such chip.
         """
@@ -216,6 +229,9 @@ class TpuTopology:
 
     def device_on_process(self, device_id: int) -> OnProcess:
         """Where a device is plugged in (`PJRT_TpuTopology_ProcIdAndIdxOnProcForLogiDevice`).
+
+        Args:
+            device_id: from 0 to `device_count` - 1.
 
         Raises:
             ValueError: there is no such device.
@@ -228,6 +244,9 @@ class TpuTopology:
     def chip_id(self, coordinates: Sequence[int]) -> int:
         """The chip at a place (`PJRT_TpuTopology_ChipIdFromCoord`).
 
+        Args:
+            coordinates: along x, y and z.
+
         Raises:
             InvalidArgumentError: no chip is there.
         """
@@ -236,6 +255,10 @@ class TpuTopology:
 
     def device_id(self, chip_coordinates: Sequence[int], index_on_chip: int = 0) -> int:
         """A device of the chip at a place (`PJRT_TpuTopology_LogiDeviceIdFromChipCoordAndIdx`).
+
+        Args:
+            chip_coordinates: along x, y and z.
+            index_on_chip: from 0 to `device_count_per_chip` - 1.
 
         Raises:
             ValueError: a chip has no such device.
@@ -254,6 +277,9 @@ class TpuTopology:
         """Where a device's chip stands, and the device's number on that chip.
 
         The C function is `PJRT_TpuTopology_ChipCoordAndIdxForLogiDevice`.
+
+        Args:
+            device_id: from 0 to `device_count` - 1.
 
         Raises:
             ValueError: there is no such device.
@@ -288,6 +314,9 @@ class TpuTopology:
 
     def replace_host_bounds(self, host_bounds: Sequence[int]) -> Topology:
         """The same hosts, more or fewer of them (`PJRT_TpuTopology_ReplaceHostBounds`).
+
+        Args:
+            host_bounds: hosts along x, y and z.
 
         Raises:
             InvalidArgumentError: no such machine can be.
@@ -375,6 +404,11 @@ def slice_configs(api: Api, platform: str) -> tuple[SliceConfig, ...]:
 def slice_config(api: Api, platform: str, name: str) -> SliceConfig:
     """One machine of a platform by its name, "2x2x1" (`PJRT_TpuTopology_GetSliceConfig`).
 
+    Args:
+        api: libtpu's function table.
+        platform: as for `slice_configs`.
+        name: of the machine.
+
     Raises:
         UnsupportedByPluginError: the plugin is not libtpu, or older.
         InvalidArgumentError: it knows no such platform, or no such machine.
@@ -385,6 +419,10 @@ def slice_config(api: Api, platform: str, name: str) -> SliceConfig:
 
 def default_platform_config(api: Api, platform: str) -> PlatformConfig:
     """A host of a platform (`PJRT_TpuTopology_GetDefaultPlatformConfig`).
+
+    Args:
+        api: libtpu's function table.
+        platform: as for `slice_configs`.
 
     Raises:
         UnsupportedByPluginError: the plugin is not libtpu, or older.
