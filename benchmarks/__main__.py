@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import call
+import exported
 import machine
 import memory
 import report
@@ -24,7 +25,9 @@ def main() -> int:
     parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/benchmarks.md here")
     options = parser.parse_args()
     machine.notes()
-    sections = [each.measure() for each in (call, small, transfer, start, store, memory, tracing)]
+    sections = [
+        each.measure() for each in (call, small, transfer, start, exported, store, memory, tracing)
+    ]
     return report.conclude(sections, options.json, options.page)
 
 
