@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pjrt_hub
+from pjrt_hub.conformance import programs
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 OURS = ("PJRT_", "JAX_")
@@ -79,23 +80,7 @@ def vector(client):
 
 
 #: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
-SLOW = """
-func.func @main(%a: tensor<256x256xf32>, %rounds: tensor<i32>) -> tensor<256x256xf32> {
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %r:2 = stablehlo.while(%i = %zero, %x = %a) : tensor<i32>, tensor<256x256xf32>
-    cond {
-      %more = stablehlo.compare LT, %i, %rounds : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %more : tensor<i1>
-    } do {
-      %j = stablehlo.add %i, %one : tensor<i32>
-      %y = stablehlo.dot_general %x, %a, contracting_dims = [1] x [0]
-          : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
-      stablehlo.return %j, %y : tensor<i32>, tensor<256x256xf32>
-    }
-  return %r#1 : tensor<256x256xf32>
-}
-"""
+SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")
 
 
 @pytest.fixture(scope="session")
