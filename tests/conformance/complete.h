@@ -3,12 +3,8 @@
 #define EXCHANGED 1024 /* the elements that the check of it exchanges */
 #include "../fake/plugin.c"
 
-FUNCTION(PJRT_Client_PlatformVersion) {
-  leave(enter(args->client, CLIENT));
-  args->platform_version = "1";
-  args->platform_version_size = 1;
-  return NULL;
-}
+TELLS(PJRT_Client_PlatformVersion, client, CLIENT, args->platform_version = "1",
+      args->platform_version_size = 1)
 
 FUNCTION(PJRT_Event_Await) {
   PJRT_Event *event = enter(args->event, EVENT);
@@ -18,26 +14,11 @@ FUNCTION(PJRT_Event_Await) {
   return error;
 }
 
-FUNCTION(PJRT_Executable_NumOutputs) {
-  leave(enter(args->executable, VIEW));
-  args->num_outputs = 1;
-  return NULL;
-}
+TELLS(PJRT_Executable_NumOutputs, executable, VIEW, args->num_outputs = 1)
 
-FUNCTION(PJRT_Buffer_ElementType) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->type = buffer->type;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_ElementType, buffer, BUFFER, args->type = it->type)
 
-FUNCTION(PJRT_Buffer_Dimensions) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->dims = buffer->dims;
-  args->num_dims = buffer->rank;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_Dimensions, buffer, BUFFER, args->dims = it->dims, args->num_dims = it->rank)
 
 __attribute__((constructor)) static void complete(void) {
   api.PJRT_Client_PlatformVersion = PJRT_Client_PlatformVersion;

@@ -121,12 +121,7 @@ FUNCTION(PJRT_Buffer_Delete) {
   return NULL;
 }
 
-FUNCTION(PJRT_Buffer_IsDeleted) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->is_deleted = buffer->deleted;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_IsDeleted, buffer, BUFFER, args->is_deleted = it->deleted)
 
 FUNCTION(PJRT_Buffer_ReadyEvent) {
   PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
@@ -151,21 +146,12 @@ FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
   return NULL;
 }
 
-FUNCTION(PJRT_Buffer_OpaqueDeviceMemoryDataPointer) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->device_memory_ptr = buffer->data;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer, buffer, BUFFER, args->device_memory_ptr = it->data)
 
-FUNCTION(PJRT_Buffer_GetMemoryLayout) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
-  args->layout.tiled.minor_to_major = buffer->minor_to_major;
-  args->layout.tiled.minor_to_major_size = buffer->rank;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_GetMemoryLayout, buffer, BUFFER,
+      args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled,
+      args->layout.tiled.minor_to_major = it->minor_to_major,
+      args->layout.tiled.minor_to_major_size = it->rank)
 
 FUNCTION(PJRT_Buffer_ToHostBuffer) {
   PJRT_Buffer *buffer = enter(args->src, BUFFER);
@@ -180,12 +166,8 @@ FUNCTION(PJRT_Buffer_ToHostBuffer) {
   return error;
 }
 
-FUNCTION(PJRT_Buffer_OnDeviceSizeInBytes) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->on_device_size_in_bytes = buffer->count * buffer->width;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_OnDeviceSizeInBytes, buffer, BUFFER,
+      args->on_device_size_in_bytes = it->count * it->width)
 
 FUNCTION(PJRT_Buffer_CopyRawToHost) {
   PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
@@ -221,12 +203,7 @@ FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
   return NULL;
 }
 
-FUNCTION(PJRT_Device_DefaultMemory) {
-  PJRT_Client *client = enter(args->device->client, CLIENT);
-  args->memory = &client->memory.memory;
-  leave(client);
-  return NULL;
-}
+TELLS(PJRT_Device_DefaultMemory, device->client, CLIENT, args->memory = &it->memory.memory)
 
 static PJRT_Client *client_of(PJRT_Memory *memory) { return ((StubMemory *)memory)->client; }
 
@@ -251,12 +228,7 @@ FUNCTION(PJRT_Memory_Kind) {
   return NULL;
 }
 
-FUNCTION(PJRT_Buffer_Memory) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  args->memory = &buffer->head.client->memory.memory;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_Memory, buffer, BUFFER, args->memory = &it->head.client->memory.memory)
 
 /* Failed from the beginning, and whatever uses it fails for the same reason. */
 FUNCTION(PJRT_Client_CreateErrorBuffer) {

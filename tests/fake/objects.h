@@ -205,6 +205,16 @@ static PJRT_Error *wrong_size(const char *function, size_t ours, size_t given) {
   }                                                                                       \
   static PJRT_Error *name##_of_any_size(name##_Args *args)
 
+/* A function that only tells of an object, which is `it`: TELLS(name, client, CLIENT, args->a = it->b). */
+#define TELLS(name, object, kind, ...)   \
+  FUNCTION(name) {                       \
+    __auto_type it = args->object;       \
+    enter(it, kind);                     \
+    (void)(__VA_ARGS__);                 \
+    leave(it);                           \
+    return NULL;                         \
+  }
+
 FUNCTION(PJRT_Error_GetCode) {
   Error *error = enter(args->error, ERROR);
   if (strcmp(error->word, "codeless") == 0) {

@@ -86,61 +86,26 @@ FUNCTION(PJRT_Client_Destroy) {
   return NULL;
 }
 
-FUNCTION(PJRT_Client_PlatformName) {
-  PJRT_Client *client = enter(args->client, CLIENT);
-  args->platform_name = PLATFORM;
-  args->platform_name_size = sizeof PLATFORM - 1;
-  leave(client);
-  return NULL;
-}
+TELLS(PJRT_Client_PlatformName, client, CLIENT, args->platform_name = PLATFORM,
+      args->platform_name_size = sizeof PLATFORM - 1)
 
-FUNCTION(PJRT_Client_ProcessIndex) {
-  leave(enter(args->client, CLIENT));
-  args->process_index = (int)node_id;
-  return NULL;
-}
+TELLS(PJRT_Client_ProcessIndex, client, CLIENT, args->process_index = (int)node_id)
 
-FUNCTION(PJRT_Client_Devices) {
-  PJRT_Client *client = enter(args->client, CLIENT);
-  args->devices = client->devices;
-  args->num_devices = DEVICES;
-  leave(client);
-  return NULL;
-}
+TELLS(PJRT_Client_Devices, client, CLIENT, args->devices = it->devices, args->num_devices = DEVICES)
 
-FUNCTION(PJRT_Client_AddressableDevices) {
-  PJRT_Client *client = enter(args->client, CLIENT);
-  args->addressable_devices = client->devices;
-  args->num_addressable_devices = DEVICES;
-  leave(client);
-  return NULL;
-}
+TELLS(PJRT_Client_AddressableDevices, client, CLIENT, args->addressable_devices = it->devices,
+      args->num_addressable_devices = DEVICES)
 
-FUNCTION(PJRT_Device_GetDescription) {
-  PJRT_Client *client = enter(args->device->client, CLIENT);
-  args->device_description = &client->description;
-  leave(client);
-  return NULL;
-}
+TELLS(PJRT_Device_GetDescription, device->client, CLIENT,
+      args->device_description = &it->description)
 
-FUNCTION(PJRT_DeviceDescription_Id) {
-  leave(enter(args->device_description->client, CLIENT));
-  args->id = 0;
-  return NULL;
-}
+TELLS(PJRT_DeviceDescription_Id, device_description->client, CLIENT, args->id = 0)
 
-FUNCTION(PJRT_DeviceDescription_ProcessIndex) {
-  leave(enter(args->device_description->client, CLIENT));
-  args->process_index = (int)node_id;
-  return NULL;
-}
+TELLS(PJRT_DeviceDescription_ProcessIndex, device_description->client, CLIENT,
+      args->process_index = (int)node_id)
 
-FUNCTION(PJRT_DeviceDescription_Kind) {
-  leave(enter(args->device_description->client, CLIENT));
-  args->device_kind = "stub";
-  args->device_kind_size = 4;
-  return NULL;
-}
+TELLS(PJRT_DeviceDescription_Kind, device_description->client, CLIENT, args->device_kind = "stub",
+      args->device_kind_size = 4)
 
 /* Programs of float32[4]: "add" of two arguments, otherwise of one, whose copy it returns */
 
@@ -195,13 +160,8 @@ FUNCTION(PJRT_LoadedExecutable_Destroy) {
   return NULL;
 }
 
-FUNCTION(PJRT_LoadedExecutable_AddressableDevices) {
-  PJRT_LoadedExecutable *exe = enter(args->executable, EXECUTABLE);
-  args->addressable_devices = exe->head.client->devices;
-  args->num_addressable_devices = DEVICES;
-  leave(exe);
-  return NULL;
-}
+TELLS(PJRT_LoadedExecutable_AddressableDevices, executable, EXECUTABLE,
+      args->addressable_devices = it->head.client->devices, args->num_addressable_devices = DEVICES)
 
 FUNCTION(PJRT_LoadedExecutable_GetExecutable) {
   PJRT_LoadedExecutable *exe = enter(args->loaded_executable, EXECUTABLE);
@@ -276,12 +236,7 @@ FUNCTION(PJRT_LoadedExecutable_Delete) {
   return NULL;
 }
 
-FUNCTION(PJRT_LoadedExecutable_IsDeleted) {
-  PJRT_LoadedExecutable *exe = enter(args->executable, EXECUTABLE);
-  args->is_deleted = exe->deleted;
-  leave(exe);
-  return NULL;
-}
+TELLS(PJRT_LoadedExecutable_IsDeleted, executable, EXECUTABLE, args->is_deleted = it->deleted)
 
 static void remember(const PJRT_LoadedExecutable_Execute_Args *args) {
   const PJRT_ExecuteOptions *options = args->options;

@@ -5,6 +5,8 @@ Ours are the newest, filled with zeros. What a plugin refuses is an error that n
 
 from __future__ import annotations
 
+from textwrap import dedent, indent
+
 import pytest
 
 PRELUDE = """
@@ -46,41 +48,37 @@ NEEDED = [
 ]
 
 
+@pytest.fixture
+def each(stub, check):
+    """Runs a text for each function of which the plugin knows a struct of so many more bytes."""
+
+    def run(text: str, more: int, exactly: bool) -> None:
+        loop = "\nfor function in sys.argv[4:]:\n    alone(function)\n"
+        script = PRELUDE + loop + indent(dedent(text), "    ")
+        check(stub(), script, str(more), str(int(exactly)), *NEEDED)
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("more", "exactly"), [(0, False), (0, True), (-8, False)], ids=["least", "same", "older"]
 )
-def test_a_plugin_that_knows_no_more_than_we_do(stub, check, more, exactly) -> None:
-    check(
-        stub(),
-        PRELUDE
-        + """
-for function in sys.argv[4:]:
-    alone(function)
-    life()
-""",
-        str(more),
-        str(int(exactly)),
-        *NEEDED,
-    )
+def test_a_plugin_that_knows_no_more_than_we_do(each, more, exactly) -> None:
+    each("life()", more, exactly)
 
 
 @pytest.mark.parametrize(
     ("more", "exactly"), [(-8, True), (8, False), (8, True)], ids=["older", "newer", "exact"]
 )
-def test_a_plugin_that_wants_another_size(stub, check, more, exactly) -> None:
-    check(
-        stub(),
-        PRELUDE
-        + """
-for function in sys.argv[4:]:
-    alone(function)
-    error = raises(errors.InvalidArgumentError, life)
-    assert error.function == function, error
-    assert "unexpected struct size" in str(error), error
-    policy.function = None
-    life()
-""",
-        str(more),
-        str(int(exactly)),
-        *NEEDED,
+def test_a_plugin_that_wants_another_size(each, more, exactly) -> None:
+    each(
+        """
+        error = raises(errors.InvalidArgumentError, life)
+        assert error.function == function, error
+        assert "unexpected struct size" in str(error), error
+        policy.function = None
+        life()
+        """,
+        more,
+        exactly,
     )
