@@ -42,8 +42,16 @@ class Section:
         return self.value(bar) <= bar.limit
 
 
-def main(measure: Callable[[], Section]) -> None:
-    """The command line of one benchmark: measures, prints, and fails where a bar is missed."""
+def main(measure: Callable[[], Section], once: Callable[[], Rows] | None = None) -> None:
+    """The command line of one benchmark: measures, prints, and fails where a bar is missed.
+
+    Args:
+        measure: gives its section.
+        once: gives the figures of this process alone, for `rounds.median_of_runs`.
+    """
+    if once is not None and "--once" in sys.argv:
+        print(json.dumps(once()))
+        return
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     options = parser.parse_args()

@@ -44,7 +44,11 @@ def excess(times: Times, name: str, base: str) -> float:
 
 
 def pin() -> None:
-    """Keeps this process on one of its CPUs, so that it never moves between caches."""
+    """Keeps this process on one of its CPUs, so that it never moves between caches; for `once`.
+
+    Keeps the plugins from writing of what they find, and JAX on the CPU.
+    """
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 

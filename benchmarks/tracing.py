@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import sys
 from collections.abc import Callable
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -35,7 +32,6 @@ def measure() -> report.Section:
 def once() -> rounds.Rows:
     """One process's figures."""
     rounds.pin()
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2"}
     import numpy
     import raw
 
@@ -74,7 +70,4 @@ def once() -> rounds.Rows:
 
 
 if __name__ == "__main__":
-    if "--once" in sys.argv:
-        print(json.dumps(once()))
-    else:
-        report.main(measure)
+    report.main(measure, once)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Callable
 from statistics import median
 from timeit import Timer
@@ -46,7 +43,6 @@ def measure() -> report.Section:
 def once() -> rounds.Rows:
     """One process's figures."""
     rounds.pin()
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
     import jax
     import jax.numpy as jnp
     import numpy
@@ -122,7 +118,4 @@ def _array(elements: int, offset: int) -> Any:
 
 
 if __name__ == "__main__":
-    if "--once" in sys.argv:
-        print(json.dumps(once()))
-    else:
-        report.main(measure)
+    report.main(measure, once)
