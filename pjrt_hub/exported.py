@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load_exported(
-    source: str | os.PathLike[str] | bytes,
+    source: str | os.PathLike[str] | bytes | ExportedFunction,
     *,
     name: str | None = None,
     client: Client | None = None,
@@ -35,7 +35,8 @@ def load_exported(
     """Makes a function that was exported to a file callable, without its framework.
 
     Args:
-        source: a file or bytes of `jax.export`, or a folder that torch_xla saved.
+        source: a file or bytes of `jax.export`, or a folder that torch_xla saved; or what
+            `bridges.exported.reading.read` gave for these.
         name: of a folder's function; by default the only one, or "forward".
         client: where to run it; None makes one, which `close` of the result closes.
         platform: as for `client`, where there is no client. None asks `PJRT_HUB_PLATFORMS`, then
@@ -64,7 +65,7 @@ def load_exported(
     function = read(source, name)
     owned = client is None
     if client is None:
-        client = connect.client(platform or preferred(function), offline=offline)
+        client = client_for(function, platform, offline=offline)
     try:
         return Exported(
             function,
@@ -81,7 +82,25 @@ def load_exported(
         raise
 
 
-def preferred(function: ExportedFunction) -> str | None:
+def client_for(
+    function: ExportedFunction, platform: str | None = None, *, offline: bool = False
+) -> Client:
+    """Makes a client to run a function on.
+
+    Args:
+        function: what `bridges.exported.reading.read` gave.
+        platform: as for `client`, or the path of a library; see `load_exported` for None.
+        offline: as for `client`.
+
+    Raises:
+        As `client`.
+    """
+    if platform is not None and os.sep in platform:
+        return connect.load(platform, offline=offline).client()
+    return connect.client(platform or _preferred(function), offline=offline)
+
+
+def _preferred(function: ExportedFunction) -> str | None:
     """The platforms to choose from where nobody says; None leaves it to `client`."""
     env = environment()
     asked = env.get("PJRT_HUB_PLATFORMS") or env.get("JAX_PLATFORMS")

@@ -48,7 +48,8 @@ MAY_IMPORT = {
     "authoring": ABOVE,
     "tracing": FOUNDATION | {"_capi"},
     "jax": ABOVE | {"discovery"},
-    "cli": frozenset({"", "errors", "bridges", "conformance", "authoring", "tracing"}),
+    "torch_xla": ABOVE | {"discovery"},
+    "cli": frozenset({"", "errors", "bridges", "exported", "conformance", "authoring", "tracing"}),
     "": BELOW
     | {
         "bundling",

@@ -17,6 +17,7 @@ from pjrt_hub.cli.status import FAILED, INTERRUPTED, status_of
 COMMANDS = (
     "list",
     "run",
+    "inspect",
     "compile",
     "targets",
     "check",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.errors import FileFormatError
 
@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Value = NDArray[Any] | dict[str, NDArray[Any]] | bool | int | float
+
 #: "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, its shape, and values.
 _TYPED = re.compile(r"(?P<type>[a-z][a-z0-9]*)\[(?P<shape>(\d+(,\d+)*)?)\]:(?P<values>.*)")
+
+#: "x=...", "args[0]['w']=...", or without the quotes.
+_NAMED = re.compile(r"(?P<place>[A-Za-z_][\w.\-]*(\[[^\]=]*\]|\.\w+)*)=(?P<value>.*)", re.DOTALL)
 
 _TYPE_OF_BARE = {bool: "pred", int: "s32", float: "f32"}
 _NUMPY_NAMES = {"pred": "bool", "i1": "bool", "bf16": "bfloat16"}
@@ -26,6 +31,71 @@ _NUMPY_NAMES |= {
     f"f8{kind}": f"float8_{kind}"
     for kind in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 }
+
+
+class Argument(NamedTuple):
+    """One argument of the command line.
+
+    Attributes:
+        place: the name before "=", or None.
+        value: an array, the arrays of a file by name, or the number that a bare literal is.
+        text: what was written for the value.
+    """
+
+    place: str | None
+    value: Value
+    text: str
+
+    def array(self) -> NDArray[Any]:
+        """The value as an array of its own type.
+
+        Raises:
+            FileFormatError: it is a file of several, and none was named.
+        """
+        if isinstance(self.value, dict):
+            raise FileFormatError(
+                f"{self.text} holds {len(self.value)} arrays, and none was named",
+                path=self.text,
+                hint=f"name one: {self.text}:{next(iter(self.value), 'NAME')}",
+            )
+        return parse(self.text) if isinstance(self.value, bool | int | float) else self.value
+
+
+def parse_named(text: str) -> Argument:
+    """Reads an argument that may have a name, and may be a whole file of arrays.
+
+    Args:
+        text: what `parse` takes, or a `.npz` or `.safetensors` file; before it, with "=", the
+            place of the argument. An "@" may stand before a file.
+
+    Raises:
+        As `parse`.
+    """
+    place = None
+    if (match := _NAMED.fullmatch(text)) and not Path(text).exists():
+        place, text = match.group("place", "value")
+    text = text.removeprefix("@")
+    path, is_npz, name = text.partition(".npz")
+    if is_npz and name[:1] in ("", ":"):
+        arrays = _npz(Path(path + is_npz))
+        if not name:
+            return Argument(place, arrays, text)
+        if name[1:] not in arrays:
+            raise FileFormatError(
+                f"{path}.npz holds {len(arrays)} arrays, none of them named {name[1:]!r}",
+                path=path + is_npz,
+                hint=f"name one: {path}.npz:{next(iter(arrays), 'NAME')}",
+            )
+        return Argument(place, arrays[name[1:]], text)
+    if text.endswith(".safetensors"):
+        from pjrt_hub.bridges.safetensors import open_file
+
+        tensors = open_file(text)
+        one = next(iter(tensors.values())) if len(tensors) == 1 else tensors
+        return Argument(place, one, text)
+    array = parse(text)
+    is_bare = not array.ndim and "[" not in text and not text.endswith(".npy")
+    return Argument(place, array.item() if is_bare and ".safetensors" not in text else array, text)
 
 
 def parse(text: str) -> NDArray[Any]:
@@ -71,6 +141,22 @@ def _npy(path: Path) -> NDArray[Any]:
             hint="write it as .safetensors, or as float32",
         )
     return array
+
+
+def _npz(path: Path) -> dict[str, NDArray[Any]]:
+    import zipfile
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as exc:
+        raise FileFormatError(
+            f"{path} is not a .npz file of numbers: {exc}",
+            path=path,
+            hint="write it with numpy.savez; arrays of objects cannot be passed",
+        ) from exc
 
 
 def _safetensors(path: Path, name: str) -> NDArray[Any]:

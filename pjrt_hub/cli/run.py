@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,28 +12,27 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import arguments, output
-from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.errors import FileFormatError, PjrtHubError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from pjrt_hub import Buffer, Client, LoadedExecutable
+    from pjrt_hub.bridges.exported.function import ExportedFunction
 
 
 def parse_all(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
-) -> list[NDArray[Any]]:
+) -> list[arguments.Argument]:
     """Reads the arguments; a malformed literal or a missing file is a usage error."""
     try:
-        return [arguments.parse(text) for text in texts]
+        return [arguments.parse_named(text) for text in texts]
     except PjrtHubError:
         raise
     except (ValueError, MemoryError) as exc:
         raise click.BadParameter(
             f"{exc}. An argument is FILE.npy, FILE.safetensors:TENSOR, or a literal such as "
-            "3.0 or f32[2,2]:1,2,3,4.",
+            "3.0 or f32[2,2]:1,2,3,4, with NAME= before it where the program has names.",
             ctx,
             param,
         ) from exc
@@ -46,15 +48,16 @@ def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) ->
 
 
 @click.command("run")
-@click.argument("program", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("program", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--arg",
     "args",
     multiple=True,
     callback=parse_all,
-    metavar="VALUE",
-    help="An argument, in order: FILE.npy, FILE.safetensors:TENSOR, or a literal such as 3.0 or "
-    "f32[2,2]:1,2,3,4.",
+    metavar="[NAME=]VALUE",
+    help="An argument, in order: FILE.npy, FILE.npz:ARRAY, FILE.safetensors:TENSOR, or a literal "
+    "such as 3.0 or f32[2,2]:1,2,3,4. Those of an exported function also by the names that "
+    "`pjrt-hub inspect` prints, and a dict from a whole .npz or .safetensors file.",
 )
 @click.option("--platform", help="The platform, or a library's path; else the best one here.")
 @click.option(
@@ -67,21 +70,34 @@ def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) ->
 @output.json_option
 def command(
     program: Path,
-    args: list[NDArray[Any]],
+    args: list[arguments.Argument],
     platform: str | None,
     out: Path | None,
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Compile PROGRAM (StableHLO text or bytecode, or an HLO proto), run it, print its results."""
-    with connect(platform, offline) as client:
-        results = call(client, client.compile(program), args)
+    """Compile PROGRAM, run it, and print its results.
+
+    PROGRAM is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
+    that torch_xla saved.
+    """
+    function = exported(program)
+    with connect(platform, offline, function) as client:
+        places: Sequence[str] = ()
+        if function is None:
+            results = call(client, client.compile(program), arrays(args))
+        else:
+            places = function.output_paths
+            results = call_exported(client, function, args)
         paths = write(results, out) if out else []
         if as_json:
             output.show_json(
                 {
                     "platform": client.platform_name,
-                    "results": [as_dict(result) for result in results],
+                    "results": [
+                        {**as_dict(result), **({"place": place} if place else {})}
+                        for result, place in zip_longest(results, places)
+                    ],
                     "paths": [str(path) for path in paths],
                 }
             )
@@ -89,15 +105,89 @@ def command(
             for path in paths:
                 print(path)
         else:
-            for result in results:
+            for result, place in zip_longest(results, places):
+                if len(places) > 1:
+                    print(f"{place}:")
                 print(repr(result))
 
 
-def connect(platform: str | None, offline: bool) -> Client:
+def exported(path: Path) -> ExportedFunction | None:
+    """Reads an exported function; None where the file is a program by itself.
+
+    Raises:
+        FileFormatError: it is neither.
+    """
+    from pjrt_hub.bridges.exported.reading import read
+
+    try:
+        return read(path)
+    except FileFormatError:
+        if path.is_dir() or "export" in path.suffix or "jaxexp" in path.suffix:
+            raise
+        pjrt_hub.Program.of(path)
+        return None
+
+
+def connect(platform: str | None, offline: bool, function: ExportedFunction | None) -> Client:
     """Makes a client of what `--platform` says: a platform's name, or the path of a library."""
-    if platform is None:
-        return pjrt_hub.client(offline=offline)
-    return pjrt_hub.load(platform, offline=offline).client()
+    if platform is not None:
+        return pjrt_hub.load(platform, offline=offline).client()
+    if function is not None:
+        from pjrt_hub.exported import client_for
+
+        return client_for(function, offline=offline)
+    return pjrt_hub.client(offline=offline)
+
+
+def arrays(args: Sequence[arguments.Argument]) -> list[NDArray[Any]]:
+    """The arguments of a program by itself, which takes them in order.
+
+    Raises:
+        PjrtHubError: one has a name, or is a whole file of several.
+    """
+    for each in args:
+        if each.place is not None:
+            raise PjrtHubError(
+                f"the program takes arguments by their order, not {each.place!r} by name",
+                hint="leave the name away: --arg f32[2]:1,2",
+            )
+    return [each.array() for each in args]
+
+
+def call_exported(
+    client: Client,
+    function: ExportedFunction,
+    args: Sequence[arguments.Argument],
+) -> tuple[Buffer, ...]:
+    """Calls an exported function, and waits for every result.
+
+    Raises:
+        PjrtHubError: an argument is not what it takes, or it cannot run here.
+    """
+    from pjrt_hub.bridges.exported.assignment import assigned
+
+    with _told():
+        positional, named = assigned(function, [(each.place, each.value) for each in args])
+        result = pjrt_hub.Exported(function, client)(*positional, **named)
+    results: list[Buffer] = []
+    function.out_tree.flatten(result, results, "result")
+    for each in results:
+        each.ready.wait()
+    return tuple(results)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Makes errors of ours of what the library refuses."""
+    try:
+        yield
+    except (TypeError, ValueError) as exc:
+        if isinstance(exc, PjrtHubError):
+            raise
+        raise PjrtHubError(
+            str(exc).partition("\n\n")[0],
+            hint="`pjrt-hub inspect` prints the name and type of each argument",
+        ) from exc
 
 
 def call(

@@ -106,6 +106,7 @@ def main():
     write("ordered_dict", on(reorder)(OrderedDict(c=of((2,)), a=of())))
     write("platforms", on(lambda x: jnp.sin(x) * 2, "cuda", "cpu", "tpu")(of((4,))))
     write("cholesky", on(jnp.linalg.cholesky, "cuda", "cpu")(of((4, 4))))
+    write("cpu_cholesky", on(jnp.linalg.cholesky)(of((4, 4))))
     write("cuda_only", on(lambda x: x + 1, "cuda")(of((4,))))
     b, c = export.symbolic_shape("b, c")
     write("symbolic", on(grow)(of((b, 3))))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pjrt_hub.bridges.exported import argument, dimension, obstacle, specialisation
 from pjrt_hub.bridges.exported.function import ExportedFunction, Weight
 from pjrt_hub.bridges.exported.tree import LEAF, Tree, Types
-from pjrt_hub.errors import ClosedError
+from pjrt_hub.errors import ClosedError, IncompatiblePluginError, UnknownError
 from pjrt_hub.runtime import compile_cache
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 
@@ -125,6 +125,11 @@ class Exported:
     def out_tree(self) -> Tree:
         """How the result is nested."""
         return self.function.out_tree
+
+    @property
+    def custom_calls(self) -> tuple[str, ...]:
+        """The functions that its program calls by name, those of all its platforms."""
+        return self.function.custom_calls
 
     @property
     def function_name(self) -> str:
@@ -299,7 +304,7 @@ class Exported:
             if needs:
                 kept = compile_cache.chosen(client, self._cache)
                 program = specialisation.program(function, client, dict(sizes), needs, kept)
-            executable = client.compile(program, self._options, cache=self._cache)
+            executable = self._compile(program)
             device = executable.devices[0]
             fixed: list[Buffer | int] = []
             if len(function.platforms) > 1 and not needs:
@@ -313,6 +318,28 @@ class Exported:
             ready = _Ready(executable, inputs, device, tuple(fixed))
             self._ready[sizes] = ready
             return ready
+
+    def _compile(self, program: Program) -> LoadedExecutable:
+        """Compiles, and says before and after what could not be known before."""
+        doubts = obstacle.doubts(self.function, self.client)
+        for doubt in doubts:
+            _log(f"{self.function.origin}: {doubt}")
+        try:
+            return self.client.compile(program, self._options, cache=self._cache)
+        except UnknownError as exc:  # the code of MLIR's parser and verifier
+            newest = obstacle.newest_stablehlo(self.client.plugin.attributes)
+            version = program.stablehlo_version
+            if version is None or not newest or version <= newest:
+                raise
+            need, have = map(obstacle.version_text, (version, newest))
+            raise IncompatiblePluginError(
+                f"{self.function.origin} is of StableHLO {need}, the plugin "
+                f"{self.client.plugin.path.name} knows {have} and cannot compile it: {exc.message}",
+                need=f"StableHLO {need}",
+                have=f"StableHLO {have}",
+                hint="export it again by a release of its framework that is as old as the plugin, "
+                "or use a newer plugin",
+            ) from exc
 
     def _weight(self, weight: Weight, device: Device) -> Buffer:
         """A weight on the device: the file is mapped, and moved there once."""
@@ -329,3 +356,9 @@ class Exported:
         inputs = ", ".join(map(str, self.inputs[:8])) + (", ..." if len(self.inputs) > 8 else "")
         outputs = ", ".join(map(str, self.outputs[:8])) + (", ..." if len(self.outputs) > 8 else "")
         return f"<Exported {self.function_name} ({inputs}) -> ({outputs}) on {self.client!r}>"
+
+
+def _log(text: str) -> None:
+    import logging
+
+    logging.getLogger("pjrt_hub.exported").info(text)

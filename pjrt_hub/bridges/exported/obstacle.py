@@ -65,6 +65,35 @@ def refuse(function: ExportedFunction, client: Client) -> None:
         )
 
 
+def doubts(function: ExportedFunction, client: Client) -> list[str]:
+    """What only the plugin's compiler can tell, and what the exporter was told to let pass."""
+    told = []
+    registered = [name for name, _ in client.plugin.ffi.registered]
+    if calls := unknown_calls(function, client.platform_name, registered):
+        told.append(
+            f"it calls {', '.join(calls)}, which nobody registered here: whether the plugin has "
+            "such a function is known when it compiles"
+        )
+    version, newest = function.program.stablehlo_version, newest_stablehlo(client.plugin.attributes)
+    if version and newest and version > newest:
+        told.append(
+            f"its program is stamped StableHLO {version_text(version)} and the plugin knows "
+            f"{version_text(newest)}; "
+            + (
+                "what it may have of the newer one is known when it compiles"
+                if function.uses is None
+                else "none of its operations is known to be newer"
+                if not newer_operations(function, client.plugin.attributes)
+                else "some of its operations are newer"
+            )
+        )
+    if function.unordered_effects:
+        told.append(f"its effects ({', '.join(function.unordered_effects)}) may be lost")
+    if function.disabled_checks:
+        told.append(f"its exporter was told not to check {', '.join(function.disabled_checks)}")
+    return told
+
+
 def require_readable(function: ExportedFunction, client: Client) -> None:
     """Refuses a program whose StableHLO the plugin does not read.
 

@@ -13,17 +13,22 @@ from pjrt_hub.bridges.exported.function import ExportedFunction
 from pjrt_hub.errors import FileFormatError
 
 
-def read(source: str | os.PathLike[str] | bytes, name: str | None = None) -> ExportedFunction:
+def read(
+    source: str | os.PathLike[str] | bytes | ExportedFunction, name: str | None = None
+) -> ExportedFunction:
     """Reads what an exporter wrote.
 
     Args:
-        source: a file or bytes of `jax.export`, or a folder that torch_xla saved.
+        source: a file or bytes of `jax.export`, or a folder that torch_xla saved; what was read
+            already comes back.
         name: of a folder's function; by default the only one, or "forward".
 
     Raises:
         FileFormatError: it is missing, damaged, or of no such form.
         NotRunnableError: its exporter was of a kind that pjrt-hub does not know.
     """
+    if isinstance(source, ExportedFunction):
+        return source
     if isinstance(source, bytes | bytearray | memoryview):
         return jax_blob.read(bytes(source), "the exported function")
     path = Path(source)

@@ -64,8 +64,12 @@ class Tree:
         if self.kind == LEAF:
             yield path
             return
-        for step, child in zip(self._steps(), self.children, strict=True):
+        for step, child in self.steps():
             yield from child.paths(path + step)
+
+    def steps(self) -> Iterator[tuple[str, Tree]]:
+        """The children of a container, each with its place as Python writes it."""
+        return zip(self._steps(), self.children, strict=True)
 
     def flatten(self, value: Any, leaves: list[Any], path: str = "") -> None:
         """Appends the leaves of a value of this form; a list may stand for a tuple.
@@ -89,11 +93,8 @@ class Tree:
             if value is not None:
                 raise self._differs(value, path)
         else:
-            for (step, child), each in zip(
-                zip(self._steps(), self.children, strict=True),
-                self._elements(value, path),
-                strict=True,
-            ):
+            elements = self._elements(value, path)
+            for (step, child), each in zip(self.steps(), elements, strict=True):
                 child.flatten(each, leaves, path + step)
 
     def unflatten(self, leaves: Iterator[Any], types: Types) -> Any:

@@ -1,0 +1,134 @@
+"""`pjrt-hub inspect`: what an exported function takes, gives and needs (layer 5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pjrt_hub import Exported
+from pjrt_hub.cli import output
+from pjrt_hub.errors import PjrtHubError
+
+if TYPE_CHECKING:
+    from pjrt_hub.bridges.exported.function import ExportedFunction
+
+
+@click.command("inspect")
+@click.argument("source", metavar="FILE_OR_DIR", type=click.Path(exists=True, path_type=Path))
+@click.option("--name", help="The function of a folder; else the only one, or forward.")
+@click.option("--platform", help="The plugin to judge by; else as `pjrt-hub run` chooses it.")
+@click.option("--no-plugin", is_flag=True, help="Only say what the file says.")
+@click.option("--compile", "compiles", is_flag=True, help="Let the plugin compile it as well.")
+@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
+@output.json_option
+def command(
+    source: Path,
+    name: str | None,
+    platform: str | None,
+    no_plugin: bool,
+    compiles: bool,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Say what an exported function takes, gives and needs, and whether a plugin can run it.
+
+    FILE_OR_DIR is what jax.export serialized, or a folder that torch_xla saved.
+    """
+    from pjrt_hub.bridges.exported import description, reading
+
+    function = reading.read(source, name)
+    told = description.describe(function)
+    if not no_plugin:
+        told["plugin"] = judged(function, platform, compiles, offline)
+    if as_json:
+        output.show_json(told)
+    else:
+        show(told)
+
+
+def judged(
+    function: ExportedFunction, platform: str | None, compiles: bool, offline: bool
+) -> dict[str, Any]:
+    """Whether the chosen plugin can run it: the documented JSON."""
+    from pjrt_hub.bridges.exported import description
+    from pjrt_hub.exported import client_for
+
+    try:
+        with client_for(function, platform, offline=offline) as client:
+            verdict = description.verdict(function, client)
+            told = {
+                "name": client.plugin.name,
+                "platform": client.platform_name,
+                "can_run": verdict.ok,
+                "reasons": list(verdict.reasons),
+                "doubts": list(verdict.doubts),
+                "compiled": None,
+            }
+            if compiles and verdict.ok and not function.is_symbolic:
+                try:
+                    Exported(function, client).compile()
+                    told["compiled"] = True
+                except PjrtHubError as exc:
+                    told |= {"compiled": False, "can_run": False, "reasons": [exc.message]}
+            return told
+    except PjrtHubError as exc:
+        return {
+            "name": None,
+            "platform": platform,
+            "can_run": False,
+            "reasons": [exc.message],
+            "doubts": [],
+            "compiled": None,
+        }
+
+
+def show(told: dict[str, Any]) -> None:
+    """Prints it for people."""
+    by = told["exporter"]
+    if told["jax_version"]:
+        by += f" of JAX {told['jax_version']}"
+    if told["calling_convention_version"]:
+        by += f", calling convention {told['calling_convention_version']}"
+    effects = [f"{each} (ordered)" for each in told["ordered_effects"]] + told["unordered_effects"]
+    calls = told["custom_calls"]
+    rows = [
+        ("function", f"{told['function_name']}, exported by {by}"),
+        ("platforms", ", ".join(told["platforms"]) or "not told"),
+        ("devices", str(told["nr_devices"])),
+        ("StableHLO", told["stablehlo_version"] or "not told"),
+        ("custom calls", "cannot be read" if calls is None else ", ".join(calls) or "none"),
+        ("effects", ", ".join(effects) or "none"),
+        ("unchecked", ", ".join(told["disabled_checks"]) or "nothing"),
+        ("arguments", told["in_tree"]),
+        ("result", told["out_tree"]),
+    ]
+    if told["weights"]:
+        rows.append(("weights", f"{len(told['weights'])} in the folder"))
+    for name, text in rows:
+        print(f"{name:13}{text}")
+    print()
+    columns = ("place", "type", "")
+    inputs = [
+        (each["path"], words(each), "" if each["used"] else "not used") for each in told["inputs"]
+    ]
+    output.show_table(
+        columns, inputs + [(each["path"], words(each), "") for each in told["outputs"]]
+    )
+    plugin = told.get("plugin")
+    if plugin is None:
+        return
+    print()
+    compiled = {True: ", compiled", False: "", None: ", not compiled"}[plugin["compiled"]]
+    name = plugin["name"] or plugin["platform"] or "plugin"
+    print(f"{name}: {f'can run it{compiled}' if plugin['can_run'] else 'cannot run it'}")
+    for each in plugin["reasons"]:
+        print(f"  because {each}")
+    for each in plugin["doubts"]:
+        print(f"  note that {each}")
+
+
+def words(each: dict[str, Any]) -> str:
+    """A type, as `--arg` of `pjrt-hub run` takes it."""
+    return f"{each['dtype']}[{','.join(map(str, each['shape']))}]"

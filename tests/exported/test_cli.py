@@ -1,0 +1,181 @@
+"""`pjrt-hub inspect` and `pjrt-hub run` with exported functions."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from pjrt_hub.cli.__main__ import run
+
+from .conftest import ARTIFACTS
+
+CPU = ("--platform", "cpu", "--offline")
+NESTED = f"{ARTIFACTS}/nested.jaxexport"
+
+
+@pytest.fixture
+def told(capsys, client):
+    """Runs a command, and gives its status, its output and its errors."""
+
+    def told(*args):
+        status = run([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return told
+
+
+@pytest.fixture
+def data(told):
+    """Runs a command that must not fail, and gives its JSON."""
+
+    def data(*args):
+        status, out, err = told(*args, *CPU, "--json")
+        assert (status, err) == (0, "")
+        return json.loads(out)
+
+    return data
+
+
+def test_inspect(data):
+    found = data("inspect", NESTED)
+    assert found["exporter"] == "jax.export"
+    assert found["function_name"] == "nested"
+    assert found["calling_convention_version"] == 10
+    assert found["platforms"] == ["cpu"]
+    assert found["stablehlo_version"] == "1.15.0"
+    assert found["custom_calls"] == []
+    assert found["dialects"] == ["builtin", "vhlo"]
+    assert found["in_tree"] == "(({'a': *, 'unused': *}, *), {'scale': *})"
+    assert found["inputs"][1] == {
+        "path": "args[0]['unused']",
+        "dtype": "i32",
+        "shape": [1],
+        "used": False,
+    }
+    assert next(each["path"] for each in found["outputs"]) == "result['y']"
+    assert found["plugin"]["can_run"] is True
+    assert found["plugin"]["platform"] == "cpu"
+    assert found["plugin"]["compiled"] is None
+    assert "stamped StableHLO 1.15.0 and the plugin knows 1.13.3" in found["plugin"]["doubts"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("cuda_only", "it was exported for cuda, and not for cpu"),
+        ("ordered_effect", "it has ordered effects"),
+    ],
+)
+def test_inspect_says_why_not(data, name, reason):
+    plugin = data("inspect", f"{ARTIFACTS}/{name}.jaxexport")["plugin"]
+    assert plugin["can_run"] is False
+    assert reason in plugin["reasons"][0]
+
+
+def test_inspect_tells_custom_calls_and_what_is_only_suspected(data):
+    found = data("inspect", f"{ARTIFACTS}/cpu_cholesky.jaxexport", "--compile")
+    assert found["custom_calls"] == ["lapack_spotrf_ffi"]
+    assert "lapack_spotrf_ffi, which nobody registered here" in found["plugin"]["doubts"][0]
+    assert found["plugin"]["compiled"] is False
+    assert found["plugin"]["can_run"] is False
+    assert "No FFI handler registered for lapack_spotrf_ffi" in found["plugin"]["reasons"][0]
+
+
+def test_inspect_compiles(data):
+    assert data("inspect", NESTED, "--compile")["plugin"]["compiled"] is True
+
+
+def test_inspect_for_people(told):
+    status, out, _ = told("inspect", f"{ARTIFACTS}/symbolic.jaxexport", "--no-plugin")
+    assert status == 0
+    lines = out.splitlines()
+    assert "function     grow, exported by jax.export, calling convention 10" in lines
+    assert "custom calls shape_assertion" in lines
+    assert "args[0]    f32[b,3]" in lines
+    assert "result[1]  f32[2*b,3]" in lines
+
+
+def test_inspect_a_folder(data):
+    found = data("inspect", ARTIFACTS / "torch_xla")
+    assert found["exporter"] == "torch_xla.stablehlo"
+    assert [each["name"] for each in found["weights"]] == ["offset", "linear.bias", "linear.weight"]
+    assert found["plugin"] == {
+        "name": "cpu",
+        "platform": "cpu",
+        "can_run": True,
+        "reasons": [],
+        "doubts": [],
+        "compiled": None,
+    }
+
+
+def test_inspect_something_else(told, tmp_path):
+    (tmp_path / "x.jaxexport").write_bytes(b"something else")
+    status, _, err = told("inspect", tmp_path / "x.jaxexport", *CPU)
+    assert status == 1
+    assert "is not what jax.export serializes" in err
+
+
+def results(found):
+    return {each["place"]: each["data"] for each in found["results"]}
+
+
+def test_run_by_place_and_by_name(data, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(3, np.float32))
+    found = results(
+        data(
+            *("run", NESTED, "--arg", "args[0][a]=f32[2,3]:1", "--arg", "scale=2"),
+            *("--arg", "args[0]['unused']=s32[1]:0", "--arg", f"args[1]=@{tmp_path}/x.npy"),
+        )
+    )
+    assert found["result['y']"] == pytest.approx([2 * np.tanh(3)] * 2, rel=1e-5)
+    assert found["result['z'][0]"] == 3
+
+
+def test_run_with_a_dict_of_a_file(data, tmp_path):
+    given = {"a": np.ones((2, 3), np.float32), "unused": np.zeros(1, np.int32), "more": np.ones(9)}
+    np.savez(tmp_path / "w.npz", **given)
+    found = results(
+        data("run", NESTED, "--arg", f"{tmp_path}/w.npz", "--arg", "f32[3]:1", "--arg", "scale=2.0")
+    )
+    assert found["result['z'][2][0]"] == [1, 1, 1]
+
+
+def test_run_a_folder(data):
+    found = data(
+        *("run", ARTIFACTS / "torch_xla", "--arg", "f32[3,4]:1", "--arg", "s32[1]:0"),
+        *("--arg", "args[2][q]=f32[4]:1"),
+    )
+    assert results(found)["result['z'][0]"] == [[4.5] * 4] * 3
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("f32[8]:1",), "args[1]: no value was given"),
+        (("f32[8]:1",) * 3, "add takes 2 argument(s) by place"),
+        (("f32[8]:1", "b=f32[8]:1"), "add has no argument b; there are args[0], args[1]"),
+        (("f32[8]:1", "args[1]=f32[8]:1", "args[1]=f32[8]:2"), "args[1] was given twice"),
+        (("f32[8]:1", "f32[9]:1"), "args[1]: expected f32[8], found f32[9]"),
+        (("f32[8]:1", "s32[8]:1"), "args[1]: expected f32[8], found i32[8]"),
+    ],
+)
+def test_run_with_other_arguments(told, args, message):
+    given = [part for arg in args for part in ("--arg", arg)]
+    status, out, err = told("run", ARTIFACTS / "add.jaxexport", *given, *CPU)
+    assert (status, out) == (1, "")
+    assert message in err
+
+
+def test_programs_by_themselves_have_no_names(told, tmp_path):
+    (tmp_path / "id.mlir").write_text(
+        "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+    )
+    status, _, err = told("run", tmp_path / "id.mlir", "--arg", "a=f32[2]:1", *CPU)
+    assert status == 1
+    assert "takes arguments by their order, not 'a' by name" in err
+    status, out, _ = told("run", tmp_path / "id.mlir", "--arg", "f32[2]:1", *CPU)
+    assert (status, out) == (0, "[1., 1.]\n[cpu:0 f32[2]]\n")
