@@ -44,7 +44,7 @@ def uses(code: bytes) -> Uses | None:
     """
     try:
         return _uses(code)
-    except (ValueError, IndexError, UnicodeDecodeError):
+    except (ValueError, LookupError):  # UnicodeDecodeError is a ValueError
         return None
 
 
@@ -58,8 +58,10 @@ def _uses(code: bytes) -> Uses:
     sections = dict(_sections(reader))
     strings = _strings(sections[_STRINGS])
     dialects, operations = _operations(sections[_DIALECTS], strings)
+    targets: set[str] = set()
+    if not any("custom_call" in name for name in operations):
+        return Uses(tuple(sorted(operations)), ())
     texts, versions = _attributes(sections, dialects, strings)
-    targets = set()
     for numbers in _properties(sections.get(_PROPERTIES)):
         if len(numbers) > _TARGET and numbers[0] in versions and numbers[_TARGET] in texts:
             targets.add(texts[numbers[_TARGET]])

@@ -1,0 +1,163 @@
+"""The reader of jax.export's flatbuffer, with blobs that are made here and hostile bytes."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+import pjrt_hub
+from pjrt_hub.bridges.exported import bytecode, reading
+from pjrt_hub.bridges.exported.flatbuffer import Table
+from pjrt_hub.errors import FileFormatError, NotRunnableError
+
+from .conftest import ARTIFACTS
+
+BLOBS = sorted(ARTIFACTS.glob("*.jaxexport"))
+
+
+def patched(data, field, format, value):
+    """A blob of which one number is another."""
+    [root] = struct.unpack_from("<I", data)
+    vtable = root - struct.unpack_from("<i", data, root)[0]
+    [offset] = struct.unpack_from("<H", data, vtable + 4 + 2 * field)
+    assert offset
+    changed = bytearray(data)
+    struct.pack_into("<" + format, changed, root + offset, value)
+    return bytes(changed)
+
+
+@pytest.fixture
+def add(path):
+    return path("add").read_bytes()
+
+
+def test_bytes_are_as_good_as_a_file(add, client):
+    function = pjrt_hub.load_exported(add, client=client)
+    assert function.function_name == "add"
+    assert function.function.origin == "the exported function"
+
+
+@pytest.mark.parametrize(
+    ("version", "hint"), [(8, "with JAX 0.4.31 or newer"), (11, "install a newer pjrt-hub")]
+)
+def test_another_calling_convention(add, version, hint):
+    with pytest.raises(
+        NotRunnableError, match=f"the calling convention {version} of jax.export"
+    ) as e:
+        reading.read(patched(add, 14, "H", version))
+    assert hint in e.value.hint
+
+
+def test_another_serialization(add):
+    with pytest.raises(FileFormatError, match="its serialization version is 9, not 2 or 3"):
+        reading.read(patched(add, 0, "H", 9))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0" * 7,
+        b"\0" * 64,
+        b"\xff" * 64,
+        b"PK\3\4" + bytes(60),
+        b"func.func @main() {}\n" * 9,
+    ],
+)
+def test_other_bytes(data):
+    with pytest.raises(FileFormatError, match=r"is not what jax\.export serializes"):
+        reading.read(data)
+
+
+@pytest.mark.parametrize("blob", BLOBS, ids=lambda blob: blob.stem)
+def test_every_beginning_is_refused(blob):
+    data = blob.read_bytes()
+    whole = reading.read(data)
+    for end in range(0, len(data) - 8, 61):
+        try:
+            found = reading.read(data[:end])
+        except FileFormatError:
+            continue
+        assert found.function_name == whole.function_name  # only padding was cut
+
+
+@pytest.mark.parametrize("blob", BLOBS, ids=lambda blob: blob.stem)
+def test_noise_gives_one_error(blob):
+    data = blob.read_bytes()
+    rng = random.Random(blob.stem)
+    refused = 0
+    for _ in range(300):
+        noisy = bytearray(data)
+        for _ in range(rng.randrange(1, 8)):
+            noisy[rng.randrange(len(noisy))] = rng.randrange(256)
+        try:
+            reading.read(bytes(noisy))
+        except (FileFormatError, NotRunnableError):
+            refused += 1
+    assert refused > 20
+
+
+def test_tables_that_contain_themselves_end():
+    """A vector of a hundred references to the table that it stands in: 100 to the depth."""
+    vtable = struct.pack("<HHHH", 8, 8, 0, 4)
+    table = struct.pack("<iI", 8, 4)  # its vtable is 8 bytes before it, its vector 4 behind
+    here = 4 + len(vtable)
+    first = here + 8 + 4
+    vector = struct.pack("<I", 100) + b"".join(
+        struct.pack("<I", (here - (first + 4 * n)) % 2**32) for n in range(100)
+    )
+    root = Table.root(struct.pack("<I", here) + vtable + table + vector)
+    with pytest.raises(ValueError, match="outside of the buffer"):
+        root.tables(1)
+
+
+def test_tables_that_are_shared_end():
+    """Each table refers to the next one many times: without a limit 50 to the power of 6."""
+    fan, depth = 50, 6
+    data = bytearray(struct.pack("<I", 0))
+    below = None
+    places = []
+    for _ in range(depth):  # written from the root down, so that references go forward
+        places.append(len(data))
+        data += struct.pack("<HHHH", 6, 8, 4, 0) + struct.pack("<iI", 8, 4)
+        data += struct.pack("<I", fan) + bytes(4 * fan)
+    for number, place in enumerate(places[:-1]):
+        below = places[number + 1] + 8
+        for n in range(fan):
+            at = place + 8 + 8 + 4 + 4 * n
+            struct.pack_into("<I", data, at, below - at)
+    struct.pack_into("<I", data, 0, places[0] + 8)
+
+    def visit(table, depth):
+        if depth < 5:
+            for child in table.tables(0):
+                visit(child, depth + 1)
+
+    with pytest.raises(ValueError, match="refer to each other without end"):
+        visit(Table.root(bytes(data)), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("add", ()),
+        ("cholesky", ("cusolver_potrf_ffi", "lapack_spotrf_ffi")),
+        ("symbolic", ("shape_assertion",)),
+    ],
+)
+def test_custom_calls_are_read_from_bytecode(path, name, calls):
+    assert reading.read(path(name)).custom_calls == calls
+
+
+def test_bytecode_that_cannot_be_read(path):
+    code = reading.read(path("cholesky")).program.code
+    assert bytecode.uses(b"func.func") is None
+    assert bytecode.uses(code[:40]) is None
+    rng = random.Random(0)
+    for _ in range(300):
+        noisy = bytearray(code)
+        noisy[rng.randrange(4, len(noisy))] = rng.randrange(256)
+        found = bytecode.uses(bytes(noisy))
+        assert found is None or isinstance(found.custom_calls, tuple)

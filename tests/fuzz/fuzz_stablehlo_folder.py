@@ -1,0 +1,37 @@
+"""The description in a folder of torch_xla: any bytes give a function, or a FileFormatError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from files import emptied
+
+from pjrt_hub.bridges.exported import description, stablehlo_folder
+from pjrt_hub.bridges.exported.function import MLIR_BYTECODE, Weight
+from pjrt_hub.errors import FileFormatError
+
+META = Path(__file__).parents[1] / "exported" / "artifacts" / "torch_xla" / "functions"
+FINDINGS: tuple[bytes, ...] = ()
+
+
+def seeds() -> Iterator[bytes]:
+    """The one of the tests, and the shortest that is JSON."""
+    yield (META / "forward.meta").read_bytes()
+    yield b"{}"
+
+
+def one(data: bytes) -> None:
+    """Reads one input."""
+    folder = emptied("model")
+    (folder / "functions").mkdir()
+    (folder / "functions" / "forward.meta").write_bytes(data)
+    (folder / "functions" / "forward.bytecode").write_bytes(MLIR_BYTECODE)
+    try:
+        function = stablehlo_folder.read(folder)
+    except FileFormatError:
+        return
+    description.describe(function)
+    for each in function.arguments:
+        if isinstance(each, Weight):
+            assert each.path.parent.parent == folder
