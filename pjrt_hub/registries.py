@@ -186,18 +186,12 @@ def trust(url: str, root: Path, *, platforms: Sequence[str] = ()) -> Trusted:
     from pjrt_hub.store.transport import forbidden, redacted
 
     if reason := forbidden(url):
-        raise RegistryError(
-            reason, url=redacted(url), fault="untrusted", hint="give the https address"
-        )
+        raise _untrusted(reason, redacted(url), "give the https address")
     try:
         content = root.read_bytes()
     except OSError as exc:
-        raise RegistryError(
-            f"{root} cannot be read: {exc.strerror}",
-            url=redacted(url),
-            fault="untrusted",
-            hint="name the root.json that the registry's publisher gave you",
-        ) from exc
+        hint = "name the root.json that the registry's publisher gave you"
+        raise _untrusted(f"{root} cannot be read: {exc.strerror}", redacted(url), hint) from exc
     with _needing_tuf(redacted(url)):
         from pjrt_hub.store.signed import check_root
     found = check_root(content)
@@ -216,14 +210,14 @@ def refresh() -> tuple[Remote, Reading]:
 
     elsewhere = remote()
     if elsewhere is None:
-        raise RegistryError(
-            "no signed registry is named",
-            url="",
-            fault="untrusted",
-            hint="set PJRT_HUB_REGISTRY to its address",
-        )
+        hint = "set PJRT_HUB_REGISTRY to its address"
+        raise _untrusted("no signed registry is named", "", hint)
     shipped = Catalog.shipped().rows()
     return elsewhere, elsewhere.refresh(environment(), shipped, notify=say)
+
+
+def _untrusted(what: str, url: str, hint: str) -> RegistryError:
+    return RegistryError(what, url=url, fault="untrusted", hint=hint)
 
 
 def _urls(row: Artifact, at: str) -> tuple[str, ...]:

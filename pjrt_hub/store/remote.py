@@ -117,13 +117,16 @@ def _trust_path(url: str, folder: Path) -> Path:
 
 
 def _untrusted(url: str, what: str) -> RegistryError:
-    return RegistryError(
-        f"the registry {redacted(url)} is not used: {what}",
-        url=redacted(url),
-        fault="untrusted",
-        hint=f"run `pjrt-hub registry trust {redacted(url)} --root root.json` with the file that "
-        f"its publisher gave you, or unset {VARIABLE}",
+    hint = (
+        f"run `pjrt-hub registry trust {redacted(url)} --root root.json` with the file that "
+        f"its publisher gave you, or unset {VARIABLE}"
     )
+    return _unused(url, "untrusted", what, hint)
+
+
+def _unused(url: str, fault: str, what: str, hint: str) -> RegistryError:
+    text = f"the registry {redacted(url)} is not used: {what}"
+    return RegistryError(text, url=redacted(url), fault=fault, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +266,12 @@ class Remote:
         return reading
 
     def _read(self, env: Mapping[str, str], limits: Patience) -> Reading:
+        url, metadata = self.trust.url, self.folder / "metadata"
         try:
             from pjrt_hub.store import signed
         except ImportError as exc:
-            raise RegistryError(
-                f"the registry {self.name} is not used: {exc}",
-                url=self.name,
-                fault="unreachable",
-                hint="run `pip install 'pjrt-hub[registry]'`",
-            ) from exc
-        url, metadata = self.trust.url, self.folder / "metadata"
+            hint = "run `pip install 'pjrt-hub[registry]'`"
+            raise _unused(url, "unreachable", str(exc), hint) from exc
         with (
             TemporaryDirectory(dir=self.folder) as scratch,
             Transport(env, sources=installers.reached(env), patience=limits.started()) as transport,
@@ -282,12 +281,8 @@ class Remote:
                 rows = read_rows(path)
             except ManifestError as exc:
                 text = exc.message.replace(os.fspath(path), path.name)
-                raise RegistryError(
-                    f"the registry {redacted(url)} is not used: {text}",
-                    url=redacted(url),
-                    fault="malformed",
-                    hint="ask who publishes it to correct the row; a newer pjrt-hub may know it",
-                ) from exc
+                hint = "ask who publishes it to correct the row; a newer pjrt-hub may know it"
+                raise _unused(url, "malformed", text, hint) from exc
         return Reading(rows, self._now(), expires.timestamp())
 
     def _keep(self, reading: Reading) -> None:
