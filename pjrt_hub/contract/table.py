@@ -17,6 +17,21 @@ from pjrt_hub.errors import ManifestError
 _MAX_NBYTES = 1 << 20
 
 
+def parse(raw: bytes) -> dict[str, Any]:
+    """Reads TOML.
+
+    Args:
+        raw: its bytes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return tomllib.loads(raw.decode("utf-8"))
+    except RecursionError as exc:  # by a deeply nested value
+        raise ValueError(str(exc)) from exc
+
+
 class Table:
     """One table of a file; remembers which keys were read, so that the rest are errors.
 
@@ -41,13 +56,13 @@ class Table:
         try:
             with path.open("rb") as file:
                 raw = file.read(_MAX_NBYTES + 1)
-            if len(raw) > _MAX_NBYTES:
-                raise ManifestError(f"{path}: larger than {_MAX_NBYTES} bytes")
-            return cls(tomllib.loads(raw.decode("utf-8")), path)
         except OSError as exc:
             raise ManifestError(f"{path}: cannot be read: {exc.strerror}") from exc
-        # A deeply nested value ends tomllib with RecursionError.
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as exc:
+        if len(raw) > _MAX_NBYTES:
+            raise ManifestError(f"{path}: larger than {_MAX_NBYTES} bytes")
+        try:
+            return cls(parse(raw), path)
+        except ValueError as exc:
             raise ManifestError(f"{path}: not TOML: {exc}") from exc
 
     def fail(self, key: str, expected: str) -> NoReturn:

@@ -11,12 +11,12 @@ import hashlib
 import os
 import re
 import tarfile
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
+from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import ArchiveError, DigestMismatchError, ManifestError
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.catalog import Artifact, write_rows
@@ -153,7 +153,7 @@ def _rows(path: Path, file: BinaryIO) -> tuple[Artifact, ...]:
     if len(raw) != nbytes or file.read(len(_padding(nbytes))) != _padding(nbytes):
         _refuse(path, "it is incomplete")
     try:
-        data = tomllib.loads(raw.decode("utf-8"))
+        data = parse(raw)
         form = data.pop("format", None)
         if type(form) is int and form > FORMAT:
             raise ArchiveError(
@@ -164,8 +164,7 @@ def _rows(path: Path, file: BinaryIO) -> tuple[Artifact, ...]:
         rows = [Artifact.from_row(row, f"artifact {i}") for i, row in enumerate(tables, 1)]
     except ManifestError as exc:
         _refuse(path, exc.message, exc)
-    # A deeply nested value ends tomllib with RecursionError.
-    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+    except (ValueError, TypeError, AttributeError) as exc:
         _refuse(path, f"its rows are malformed: {str(exc)[:200]}", exc)
     ordered = _ordered(path, rows)
     if raw != (_HEAD + write_rows(ordered)).encode():

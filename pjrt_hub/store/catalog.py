@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pjrt_hub.abi import DECLARED, ApiVersion, compatible
+from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.host import HostTag
 
@@ -242,9 +242,8 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
         ManifestError: the file is unreadable, or one of its rows is malformed.
     """
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
-    # A deeply nested value ends tomllib with RecursionError.
-    except (OSError, ValueError, RecursionError) as exc:
+        data = parse(path.read_bytes())
+    except (OSError, ValueError) as exc:
         raise ManifestError(f"cannot read the registry file {path}: {exc}") from exc
     rows = data.pop("artifact", [])
     if data or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -320,9 +320,9 @@ def _uv_bases(env: Mapping[str, str]) -> Iterable[Path]:
 
 
 def _toml(path: Path) -> dict[str, Any]:
-    import tomllib
+    from pjrt_hub.contract.table import parse
 
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return parse(path.read_bytes())
     except (OSError, ValueError):  # absent, or for uv to complain about
         return {}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.host import HostTag
 from pjrt_hub.store import disk
@@ -134,15 +134,14 @@ def read(path: Path) -> Pins:
             raw = file.read(_MAX_NBYTES + 1)
         if len(raw) > _MAX_NBYTES:
             raise _broken(path, f"it is larger than {_MAX_NBYTES:,} bytes")
-        data = tomllib.loads(raw.decode("utf-8"))
+        data = parse(raw)
     except OSError as exc:
         raise LockFileError(
             f"the lock file {path} cannot be read: {exc.strerror}",
             path=path,
             hint=f"write it with `pjrt-hub lock --output {path}`, or unset {VARIABLE}",
         ) from exc
-    # A deeply nested value ends tomllib with RecursionError.
-    except (ValueError, RecursionError) as exc:
+    except ValueError as exc:
         raise _broken(path, f"it is not TOML: {exc}") from exc
     form = data.pop("format", None)
     if type(form) is int and form > FORMAT:
