@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,16 @@ class Child:
     def silent(self) -> bool:
         """Whether nothing can come from it any more."""
         return not self._open
+
+    def answers(self, until: float) -> Iterator[dict[str, Any]]:
+        """Yields each line that comes, until it is silent or the time is over.
+
+        Args:
+            until: the time of `time.monotonic`.
+        """
+        while not self.silent and time.monotonic() < until:
+            for _, line in listen([self], until):
+                yield line
 
     def words(self, limit: int = _WORDS_TAIL) -> str:
         """The last characters of what was written to its standard streams."""

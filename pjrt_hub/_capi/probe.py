@@ -15,7 +15,7 @@ from typing import Any
 
 from pjrt_hub import errors
 from pjrt_hub._capi import watch
-from pjrt_hub._capi.child import Child, listen, signal_name
+from pjrt_hub._capi.child import Child, signal_name
 from pjrt_hub.abi import ApiVersion
 
 #: What the child's error tells beside its words, so that the same error is raised here.
@@ -71,9 +71,8 @@ def probe(
     deadline = time.monotonic() + seconds
     said: dict[str, Any] = {}
     with Child(__spec__.name, [str(path), *map(str, preload)], env=env) as child:
-        while not child.silent and time.monotonic() < deadline:
-            for _, answer in listen([child], deadline):
-                said.update(answer)
+        for answer in child.answers(deadline):
+            said.update(answer)
         late = not child.silent
     step = f" in {said['step']}" if said.get("step") else ""
     if late:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub import errors
 from pjrt_hub._capi import watch
-from pjrt_hub._capi.child import Child, listen, signal_name
+from pjrt_hub._capi.child import Child, signal_name
 from pjrt_hub.contract.option import Option
 
 if TYPE_CHECKING:
@@ -170,12 +170,11 @@ def _ask(
         left = attempts[len(answers) :]
         status = 1
         with Child(__spec__.name, [str(path), json.dumps(left)], env=env) as child:
-            while not child.silent and time.monotonic() < deadline:
-                for _, line in listen([child], deadline):
-                    if "status" in line:
-                        status = line["status"]
-                    else:
-                        answers.append(line)
+            for line in child.answers(deadline):
+                if "status" in line:
+                    status = line["status"]
+                else:
+                    answers.append(line)
             if not child.silent:
                 raise errors.PluginTimeoutError(
                     f"{path} did not say in time whether it takes the options {left[0]} and others",

@@ -14,7 +14,7 @@ from typing import Any
 
 from pjrt_hub import surroundings
 from pjrt_hub._capi import library, watch
-from pjrt_hub._capi.child import Child, listen, signal_name
+from pjrt_hub._capi.child import Child, signal_name
 from pjrt_hub.conformance import finding
 from pjrt_hub.conformance.subject import Subject
 from pjrt_hub.errors import PjrtError
@@ -44,13 +44,14 @@ class Part:
             Died: it crashed, exited, or took longer.
             Failed: what the function found; as Unsupported and Skipped.
         """
-        deadline, said = time.monotonic() + seconds, dict[str, Any]()
-        while not self._child.silent and "kind" not in said:
-            if time.monotonic() > deadline:
-                raise Died(f"took longer than {seconds:g} s")
-            for _, line in listen([self._child], deadline):
-                said.update(line)
+        said = dict[str, Any]()
+        for line in self._child.answers(time.monotonic() + seconds):
+            said.update(line)
+            if "kind" in said:
+                break
         if "kind" not in said:
+            if not self._child.silent:
+                raise Died(f"took longer than {seconds:g} s")
             status = said.get("status", 1)
             died = status < 0
             raise Died(f"died of {signal_name(-status)}" if died else f"exited with {status}")
