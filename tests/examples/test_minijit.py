@@ -105,7 +105,11 @@ def step_of(draw, pool):
     if name == "matmul":
         if not x.ndim:
             return lambda xp, pool: pool[i] + pool[i]
-        return lambda xp, pool: pool[i] @ pool[i].T if x.ndim < 3 else pool[i] * pool[i]
+        if x.ndim > 2:
+            flipped = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+            return lambda xp, pool: (pool[i] @ pool[i].transpose(*flipped)).astype(x.dtype)
+        # Of vectors of nothing numpy makes float32, whatever they were.
+        return lambda xp, pool: (pool[i] @ pool[i].T).astype(x.dtype)
     axis, keepdims = axis_of(draw, x), draw(st.booleans())
     if name != "sum" and x.size == 0:  # numpy has no greatest of nothing
         return lambda xp, pool: pool[i] - pool[j]
