@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub import Buffer
+from pjrt_hub.errors import ClosedError
 
 WEIGHTS = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 X = np.array([0.1, -0.2, 0.3], np.float32)
@@ -120,12 +121,21 @@ def test_weights_are_moved_once(load, client):
     bound = load("nested").bind(GIVEN)
     for scale in (1, 3):
         np.testing.assert_allclose(bound(X, scale=scale)["y"], nested(X, scale), rtol=1e-5)
-    with pytest.raises(TypeError, match=r"takes 2 positional argument\(s\), 3 were given"):
+    with pytest.raises(TypeError, match=r"takes 1 positional argument\(s\), 2 were given"):
         bound(GIVEN, X, scale=1)
     with pytest.raises(ValueError, match=r"args\[0\]\['a'\]: expected f32\[2,3\]"):
         load("nested").bind({**GIVEN, "a": X})
     with pytest.raises(TypeError, match="takes 2 more positional"):
         load("nested").bind(GIVEN, X, X)
+
+
+def test_what_is_bound_is_closed_with_the_rest(load):
+    nested = load("nested")
+    bound = nested.bind(GIVEN)
+    bound(X, scale=1)
+    nested.close()
+    with pytest.raises(ClosedError, match="nested was closed"):
+        bound(X, scale=1)
 
 
 def test_it_compiles_once(load):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pjrt_hub.bridges.exported.aval import Aval
     from pjrt_hub.bridges.exported.function import ExportedFunction, Weight
+    from pjrt_hub.bridges.exported.tree import Tree
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.device import Device
 
@@ -24,18 +25,23 @@ if TYPE_CHECKING:
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
-def count(function: ExportedFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def count(
+    function_name: str,
+    positional: Sequence[Tree],
+    named: Tree,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
     """Refuses another number of arguments, or other names.
 
     Raises:
         TypeError: as Python says it of its functions.
     """
-    positional, named = function.in_tree.children
-    name, takes = function.function_name or "the function", len(positional.children)
+    name, takes = function_name or "the function", len(positional)
     if len(args) != takes:
         raise TypeError(
             f"{name} takes {takes} positional argument(s), {len(args)} were given\n\n"
-            f"hint: they are nested as {positional}"
+            f"hint: they are nested as ({', '.join(map(str, positional))})"
         )
     if kwargs.keys() != set(named.keys):
         missing = sorted(set(named.keys) - kwargs.keys())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
     from pjrt_hub.runtime.program import Program
 
+_BUFFERS = {Buffer}
 _Sizes = tuple[tuple[str, int], ...]
 
 
@@ -39,13 +40,15 @@ class _Ready(NamedTuple):
         executable: compiled and loaded.
         inputs: the types of the inputs, all static.
         device: where arguments go.
-        arguments: a buffer, or the number of an input, for each argument.
+        template: what the program takes, with None where an input belongs.
+        slots: such a position, and the number of the input, for each input that it takes.
     """
 
     executable: LoadedExecutable
     inputs: tuple[Aval, ...]
     device: Device
-    arguments: tuple[Buffer | int, ...]
+    template: tuple[Any, ...]
+    slots: tuple[tuple[int, int], ...]
 
 
 class Exported:
@@ -95,13 +98,16 @@ class Exported:
         self._types = dict(types or {})
         self._cache = cache
         self._owns_client = owns_client
-        self._bound: tuple[Any, ...] = ()
+        self._bound: tuple[Buffer, ...] = ()
+        self._taken = 0
         self._ready: dict[_Sizes, _Ready] = {}
         self._weights: dict[tuple[Path, Device], Buffer] = {}
         self._lock = threading.Lock()
-        self._closed = False
-        positional, named = function.in_tree.children
-        self._plain = not named.children and all(c.kind == LEAF for c in positional.children)
+        self._closed = threading.Event()
+        self._make = function.out_tree.maker(self._types)
+        positional, self._named = function.in_tree.children
+        self._positional = positional.children
+        self._plain = not self._named.children and all(c.kind == LEAF for c in self._positional)
         self._symbolic = tuple(
             index for index, each in enumerate(function.inputs) if not each.is_static
         )
@@ -167,28 +173,20 @@ class Exported:
             PjrtError: the plugin cannot compile or run it.
             ClosedError: it was closed, or an argument was.
         """
-        leaves = self._leaves((*self._bound, *args), kwargs)
+        leaves = self._leaves(args, kwargs)
         ready = self._ready_for(leaves)
-        device = ready.device
-        row: list[Buffer] = []
-        for each in ready.arguments:
-            if isinstance(each, int):
-                leaf = leaves[each]
-                if type(leaf) is not Buffer:
-                    leaf = argument.put(
-                        self.client, leaf, ready.inputs[each], self.function, each, device
-                    )
-                row.append(leaf)
-            else:
-                row.append(each)
+        row = list(ready.template)
+        for position, index in ready.slots:
+            row[position] = leaves[index]
+        if set(map(type, row)) != _BUFFERS:
+            self._put(row, ready)
         try:
             outputs: tuple[Buffer, ...] = ready.executable(*row, simplify=False)
         except (TypeError, ValueError):
             for index, leaf in enumerate(leaves):
                 argument.check(leaf, ready.inputs[index], self.function, index)
             raise
-        tree = self.function.out_tree
-        return outputs[0] if tree.kind == LEAF else tree.unflatten(iter(outputs), self._types)
+        return self._make(iter(outputs))
 
     def bind(self, *args: Any) -> Exported:
         """A function whose first arguments are these, moved to the device once: weights, say.
@@ -202,24 +200,21 @@ class Exported:
             TypeError: there are more than it takes, or one is nested otherwise.
             ValueError: one has another shape.
         """
-        positional = self.function.in_tree.children[0].children
-        taken = len(self._bound)
-        if len(args) > len(positional) - taken:
+        if len(args) > len(self._positional):
             raise TypeError(
-                f"{self.function_name} takes {len(positional) - taken} more positional "
-                f"argument(s), {len(args)} are to be bound"
+                f"{self.function_name} takes {len(self._positional)} more positional argument(s), "
+                f"{len(args)} are to be bound"
             )
-        bound = []
-        for number, (tree, value) in enumerate(zip(positional[taken:], args, strict=False), taken):
-            first = sum(child.count for child in positional[:number])
-            leaves: list[Any] = []
+        leaves: list[Any] = []
+        for number, (tree, value) in enumerate(
+            zip(self._positional, args, strict=False), self._taken
+        ):
             tree.flatten(value, leaves, f"args[{number}]")
-            bound.append(tree.unflatten(self._moved(leaves, first), {}))
         other = object.__new__(Exported)
         other.__dict__.update(self.__dict__)
-        other._bound = (*self._bound, *bound)
-        other._plain = False
-        other._owns_client = False
+        other._bound = (*self._bound, *self._moved(leaves, len(self._bound)))
+        other._positional = self._positional[len(args) :]
+        other._taken = self._taken + len(args)
         return other
 
     def compile(self, **dimensions: int) -> LoadedExecutable:
@@ -244,7 +239,7 @@ class Exported:
 
     def close(self) -> None:
         """Frees what was compiled and kept, and the client where it was made for this function."""
-        self._closed = True
+        self._closed.set()
         for ready in self._ready.values():
             ready.executable.close()
         self._ready.clear()
@@ -264,17 +259,34 @@ class Exported:
         self.close()
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        positional, named = self.function.in_tree.children
-        if self._plain and len(args) == len(positional.children) and not kwargs:
-            return list(args)
-        argument.count(self.function, args, kwargs)
-        leaves: list[Any] = []
-        positional.flatten(args, leaves, "args")
-        for key, child in zip(named.keys, named.children, strict=True):
-            child.flatten(kwargs[key], leaves, key)
+        if self._plain and len(args) == len(self._positional) and not kwargs:
+            return [*self._bound, *args]
+        leaves = list(self._bound)
+        try:
+            for child, value in zip(self._positional, args, strict=True):
+                child.collect(value, leaves.append)
+            self._named.collect(kwargs, leaves.append)
+        except (LookupError, TypeError, ValueError):
+            del leaves[len(self._bound) :]
+            argument.count(self.function.function_name, self._positional, self._named, args, kwargs)
+            for number, (child, value) in enumerate(
+                zip(self._positional, args, strict=True), self._taken
+            ):
+                child.flatten(value, leaves, f"args[{number}]")
+            for key, child in zip(self._named.keys, self._named.children, strict=True):
+                child.flatten(kwargs[key], leaves, key)
         return leaves
 
-    def _moved(self, leaves: list[Any], first: int) -> Iterator[Any]:
+    def _put(self, row: list[Any], ready: _Ready) -> None:
+        """Replaces what is no Buffer by one on the device."""
+        for position, index in ready.slots:
+            if type(row[position]) is not Buffer:
+                aval = ready.inputs[index]
+                row[position] = argument.put(
+                    self.client, row[position], aval, self.function, index, ready.device
+                )
+
+    def _moved(self, leaves: list[Any], first: int) -> Iterator[Buffer]:
         """Buffers of values; of symbolic dimensions as they are, to be checked at the call."""
         for index, leaf in enumerate(leaves, first):
             aval = self.function.inputs[index]
@@ -286,13 +298,14 @@ class Exported:
                 yield self.client.buffer_from_host(leaf, dtype=aval.numpy)
 
     def _ready_for(self, leaves: list[Any]) -> _Ready:
-        if self._closed:
+        if self._closed.is_set():
             raise ClosedError(f"{self.function_name} was closed")
         sizes: _Sizes = ()
         if self._symbolic:
             places = argument.places(self.function, self._symbolic, leaves)
             sizes = tuple(sorted(dimension.solve(places, self._given).items()))
-        return self._ready.get(sizes) or self._compiled(sizes)
+        ready = self._ready.get(sizes)
+        return self._compiled(sizes) if ready is None else ready
 
     def _compiled(self, sizes: _Sizes) -> _Ready:
         with self._lock:
@@ -306,16 +319,21 @@ class Exported:
                 program = specialisation.program(function, client, dict(sizes), needs, kept)
             executable = self._compile(program)
             device = executable.devices[0]
-            fixed: list[Buffer | int] = []
+            template: list[Any] = []
             if len(function.platforms) > 1 and not needs:
                 import numpy as np
 
                 number = np.int32(obstacle.platform_index(function, client.platform_name) or 0)
-                fixed.append(client.buffer_from_host(number, device=device))
+                template.append(client.buffer_from_host(number, device=device))
+            slots = []
             for each in function.arguments:
-                fixed.append(self._weight(each, device) if isinstance(each, Weight) else each)
+                if isinstance(each, Weight):
+                    template.append(self._weight(each, device))
+                else:
+                    slots.append((len(template), each))
+                    template.append(None)
             inputs = tuple(specialisation.static(each, dict(sizes)) for each in function.inputs)
-            ready = _Ready(executable, inputs, device, tuple(fixed))
+            ready = _Ready(executable, inputs, device, tuple(template), tuple(slots))
             self._ready[sizes] = ready
             return ready
 

@@ -97,21 +97,67 @@ class Tree:
             for (step, child), each in zip(self.steps(), elements, strict=True):
                 child.flatten(each, leaves, path + step)
 
-    def unflatten(self, leaves: Iterator[Any], types: Types) -> Any:
-        """Puts leaves together again; a custom container without a type becomes a tuple."""
-        match self.kind:
-            case "leaf":
-                return next(leaves)
-            case "none":
-                return None
-            case "tuple":
-                return tuple(child.unflatten(leaves, types) for child in self.children)
-            case "list":
-                return [child.unflatten(leaves, types) for child in self.children]
-        values = tuple(child.unflatten(leaves, types) for child in self.children)
+    @cached_property
+    def collect(self) -> Callable[[Any, Callable[[Any], None]], None]:
+        """`flatten` for the call path: appends a value's leaves, and knows no places.
+
+        On a value of another form it raises LookupError, TypeError or ValueError, maybe after
+        leaves were appended; `flatten` says then what is wrong.
+        """
+        parts = [child.collect for child in self.children]
+        if self.kind == LEAF:
+            return lambda value, append: append(value)
+        if self.kind == DICT and all(child.kind == LEAF for child in self.children):
+            return self._collect_plain_dict
         if self.kind == DICT:
-            return dict(zip(self.keys, values, strict=True))
-        return self._maker(types)(values)
+            return self._collect_dict
+        if self.kind in (TUPLE, LIST):
+
+            def collect(value: Any, append: Callable[[Any], None]) -> None:
+                if not isinstance(value, tuple | list):
+                    raise TypeError
+                for part, each in zip(parts, value, strict=True):
+                    part(each, append)
+
+            return collect
+
+        def slowly(value: Any, append: Callable[[Any], None]) -> None:
+            leaves: list[Any] = []
+            self.flatten(value, leaves)
+            for leaf in leaves:
+                append(leaf)
+
+        return slowly
+
+    def _collect_plain_dict(self, value: Any, append: Callable[[Any], None]) -> None:
+        if len(value) != len(self.keys):
+            raise TypeError
+        for key in self.keys:
+            append(value[key])
+
+    def _collect_dict(self, value: Any, append: Callable[[Any], None]) -> None:
+        if len(value) != len(self.keys):
+            raise TypeError
+        for key, child in zip(self.keys, self.children, strict=True):
+            child.collect(value[key], append)
+
+    def maker(self, types: Types) -> Callable[[Iterator[Any]], Any]:
+        """What puts leaves together again; a custom container without a type becomes a tuple."""
+        if self.kind == LEAF:
+            return next
+        if self.kind == NONE:
+            return lambda leaves: None
+        keys, parts = self.keys, [child.maker(types) for child in self.children]
+        if self.kind == DICT:
+            return lambda leaves: dict(zip(keys, [part(leaves) for part in parts], strict=True))
+        if self.kind == LIST:
+            return lambda leaves: [part(leaves) for part in parts]
+        make = tuple if self.kind == TUPLE else self._maker(types)
+        return lambda leaves: make(tuple([part(leaves) for part in parts]))
+
+    def unflatten(self, leaves: Iterator[Any], types: Types) -> Any:
+        """Puts leaves together again."""
+        return self.maker(types)(leaves)
 
     @cached_property
     def _tuple_type(self) -> Callable[[Sequence[Any]], Any] | None:
