@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -31,9 +32,13 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="make the failures the known ones")
     parser.add_argument("-k", metavar="EXPRESSION", help="pytest's -k: only these tests")
     options = parser.parse_args()
+    # Whoever ends this ends the process that runs the tests as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     if options.every and not options.folder:
         parser.error("--every needs a folder")
+    if options.page and options.k:
+        parser.error("--page is of whole files, so not with -k")
     of = files.every if options.every else files.chosen
     chosen = [
         file
@@ -51,20 +56,26 @@ def main() -> int:
         print(f"{file.name}: " + ", ".join(f"{n} {o}" for o, n in sorted(counts.items())))
         sys.stdout.flush()
         results += done
+        if options.json:
+            write(options.json, results)
 
     failures = cause.causes(results)
-    if options.json:
-        rows = [
-            {"test": r.name, "outcome": r.outcome, "cause": failures.get(r.name), "text": r.text}
-            for r in results
-        ]
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     if options.page:
         page.write(options.page, page.figures(options.platform, chosen, results))
     if options.keep:
         cause.keep(options.known, options.platform, results, failures)
     return judge(results, failures, cause.known(options.known, options.platform))
+
+
+def write(path: Path, results: list[process.Result]) -> None:
+    """Writes every result so far, with its cause and what it said."""
+    failures = cause.causes(results)
+    rows = [
+        {"test": r.name, "outcome": r.outcome, "cause": failures.get(r.name), "text": r.text}
+        for r in results
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 
 
 def judge(results: list[process.Result], failures: dict[str, str], known: dict[str, str]) -> int:

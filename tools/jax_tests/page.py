@@ -42,26 +42,36 @@ its own that may die.
 The session fails where a test fails, dies or hangs that `tools/jax_tests/known.json` does not name
 with the same cause; `--keep` writes that file again. The causes are rules, in
 `tools/jax_tests/causes.toml`. "1 in n" means that a run takes one test of n, by a hash of its name;
-`--all` takes them all.
+`--all` takes them all. A run of some files leaves the others' figures as they are.
 """
 
 
 def figures(platform: str, files: Sequence[TestFile], results: Sequence[Result]) -> dict[str, Any]:
-    """Counts a run: per file the tests of each outcome, and over all the failures of each cause."""
+    """Counts a run: for each file the tests of each outcome, and its failures of each cause."""
     rows = []
     for file in files:
-        counts = Counter(result.outcome for result in results if result.file == file.name)
-
-        rows.append({"file": file.name, "one in": file.one_in, **{o: counts[o] for o in OUTCOMES}})
-    causes = Counter(text.partition(": ")[2] for text in cause.causes(results).values())
+        of = [result for result in results if result.file == file.name]
+        counts = Counter(result.outcome for result in of)
+        causes = Counter(text.partition(": ")[2] for text in cause.causes(of).values())
+        figures = {outcome: counts[outcome] for outcome in OUTCOMES}
+        rows.append({"file": file.name, "one in": file.one_in, **figures, "causes": dict(causes)})
     return {
         "date": date.today().isoformat(),
         "platform": platform,
         "python": machine.python_version(),
         "packages": {package: _version(package) for package in PACKAGES},
         "files": rows,
-        "causes": dict(sorted(causes.items())),
     }
+
+
+def merged(run: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A run with the rows of files that it left out, where they were of the same software."""
+    alike = ("platform", "python", "packages")
+    if before is None or any(run[key] != before[key] for key in alike):
+        return run
+    ran = {row["file"] for row in run["files"]}
+    kept = [row for row in before["files"] if row["file"] not in ran]
+    return run | {"files": sorted(kept + run["files"], key=lambda row: row["file"])}
 
 
 def page(run: Mapping[str, Any]) -> str:
@@ -82,18 +92,23 @@ def page(run: Mapping[str, Any]) -> str:
         lines.append(f"| `{row['file']}` | {row['one in']} | {counts} |")
     lines.append("| **together** | | " + " | ".join(str(totals[o]) for o in OUTCOMES) + " |")
     lines += ["", "## Causes of what did not pass", ""]
-    if not run["causes"]:
+    causes: Counter[str] = Counter()
+    for row in run["files"]:
+        causes.update(row["causes"])
+    if not causes:
         return "\n".join([*lines, "Nothing failed."]) + "\n"
     why = {rule.name: rule.why for rule in cause.rules()} | {cause.UNEXPLAINED: "No rule knows it."}
     lines += ["| cause | tests | |", "|---|--:|---|"]
-    by_count = sorted(run["causes"].items(), key=lambda item: (-item[1], item[0]))
+    by_count = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
     lines += [f"| {name} | {count} | {why.get(name, '')} |" for name, count in by_count]
     return "\n".join(lines) + "\n"
 
 
-def write(path: Path, run: Mapping[str, Any]) -> None:
-    """Keeps the figures and writes the page from them."""
-    FIGURES.write_text(json.dumps(run, indent=1) + "\n", "utf-8")
+def write(path: Path, run: dict[str, Any]) -> None:
+    """Keeps the figures, with those of files that did not run, and writes the page from them."""
+    before = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else None
+    run = merged(run, before)
+    FIGURES.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n", "utf-8")
     path.write_text(page(run), "utf-8")
 
 

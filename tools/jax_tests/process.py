@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 #: After so many deaths a file is given up.
 DEATHS = 40
 #: In seconds: a single test, and how often the parent looks.
-TEST_LIMIT, INTERVAL = 180.0, 0.2
+TEST_LIMIT, INTERVAL = 600.0, 0.2
 LONGEST = 8000
 #: pytest's statuses of a run to its end: passed, failed, nothing (left) to run.
 TO_THE_END = (0, 1, 5)
