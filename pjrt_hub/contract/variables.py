@@ -100,6 +100,12 @@ OURS = (
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
+        "PJRT_HUB_TORCH_XLA",
+        "what torch_xla's device PJRTHUB is: a plugin, platform or alias, and create options, as "
+        "in `cpu;cpu_device_count=4`",
+        "pjrt-hub's choice",
+    ),
+    Variable(
         "PJRT_HUB_TRACE",
         "the folder to which `trace` records; without it `validate` reports to stderr",
         reader="pjrt-hub, its library for `LD_PRELOAD`",

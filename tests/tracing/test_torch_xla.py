@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
@@ -19,9 +20,13 @@ def test_an_old_torch_xla_drives_a_newer_plugin(trace, library):
     library_of_torch_xla = {"PJRT_DEVICE": "LIBRARY", "PJRT_LIBRARY_PATH": str(library)}
     command = ["--", sys.executable, "-c", SCRIPT]
     alone = trace("--validate", *command, **library_of_torch_xla)
-    assert alone.returncode == 128 + 6  # SIGABRT
-    assert "VAL007 thread 1: struct_size is smaller than the struct ever was: #" in alone.stderr
-    assert "PJRT_Plugin_Attributes; it says 24" in alone.stderr
+    if version("torch_xla").startswith("2.8."):
+        assert alone.returncode == 128 + 6  # SIGABRT
+        assert "VAL007 thread 1: struct_size is smaller than the struct ever was: #" in alone.stderr
+        assert "PJRT_Plugin_Attributes; it says 24" in alone.stderr
+    else:
+        assert alone.returncode == 1
+        assert "Unexpected PJRT_ExecuteOptions size: expected 112, got 80." in alone.stderr
     padded = trace("--summary", "--pad", *command, **library_of_torch_xla)
     assert padded.stdout == "[0.0, 1.0, 4.0, 9.0]\n"
     assert padded.returncode == 0

@@ -12,6 +12,7 @@ of_an_extra = {'pjrt_hub.store.signed', 'pjrt_hub.store.signing'}  # pjrt-hub[re
 of_an_extra |= {  # jaxlib, in the reference interpreter's own process
     f'pjrt_hub.authoring.{name}' for name in ('interpreter', 'partitioning', 'shortcomings')
 }
+of_an_extra |= {'pjrt_hub.torch_xla.device_plugin'}  # torch_xla, which alone imports it
 of_an_extra |= {'pjrt_hub.conformance.pytest_plugin'}  # pytest, which alone imports it
 for module in pkgutil.walk_packages(pjrt_hub.__path__, 'pjrt_hub.'):
     if module.name not in of_an_extra:

@@ -1,0 +1,144 @@
+"""One plugin as torch_xla sees it (layer 5): chosen, fetched and loaded when torch_xla first asks.
+
+It imports torch_xla, so only torch_xla and what has asked for it import this module.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch_xla.experimental import plugins
+
+from pjrt_hub.errors import FrameworkError
+from pjrt_hub.torch_xla import asked, framework
+
+if TYPE_CHECKING:
+    from pjrt_hub.contract.manifest import Manifest
+    from pjrt_hub.runtime.plugin import Plugin
+
+_LOG = logging.getLogger("pjrt_hub.torch_xla")
+
+
+class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has no types
+    """What torch_xla asks about a plugin, for `torch_xla.experimental.plugins.register_plugin`.
+
+    One process drives all devices of the plugin.
+    """
+
+    def __init__(
+        self, platform: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Loads and fetches nothing.
+
+        Args:
+            platform: what `pjrt_hub.client` takes, or a library's path.
+            options: create options of the plugin's client.
+        """
+        super().__init__()
+        self._platform = platform
+        self._options = dict(options or {})
+        self._loading = threading.Lock()
+        self._loaded: tuple[Plugin, Manifest] | None = None
+
+    def library_path(self) -> str:
+        """Gives the path of a library that is the plugin, which is found and loaded for it.
+
+        torch_xla opens a path by itself. This one is pjrt-hub's own library, whose table leads to
+        the plugin that was verified and loaded, through a layer where torch_xla is too old for it.
+
+        Raises:
+            FrameworkError: the layers that the user asked for leave out the one that is needed.
+            PluginLoadError: this process handed on another plugin before.
+            StoreError, PluginError: as `pjrt_hub.load`.
+        """
+        from pjrt_hub._capi import forwarding
+
+        plugin, _ = self._load()
+        return str(forwarding.forward(_table_for_torch_xla(plugin), plugin.path))
+
+    def client_create_options(self) -> dict[str, Any]:
+        """Gives the create options, checked, over the plugin's defaults.
+
+        Raises:
+            TypeError: an option has another type than the plugin takes.
+            ValueError: the plugin has no such option.
+        """
+        plugin, manifest = self._load()
+        checked = plugin.check_create_options(self._given(manifest))
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in checked.items()
+        }
+
+    def configure_single_process(self) -> None:
+        """One process drives all devices, which needs no setting."""
+
+    def physical_chip_count(self) -> int:
+        """How many processes torch_xla starts on this machine: one, for all devices."""
+        return 1
+
+    def _given(self, manifest: Manifest) -> Mapping[str, Any]:
+        return self._options
+
+    def _load(self) -> tuple[Plugin, Manifest]:
+        from pjrt_hub import connect, opening
+
+        with self._loading:
+            if self._loaded is None:
+                choice = connect.choose(self._platform)
+                plugin = opening.plugin(choice, reload=connect.load)
+                self._loaded = plugin, choice.candidate.manifest
+            return self._loaded
+
+
+class AskedPlugin(DevicePlugin):
+    """The device type PJRTHUB: the plugin that PJRT_HUB_TORCH_XLA asks for, else pjrt-hub's choice.
+
+    torch_xla makes one at every import, which reads and registers nothing else.
+    """
+
+    def __init__(self) -> None:
+        """Reads nothing yet."""
+        super().__init__()
+        self._texts: dict[str, str] = {}
+
+    def _load(self) -> tuple[Plugin, Manifest]:
+        from pjrt_hub.surroundings import environment
+
+        wish = asked.read(environment().get("PJRT_HUB_TORCH_XLA", ""))
+        self._platform, self._texts = wish
+        return super()._load()
+
+    def _given(self, manifest: Manifest) -> Mapping[str, Any]:
+        known = {option.name: option for option in manifest.options}
+        return {
+            name: known[name].parse(text) if name in known else text
+            for name, text in self._texts.items()
+        }
+
+
+def _table_for_torch_xla(plugin: Plugin) -> int:
+    """The plugin's table, behind the layer that pads structs where torch_xla sends older ones."""
+    ours, theirs = framework.api_version(), plugin.api_version
+    if ours is not None and ours >= theirs:
+        return plugin.api.address
+    from pjrt_hub._capi import layers
+    from pjrt_hub.surroundings import environment
+
+    on = environment().get("PJRT_HUB_LAYERS", "")
+    if on and "pad" not in [name.strip() for name in on.split(",")]:
+        raise FrameworkError(
+            f"torch_xla is older than {plugin.path}, of PJRT API {theirs}, which refuses its "
+            f"structs, and the layers of this process, {on}, do not pad them",
+            hint=f"PJRT_HUB_LAYERS={on},pad, or pjrt-hub trace --pad",
+        )
+    _LOG.info(
+        "%s has PJRT API %s, torch_xla was built with %s: its structs are padded on their way",
+        plugin.path,
+        theirs,
+        ours or "an unknown one",
+    )
+    return layers.wrap(plugin.api.address, "pad")
