@@ -142,8 +142,8 @@ def _section(plugin: Known) -> str:
     parts.append(f"\n{own.description}.\n\n")
     parts += [f"- **{word}**: {text}.\n" for word, text in _facts(plugin) if text]
     parts.append(
-        "\n| version | oldest machine | PJRT API | reads StableHLO up to | download | unpacked | package "
-        "| licence |\n|---|---|---|---|--:|--:|---|---|\n"
+        "\n| version | oldest machine | PJRT API | reads StableHLO up to | download | unpacked "
+        "| package | licence |\n|---|---|---|---|--:|--:|---|---|\n"
     )
     parts += [_line(row) for row in plugin.rows]
     if notes := dict.fromkeys(row.api_note for row in plugin.rows if row.api_note):
