@@ -22,10 +22,27 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.html",
     "registry/README.md": "registry_rows.html",
 }
-#: What pages show of the examples, as it is.
-CODE = frozenset({".mlir", ".py", ".toml"})
+#: A page around the code of an example, which a search passes over.
+CODE = """\
+---
+search:
+  exclude: true
+---
+# `{name}`
+
+````python
+{code}````
+"""
 #: A name alone as code.
 _NAME = re.compile(r"(?<=<code>)(\w+)(?=</code>)")
+
+
+class Code(File):
+    """A file of Python, shown as a page: a browser would keep it in a folder."""
+
+    def is_documentation_page(self) -> bool:
+        """Says so to MkDocs, which looks at the name alone."""
+        return True
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -33,10 +50,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     ours = [file for file in files if file.src_dir == config.docs_dir]
     places = {f"docs/{file.src_uri}": file.dest_uri for file in ours}
     named = {**places, **ELSEWHERE, **dict(_examples())}
-    found = [
-        File(path, str(ROOT), config.site_dir, config.use_directory_urls, dest_uri=place)
-        for path, place in named.items()
-    ]
+    found = []
+    for path, place in named.items():
+        kind = Code if path.endswith(".py") else File
+        file = kind(path, str(ROOT), config.site_dir, config.use_directory_urls, dest_uri=place)
+        if kind is Code:
+            file.content_string = CODE.format(name=path, code=(ROOT / path).read_text("utf-8"))
+        found.append(file)
     for file in found:
         if file.src_uri not in places:  # else a README is taken for the page of its section
             file.name = Path(file.dest_uri).stem
@@ -64,5 +84,5 @@ def _examples() -> Iterator[tuple[str, str]]:
         place = path.relative_to(ROOT)
         if path.name == "README.md":
             yield place.as_posix(), f"{place.parent.as_posix()}.html"
-        elif path.suffix in CODE:
-            yield place.as_posix(), place.as_posix()
+        elif path.suffix == ".py":
+            yield place.as_posix(), f"{place.as_posix()}.html"

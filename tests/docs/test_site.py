@@ -94,6 +94,7 @@ def test_every_page_of_docs_is_on_the_site(site):
     assert missing == []
     for name in ("changelog", "contributing", "examples", "registry_rows"):
         assert (site / f"{name}.html").is_file()
+    assert "<h1" in (site / "examples" / "hello.py.html").read_text("utf-8")
 
 
 def test_links_and_anchors_lead_somewhere(site, pages):
