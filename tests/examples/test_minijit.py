@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -335,7 +337,8 @@ def test_equal_static_arguments_of_other_types_are_other_programs(minijit, clien
     assert (found, function.cache_info().misses) == ([[6], [3], [3], [3]], 4)
 
 
-def test_clients_have_executables_of_their_own(minijit, client):
+def test_clients_have_executables_of_their_own(minijit, client, monkeypatch):
+    monkeypatch.setenv("PJRT_HUB_PLATFORMS", "cpu")
     double = minijit.jit(lambda x: x * 2)
     a = double(3)
     assert a.client.plugin.name == client.plugin.name
@@ -484,3 +487,38 @@ def test_reductions_give_what_numpy_gives(minijit, client, dtype):
         expected = x.sum(axis, dtype=dtype), x.max(axis, keepdims=True), x.min(axis)
         for each, wanted in zip(found, expected, strict=True):
             assert np.array_equal(plain(np.asarray(each)), plain(wanted))
+
+
+def test_the_page_shows_the_code_that_runs():
+    def lines(code):
+        return [line.strip() for line in ast.unparse(ast.parse(code)).splitlines()]
+
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "embedding.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    runs = lines((root / "examples/minijit/minijit/jit.py").read_text(encoding="utf-8"))
+    assert len(blocks) >= 4
+    assert [line for block in blocks for line in lines(block) if line not in runs] == []
+
+
+def test_the_readme_counts_the_lines_of_code():
+    folder = Path(__file__).parents[2] / "examples" / "minijit"
+    rows = re.findall(r"^\| `(\w+\.py)` \| (\d+) \|", (folder / "README.md").read_text(), re.M)
+    for name, count in rows:
+        source = (folder / "minijit" / name).read_text(encoding="utf-8")
+        docstrings = {
+            number
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(node)
+            for number in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+        }
+        code = [
+            line
+            for number, line in enumerate(source.splitlines(), 1)
+            if number not in docstrings and line.strip() and not line.strip().startswith("#")
+        ]
+        assert (name, int(count)) == (name, len(code))
+    files = {path.name for path in (folder / "minijit").glob("*.py")} - {"__init__.py"}
+    assert {name for name, _ in rows} == files
+    assert sum(int(count) for name, count in rows if name != "operations.py") <= 205
