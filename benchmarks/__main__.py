@@ -8,6 +8,7 @@ from pathlib import Path
 
 import call
 import exported
+import jax_bridge
 import machine
 import memory
 import report
@@ -26,7 +27,7 @@ def main() -> int:
     options = parser.parse_args()
     machine.notes()
     sections = [
-        each.measure() for each in (call, small, transfer, start, exported, store, memory, tracing)
+        each.measure() for each in (call, small, transfer, start, exported, jax_bridge, store, memory, tracing)
     ]
     return report.conclude(sections, options.json, options.page)
 

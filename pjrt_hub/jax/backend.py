@@ -9,6 +9,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.errors import IncompatiblePluginError
 from pjrt_hub.jax import framework, settings
 
 if TYPE_CHECKING:
@@ -58,9 +59,11 @@ class Backend:
             **options: topology options of the plugin.
 
         Raises:
-            As `pjrt_hub.topology`.
+            IncompatiblePluginError: the plugin is too old for what this JAX compiles ahead of time.
+            As `pjrt_hub.topology` otherwise.
         """
         plugin, _, capsule = self._load()
+        _require_stablehlo(plugin)
         name, checked = plugin.check_topology_options(topology_name, options)
         return framework.make_topology(capsule, name, checked)
 
@@ -98,3 +101,18 @@ def _table(plugin: Plugin) -> int:
         return plugin.api.address
     _LOG.info("%s: its calls go through the layer `pad`, which enlarges them", why)
     return layers.wrap(plugin.api.address, "pad")
+
+
+def _require_stablehlo(plugin: Plugin) -> None:
+    reads = plugin.attributes.get("stablehlo_current_version")
+    writes = framework.stablehlo_version()
+    if not isinstance(reads, list | tuple) or tuple(reads) >= writes:
+        return
+    have, need = ".".join(map(str, reads)), ".".join(map(str, writes))
+    raise IncompatiblePluginError(
+        f"{plugin.name} reads StableHLO {have}; JAX {framework.release()} writes {need} for a "
+        "machine that is not there",
+        need=need,
+        have=have,
+        hint="install a newer release of the plugin, or an older one of JAX",
+    )

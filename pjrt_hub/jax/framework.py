@@ -172,6 +172,36 @@ def make_topology(capsule: object, name: str, options: Mapping[str, Any]) -> Any
     return xla_client.make_c_api_device_topology(capsule, name, **options)
 
 
+def stablehlo_version() -> tuple[int, ...]:
+    """The StableHLO version of programs that are compiled without a client.
+
+    With one jaxlib writes the version that the plugin reads; for a topology it takes its own of
+    twelve weeks before its release.
+    """
+    from jaxlib.mlir.dialects import stablehlo
+
+    requirement = stablehlo.StablehloCompatibilityRequirement.WEEK_12
+    text = stablehlo.get_version_from_compatibility_requirement(requirement)
+    return tuple(int(part) for part in str(text).split("."))
+
+
+def leaves_out(name: str) -> bool:
+    """Whether JAX skips the platform without a word, and ends in an AssertionError without others.
+
+    So it does with the name "cuda" where no device file of an NVIDIA GPU is.
+    """
+    from jax._src import hardware_utils
+
+    return name == "cuda" and not hardware_utils.has_visible_nvidia_gpu()
+
+
+def wanted() -> str:
+    """The setting `jax_platforms`, which the variable JAX_PLATFORMS sets."""
+    import jax
+
+    return str(jax.config.jax_platforms or "")
+
+
 def place_in_job() -> dict[str, int]:
     """The create options that tell a plugin the place of this process in `jax.distributed`."""
     from jax._src import distributed
