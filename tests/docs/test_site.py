@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -188,3 +189,14 @@ def test_the_commands_of_the_front_page_print_what_is_shown(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         assert shown in done.stdout
+
+
+def test_the_code_of_the_front_page_runs(tmp_path):
+    [code] = re.findall(r"<!-- example -->\n```python\n(.*?)```", INDEX, re.DOTALL)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    first = float(done.stdout.strip("[] \n").split()[0])
+    assert first == pytest.approx(math.tanh(2), abs=1e-6)
