@@ -12,6 +12,7 @@ import jax_bridge
 import machine
 import memory
 import report
+import serving
 import small
 import start
 import store
@@ -27,7 +28,19 @@ def main() -> int:
     options = parser.parse_args()
     machine.notes()
     sections = [
-        each.measure() for each in (call, small, transfer, start, exported, jax_bridge, store, memory, tracing)
+        each.measure()
+        for each in (
+            call,
+            small,
+            transfer,
+            start,
+            exported,
+            jax_bridge,
+            store,
+            memory,
+            tracing,
+            serving,
+        )
     ]
     return report.conclude(sections, options.json, options.page)
 

@@ -217,8 +217,8 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--platform", default="cpu", help="where to compute (default: cpu)")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
-    parser.add_argument("--lengths", type=int, nargs="+", default=[32, 128])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 32])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128])
     parser.add_argument("--deadline", type=float, default=Limits.seconds, metavar="SECONDS")
     options = parser.parse_args()
 

@@ -68,8 +68,8 @@ class Encoder:
     def __init__(
         self,
         platform: str = "cpu",
-        batches: Sequence[int] = (1, 2, 4, 8, 16, 32),
-        lengths: Sequence[int] = (32, 128),
+        batches: Sequence[int] = (1, 4, 16, 32),
+        lengths: Sequence[int] = (16, 32, 64, 128),
     ) -> None:
         self.batches, self.lengths = sorted(batches), sorted(lengths)
         self.client = client = pjrt_hub.client(platform)

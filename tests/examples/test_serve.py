@@ -20,6 +20,8 @@ import httpx
 import numpy as np
 import pytest
 
+from pjrt_hub.errors import ResourceExhaustedError
+
 pytestmark = pytest.mark.skipif(
     find_spec("starlette") is None, reason="the session `serving` has what a server needs"
 )
@@ -60,7 +62,7 @@ class Gate:
         self.batches_seen.append(list(texts))
         await self.open.wait()
         if "poison" in texts:
-            raise RuntimeError("the plugin said no")
+            raise ResourceExhaustedError("the plugin said no")
         return np.array([[len(text), 0.5] for text in texts], np.float32)
 
     def close(self):

