@@ -522,3 +522,27 @@ def test_the_readme_counts_the_lines_of_code():
     files = {path.name for path in (folder / "minijit").glob("*.py")} - {"__init__.py"}
     assert {name for name, _ in rows} == files
     assert sum(int(count) for name, count in rows if name != "operations.py") <= 205
+
+
+def test_it_runs_on_the_reference_interpreter(minijit, client):
+    pytest.importorskip("jaxlib")
+    from pjrt_hub import authoring
+    from pjrt_hub.authoring.reference import Reference
+
+    def energy(x, w):
+        h = minijit.tanh(x @ w + 1)
+        return minijit.where(h > 0.5, h * h, -h).max(1).sum()
+
+    x = np.random.default_rng(3).normal(0, 1, (3, 4)).astype(np.float32)
+    w = np.random.default_rng(4).normal(0, 1, (4, 2)).astype(np.float32)
+    h = np.tanh(x @ w + 1)
+    with authoring.plugin(Reference()).client() as slow:
+        found = minijit.jit(minijit.value_and_grad(energy), client=slow)(x, w)
+        value, slope = map(np.asarray, found)
+    assert np.allclose(value, np.where(h > 0.5, h * h, -h).max(1).sum(), rtol=1e-5)
+    step = minijit.jit(energy, client=client)
+    assert np.allclose(
+        slope,
+        slope_by_differences(lambda x: step(x, w.astype(np.float64)), x.astype(np.float64)),
+        atol=1e-5,
+    )
