@@ -32,6 +32,15 @@ def processes() -> set[int]:
     return {int(name) for name in os.listdir("/proc") if name.isdecimal()}
 
 
+def is_a_worker_of_ours(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # it has ended meanwhile
+        return False
+    return b"conformance.worker" in command and f"\nPPid:\t{os.getpid()}\n" in status
+
+
 def test_a_crash_is_the_verdict_of_its_check_only():
     report = conformance.run("cpu", names=[CRASHES, "client.platform", WORKS], jobs=1)
     assert verdicts(report) == {
@@ -53,14 +62,8 @@ def test_a_hang_ends_at_the_time_limit_with_all_that_was_started():
     report = conformance.run("cpu", names=[HANGS, WORKS], jobs=1, seconds=2)
     assert verdicts(report) == {HANGS: Verdict.TIMEOUT, WORKS: Verdict.PASS}
     assert report[HANGS].text == "it did not end within 2 s"
-    assert 2 <= time.monotonic() - begin < 30
-    ours = {
-        pid
-        for pid in processes() - before
-        if b"conformance.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        and f"\nPPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()
-    }
-    assert ours == set()
+    assert 2 <= time.monotonic() - begin < 60
+    assert {pid for pid in processes() - before if is_a_worker_of_ours(pid)} == set()
 
 
 def test_results_come_as_they_are_found_and_are_reported_in_order():

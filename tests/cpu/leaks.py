@@ -153,16 +153,27 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def settled(client, children):
+    """The client's native objects, once what is on the way has ended: no more than `children`."""
+    deadline = time.monotonic() + 10
+    while client._num_children > children and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.02)
+    return client._num_children
+
+
 def grown(uses, kind, count):
     """Bytes, seconds and native objects that `count` uses leave, after as many before."""
-    use = getattr(uses, kind)
+    use, first = getattr(uses, kind), uses.client._num_children
     for _ in range(count):
         use()
-    before, children, start = resident(), uses.client._num_children, time.perf_counter()
+    children = settled(uses.client, first)
+    before, start = resident(), time.perf_counter()
     for _ in range(count):
         use()
     seconds = time.perf_counter() - start
-    return resident() - before, seconds, uses.client._num_children - children
+    left = settled(uses.client, children) - children
+    return resident() - before, seconds, left
 
 
 if __name__ == "__main__":

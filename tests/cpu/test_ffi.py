@@ -405,9 +405,10 @@ def test_functions_run_until_the_end_and_not_after_it(child):
     output = child(
         """
         import threading, time
-        calls = []
+        begun = threading.Event()
         def slow(a, out):
-            calls.append(time.sleep(0.3))
+            begun.set()
+            time.sleep(0.3)
             out[...] = a
             print("ran", flush=True)
         client.plugin.ffi.register("slow", slow)
@@ -417,8 +418,7 @@ def test_functions_run_until_the_end_and_not_after_it(child):
           return %0 : tensor<8xf32> }''')
         value = ones()
         threading.Thread(target=lambda: executable(value), daemon=True).start()
-        while not client._num_children: pass
-        time.sleep(0.1)
+        begun.wait()
         """
     )
     assert output == "ran\n"

@@ -72,7 +72,7 @@ os._exit(0)  # an orderly end would wait for the work
 def test_an_interrupt_is_heard(child, name):
     out = child(CODE.replace("WHAT", LONG[name])).split()
     assert out[0] == "interrupted"
-    assert float(out[1]) < 2
+    assert float(out[1]) < 5  # the work takes ten, more on a busy machine
 
 
 def test_the_client_is_as_good_as_before(child):

@@ -335,7 +335,7 @@ def is_alive(pid: int) -> bool:
 
 def ends(pid: int) -> bool:
     """Whether a process that was just killed is gone soon."""
-    for _ in range(100):
+    for _ in range(1000):
         if not is_alive(pid):
             return True
         time.sleep(0.02)

@@ -218,7 +218,7 @@ INTERRUPTED = """
         threading.Thread(target=interrupt).start()
         began = time.monotonic()
         raises(KeyboardInterrupt, joined, STORE, 0, 2)  # the other process never comes
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         END
 """
 

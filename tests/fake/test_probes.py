@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +24,10 @@ from pjrt_hub.discovery import hardware
 
 HERE = Path(__file__).parent
 FAULTS = sorted(path for path in (HERE / "faults").iterdir() if path.suffix in (".c", ".cc"))
-#: Long enough for a machine that is busy with other tests, short enough to wait for.
+#: Of what hangs, on a machine that has nothing else to do; a busy one adds its own pace.
 DEADLINE = 2.0
 SLACK = 1.0
+PACES = 4  # how many healthy contacts what is timed may take longer
 
 WORKS = None
 Load, Crash, Hang = (
@@ -85,7 +87,7 @@ def meet(environment, monkeypatch) -> Callable[[Path], None]:
     """`meet(path)` is all that `pjrt_hub.load(path)` does before the library enters a process."""
     for name in set(os.environ) - set(environment):
         monkeypatch.delenv(name)
-    for name, value in {**environment, "PJRT_HUB_PROBE_SECONDS": str(DEADLINE)}.items():
+    for name, value in {**environment, "PJRT_HUB_PROBE_SECONDS": "60"}.items():
         monkeypatch.setenv(name, value)
 
     def first_contact(path: Path) -> None:
@@ -101,15 +103,32 @@ def traces(folder: Path) -> list[int]:
     return [int(line) for line in (folder / "loads").read_text().split()]
 
 
+def until_loaded(folder: Path, times: int = 1) -> None:
+    """Waits for that many processes, for as long as first contact would."""
+    for _ in range(1500):
+        if (folder / "loads").exists() and len(traces(folder)) >= times:
+            return
+        time.sleep(0.02)
+
+
 def is_gone(pid: int) -> bool:
-    for _ in range(100):
+    for _ in range(1000):
         try:
-            os.kill(pid, 0)
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError as exc:
-            return exc.errno == errno.ESRCH
+            return exc.errno in (errno.ENOENT, errno.ESRCH)
+        if state in "ZX":  # whoever it was left to has only not waited for it yet
+            return True
         time.sleep(0.02)
     os.kill(pid, signal.SIGKILL)
     return False
+
+
+def pace(faults, meet) -> float:
+    """The seconds that this machine takes for a contact with a plugin that is well."""
+    began = time.monotonic()
+    meet(faults["new"])
+    return time.monotonic() - began
 
 
 def test_every_fault_has_an_ending():
@@ -118,8 +137,13 @@ def test_every_fault_has_an_ending():
 
 
 @pytest.mark.parametrize("fault", sorted(ENDINGS))
-def test_a_fault_is_told_apart_and_leaves_nothing(faults, meet, tmp_path, fault):
+def test_a_fault_is_told_apart_and_leaves_nothing(faults, meet, tmp_path, fault, monkeypatch):
     cls, said = ENDINGS[fault]
+    slack, deadline = SLACK, DEADLINE
+    if cls is Hang:
+        more = PACES * pace(faults, meet)
+        slack, deadline = SLACK + more, DEADLINE + more
+        monkeypatch.setenv("PJRT_HUB_PROBE_SECONDS", str(deadline))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
     folder = Path.cwd()
@@ -138,7 +162,7 @@ def test_a_fault_is_told_apart_and_leaves_nothing(faults, meet, tmp_path, fault)
             assert caught.value.hint
     took = time.monotonic() - began
     if cls is Hang:
-        assert abs(took - DEADLINE) <= SLACK
+        assert abs(took - deadline) <= slack
     for pid in traces(tmp_path) if (tmp_path / "loads").exists() else ():
         assert is_gone(pid)
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
@@ -206,13 +230,18 @@ def test_an_interrupt_ends_the_child_too(faults, environment, tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
+    def once_it_was_loaded():
+        until_loaded(tmp_path)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    thread = threading.Thread(target=once_it_was_loaded)
+    thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             contact.first_contact(faults["initialize_hang"], (), env)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        thread.join()
         signal.signal(signal.SIGALRM, before)
     (pid,) = traces(tmp_path)
     assert is_gone(pid)
@@ -225,11 +254,7 @@ def test_the_child_ends_with_a_parent_that_is_killed(faults, run, start, environ
     contact.first_contact(Path(path), (), os.environ)
     """
     child = start(faults["hangs_with_a_daemon"], waiting)
-    trace = tmp_path / "loads"
-    for _ in range(500):
-        if trace.exists() and len(traces(tmp_path)) == 2:
-            break
-        time.sleep(0.02)
+    until_loaded(tmp_path, 2)
     child.kill()
     child.wait(10)
     pids = traces(tmp_path)
