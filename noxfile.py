@@ -134,6 +134,27 @@ def jax(session: nox.Session) -> None:
     pytest(session, "jax")
 
 
+@nox.session(default=False, tags=["long"])
+@nox.parametrize("release", ["0.4.33", "0.4.38", "0.6.2", "0.8.3"])
+def jax_releases(session: nox.Session, release: str) -> None:
+    """The same programs and linear algebra on older releases, the oldest that runs among them."""
+    # What was there when these were released; the newest is built for another numpy.
+    older = ["numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
+    install_wheel(session, *group("test"), *group("cpu"))
+    session.install(f"jax=={release}", f"jaxlib=={release}", *older)
+    tests = ("jax/test_programs.py", "jax/test_linear_algebra.py", "jax/test_registering.py")
+    pytest(session, *tests, "-k", "three_programs or float32 or wins or first_one or refused")
+
+
+@nox.session(default=False, tags=["long"])
+def jax_topologies(session: nox.Session) -> None:
+    """Vendors' plugins without their hardware under JAX's ahead-of-time compilation."""
+    # JAX's own discovery crashes where the plugin of 2024 is installed beside a JAX of today.
+    vendors = [each for each in group("vendor") if "cuda12" not in each]
+    install_wheel(session, *group("test"), *group("cpu"), *group("bench"), *vendors)
+    pytest(session, "jax/test_topologies.py")
+
+
 @nox.session
 def dask(session: nox.Session) -> None:
     """Executables on their way to the workers of a Dask cluster."""

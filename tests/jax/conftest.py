@@ -89,7 +89,8 @@ def jax(python: Callable[..., Ended]) -> Callable[..., Ended]:
     """`jax(script)` runs a script whose default device is the plugin's, one of four."""
 
     def run(script: str, *words: str, **env: str) -> Ended:
-        asked = {"PJRT_HUB_JAX": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
+        four = "cpu_device_count:4"
+        asked = {"PJRT_HUB_JAX": "cpu", "JAX_PJRT_CLIENT_CREATE_OPTIONS": four}
         return python(PRELUDE + textwrap.dedent(script), *words, **{**asked, **env})
 
     return run
