@@ -154,17 +154,16 @@ def server(name: str) -> Iterator[tuple[int, int]]:
         command = [sys.executable, str(EXAMPLE / "app.py"), "--port", str(port)]
         command += ["--deadline", str(DEADLINE)]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, env=os.environ | quiet, stderr=subprocess.DEVNULL
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | quiet) as process:
         try:
-            while True:
-                if process.poll() is not None:
-                    raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+            state = "starting"
+            while state != "ready":
+                if state == "failed" or process.poll() is not None:
+                    raise SystemExit(f"{' '.join(command)} does not serve; its log is above")
                 with suppress(httpx.ConnectError):
                     health = f"http://127.0.0.1:{port}/health"
-                    if httpx.get(health, trust_env=False, timeout=DEADLINE).status_code == 200:
-                        break
+                    answer = httpx.get(health, trust_env=False, timeout=DEADLINE)
+                    state = answer.json()["state"]
                 time.sleep(0.1)
             yield port, process.pid
         finally:

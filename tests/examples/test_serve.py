@@ -495,8 +495,10 @@ def process(folder):
             while True:
                 assert server.poll() is None, (folder / "log").read_text()
                 with suppress(httpx.ConnectError):
-                    if httpx.get(f"{url}/health", trust_env=False).status_code == 200:
+                    answer = httpx.get(f"{url}/health", trust_env=False)
+                    if answer.status_code == 200:
                         break
+                    assert answer.json() == {"state": "starting"}, (folder / "log").read_text()
                 time.sleep(0.1)
             yield SimpleNamespace(url=url, port=port, process=server)
         finally:
