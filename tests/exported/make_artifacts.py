@@ -15,6 +15,7 @@ import numpy as np
 from jax import export
 from jax._src import core, effects
 from jax.interpreters import mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 HERE = Path(__file__).parent / "artifacts"
 F32 = jnp.float32
@@ -88,6 +89,21 @@ def write(name, exported):
     (HERE / f"{name}.jaxexport").write_bytes(exported.serialize())
 
 
+def split():
+    """A product on a mesh of 2 x 2, one result split and one not."""
+    mesh = jax.make_mesh((2, 2), ("x", "y"))
+
+    def on(*spec):
+        return NamedSharding(mesh, PartitionSpec(*spec))
+
+    function = jax.jit(
+        lambda a, b: {"c": a @ b, "n": a.sum()},
+        in_shardings=(on("x", "y"), on(("y", "x"))),
+        out_shardings={"c": on("x"), "n": on()},
+    )
+    return export.export(function, platforms=("cpu",))(of((4, 4)), of((4, 6)))
+
+
 def main():
     """Writes all of them."""
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
@@ -95,6 +111,7 @@ def main():
     if jax.__version_info__ < (0, 5):
         write("old_form", export.export(jax.jit(nested))(*nested_types(), scale=of()))
         return
+    jax.config.update("jax_num_cpu_devices", 4)
     export.register_namedtuple_serialization(Point, serialized_name="geometry.Point")
 
     def on(function, *platforms):
@@ -117,6 +134,7 @@ def main():
     write("ordered_effect", on(effect_of(Ordered, ordered=True))(of((2,))))
     write("unordered_effect", on(effect_of(Unordered, ordered=False))(of((2,))))
     write("composite", on(jax.scipy.special.erf)(of((3,))))
+    write("split", split())
     write("bfloat16", on(lambda x: x * 2)(of((4,), jnp.bfloat16)))
 
 

@@ -1,0 +1,136 @@
+"""What the plugin has to do with it: versions, what it lacks, its compile cache, and the choice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub import exported
+from pjrt_hub.bridges.exported import obstacle, reading, specialisation
+from pjrt_hub.errors import IncompatiblePluginError, NotFoundError
+
+needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
+STAMP = b"StableHLO_v1.15.0"
+
+
+def changed(path, old, new):
+    function = reading.read(path)
+    code = function.program.code
+    assert old in code
+    object.__setattr__(function.program, "code", code.replace(old, new))
+    return function
+
+
+@pytest.mark.parametrize("version", ["0.8.0", "2.0.0"])
+def test_a_stablehlo_that_the_plugin_does_not_read(client, path, version):
+    function = changed(path("add"), STAMP, f"StableHLO_v{version}".encode())
+    with pytest.raises(IncompatiblePluginError) as caught:
+        pjrt_hub.load_exported(function, client=client)
+    assert caught.value.need == f"StableHLO {version}"
+    assert caught.value.have == "StableHLO 0.9.0 to 1.13.3"
+
+
+def test_an_operation_that_the_plugin_does_not_know(client, path):
+    """Nobody can tell before compiling: no list of ours has it."""
+    function = pjrt_hub.load_exported(changed(path("add"), b"\0add_v1", b"\0xdd_v1"), client=client)
+    with pytest.raises(IncompatiblePluginError, match=r"knows 1\.13\.3 and cannot compile it") as e:
+        function.compile()
+    assert "xdd_v1" in e.value.message
+    assert e.value.need == "StableHLO 1.15.0"
+
+
+def test_operations_that_are_known_to_be_newer(path):
+    function = reading.read(path("composite"))
+    for newest, names in (((1, 13, 3), ("composite_v2",)), ((1, 14, 0), ()), ((1, 20, 0), ())):
+        found = obstacle.newer_operations(function, {"stablehlo_current_version": newest})
+        assert found == names
+
+
+def test_a_custom_call_that_the_plugin_lacks(load):
+    cholesky = load("cpu_cholesky")
+    assert cholesky.custom_calls == ("lapack_spotrf_ffi",)
+    with pytest.raises(NotFoundError, match="lapack_spotrf_ffi") as caught:
+        cholesky(np.eye(4, dtype=np.float32))
+    assert "jaxlib has the LAPACK functions" in caught.value.hint
+
+
+@pytest.fixture
+def child(clean_env):
+    """Runs code in a process of its own, and gives what it prints."""
+
+    def child(code, *args, **env):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
+            env={**clean_env, **env},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return child
+
+
+CACHED = """
+    import sys
+    import numpy as np
+    import pjrt_hub
+    from pjrt_hub.runtime import compilation
+    compile, count = compilation._compiled, []
+    compilation._compiled = lambda *given: count.append(1) or compile(*given)
+    with pjrt_hub.load_exported(sys.argv[1], platform="cpu", offline=True, cache=True) as add:
+        print(add(np.ones(8, np.float32), np.ones(8, np.float32)).tolist()[0], len(count))
+"""
+
+
+def test_a_fresh_process_compiles_nothing(child, path, tmp_path):
+    printed = [child(CACHED, path("add"), PJRT_HUB_CACHE=str(tmp_path / "c")) for _ in range(2)]
+    assert printed == ["2.0 1\n", "2.0 0\n"]
+
+
+@needs_jaxlib
+@pytest.mark.parametrize("name", ["cpu_cholesky", "cholesky"])
+def test_lapack_of_jaxlib(child, path, name):
+    printed = child(
+        """
+        import sys
+        import numpy as np
+        from jaxlib import lapack
+        import pjrt_hub
+        client = pjrt_hub.client("cpu", offline=True)
+        lapack._lapack.initialize()
+        for each, function, _ in lapack.registrations()["cpu"]:
+            if each == "lapack_spotrf_ffi":
+                client.plugin.ffi.register(each, function)
+        cholesky = pjrt_hub.load_exported(sys.argv[1], client=client)
+        print(cholesky(np.diag(np.array([1, 4, 9, 16], np.float32))).tolist()[3])
+        """,
+        path(name),
+    )
+    assert printed == "[0.0, 0.0, 0.0, 4.0]\n"
+
+
+def test_where_it_runs_if_nobody_says(path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(exported.connect, "client", lambda platform, **_: asked.append(platform))
+    for name in ("PJRT_HUB_PLATFORMS", "JAX_PLATFORMS"):
+        monkeypatch.delenv(name, raising=False)
+    function = reading.read(path("platforms"))
+    exported.client_for(function)
+    exported.client_for(function, "cpu")
+    monkeypatch.setenv("PJRT_HUB_PLATFORMS", "tpu")
+    exported.client_for(function)
+    assert asked == ["cuda,tpu,cpu", "cpu", None]
+
+
+def test_a_client_of_its_own_is_closed(path, clean_env, monkeypatch):
+    monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
+    with pjrt_hub.load_exported(path("add"), platform="cpu", offline=True) as add:
+        assert not add.client.closed
+    assert add.client.closed
