@@ -18,7 +18,7 @@ class TestFile:
     file: str
     path: Path
     tree: str
-    minutes: float = 10
+    minutes: float = 30
     x64: bool = False
     one_in: int = 1
 

@@ -112,7 +112,7 @@ def _process(
     command: list[str], file: TestFile, log: Path, ends: float, test_limit: float
 ) -> Ending:
     """Runs one process, and ends it when a test or the file takes too long."""
-    env = os.environ | {"JAX_ENABLE_X64": str(int(file.x64)), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    env = os.environ | {"JAX_ENABLE_X64": str(int(file.x64)), "TF_CPP_MIN_LOG_LEVEL": "3"}
     env["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [env.get("PYTHONPATH")])])
     record = Path(next(o for o in command if o.startswith("--hub-record=")).partition("=")[2])
     with log.open("wb") as out:
