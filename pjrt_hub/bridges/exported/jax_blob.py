@@ -6,7 +6,7 @@ both as of JAX 0.10, with the fields of older releases. Must not import JAX.
 
 from __future__ import annotations
 
-from pjrt_hub.bridges.exported import tree
+from pjrt_hub.bridges.exported import dimension, tree
 from pjrt_hub.bridges.exported.aval import Aval
 from pjrt_hub.bridges.exported.flatbuffer import Table
 from pjrt_hub.bridges.exported.function import (
@@ -158,7 +158,10 @@ def _aval(table: Table) -> Aval:
 def _dimension(text: str) -> int | str:
     if len(text) > _LONGEST_DIMENSION or not text.strip():
         raise ValueError(f"{text[:40]!r} is no dimension")
-    return int(text) if text.isascii() and text.isdigit() else text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    dimension.names(text)  # what is no expression is refused here, not at a call
+    return text
 
 
 def _effects(root: Table, field: int) -> tuple[str, ...]:
