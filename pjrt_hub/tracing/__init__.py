@@ -4,6 +4,6 @@
 `recording.read` gives what they recorded, for a call log, a summary and a timeline.
 """
 
-from pjrt_hub._capi.layers import LAYERS, preload_path, wrap
+from pjrt_hub._capi.layers import preload_path, wrap
 
-__all__ = ["LAYERS", "preload_path", "wrap"]
+__all__ = ["preload_path", "wrap"]

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("mkdocs")
 
 import pjrt_hub
-from pjrt_hub import authoring, conformance
+from pjrt_hub import authoring, conformance, tracing
 
 ROOT = Path(__file__).parents[2]
 INDEX = (ROOT / "docs" / "index.md").read_text("utf-8")
@@ -141,6 +141,7 @@ def public_names() -> list[str]:
     names = [f"pjrt_hub.{name}" for name in pjrt_hub.__all__]
     names += [f"pjrt_hub.authoring.{name}" for name in authoring.__all__]
     names += [f"pjrt_hub.conformance.{name}" for name in conformance.__all__]
+    names += [f"pjrt_hub.tracing.{name}" for name in tracing.__all__]
     names += [
         f"pjrt_hub.errors.{name}"
         for name, value in vars(pjrt_hub.errors).items()
