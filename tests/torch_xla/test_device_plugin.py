@@ -196,25 +196,3 @@ def copy_of_the_plugin(folder):
 
     [own] = xla_plugins.xla_cpu_pjrt.__path__
     return shutil.copy(f"{own}/xla_cpu_pjrt.so", folder / "pjrt_plugin_other.so")
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("", (None, {})),
-        ("cuda", ("cuda", {})),
-        (" cpu ; cpu_device_count = 4;", ("cpu", {"cpu_device_count": "4"})),
-        (";cpu_device_count=4", (None, {"cpu_device_count": "4"})),
-    ],
-)
-def test_the_variable_is_read(text, wanted):
-    from pjrt_hub.torch_xla import asked
-
-    assert asked.read(text) == wanted
-
-
-def test_a_malformed_variable_says_how_it_is_written():
-    from pjrt_hub.torch_xla import asked
-
-    with pytest.raises(ValueError, match=r"'cpu_device_count' is no option(?s:.*)hint: write"):
-        asked.read("cpu;cpu_device_count")
