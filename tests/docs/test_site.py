@@ -142,6 +142,7 @@ def public_names() -> list[str]:
     names += [f"pjrt_hub.authoring.{name}" for name in authoring.__all__]
     names += [f"pjrt_hub.conformance.{name}" for name in conformance.__all__]
     names += [f"pjrt_hub.tracing.{name}" for name in tracing.__all__]
+    names += ["pjrt_hub.jax.register", "pjrt_hub.torch_xla.register"]
     names += [
         f"pjrt_hub.errors.{name}"
         for name, value in vars(pjrt_hub.errors).items()
