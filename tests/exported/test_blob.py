@@ -55,6 +55,16 @@ def test_another_serialization(add):
         reading.read(patched(add, 0, "H", 9))
 
 
+@pytest.mark.parametrize("text", [b"(", b"1(", b" ", b"\xff"])
+def test_a_dimension_that_is_none(path, text):
+    data = path("symbolic").read_bytes()
+    told = len(text).to_bytes(4, "little") + text
+    changed = data.replace(b"\1\0\0\0b\0\0\0", told.ljust(8, b"\0"))
+    assert changed != data
+    with pytest.raises(FileFormatError, match=r"is not what jax\.export serializes"):
+        reading.read(changed)
+
+
 @pytest.mark.parametrize(
     "data",
     [
