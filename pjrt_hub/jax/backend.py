@@ -106,7 +106,8 @@ def _table(plugin: Plugin) -> int:
 def _require_stablehlo(plugin: Plugin) -> None:
     reads = plugin.attributes.get("stablehlo_current_version")
     writes = framework.stablehlo_version()
-    if not isinstance(reads, list | tuple) or tuple(reads) >= writes:
+    # The third number changes where the form of programs does not.
+    if not isinstance(reads, list | tuple) or tuple(reads[:2]) >= writes[:2]:
         return
     have, need = ".".join(map(str, reads)), ".".join(map(str, writes))
     raise IncompatiblePluginError(
