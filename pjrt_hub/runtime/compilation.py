@@ -18,6 +18,7 @@ from pjrt_hub.runtime.program import Program
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.executable import Executable
+    from pjrt_hub.runtime.signature import Signature
 
 
 def compiled(
@@ -66,8 +67,9 @@ def deserialized(client: Client, serialized: bytes) -> LoadedExecutable:
         )
     # bytes(5) would be five zeros, and bytes of a memoryview are a copy.
     blob = serialized if type(serialized) is bytes else bytes(memoryview(serialized))
-    code = client.guards.open(blob)
-    executable = _loaded(client, "PJRT_Executable_DeserializeAndLoad", serialized_executable=code)
+    _, code, signature = client.guards.open(blob)
+    function = "PJRT_Executable_DeserializeAndLoad"
+    executable = _loaded(client, function, signature=signature, serialized_executable=code)
     executable._origin = blob
     return executable
 
@@ -106,10 +108,16 @@ def _compiled(client: Client, source: Program, chosen: CompileOptions) -> Loaded
         raise
 
 
-def _loaded(client: Client, function: str, kept: object = None, **inputs: Any) -> LoadedExecutable:
+def _loaded(
+    client: Client,
+    function: str,
+    kept: object = None,
+    signature: Signature | None = None,
+    **inputs: Any,
+) -> LoadedExecutable:
     """Takes what a C function gives after seconds; Ctrl-C ends the waiting.
 
-    `kept` lives until the function has ended.
+    `kept` lives until the function has ended. Without a signature the plugin is asked for it.
     """
 
     def call() -> int:
@@ -120,4 +128,5 @@ def _loaded(client: Client, function: str, kept: object = None, **inputs: Any) -
 
     with client._in_call():
         client._enter()  # the call's own, which an interrupted wait does not end
-        return LoadedExecutable._load(client, interruptible(call, discard, client._leave))
+        address = interruptible(call, discard, client._leave)
+        return LoadedExecutable._load(client, address, signature)

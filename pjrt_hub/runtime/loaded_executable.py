@@ -53,7 +53,9 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     signature: Signature
 
     @classmethod
-    def _load(cls, client: Client, address: int) -> LoadedExecutable:
+    def _load(
+        cls, client: Client, address: int, signature: Signature | None = None
+    ) -> LoadedExecutable:
         """Takes over a native executable; on any failure it is destroyed."""
         executable = cls()
         try:
@@ -64,7 +66,8 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
                 )
             )
             with _view(client, address) as view:
-                signature, executable._takes_tuple = _signature(client, view)
+                if signature is None:
+                    signature, executable._takes_tuple = _signature(client, view)
                 _check_outputs(client, view, signature)
         except BaseException:
             client.api.call("PJRT_LoadedExecutable_Destroy", executable=address)
@@ -278,7 +281,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             code = irregular.serialized(
                 self.client.api, "PJRT_Executable_Serialize", executable=view
             )
-            return self.client.guards.seal(code)
+            return self.client.guards.seal(code, None if self._takes_tuple else self.signature)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as `serialize`, and loads on a client of the same plugin in the other process.

@@ -1,14 +1,14 @@
 """Serialized executables (layer 2): a plugin's bytes behind a header that says where they run.
 
-Plugins check little of what they deserialize, so the header is compared before they see a byte.
-Must not load anything.
+Plugins check little of what they deserialize, so the header is compared before they see a byte. It
+also says what the code takes and gives, which plugins need long to tell. Must not load anything.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub._capi import irregular, wire
 from pjrt_hub.errors import (
@@ -17,12 +17,15 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
 
-#: Magic, the header's length in four little-endian bytes, the header as JSON, the plugin's bytes.
-MAGIC = b"\x93pjrt-hub executable 1\n"
+#: Magic, the sha256 of what follows, the header's length in four little-endian bytes, the header as
+#: JSON, the plugin's bytes.
+MAGIC = b"\x93pjrt-hub executable 2\n"
+_DIGEST_NBYTES = 32
 _LENGTH_NBYTES = 4
 #: CpuTopologyProto: what the machine's processor can do, a string each.
 _CPU_TOPOLOGY_MACHINE_ATTRIBUTES = 4
@@ -61,28 +64,34 @@ class Guards:
             _machine(client),
         )
 
-    def seal(self, code: bytes) -> bytes:
-        """Puts the header before what `PJRT_Executable_Serialize` gave."""
-        fields = {**asdict(self), "code_sha256": _sha256(code)}
-        header = json.dumps(fields).encode()
-        return MAGIC + len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
+    def seal(self, code: bytes, signature: Signature | None = None) -> bytes:
+        """Puts the header before what `PJRT_Executable_Serialize` gave.
 
-    def open(self, blob: bytes) -> bytes:
-        """Gives the plugin's bytes back, if they run here.
+        Args:
+            code: the plugin's bytes.
+            signature: what they take and give; without it the plugin is asked when they are loaded.
+        """
+        fields = {**asdict(self), "signature": signature and signature.to_lists()}
+        header = json.dumps(fields).encode()
+        sealed = len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
+        return MAGIC + _sha256(sealed) + sealed
+
+    def open(self, blob: bytes) -> Serialized:
+        """Takes a serialized executable apart, if it runs here.
 
         Raises:
             FileFormatError: no header, or damaged bytes.
             IncompatiblePluginError: they were compiled with something else.
         """
-        found, code = read(blob)
-        for name, need, have in found.differences(self):
+        found = read(blob)
+        for name, need, have in found.guards.differences(self):
             raise IncompatiblePluginError(
                 f"the executable was compiled for the {_SAY[name]} {need!r}, here is {have!r}",
                 need=need,
                 have=have,
                 hint=_HINT,
             )
-        return code
+        return found
 
     def differences(self, here: Guards) -> list[tuple[str, str, str]]:
         """The name, the need and what is here of each guard that keeps it from running here."""
@@ -99,29 +108,44 @@ _SAY = {
 }
 
 
-def read(blob: bytes) -> tuple[Guards, bytes]:
-    """Takes a serialized executable apart: its guards, and the plugin's own bytes.
+class Serialized(NamedTuple):
+    """The parts of a serialized executable.
+
+    Attributes:
+        guards: where it runs.
+        code: the plugin's own bytes.
+        signature: what they take and give, where that is written down.
+    """
+
+    guards: Guards
+    code: bytes
+    signature: Signature | None
+
+
+def read(blob: bytes) -> Serialized:
+    """Takes a serialized executable apart.
 
     Raises:
         FileFormatError: it is none, or damaged.
     """
-    start = len(MAGIC) + _LENGTH_NBYTES
     if not blob.startswith(MAGIC):
         raise _damaged(f"they begin {blob[:8].hex(' ')!r}" if blob else "they are empty")
-    end = start + int.from_bytes(blob[len(MAGIC) : start], "little")
+    sealed = memoryview(blob)[len(MAGIC) + _DIGEST_NBYTES :]
+    expected = blob[len(MAGIC) : len(MAGIC) + _DIGEST_NBYTES]
+    actual = _sha256(sealed)
+    if actual != expected:
+        raise _damaged(f"they have sha256 {actual.hex()}, written is {expected.hex()}")
+    end = _LENGTH_NBYTES + int.from_bytes(sealed[:_LENGTH_NBYTES], "little")
     try:
-        fields = json.loads(blob[start:end])
-        expected = fields.pop("code_sha256")
+        fields = json.loads(bytes(sealed[_LENGTH_NBYTES:end]))
+        told = fields.pop("signature")
+        signature = None if told is None else Signature.of_lists(told)
         guards = Guards(**fields)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as exc:
         raise _damaged("their header cannot be read") from exc
     if not all(isinstance(value, str) for value in fields.values()):
         raise _damaged("their header cannot be read")
-    code = blob[end:]
-    actual = _sha256(code)
-    if actual != expected:
-        raise _damaged(f"the code has sha256 {actual}, the header says {expected}")
-    return guards, code
+    return Serialized(guards, bytes(sealed[end:]), signature)
 
 
 def _damaged(what: str) -> FileFormatError:
@@ -158,10 +182,10 @@ def _machine(client: Client) -> str:
         )
     except ValueError:  # a plugin that calls itself cpu and writes something else
         return ""
-    return _sha256(b"\0".join(attributes)) if attributes else ""
+    return _sha256(b"\0".join(attributes)).hex() if attributes else ""
 
 
-def _sha256(data: bytes) -> str:
+def _sha256(data: bytes | memoryview) -> bytes:
     import hashlib
 
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(data).digest()

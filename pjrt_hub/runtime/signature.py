@@ -134,9 +134,37 @@ class Signature:
         except (ValueError, TypeError) as exc:
             raise InternalError(f"the plugin's {form} cannot be read: {exc}") from exc
 
+    def to_lists(self) -> list[Any]:
+        """The same in lists, numbers and texts, for JSON."""
+        return [self.parameters, self.outputs, self.names, self.donated]
+
+    @classmethod
+    def of_lists(cls, lists: Any) -> Signature:
+        """What `to_lists` gave, after its way through JSON.
+
+        Raises:
+            ValueError, TypeError: they are something else.
+        """
+        parameters, outputs, names, donated = lists
+        return cls(
+            tuple(_slot(*each) for each in parameters),
+            tuple(_slot(*each) for each in outputs),
+            tuple(names),
+            tuple(donated),
+        )
+
     def __str__(self) -> str:
         parameters, outputs = (", ".join(map(str, s)) for s in (self.parameters, self.outputs))
         return f"({parameters}) -> ({outputs})"
+
+
+def _slot(
+    dtype: int, shape: Sequence[int], layout: Sequence[int] | None, dynamic: Sequence[int]
+) -> Slot:
+    """A slot of a compiled program, whose shape is one object for all that are equal."""
+    dims = tuple(shape)
+    order = None if layout is None else tuple(layout)
+    return Slot(dtype, _shapes.setdefault(dims, dims), order, tuple(dynamic))
 
 
 def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -236,9 +264,8 @@ def flatten(shape: memoryview) -> Iterator[Slot]:
             yield from flatten(part)
     elif element != _TOKEN:
         code = dtypes.of_primitive(element).code
-        dims = tuple(dimensions)
-        bounds = tuple(d for d, is_dynamic in enumerate(dynamic) if is_dynamic)
-        yield Slot(code, _shapes.setdefault(dims, dims), row_major_or(layout), bounds)
+        bounds = [d for d, is_dynamic in enumerate(dynamic) if is_dynamic]
+        yield _slot(code, dimensions, row_major_or(layout), bounds)
 
 
 def _minor_to_major(layout: memoryview) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import logging
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pjrt_hub.errors import (
     PjrtError,
     PjrtHubError,
 )
-from pjrt_hub.runtime import compile_cache, serialized
+from pjrt_hub.runtime import compile_cache, loaded_executable, serialized
 from pjrt_hub.store.compiled import CompiledPrograms
 
 
@@ -116,7 +117,7 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, key_of, monkeypa
     plain, blob = key_of(), client.compile("func.func @main() { return }").serialize()
     elsewhere = dataclasses.replace(here, **{name: "another"})
     with pytest.raises(IncompatiblePluginError, match="another") as caught:
-        client.load(elsewhere.seal(serialized.read(blob)[1]))
+        client.load(elsewhere.seal(serialized.read(blob).code))
     assert (caught.value.need, caught.value.have) == ("another", getattr(here, name))
     assert "compile the program again" in caught.value.hint
     monkeypatch.setattr(serialized.Guards, "of", lambda _: elsewhere)
@@ -125,7 +126,7 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, key_of, monkeypa
 
 @pytest.mark.parametrize("unknown", ["machine", "platform_version"])
 def test_what_the_compiler_did_not_know_is_not_compared(client, program, unknown):
-    code = serialized.read(client.compile(program("add")).serialize())[1]
+    code = serialized.read(client.compile(program("add")).serialize()).code
     anywhere = dataclasses.replace(client.guards, **{unknown: ""})
     assert added(client, client.load(anywhere.seal(code))) == [2.0] * 8
 
@@ -156,11 +157,36 @@ def test_every_cut_and_every_flipped_byte_is_refused(client, program):
 
 
 @pytest.mark.parametrize(
-    "header", [b"", b"{}", b"[]", b"5", b"{", b"[" * 100_000, b'{"code_sha256": 5, "platform": []}']
+    "header",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"5",
+        b"{",
+        b"[" * 100_000,
+        b'{"signature": null, "platform": []}',
+        b'{"signature": [[[11, [8], null]], [], [], []]}',
+    ],
 )
 def test_headers_of_junk(client, header):
+    sealed = len(header).to_bytes(4, "little") + header
     with pytest.raises(FileFormatError, match="header cannot be read"):
-        client.load(serialized.MAGIC + len(header).to_bytes(4, "little") + header)
+        client.load(serialized.MAGIC + hashlib.sha256(sealed).digest() + sealed)
+
+
+def test_the_signature_is_read_and_not_asked_for(client, program, monkeypatch):
+    compiled = client.compile(program("add"))
+    blob = compiled.serialize()
+    assert serialized.read(blob).signature == compiled.signature
+    without = client.guards.seal(serialized.read(blob).code)
+    assert client.load(without).signature == compiled.signature
+    monkeypatch.setattr(loaded_executable, "_signature", lambda *_: 1 / 0)
+    loaded = client.load(blob)
+    assert loaded.signature == compiled.signature
+    assert added(client, loaded) == [2.0] * 8
+    with pytest.raises(ZeroDivisionError):
+        client.load(without)
 
 
 def test_what_cannot_be_loaded_is_compiled_again(client, program, memory, caplog):
@@ -171,7 +197,7 @@ def test_what_cannot_be_loaded_is_compiled_again(client, program, memory, caplog
     with pytest.raises(PjrtError):
         client.load(refused)
     older = dataclasses.replace(client.guards, platform_version="older", plugin_sha256="0" * 64)
-    of_another_version = older.seal(serialized.read(whole)[1])
+    of_another_version = older.seal(serialized.read(whole).code)
     for broken in (b"", whole[:-1], refused, of_another_version, b"no bytes of ours"):
         memory[name] = broken
         with caplog.at_level(logging.WARNING):
