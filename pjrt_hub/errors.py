@@ -278,6 +278,8 @@ class NotRunnableError(PjrtHubError, RuntimeError):
 class FrameworkError(PjrtHubError, RuntimeError):
     """A framework that uses plugins through pjrt-hub is missing, too old, or does not take one."""
 
+    next_step = "`pjrt-hub doctor` says what would happen without the framework"
+
 
 class ClosedError(PjrtHubError, ValueError):
     """An object was used after it was closed, deleted or donated, or after a fork."""
