@@ -41,7 +41,7 @@ class Package:
     """A plugin's package.
 
     Attributes:
-        name: of the plugin, which is also its name in JAX and torch_xla.
+        name: of the plugin, which is also its name in JAX, and in torch_xla without underscores.
         platform: what it drives.
         version: of the distribution.
         license: an SPDX expression, or empty.
@@ -102,8 +102,13 @@ class Package:
         return (
             f"[pjrt_plugins]\n{self.name} = {self.module}\n\n"
             f"[jax_plugins]\n{self.name} = {self.module}.jax_plugin\n\n"
-            f"[torch_xla.plugins]\n{self.name} = {self.module}.torch_plugin:Plugin\n"
+            f"[torch_xla.plugins]\n{self.torch_name} = {self.module}.torch_plugin:Plugin\n"
         )
+
+    @property
+    def torch_name(self) -> str:
+        """The plugin's name in torch_xla, which cuts device types at an underscore."""
+        return self.name.replace("_", "")
 
     def fill(self, template: str) -> str:
         """Gives the text of a file of templates/, or nothing for no name."""
@@ -114,6 +119,8 @@ class Package:
         return Template(text).substitute(
             name=self.name,
             upper=self.name.upper(),
+            torch_name=self.torch_name,
+            device_type=self.torch_name.upper(),
             platform=self.platform,
             distribution=self.distribution,
             package=self.module,

@@ -245,6 +245,11 @@ SPOILED = [
     ),
     spoil(404, "has no initialize()", in_file("quux_pjrt/jax_plugin.py", "def init", "def x_init")),
     spoil(405, "has no Plugin", in_file("quux_pjrt/torch_plugin.py", "class Plugin", "class X")),
+    spoil(
+        408,
+        "looks for 'MY'",
+        in_file(f"{INFO}/entry_points.txt", "plugins]\nquux = quux_pjrt.t", "plugins]\nmy_quux = quux_pjrt.t"),
+    ),
     spoil(405, "names no class", in_file(f"{INFO}/entry_points.txt", ":Plugin", "")),
     spoil(
         406, "initialize() at import",

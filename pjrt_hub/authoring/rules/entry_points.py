@@ -114,6 +114,17 @@ def no_framework_is_imported_early(shipment: Shipment) -> Found:
                     yield str(point), f"{point.module} imports {name} in line {node.lineno}"
 
 
+@rule(408, ERROR)
+def torch_xla_keeps_the_name(shipment: Shipment) -> Found:
+    """An entry point of torch_xla.plugins has no underscore in its name.
+
+    torch_xla cuts the device type there, and then finds no plugin of what is left.
+    """
+    for point in _known(shipment, "torch_xla.plugins"):
+        if "_" in point.name:
+            yield str(point), f"torch_xla looks for {point.name.partition('_')[0].upper()!r}"
+
+
 def _known(shipment: Shipment, *groups: str) -> Iterator[EntryPoint]:
     return (each for each in shipment.entry_points if each.group in (groups or _GROUPS))
 
