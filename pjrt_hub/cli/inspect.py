@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pjrt_hub.bridges.exported.function import ExportedFunction
 
 
+#: Characters of a tree that still reads at a glance.
+LONGEST = 80
+
+
 @click.command("inspect")
 @click.argument("source", metavar="FILE_OR_DIR", type=click.Path(exists=True, path_type=Path))
 @click.option("--name", help="The function of a folder; else the only one, or forward.")
@@ -101,8 +105,8 @@ def show(told: dict[str, Any]) -> None:
         ("custom calls", "cannot be read" if calls is None else ", ".join(calls) or "none"),
         ("effects", ", ".join(effects) or "none"),
         ("unchecked", ", ".join(told["disabled_checks"]) or "nothing"),
-        ("arguments", told["in_tree"]),
-        ("result", told["out_tree"]),
+        ("arguments", nested(told["in_tree"], told["inputs"])),
+        ("result", nested(told["out_tree"], told["outputs"])),
     ]
     if told["weights"]:
         rows.append(("weights", f"{len(told['weights'])} in the folder"))
@@ -127,6 +131,11 @@ def show(told: dict[str, Any]) -> None:
         print(f"  because {each}")
     for each in plugin["doubts"]:
         print(f"  note that {each}")
+
+
+def nested(tree: str, leaves: list[dict[str, Any]]) -> str:
+    """How arrays are nested, in a line; of more than fit there the table tells."""
+    return tree if len(tree) <= LONGEST else f"{len(leaves)} arrays, in the places below"
 
 
 def words(each: dict[str, Any]) -> str:

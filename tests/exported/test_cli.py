@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub.cli.__main__ import run
+from pjrt_hub.cli.inspect import nested
 
 from .conftest import ARTIFACTS
 
@@ -60,6 +61,11 @@ def test_inspect(data):
     assert found["plugin"]["platform"] == "cpu"
     assert found["plugin"]["compiled"] is None
     assert "stamped StableHLO 1.15.0 and the plugin knows 1.13.3" in found["plugin"]["doubts"][0]
+
+
+def test_a_tree_of_more_than_a_line_is_left_to_the_table():
+    assert nested("((*, *), {})", [{}] * 2) == "((*, *), {})"
+    assert nested(f"({'*, ' * 40})", [{}] * 40) == "40 arrays, in the places below"
 
 
 @pytest.mark.parametrize(
