@@ -248,7 +248,7 @@ SPOILED = [
     spoil(
         408,
         "looks for 'MY'",
-        in_file(f"{INFO}/entry_points.txt", "plugins]\nquux = quux_pjrt.t", "plugins]\nmy_quux = quux_pjrt.t"),
+        in_file(f"{INFO}/entry_points.txt", "quux = quux_pjrt.t", "my_quux = quux_pjrt.t"),
     ),
     spoil(405, "names no class", in_file(f"{INFO}/entry_points.txt", ":Plugin", "")),
     spoil(
