@@ -103,7 +103,7 @@ def cpu(session: nox.Session) -> None:
     pytest(session, "cpu")
 
 
-@nox.session
+@nox.session(default=False, tags=["long"])
 def examples(session: nox.Session) -> None:
     """The examples as a user runs them, but for the server's and the cluster's."""
     install_wheel(session, *group("test"), *group("cpu"), *group("exported"))
@@ -126,7 +126,7 @@ def exported(session: nox.Session) -> None:
     pytest(session, "exported")
 
 
-@nox.session
+@nox.session(default=False, tags=["long"])
 def jax(session: nox.Session) -> None:
     """JAX on the real XLA CPU plugin, as pjrt-hub registers it."""
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
