@@ -140,7 +140,10 @@ class Signature:
 
     @classmethod
     def of_lists(cls, lists: Any) -> Signature:
-        """What `to_lists` gave, after its way through JSON.
+        """Makes one again.
+
+        Args:
+            lists: what `to_lists` gave, after its way through JSON.
 
         Raises:
             ValueError, TypeError: they are something else.
