@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.bridges.exported import dimension, obstacle
+from pjrt_hub.bridges.exported import dimension, obstacle, specialising
 from pjrt_hub.bridges.exported.aval import Aval
 from pjrt_hub.bridges.exported.function import PortableProgram
 from pjrt_hub.bridges.exported.specialising import OK, REFUSED
@@ -134,7 +134,8 @@ def _made(function: ExportedFunction, request: dict[str, object], reasons: list[
     line = json.dumps(request).encode() + b"\n"
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pjrt_hub.bridges.exported.specialising"],
+            # -P: what lies in the working directory is no module of jaxlib's.
+            [sys.executable, "-P", specialising.__file__],
             input=line + function.program.code,
             capture_output=True,
             timeout=_SECONDS,

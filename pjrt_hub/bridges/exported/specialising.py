@@ -1,7 +1,7 @@
-"""The process that makes programs fit plugins (layer 3): `python -m ...`, by jaxlib without jax.
+"""The process that makes programs fit plugins (layer 3): a script, by jaxlib without jax.
 
 MLIR ends its process where it is given what it does not expect, so it has one of its own. A request
-comes by stdin and the program goes to stdout; see `specialised` for both.
+comes by stdin and the program goes to stdout; see `specialised` for both. Must not import ours.
 """
 
 from __future__ import annotations
