@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub import elevation, log
-from pjrt_hub.errors import CacheError
 
 if TYPE_CHECKING:
     from pjrt_hub.discovery.source import World
@@ -56,6 +55,8 @@ def cache() -> Cache:
     Raises:
         CacheError: there is no place for one.
     """
+    # Late, because JAX asks for a variable at every start and should not wait for it.
+    from pjrt_hub.errors import CacheError
     from pjrt_hub.store.cache import SYSTEM, Cache
 
     if why := elevation.reason():
@@ -204,6 +205,7 @@ def world() -> World:
     from dataclasses import replace
 
     from pjrt_hub.discovery.source import World
+    from pjrt_hub.errors import CacheError
 
     try:
         known = cache()
