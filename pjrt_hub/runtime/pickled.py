@@ -81,7 +81,7 @@ def to_executable(
     Raises:
         PjrtHubError: there is no such client, and none can be made.
     """
-    guards = serialized.read(blob).guards
+    guards, _ = serialized.read(blob)
     with _opening:  # so that two threads do not make a client each
         for client in _open_clients():
             if options in (None, client.options) and not guards.differences(client.guards):

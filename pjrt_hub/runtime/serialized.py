@@ -83,7 +83,7 @@ class Guards:
             FileFormatError: no header, or damaged bytes.
             IncompatiblePluginError: they were compiled with something else.
         """
-        found = read(blob)
+        found = taken_apart(blob)
         for name, need, have in found.guards.differences(self):
             raise IncompatiblePluginError(
                 f"the executable was compiled for the {_SAY[name]} {need!r}, here is {have!r}",
@@ -122,8 +122,21 @@ class Serialized(NamedTuple):
     signature: Signature | None
 
 
-def read(blob: bytes) -> Serialized:
-    """Takes a serialized executable apart.
+def read(blob: bytes) -> tuple[Guards, bytes]:
+    """Takes a serialized executable apart: its guards, and the plugin's own bytes.
+
+    Args:
+        blob: what `serialize` gave.
+
+    Raises:
+        FileFormatError: it is none, or damaged.
+    """
+    guards, code, _ = taken_apart(blob)
+    return guards, code
+
+
+def taken_apart(blob: bytes) -> Serialized:
+    """As `read`, with the signature.
 
     Raises:
         FileFormatError: it is none, or damaged.

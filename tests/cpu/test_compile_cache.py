@@ -117,7 +117,7 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, key_of, monkeypa
     plain, blob = key_of(), client.compile("func.func @main() { return }").serialize()
     elsewhere = dataclasses.replace(here, **{name: "another"})
     with pytest.raises(IncompatiblePluginError, match="another") as caught:
-        client.load(elsewhere.seal(serialized.read(blob).code))
+        client.load(elsewhere.seal(serialized.read(blob)[1]))
     assert (caught.value.need, caught.value.have) == ("another", getattr(here, name))
     assert "compile the program again" in caught.value.hint
     monkeypatch.setattr(serialized.Guards, "of", lambda _: elsewhere)
@@ -126,7 +126,7 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, key_of, monkeypa
 
 @pytest.mark.parametrize("unknown", ["machine", "platform_version"])
 def test_what_the_compiler_did_not_know_is_not_compared(client, program, unknown):
-    code = serialized.read(client.compile(program("add")).serialize()).code
+    code = serialized.read(client.compile(program("add")).serialize())[1]
     anywhere = dataclasses.replace(client.guards, **{unknown: ""})
     assert added(client, client.load(anywhere.seal(code))) == [2.0] * 8
 
@@ -178,8 +178,8 @@ def test_headers_of_junk(client, header):
 def test_the_signature_is_read_and_not_asked_for(client, program, monkeypatch):
     compiled = client.compile(program("add"))
     blob = compiled.serialize()
-    assert serialized.read(blob).signature == compiled.signature
-    without = client.guards.seal(serialized.read(blob).code)
+    assert serialized.taken_apart(blob).signature == compiled.signature
+    without = client.guards.seal(serialized.read(blob)[1])
     assert client.load(without).signature == compiled.signature
     monkeypatch.setattr(loaded_executable, "_signature", lambda *_: 1 / 0)
     loaded = client.load(blob)
@@ -197,7 +197,7 @@ def test_what_cannot_be_loaded_is_compiled_again(client, program, memory, caplog
     with pytest.raises(PjrtError):
         client.load(refused)
     older = dataclasses.replace(client.guards, platform_version="older", plugin_sha256="0" * 64)
-    of_another_version = older.seal(serialized.read(whole).code)
+    of_another_version = older.seal(serialized.read(whole)[1])
     for broken in (b"", whole[:-1], refused, of_another_version, b"no bytes of ours"):
         memory[name] = broken
         with caplog.at_level(logging.WARNING):

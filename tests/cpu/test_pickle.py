@@ -145,14 +145,14 @@ def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypa
     monkeypatch.setattr(client.plugin, "reload", None)  # an open client must do
     blob = client.compile(program("add")).serialize()
     ahead = dataclasses.replace(client.guards, platform_version="", machine="")
-    loaded = client.load(ahead.seal(serialized.read(blob).code))
+    loaded = client.load(ahead.seal(serialized.read(blob)[1]))
     assert pickle.loads(pickle.dumps(loaded)).client.options == client.options
 
 
 def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, program):
     """As the pickle of an `Executable` does: its topology has no create options."""
     with plugin.client({"cpu_device_count": 2}) as client:
-        code = serialized.read(client.compile(program("add")).serialize()).code
+        code = serialized.read(client.compile(program("add")).serialize())[1]
         ahead = dataclasses.replace(client.guards, platform_version="", machine="").seal(code)
         stream = pickle.dumps(Pretended(ahead, SimpleNamespace(reload=None)))
         assert pickle.loads(stream).client.guards == client.guards
@@ -248,7 +248,7 @@ if __name__ == "__main__":
 
 def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
     """As where another version of the plugin is installed; each attempt makes one and ends it."""
-    code = serialized.read(client.compile(program("add")).serialize()).code
+    code = serialized.read(client.compile(program("add")).serialize())[1]
     elsewhere = dataclasses.replace(client.guards, platform_version="another").seal(code)
     reload = client.plugin.reload
     stream = pickle.dumps((elsewhere, reload)).hex()

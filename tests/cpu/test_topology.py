@@ -158,7 +158,7 @@ def test_code_compiled_ahead_of_time_is_guarded_by_what_its_topology_knows(
     client, executables, vector
 ):
     """Its header leaves open how the machine's own client will call its version."""
-    guards, code, _ = serialized.read(executables("add").serialize())
+    guards, code = serialized.read(executables("add").serialize())
     ahead = dataclasses.replace(guards, platform_version="", machine="")
     loaded = client.load(ahead.seal(code))
     assert loaded(vector(), vector(1)).tolist() == [1, 3, 5, 7, 9, 11, 13, 15]
