@@ -166,7 +166,7 @@ def call_exported(
     """
     from pjrt_hub.bridges.exported.assignment import assigned
 
-    with _told():
+    with _told("`pjrt-hub inspect` prints the name and type of each argument"):
         positional, named = assigned(function, [(each.place, each.value) for each in args])
         result = pjrt_hub.Exported(function, client)(*positional, **named)
     results: list[Buffer] = []
@@ -177,17 +177,14 @@ def call_exported(
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Makes errors of ours of what the library refuses."""
+def _told(hint: str) -> Iterator[None]:
+    """Makes errors of ours, with this hint, of what the library refuses."""
     try:
         yield
     except (TypeError, ValueError) as exc:
         if isinstance(exc, PjrtHubError):
             raise
-        raise PjrtHubError(
-            str(exc).partition("\n\n")[0],
-            hint="`pjrt-hub inspect` prints the name and type of each argument",
-        ) from exc
+        raise PjrtHubError(str(exc).partition("\n\n")[0], hint=hint) from exc
 
 
 def call(
@@ -198,16 +195,9 @@ def call(
     Raises:
         PjrtHubError: an argument is not what the program takes, or the device failed.
     """
-    try:
+    with _told("give each --arg the type and shape that the program takes, such as f32[2]:1,2"):
         buffers = [client.buffer_from_host(array) for array in args]
         results: tuple[Buffer, ...] = executable(*buffers, simplify=False)
-    except (TypeError, ValueError) as exc:
-        if isinstance(exc, PjrtHubError):
-            raise
-        raise PjrtHubError(
-            str(exc).partition("\n\n")[0],
-            hint="give each --arg the type and shape that the program takes, such as f32[2]:1,2",
-        ) from exc
     for result in results:
         result.ready.wait()
     return results
