@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 from timeit import Timer
+from typing import Any
 
+import programs
 import report
 import rounds
 
-ROUNDS, RUNS, CALLS = 15, 5, 10_000
+ROUNDS, RUNS, CALLS = 15, 5, 6_000
 
-#: Row -> the program in tests/programs, its parameters, its outputs.
+TANH = "2 → 1, tanh(a·b+1)"
+THIRTY = "30 → 30, sums"
+ROUND_TRIP = "numpy → numpy, 2 → 1"
+#: Row -> its arguments and its results.
 PROGRAMS = {
-    "2 → 1, tanh(a·b+1)": ("tanh_mul_add", 2, 1),
-    "1 → 1, a+1": ("scalar", 1, 1),
-    "8 → 8, sums": ("eight_to_eight", 8, 8),
-    "30 → 30, sums": ("thirty_to_thirty", 30, 30),
+    "1 → 1, a+1": (1, 1),
+    TANH: (2, 1),
+    "8 → 8, sums": (8, 8),
+    "30 → 1, their sum": (30, 1),
+    THIRTY: (30, 30),
+    "200 → 200, sums": (200, 200),
 }
 BARS = (
-    report.Bar(
-        "`exe(a, a)`, times a raw C loop over the same plugin", "2 → 1, tanh(a·b+1)", "÷ raw C", 1.4
-    ),
-    report.Bar("`exe(a, a)`, times the dispatch of `jax.jit`", "2 → 1, tanh(a·b+1)", "÷ jit", 0.5),
-    report.Bar("30 arguments and results, times raw C", "30 → 30, sums", "÷ raw C", 1.35),
+    report.Bar("`exe(a, a)`, times a raw C loop over the same plugin", TANH, "÷ raw C", 1.3),
+    report.Bar("`exe(a, a)`, times the dispatch of `jax.jit`", TANH, "÷ jit", 0.42),
+    report.Bar("30 arguments and results, times raw C", THIRTY, "÷ raw C", 1.25),
+    report.Bar("30 arguments and results, times `jax.jit`", THIRTY, "÷ jit", 0.5),
+    report.Bar("numpy to numpy through a program, times raw C", ROUND_TRIP, "÷ raw C", 2.2),
 )
 
 
@@ -34,7 +41,9 @@ def measure() -> report.Section:
         "Microseconds for running a program on float32[8] (a scalar for 1 → 1) and freeing its "
         "results, without waiting;\npinned to one CPU. The raw C loop runs over the same plugin, "
         "client, executable and buffers as pjrt-hub. JAX runs\nthe same computation on its own "
-        "CPU backend, by `jax.jit` and by its compiled form (`lower().compile()`).",
+        "CPU backend, by `jax.jit` and by its compiled form (`lower().compile()`). From numpy\nto "
+        "numpy the raw C loop puts two arguments, runs, waits, copies from where the result lies, "
+        "and frees all three.",
         rounds.median_of_runs(__file__, RUNS),
         BARS,
     )
@@ -52,38 +61,62 @@ def once() -> rounds.Rows:
     client = pjrt_hub.client("cpu")
     loop = raw.RawLoop(client)
     rows: rounds.Rows = {}
-    for row, (name, parameters, outputs) in PROGRAMS.items():
-        x = numpy.float32(0.5) if name == "scalar" else numpy.linspace(0, 1, 8, dtype=numpy.float32)
-        exe = client.compile(raw.PROGRAMS / f"{name}.mlir")
+    for row, (parameters, outputs) in PROGRAMS.items():
+        x = numpy.float32(0.5) if row == "1 → 1, a+1" else _floats()
+        text, in_jax = _program(parameters, outputs)
+        exe, jit = client.compile(text), jax.jit(in_jax)
         ours = [client.buffer_from_host(x)] * parameters
         theirs = [jax.device_put(x)] * parameters
-        jit = jax.jit(_in_jax(name))
         compiled = jit.lower(*theirs).compile()
         _compare(exe(*ours, simplify=False), jax.tree.leaves(jit(*theirs)))
-        count = CALLS // outputs
+        count = CALLS // max(outputs, parameters // 4, 1)
 
         def raw_c(exe=exe, ours=ours, outputs=outputs, count=count) -> float:
             return loop.call(exe, ours, outputs, count)
 
-        times = rounds.interleave(
+        rows[row] = _row(
+            count,
             {
                 "raw C": raw_c,
                 "pjrt-hub": timed("exe", exe, ours, count),
-                "jit": timed("jit", jit, theirs, count),
-                "compiled": timed("compiled", compiled, theirs, count),
+                "jax.jit": timed("jit", jit, theirs, count),
+                "jax compiled": timed("compiled", compiled, theirs, count),
             },
-            ROUNDS,
         )
-        rows[row] = {
-            "raw C µs": median(times["raw C"]) / count * 1e6,
-            "pjrt-hub µs": median(times["pjrt-hub"]) / count * 1e6,
-            "jax.jit µs": median(times["jit"]) / count * 1e6,
-            "jax compiled µs": median(times["compiled"]) / count * 1e6,
-            "÷ raw C": rounds.ratio(times, "pjrt-hub", "raw C"),
-            "÷ jit": rounds.ratio(times, "pjrt-hub", "jit"),
-            "÷ compiled": rounds.ratio(times, "pjrt-hub", "compiled"),
-        }
+    rows[ROUND_TRIP] = _round_trip(client, loop)
     return rows
+
+
+def _round_trip(client: Any, loop: Any) -> dict[str, float]:
+    """From a numpy array to a numpy array, as a person writes it."""
+    import jax
+    import numpy as np
+
+    x, count = _floats(), CALLS // 2
+    text, in_jax = _program(2, 1)
+    exe, jit, put = client.compile(text), jax.jit(in_jax), client.buffer_from_host
+    np.testing.assert_allclose(np.asarray(exe(put(x), put(x))), jit(x, x), rtol=1e-6)
+    known = {"np": np, "x": x, "exe": exe, "jit": jit, "put": put}
+    ours = Timer("np.asarray(exe(put(x), put(x)))", globals=known)
+    theirs = Timer("np.asarray(jit(x, x))", globals=known)
+    return _row(
+        count,
+        {
+            "raw C": lambda: loop.round_trip(x, exe, count),
+            "pjrt-hub": lambda: ours.timeit(count),
+            "jax.jit": lambda: theirs.timeit(count),
+        },
+    )
+
+
+def _row(count: int, variants: dict[str, Callable[[], float]]) -> dict[str, float]:
+    times = rounds.interleave(variants, ROUNDS)
+    cells = {f"{name} µs": median(times[name]) / count * 1e6 for name in variants}
+    over = {"÷ raw C": "raw C", "÷ jit": "jax.jit", "÷ compiled": "jax compiled"}
+    for column, base in over.items():
+        if base in times:
+            cells[column] = rounds.ratio(times, "pjrt-hub", base)
+    return cells
 
 
 def timed(
@@ -96,15 +129,23 @@ def timed(
     return lambda: timer.timeit(count)
 
 
-def _in_jax(name: str) -> Callable[..., object]:
-    import jax.numpy as jnp
+def _program(parameters: int, outputs: int) -> tuple[Any, Callable[..., object]]:
+    """What pjrt-hub compiles, and the same for JAX."""
+    import raw
 
-    def sums(*arguments: object) -> object:
-        following = arguments[1:] + arguments[:1]
-        return tuple(a + b for a, b in zip(arguments, following, strict=True))
+    if parameters == 1:
+        return raw.PROGRAMS / "scalar.mlir", lambda a: a + 1.0
+    if parameters == 2:
+        return raw.PROGRAMS / "tanh_mul_add.mlir", programs.tanh_in_jax()
+    if outputs == 1:
+        return programs.total(parameters), programs.total_in_jax
+    return programs.sums(parameters), programs.sums_in_jax
 
-    functions = {"tanh_mul_add": lambda a, b: jnp.tanh(a * b + 1.0), "scalar": lambda a: a + 1.0}
-    return functions.get(name, sums)
+
+def _floats() -> Any:
+    import numpy
+
+    return numpy.linspace(0, 1, 8, dtype=numpy.float32)
 
 
 def _compare(ours: tuple, theirs: list) -> None:

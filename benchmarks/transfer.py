@@ -16,9 +16,7 @@ ROUNDS, RUNS = 9, 5
 SIZES = {"4 B": (1, 3000), "4 KB": (1 << 10, 3000), "1 MB": (1 << 18, 200), "64 MB": (1 << 24, 3)}
 ALIGNMENT = 64
 
-ROUND_TRIP = "numpy → numpy, 8 floats"
 BARS = (
-    report.Bar("`np.asarray(exe(put(x), put(x)))`, times raw C", ROUND_TRIP, "÷ raw C", 2.4),
     report.Bar("a zero-copy put of 64 MB, µs", "put 64 MB, zero-copy", "pjrt-hub µs", 50),
     report.Bar("a copying put of 64 MB, times raw C", "put 64 MB", "÷ raw C", 1.15),
     report.Bar("a zero-copy get of 64 MB, µs", "get 64 MB", "pjrt-hub µs", 3),
@@ -29,8 +27,8 @@ def measure() -> report.Section:
     """The median of several processes."""
     return report.Section(
         "Transfers",
-        "Microseconds for `client.buffer_from_host(x)` and freeing the buffer, for "
-        "`buffer.to_numpy()`, and for both around a\nprogram; pinned to one CPU. By default a put "
+        "Microseconds for `client.buffer_from_host(x)` and freeing the buffer, and "
+        "for\n`buffer.to_numpy()`; pinned to one CPU. By default a put "
         "copies before it returns; zero-copy is `IMMUTABLE_ZERO_COPY` of an array\naligned to 64 "
         "bytes. A get shares the buffer's memory. JAX: `jax.device_put(x).block_until_ready()`, "
         "which shares the\nmemory of aligned arrays, and `np.asarray`, which keeps its first "
@@ -44,7 +42,6 @@ def once() -> rounds.Rows:
     """One process's figures."""
     rounds.pin()
     import jax
-    import jax.numpy as jnp
     import numpy
     import raw
 
@@ -76,17 +73,6 @@ def once() -> rounds.Rows:
             Timer("buffer.to_numpy()", globals={"buffer": buffer}),
             Timer("np.asarray(array)", globals={"np": numpy, "array": array}),
         )
-    x = numpy.linspace(0, 1, 8, dtype=numpy.float32)
-    exe = client.compile(raw.PROGRAMS / "tanh_mul_add.mlir")
-    jit = jax.jit(lambda a, b: jnp.tanh(a * b + 1.0))
-    numpy.testing.assert_allclose(numpy.asarray(exe(put(x), put(x))), jit(x, x), rtol=1e-6)
-    known = {"np": numpy, "x": x, "put": put, "exe": exe, "jit": jit}
-    rows[ROUND_TRIP] = _row(
-        3000,
-        lambda: loop.round_trip(x, exe, 3000),
-        Timer("np.asarray(exe(put(x), put(x)))", globals=known),
-        Timer("np.asarray(jit(x, x))", globals=known),
-    )
     return rows
 
 
