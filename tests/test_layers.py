@@ -42,13 +42,14 @@ MAY_IMPORT = {
     "diagnosis": BELOW | {"contact", "connect", "surroundings"},
     "exported": BELOW | {"connect", "surroundings"},
     "locking": BELOW | {"contact", "surroundings"},
+    "older_framework": BELOW | {"surroundings"},
     "registries": BELOW | {"locking", "surroundings"},
     "repairing": BELOW | {"elevation", "surroundings"},
     "conformance": ABOVE,
     "authoring": ABOVE,
     "tracing": FOUNDATION | {"_capi"},
-    "jax": ABOVE | {"discovery"},
-    "torch_xla": ABOVE | {"discovery"},
+    "jax": ABOVE | {"discovery", "older_framework"},
+    "torch_xla": ABOVE | {"discovery", "older_framework"},
     "cli": frozenset({"", "errors", "bridges", "exported", "conformance", "authoring", "tracing"}),
     "": BELOW
     | {

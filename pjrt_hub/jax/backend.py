@@ -5,7 +5,6 @@ Must not import JAX at its top: `framework` knows JAX.
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from pjrt_hub.contract.manifest import Manifest
     from pjrt_hub.jax.settings import Options
     from pjrt_hub.runtime.plugin import Plugin
-
-
-_LOG = logging.getLogger("pjrt_hub.jax")
 
 
 class Backend:
@@ -68,39 +64,21 @@ class Backend:
         return framework.make_topology(capsule, name, checked)
 
     def _load(self) -> tuple[Plugin, Manifest, object]:
-        from pjrt_hub import connect, opening
+        from pjrt_hub import connect, older_framework, opening
         from pjrt_hub._capi import capsule
 
         with self._loading:
             if self._loaded is None:
                 choice = connect.choose(self.platform)
                 plugin = opening.plugin(choice, reload=connect.load)
-                held = capsule.of_table(_table(plugin))
+                release = f"JAX {framework.release()}"
+                table = older_framework.table(
+                    plugin, release, framework.api_version(), "pjrt_hub.jax"
+                )
+                held = capsule.of_table(table)
                 framework.load(self.name, held, profiles="Profiler" in plugin.extensions)
                 self._loaded = plugin, choice.candidate.manifest, held
             return self._loaded
-
-
-def _table(plugin: Plugin) -> int:
-    """The address of the plugin's table, or of one through which an older JAX can drive it."""
-    from pjrt_hub._capi import layers
-    from pjrt_hub.surroundings import environment
-
-    minor = framework.api_minor()
-    grown = layers.grown(minor, plugin.api_version.minor)
-    if not grown:
-        return plugin.api.address
-    why = (
-        f"JAX {framework.release()}, built for PJRT API 0.{minor}, is older than {plugin.name}, "
-        f"{plugin.api_version}, which insists on larger structs ({', '.join(grown)})"
-    )
-    asked = environment().get("PJRT_HUB_LAYERS", "")
-    if asked:  # the layers of a process are those that it began with
-        if "pad" not in asked.split(","):
-            _LOG.warning("%s: add `pad` to PJRT_HUB_LAYERS, which is %s", why, asked)
-        return plugin.api.address
-    _LOG.info("%s: its calls go through the layer `pad`, which enlarges them", why)
-    return layers.wrap(plugin.api.address, "pad")
 
 
 def _require_stablehlo(plugin: Plugin) -> None:

@@ -10,6 +10,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import FrameworkError
 
 #: The oldest release of JAX that the tests run on; 0.4.31 sends compile options that the CPU plugin
@@ -57,12 +58,12 @@ def release() -> str:
     return str(jax.__version__)
 
 
-def api_minor() -> int:
-    """The minor of the PJRT API that jaxlib was built for, or that of an older release."""
+def api_version() -> ApiVersion:
+    """The PJRT API that jaxlib was built for, or that of an older release."""
     from jaxlib import version
 
     here = version.__version_info__
-    return max((minor for first, minor in _API_MINORS if first <= here), default=0)
+    return ApiVersion(0, max((minor for first, minor in _API_MINORS if first <= here), default=0))
 
 
 def has_begun() -> bool:

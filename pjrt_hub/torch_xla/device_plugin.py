@@ -5,21 +5,17 @@ It imports torch_xla, so only torch_xla and what has asked for it import this mo
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch_xla.experimental import plugins
 
-from pjrt_hub.errors import FrameworkError
 from pjrt_hub.torch_xla import asked, framework
 
 if TYPE_CHECKING:
     from pjrt_hub.contract.manifest import Manifest
     from pjrt_hub.runtime.plugin import Plugin
-
-_LOG = logging.getLogger("pjrt_hub.torch_xla")
 
 
 class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has no types
@@ -54,10 +50,15 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
             PluginLoadError: this process handed on another plugin before.
             StoreError, PluginError: as `pjrt_hub.load`.
         """
+        from pjrt_hub import older_framework
         from pjrt_hub._capi import forwarding
 
         plugin, _ = self._load()
-        return str(forwarding.forward(_table_for_torch_xla(plugin), plugin.path))
+        release = "torch_xla " + ".".join(map(str, framework.release()))
+        table = older_framework.table(
+            plugin, release, framework.api_version(), "pjrt_hub.torch_xla"
+        )
+        return str(forwarding.forward(table, plugin.path))
 
     def client_create_options(self) -> dict[str, Any]:
         """Gives the create options, checked, over the plugin's defaults.
@@ -118,27 +119,3 @@ class AskedPlugin(DevicePlugin):
             name: known[name].parse(text) if name in known else text
             for name, text in self._texts.items()
         }
-
-
-def _table_for_torch_xla(plugin: Plugin) -> int:
-    """The plugin's table, behind the layer that pads structs where torch_xla sends older ones."""
-    ours, theirs = framework.api_version(), plugin.api_version
-    if ours is not None and ours >= theirs:
-        return plugin.api.address
-    from pjrt_hub._capi import layers
-    from pjrt_hub.surroundings import environment
-
-    on = environment().get("PJRT_HUB_LAYERS", "")
-    if on and "pad" not in [name.strip() for name in on.split(",")]:
-        raise FrameworkError(
-            f"torch_xla is older than {plugin.path}, of PJRT API {theirs}, which refuses its "
-            f"structs, and the layers of this process, {on}, do not pad them",
-            hint=f"PJRT_HUB_LAYERS={on},pad, or pjrt-hub trace --pad",
-        )
-    _LOG.info(
-        "%s has PJRT API %s, torch_xla was built with %s: its structs are padded on their way",
-        plugin.path,
-        theirs,
-        ours or "an unknown one",
-    )
-    return layers.wrap(plugin.api.address, "pad")
