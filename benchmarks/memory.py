@@ -67,7 +67,7 @@ def measure() -> report.Section:
         _run(FETCH_AND_CLIENT, env)  # remembers the first contact with the plugin
         rows[CLIENT] = _traced(FETCH_AND_CLIENT, env, place)
     return report.Section(
-        "Fetching",
+        "What a fetch needs",
         f'`pjrt_hub.fetch("cpu")` of {PACKAGE} (63 MB, unpacked 259 MB) into an empty cache, from '
         "a server on the loopback\ninterface, and again from the cache; then a client from the "
         "cache. Peak memory is the process's own, over what it\nheld before. Network calls and "

@@ -1,37 +1,78 @@
-"""What was measured and how it is told: sections, bars, text, JSON, and docs/benchmarks.md."""
+"""What one benchmark measured: sections, bars and plots; their text, and their command line."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import date
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import machine
 from rounds import Rows
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit that a cell of a section's table must not pass."""
+    """What a cell of a section's table must not pass, and what it should reach.
+
+    Attributes:
+        what: the cell in words, with its unit.
+        row: of the table.
+        column: of the table.
+        limit: what must hold; a run that misses it fails.
+        aim: where it should go; missing it fails nothing.
+    """
 
     what: str
     row: str
     column: str
     limit: float
+    aim: float | None = None
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines over a common axis.
+
+    Attributes:
+        name: of the file that is drawn, without its suffix.
+        title: what is seen, in a few words.
+        x: the axis, with its unit.
+        y: the same of the other.
+        series: a line's name -> its points, by rising x.
+        log: the axes whose steps are factors: "", "x", "y" or "xy".
+        x_names: what stands on the axis instead of a number.
+    """
+
+    name: str
+    title: str
+    x: str
+    y: str
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    log: str = "xy"
+    x_names: Mapping[float, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Section:
-    """One table: a row for each thing that was measured, a column for each figure of it."""
+    """One table: a row for each thing that was measured, a column for each figure of it.
+
+    Attributes:
+        title: unique on the page.
+        note: how it was measured, in Markdown.
+        rows: the table.
+        bars: what must hold of it.
+        plots: what is seen better in a picture.
+        missed: why a bar is missed: what was tried, what the profile shows, where the floor is.
+    """
 
     title: str
     note: str
     rows: Rows
     bars: tuple[Bar, ...] = ()
+    plots: tuple[Plot, ...] = ()
+    missed: str = ""
 
     def value(self, bar: Bar) -> float:
         """What was measured for a bar."""
@@ -41,45 +82,56 @@ class Section:
         """Whether the bar was met."""
         return self.value(bar) <= bar.limit
 
+    def missed_bars(self) -> list[Bar]:
+        """Those that were not."""
+        return [bar for bar in self.bars if not self.holds(bar)]
 
-def main(measure: Callable[[], Section], once: Callable[[], Rows] | None = None) -> None:
+    def reaches(self, bar: Bar) -> bool:
+        """Whether it was met and is where it should go."""
+        return self.holds(bar) and (bar.aim is None or self.value(bar) <= bar.aim)
+
+
+Measured = Section | Sequence[Section]
+
+
+def main(measure: Callable[[], Measured], once: Callable[[], Rows] | None = None) -> None:
     """The command line of one benchmark: measures, prints, and fails where a bar is missed.
 
     Args:
-        measure: gives its section.
+        measure: gives its section, or several.
         once: gives the figures of this process alone, for `rounds.median_of_runs`.
     """
+    import record
+
     if once is not None and "--once" in sys.argv:
         print(json.dumps(once()))
         return
     parser = argparse.ArgumentParser()
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures in this record")
     options = parser.parse_args()
-    machine.notes()
-    sys.exit(conclude([measure()], options.json))
-
-
-def conclude(
-    sections: Sequence[Section], json_path: Path | None = None, page_path: Path | None = None
-) -> int:
-    """Prints tables and bars, writes the files that were asked for, gives the exit status."""
+    name = Path(sys.argv[0]).stem
+    begun = record.begin()
+    measured = measure()
+    sections = [measured] if isinstance(measured, Section) else list(measured)
     for section in sections:
         print(text(section), end="\n\n")
-    print("\n".join(machine.notes()), end="\n\n")
-    bars = [(section, bar) for section in sections for bar in section.bars]
-    for section, bar in bars:
-        verdict = "pass" if section.holds(bar) else "FAIL"
-        print(f"{verdict}  {figure(section.value(bar)):>8} <= {figure(bar.limit):<6} {bar.what}")
-    if json_path:
-        record = {
-            "date": date.today().isoformat(),
-            "machine": machine.notes(),
-            "sections": [asdict(section) for section in sections],
-        }
-        json_path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    if page_path:
-        page_path.write_text(page(sections), "utf-8")
-    return 0 if all(section.holds(bar) for section, bar in bars) else 1
+    print("\n".join(begun.machine.lines()), end="\n\n")
+    print("\n".join(verdicts(sections)))
+    if options.json:
+        record.keep(options.json, name, begun.with_sections(sections))
+    sys.exit(1 if any(section.missed_bars() for section in sections) else 0)
+
+
+def verdicts(sections: Sequence[Section]) -> list[str]:
+    """A line for each bar: whether it holds, what was measured, what must hold, what should."""
+    lines = []
+    for section in sections:
+        for bar in section.bars:
+            word = "FAIL" if not section.holds(bar) else "pass"
+            aim = "" if bar.aim is None else f"aim {figure(bar.aim)}"
+            value, limit = figure(section.value(bar)), figure(bar.limit)
+            lines.append(f"{word}  {value:>8} <= {limit:<6} {aim:<9}  {bar.what}")
+    return lines
 
 
 def figure(value: float) -> str:
@@ -106,34 +158,3 @@ def text(section: Section) -> str:
         for first, *rest in table
     ]
     return "\n".join([section.title, *lines])
-
-
-def page(sections: Sequence[Section]) -> str:
-    """The text of docs/benchmarks.md."""
-    lines = [
-        "# Benchmarks",
-        "",
-        f"Measured on {date.today().isoformat()}; written by `python benchmarks --page "
-        "docs/benchmarks.md`, do not edit. The machine is",
-        "shared, so every ratio is taken within a round in which each variant ran once, and the "
-        'tables hold medians. "÷ raw C"',
-        "is pjrt-hub's time over raw C's. Lower is better everywhere.",
-        "",
-        *(f"- {note}" for note in machine.notes()),
-        "",
-        "## Bars",
-        "",
-        "| what | measured | at most | |",
-        "|---|--:|--:|---|",
-    ]
-    for section in sections:
-        for bar in section.bars:
-            verdict = "met" if section.holds(bar) else "**missed**"
-            value, limit = figure(section.value(bar)), figure(bar.limit)
-            lines.append(f"| {bar.what} | {value} | {limit} | {verdict} |")
-    for section in sections:
-        head, *body = grid(section)
-        lines += ["", f"## {section.title}", "", section.note, ""]
-        lines += ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
-        lines += ["| " + " | ".join(row) + " |" for row in body]
-    return "\n".join(lines) + "\n"
