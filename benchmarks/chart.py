@@ -131,7 +131,7 @@ def bars(comparison: Comparison) -> str:
 
 def lines(plot: Plot) -> str:
     """Lines with a point for each figure, named at their ends."""
-    left, top, right, bottom, height = 74, 56, 210, 56, 400
+    left, top, right, bottom, height = 74, 68, 200, 56, 420
     points = [point for series in plot.series.values() for point in series]
     x_axis = _Axis([x for x, _ in points], "x" in plot.log, left, WIDTH - right, whole=True)
     y_axis = _Axis([y for _, y in points], "y" in plot.log, height - bottom, top)
@@ -140,7 +140,9 @@ def lines(plot: Plot) -> str:
         at = _n(y_axis.place(y))
         parts.append(_rule(left, at, WIDTH - right, at))
         parts.append(_text(left - 8, y_axis.place(y) + 4, _tick(y), "end", 12))
-    names = dict(plot.x_names) or {x: _tick(x) for x in x_axis.ticks()}
+    names = plot.x_names or {x: _tick(x) for x in x_axis.ticks()}
+    room = 8 * max(map(len, names.values()))
+    names = {x: names[x] for x in x_axis.apart(sorted(names), room)}
     for x, name in names.items():
         at = _n(x_axis.place(x))
         parts.append(_rule(at, height - bottom, at, height - bottom + 5))
@@ -197,7 +199,7 @@ class _Axis:
     def ticks(self) -> list[float]:
         """Between eight and two values to be named."""
         if self._whole and len(self._values) <= 9:
-            return self._apart(self._values)
+            return self._values
         if self._log:
             steps = self._steps(self._low, self._high)
             decades = [step for step in steps if round(math.log10(step), 9).is_integer()]
@@ -205,11 +207,11 @@ class _Axis:
         step = self._step(self._high - self._low)
         return [index * step for index in range(int(self._high / step + 1e-9) + 1)]
 
-    def _apart(self, values: list[float]) -> list[float]:
-        """Those that leave room for each other's names, the last among them."""
+    def apart(self, values: list[float], room: float) -> list[float]:
+        """Those that are so many pixels from each other, the last among them."""
         kept = values[-1:]
         for value in reversed(values[:-1]):
-            if abs(self.place(kept[0]) - self.place(value)) >= 34:
+            if abs(self.place(kept[0]) - self.place(value)) >= room:
                 kept.insert(0, value)
         return kept
 

@@ -11,6 +11,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
+import distributions
 import report
 import rounds
 
@@ -54,8 +55,7 @@ def measure() -> report.Section:
     """The median of interleaved processes."""
     with TemporaryDirectory() as folder:
         site = Path(folder, "site")
-        for number in range(DISTRIBUTIONS):
-            _distribution(site, number)
+        distributions.install(site, DISTRIBUTIONS)
         # The first round writes the bytecode and remembers the first contact with the plugin.
         env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         env |= {"PJRT_HUB_CACHE": str(Path(folder, "cache")), "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -109,18 +109,6 @@ def _probe(env: Mapping[str, str]) -> Callable[[], float]:
         return perf_counter() - start
 
     return seconds
-
-
-def _distribution(site: Path, number: int) -> None:
-    """An installed distribution as discovery sees one: metadata, and here and there a script."""
-    info = site / f"example_{number}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: example-{number}\nVersion: 1.0\n")
-    (info / "RECORD").write_text(f"example_{number}/__init__.py,,\n{info.name}/METADATA,,\n")
-    if number % 3 == 0:
-        (info / "entry_points.txt").write_text(
-            f"[console_scripts]\nexample-{number} = example_{number}:main\n"
-        )
 
 
 if __name__ == "__main__":
