@@ -236,3 +236,15 @@ double raw_memory(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
   }
   return now() - start;
 }
+
+/* What callgrind collects: whatever runs in here, in this thread. It does not see libffi's own call,
+   so there are two functions. */
+__attribute__((noinline)) void raw_collected(void (*turns)(void)) {
+  turns();
+  __asm__ volatile("" ::: "memory"); /* no tail call, which would leave at once */
+}
+
+void raw_counted(void (*turns)(void)) {
+  raw_collected(turns);
+  __asm__ volatile("" ::: "memory");
+}
