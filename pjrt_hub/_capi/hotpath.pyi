@@ -217,3 +217,25 @@ class LoadedExecutable:
             ClosedError: one was deleted or donated, or the executable was closed.
             PjrtError: the plugin refused.
         """
+
+class BoundCall:
+    _rows: tuple[tuple[Any, ...], ...]
+    def _bind(
+        self,
+        executable: LoadedExecutable,
+        rows: tuple[tuple[Any, ...], ...],
+        single: bool,
+        simplify: bool,
+        /,
+    ) -> None: ...
+    def __call__(self) -> Any:
+        """Runs it once (`PJRT_LoadedExecutable_Execute`), not waiting for results.
+
+        Returns:
+            What `exe(...)` gives, or `execute` where rows were bound.
+
+        Raises:
+            TypeError: it was given arguments.
+            ClosedError: an argument was deleted or donated, or the executable or client closed.
+            PjrtError: the plugin refused.
+        """

@@ -15,6 +15,7 @@ from pjrt_hub._capi import callbacks, hotpath, irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.runtime import display, dtypes, host_feed, pickled
+from pjrt_hub.runtime.bound_call import BoundCall
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.compiled import Compiled
 from pjrt_hub.runtime.device import Device
@@ -75,6 +76,40 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         executable.signature = signature
         executable._bind(client, address, Buffer, signature.parameters, signature.outputs, devices)
         return executable
+
+    def bind(self, *arguments: Buffer, simplify: bool = True) -> BoundCall:
+        """Checks arguments once, for a call that is made again and again on one device.
+
+        `call = exe.bind(a, b)`, then `call()` is `exe(a, b)` with less to do.
+
+        Args:
+            arguments: as for `exe(...)`. The call holds them.
+            simplify: give the Buffer itself where there is one output, not a tuple of one.
+
+        Raises:
+            TypeError, ValueError, ClosedError: as for `exe(...)`; ValueError also if the program
+                donates an argument, which can be given only once.
+        """
+        if len(self.devices) != 1:
+            raise TypeError(
+                f"the program runs on {len(self.devices)} devices\n\n"
+                "hint: exe.bind_rows([[a0], [a1]]) binds a row of arguments for each of them"
+            )
+        return BoundCall._of(self, (arguments,), True, simplify)
+
+    def bind_rows(self, arguments: Sequence[Sequence[Buffer]]) -> BoundCall:
+        """Checks arguments once, for a call that is made again and again on all its devices.
+
+        `call = exe.bind_rows(rows)`, then `call()` is `exe.execute(rows)` with less to do.
+
+        Args:
+            arguments: a row of buffers for each device, in the order of `devices`.
+
+        Raises:
+            TypeError, ValueError, ClosedError: as for `execute`; ValueError also if the program
+                donates an argument, which can be given only once.
+        """
+        return BoundCall._of(self, self._rows(arguments), False, False)
 
     @overload
     def execute(

@@ -20,6 +20,7 @@ from misuse.case import FAILED, NUMBERS, PROGRAMS, Case, Index, Lying, raises
 
 import pjrt_hub
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.runtime.bound_call import BoundCall
 from pjrt_hub.runtime.device_memory import DmaMapping, ExternalReference, RawCopy
 from pjrt_hub.runtime.event import SettableEvent
 from pjrt_hub.runtime.placeholder import Alias
@@ -40,7 +41,7 @@ EXPECTED = (
 )
 UNMADE = (pjrt_hub.Client, pjrt_hub.Device, pjrt_hub.Event, pjrt_hub.Executable)
 UNMADE += (pjrt_hub.LoadedExecutable, pjrt_hub.Memory, pjrt_hub.Topology, SettableEvent)
-UNMADE += (Alias, DmaMapping, ExternalReference, RawCopy, Transfer)
+UNMADE += (Alias, BoundCall, DmaMapping, ExternalReference, RawCopy, Transfer)
 GENERIC = (bool, copy.copy, copy.deepcopy, hash, iter, len, memoryview, np.asarray)
 GENERIC += (pickle.dumps, repr, str, weakref.ref)
 #: They end what they are called on: last.
@@ -61,6 +62,7 @@ def objects(case):
     yield from (case.client, case.f.device, case.f.memory, case.f, case.deleted, case.donated)
     yield from (alias, case.add, case.f.ready, case.client.topology, case.transfer())
     yield from (case.f.external_reference(), pjrt_hub.ExecuteContext(case.client))
+    yield case.add.bind(case.f, case.f)
     yield from (case.failed(), case.put(np.float32(1)), case.plugin.ffi, case.add.signature)
     yield from (pjrt_hub.CompileOptions(), pjrt_hub.ExecuteOptions(), case.client.guards)
     yield from (case.late, case.stale, case.stale_add, case.stale_event, case.stale_topology)

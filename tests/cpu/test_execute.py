@@ -58,7 +58,7 @@ def test_many_to_many(executables, vector, name, count):
         assert result.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("count", [63, 64, 65, 200])
+@pytest.mark.parametrize("count", [64, 200, 255, 256, 257])
 def test_more_arguments_than_fit_on_the_stack(client, count):
     """i32 argument n is n; result n is argument n doubled, and the last result is their sum."""
     names = [f"%a{index}" for index in range(count)]

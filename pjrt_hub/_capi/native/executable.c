@@ -1,14 +1,11 @@
-/* LoadedExecutable: exe(a, b) from Python's call to PJRT_LoadedExecutable_Execute and back.
+/* LoadedExecutable: exe(a, b) and exe.execute(rows) from Python's call to a launch and back.
 
-   Every argument is compared with the signature that was prepared at compile time, because plugins
-   check only the byte size: f32[8] code run on an s32[8] buffer answers OK. */
-#include "hotpath.h"
+   What a launch is, and the check of its arguments, is launch.c's. */
+#include "launch.h"
 
 #include <stdlib.h>
 
 PyTypeObject *ExecutableType;
-
-enum { ON_STACK = 64 };
 
 /* Frees the native executable and leaves an object that refuses every call. Work in flight ends.
    The object may be freed by another thread meanwhile. */
@@ -58,113 +55,7 @@ static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
   return slots;
 }
 
-/* The message is made in Python, where the names of dtypes and devices are. */
-static int reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
-  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
-  Py_XDECREF(none);
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an argument was refused silently");
-  return -1;
-}
-
-static inline int take_argument(ExecutableObject *exe, Py_ssize_t index, PyObject *device,
-                                PyObject *argument, PJRT_Buffer **out) {
-  if (Py_TYPE(argument) != exe->buffer_type && !PyObject_TypeCheck(argument, BufferType))
-    return reject(exe, index, argument);
-  BufferObject *buffer = (BufferObject *)argument;
-  if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client)
-    return reject(exe, index, argument);
-  Slot *slot = &exe->parameters[index];
-  if (buffer->dtype != slot->dtype) return reject(exe, index, argument);
-  if (buffer->shape != slot->shape) {
-    int same = PyObject_RichCompareBool(buffer->shape, slot->shape, Py_EQ);
-    if (same < 0) return -1;
-    if (!same) return reject(exe, index, argument);
-  }
-  /* A column-major result fed to a row-major parameter would be read transposed, and nobody says. */
-  if (buffer->layout != NULL && buffer->layout != slot->layout) {
-    int same = PyObject_RichCompareBool(buffer->layout, slot->layout, Py_EQ);
-    if (same < 0) return -1;
-    if (!same) return reject(exe, index, argument);
-  }
-  /* Memory of a dynamic shape holds less than its bound, and tells how much. */
-  if (buffer->dynamic != slot->dynamic) return reject(exe, index, argument);
-  if (buffer->device != device) return reject(exe, index, argument);
-  *out = buffer->ptr;
-  return 0;
-}
-
-static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *output,
-                             PyObject *where) {
-  PyObject *buffer = buffer_wrap(exe->buffer_type, exe->client, output, slot->dtype, slot->shape,
-                                 slot->layout, where);
-  if (buffer != NULL) ((BufferObject *)buffer)->dynamic = slot->dynamic;
-  return buffer;
-}
-
-static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
-                              bool simplify) {
-  if (simplify && exe->num_outputs == 1)
-    return wrap_output(exe, &exe->outputs[0], outputs[0], where);
-  PyObject *result = PyTuple_New(exe->num_outputs);
-  for (Py_ssize_t i = 0; i < exe->num_outputs; i++) {
-    PyObject *buffer = NULL;
-    if (result != NULL)
-      buffer = wrap_output(exe, &exe->outputs[i], outputs[i], where);
-    else
-      buffer_destroy_native(exe->client, outputs[i]);
-    if (buffer != NULL)
-      PyTuple_SetItem(result, i, buffer);
-    else
-      Py_CLEAR(result);
-  }
-  return result;
-}
-
-/* What one launch needs; on the stack for one device and up to ON_STACK arguments and outputs. */
-typedef struct {
-  PJRT_Buffer *buffers[2 * ON_STACK];
-  PJRT_Buffer **lists[2];
-  PJRT_Buffer **inputs, **outputs; /* [num_devices][num_parameters], [num_devices][num_outputs] */
-  PJRT_Buffer ***rows;             /* the rows of inputs, then the rows of outputs */
-  Py_ssize_t num_devices;
-  PJRT_Device *execute_device; /* NULL: the executable's own devices */
-  PJRT_Event *event, **events; /* of each device, where the caller or the client's turns need them */
-  bool asked;                  /* the caller does */
-  Turn turn;
-  void *heap;
-} Launch;
-
-static int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices) {
-  Py_ssize_t in = exe->num_parameters, out = exe->num_outputs;
-  launch->num_devices = devices;
-  launch->execute_device = NULL;
-  launch->asked = false;
-  launch->heap = NULL;
-  if (devices == 1 && in <= ON_STACK && out <= ON_STACK) {
-    launch->inputs = launch->buffers;
-    launch->outputs = launch->buffers + ON_STACK;
-    launch->rows = launch->lists;
-    launch->events = &launch->event;
-  } else {
-    size_t pointers = (size_t)devices * (size_t)(in + out + 3);
-    launch->heap = calloc(pointers + 1, sizeof(void *));
-    if (launch->heap == NULL) {
-      PyErr_NoMemory();
-      return -1;
-    }
-    launch->inputs = launch->heap;
-    launch->outputs = launch->inputs + devices * in;
-    launch->rows = (PJRT_Buffer ***)(launch->outputs + devices * out);
-    launch->events = (PJRT_Event **)(launch->rows + 2 * devices);
-  }
-  for (Py_ssize_t d = 0; d < devices; d++) {
-    launch->rows[d] = launch->inputs + d * in;
-    launch->rows[devices + d] = launch->outputs + d * out;
-  }
-  return 0;
-}
-
-static bool executable_usable(ExecutableObject *exe) {
+bool executable_usable(ExecutableObject *exe) {
   if (exe->client == NULL) {
     raise_closed("this executable was never loaded by a client");
     return false;
@@ -177,69 +68,7 @@ static bool executable_usable(ExecutableObject *exe) {
   return true;
 }
 
-/* Waits for the launch's turn: false with an exception set. It is used up by launch_run. */
-static bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id) {
-  Launches *launches = exe->client->launches;
-  launch->turn = (Turn){.together = exe->num_devices > 1};
-  if (launch->turn.together && launch->execute_device != NULL) {
-    launch->turn.exe = exe;
-    launch->turn.launch_id = launch_id;
-  }
-  if (launches == NULL) return true;
-  client_enter(exe->client);
-  bool begun = launches_begin(launches, launch->turn);
-  client_leave(exe->client);
-  if (!begun || executable_usable(exe)) return begun;
-  launches_give_up(launches, launch->turn, false); /* closed meanwhile */
-  return false;
-}
-
-static PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options) {
-  PJRT_LoadedExecutable_Execute_Args args = {
-      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
-  args.executable = exe->ptr;
-  if (options->context == NULL) options->context = ffi_context(exe->client->api);
-  args.options = options;
-  args.argument_lists = (PJRT_Buffer *const *const *)launch->rows;
-  args.num_devices = (size_t)launch->num_devices;
-  args.num_args = (size_t)exe->num_parameters;
-  args.output_lists = (PJRT_Buffer **const *)(launch->rows + launch->num_devices);
-  args.execute_device = launch->execute_device;
-  Launches *launches = exe->client->launches;
-  if (launch->asked || launches != NULL) args.device_complete_events = launch->events;
-  PJRT_Error *error;
-  client_enter(exe->client);
-  Py_BEGIN_ALLOW_THREADS;
-  error = exe->client->api->PJRT_LoadedExecutable_Execute(&args);
-  Py_END_ALLOW_THREADS;
-  if (launches == NULL) return error;
-  if (error != NULL) {
-    launches_give_up(launches, launch->turn, true);
-    return error;
-  }
-  launches_follow(launches, launch->turn, launch->events, launch->num_devices);
-  for (Py_ssize_t d = 0; !launch->asked && d < launch->num_devices; d++)
-    event_destroy_native(exe->client->api, launch->events[d]);
-  return NULL;
-}
-
-static void launch_refused(Launch *launch, ExecutableObject *exe) {
-  if (exe->client->launches != NULL)
-    launches_give_up(exe->client->launches, launch->turn, false);
-}
-
-/* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */
-static PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
-  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", arguments);
-  if (none == NULL) {
-    drop_error(exe->client->api, error);
-    return NULL;
-  }
-  Py_DECREF(none);
-  return raise_status(exe->client->api, error, "PJRT_LoadedExecutable_Execute");
-}
-
-static PyObject *wrong_count(ExecutableObject *exe, Py_ssize_t given) {
+PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given) {
   return PyErr_Format(PyExc_TypeError, "the program takes %zd argument%s, %zd given",
                       exe->num_parameters, exe->num_parameters == 1 ? "" : "s", given);
 }
@@ -255,13 +84,14 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
                         "the program runs on %zd devices: give execute() one list of arguments for "
                         "each of them",
                         exe->num_devices);
-  if (count != exe->num_parameters) return wrong_count(exe, count);
+  if (count != exe->num_parameters) return executable_wrong_count(exe, count);
   Launch launch;
   if (launch_prepare(&launch, exe, 1) < 0) return NULL;
-  PyObject *result = NULL, *device = PyTuple_GetItem(exe->devices, 0);
+  PyObject *result = NULL, *device = exe->device;
+  PJRT_Buffer **inputs = launch_row(&launch, 0);
   if (!launch_turn(&launch, exe, 0)) goto done;
   for (Py_ssize_t i = 0; i < count; i++) {
-    if (take_argument(exe, i, device, arguments[i], &launch.inputs[i]) < 0) {
+    if (take_argument(exe, i, device, arguments[i], &inputs[i]) < 0) {
       launch_refused(&launch, exe);
       goto done;
     }
@@ -269,7 +99,7 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
   PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
   PJRT_Error *error = launch_run(&launch, exe, &options);
   if (error == NULL) {
-    result = wrap_outputs(exe, device, launch.outputs, simplify);
+    result = launch_outputs(exe, device, launch.outputs[0], simplify);
   } else {
     PyObject *tuple = PyTuple_New(count);
     for (Py_ssize_t i = 0; tuple != NULL && i < count; i++)
@@ -332,89 +162,15 @@ static int take_rows(ExecutableObject *exe, Launch *launch, PyObject *rows, PyOb
       return -1;
     }
     if (PyTuple_Size(row) != exe->num_parameters) {
-      wrong_count(exe, PyTuple_Size(row));
+      executable_wrong_count(exe, PyTuple_Size(row));
       return -1;
     }
     for (Py_ssize_t i = 0; i < exe->num_parameters; i++)
       if (take_argument(exe, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
-                        &launch->rows[d][i]) < 0)
+                        &launch_row(launch, d)[i]) < 0)
         return -1;
   }
   return 0;
-}
-
-/* A launch that fails on one device has started on others, which wait for it: so what was donated is
-   found before. */
-static int refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows) {
-  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
-  for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
-    for (Py_ssize_t i = 0; i < exe->num_parameters; i++) {
-      args.buffer = launch->rows[d][i];
-      PJRT_Error *error = exe->client->api->PJRT_Buffer_IsDeleted(&args);
-      if (error == NULL && !args.is_deleted) continue;
-      if (error == NULL) return reject(exe, i, PyTuple_GetItem(PyTuple_GetItem(rows, d), i));
-      raise_status(exe->client->api, error, "PJRT_Buffer_IsDeleted");
-      return -1;
-    }
-  }
-  return 0;
-}
-
-/* Between `begins` and not, what other threads delete stays. */
-static void rows_launch(PyObject *rows, bool begins) {
-  for (Py_ssize_t d = 0; d < PyTuple_Size(rows); d++) {
-    PyObject *row = PyTuple_GetItem(rows, d);
-    for (Py_ssize_t i = 0; i < PyTuple_Size(row); i++) {
-      BufferObject *buffer = (BufferObject *)PyTuple_GetItem(row, i);
-      if (begins)
-        buffer->launches++;
-      else
-        buffer_launched(buffer);
-    }
-  }
-}
-
-static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows) {
-  Py_ssize_t last = PyTuple_Size(rows) - 1;
-  for (Py_ssize_t d = 0; d < last; d++) { /* the last row raises for all */
-    PyObject *none =
-        PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", PyTuple_GetItem(rows, d));
-    if (none == NULL) {
-      drop_error(exe->client->api, error);
-      return;
-    }
-    Py_DECREF(none);
-  }
-  launch_failed(exe, error, PyTuple_GetItem(rows, last));
-}
-
-/* A tuple of output tuples and a tuple of events, one of each for each device. All become objects
-   here: where a signal's handler raises in Python's next step, nothing is lost. */
-static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *devices,
-                              PyTypeObject *event_type) {
-  PyObject *outputs = PyTuple_New(launch->num_devices);
-  PyObject *events = PyTuple_New(launch->asked ? launch->num_devices : 0);
-  for (Py_ssize_t d = 0; outputs != NULL && d < launch->num_devices; d++) {
-    PyObject *row = wrap_outputs(exe, PyTuple_GetItem(devices, d),
-                                 launch->rows[launch->num_devices + d], false);
-    if (row != NULL)
-      PyTuple_SetItem(outputs, d, row);
-    else
-      Py_CLEAR(outputs); /* only out of memory leads here: the other devices' outputs are lost */
-  }
-  for (Py_ssize_t d = 0; launch->asked && d < launch->num_devices; d++) {
-    PyObject *event = event_wrap(event_type, exe->client, launch->events[d]);
-    if (event != NULL && events != NULL) {
-      PyTuple_SetItem(events, d, event);
-    } else {
-      Py_XDECREF(event);
-      Py_CLEAR(events);
-    }
-  }
-  PyObject *both = outputs != NULL && events != NULL ? PyTuple_Pack(2, outputs, events) : NULL;
-  Py_XDECREF(outputs);
-  Py_XDECREF(events);
-  return both;
 }
 
 /* Where `devices` are not the executable's own there is one, whose address is `execute_device`. */
@@ -441,18 +197,10 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   if (options == NULL) options = &none;
   if (!launch_turn(&launch, exe, options->launch_id)) goto done;
   if (take_rows(exe, &launch, rows, devices) < 0 ||
-      (launch.turn.together && refuse_deleted(exe, &launch, rows) < 0)) {
+      (launch.turn.together && launch_refuse_deleted(exe, &launch, rows) < 0))
     launch_refused(&launch, exe);
-    goto done;
-  }
-  if (launch.turn.together) rows_launch(rows, true);
-  PJRT_Error *error = launch_run(&launch, exe, options);
-  if (launch.turn.together) rows_launch(rows, false);
-  if (error == NULL)
-    result = rows_outputs(exe, &launch, devices, (PyTypeObject *)event_type);
   else
-    rows_failed(exe, error, rows);
-  client_leave(exe->client);
+    result = launch_rows(&launch, exe, options, rows, devices, (PyTypeObject *)event_type);
 done:
   free(launch.heap);
   return result;
@@ -486,6 +234,7 @@ static PyObject *executable_bind(PyObject *self, PyObject *args) {
   exe->num_parameters = num_parameters;
   exe->num_outputs = num_outputs;
   exe->num_devices = PyTuple_Size(devices);
+  exe->device = exe->num_devices > 0 ? PyTuple_GetItem(devices, 0) : NULL;
   client_adopt(exe->client, &exe->child, executable_destroy);
   Py_RETURN_NONE;
 }

@@ -1,6 +1,6 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
    Each file uses those before it: process, function, client, owned, event, upcall, dlpack, buffer, kv_store,
-   host_transfer, ffi, compiler, launches, executable, module.
+   host_transfer, ffi, compiler, launches, launch, executable, bound_call, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -91,6 +91,7 @@ typedef struct {
   PJRT_LoadedExecutable *ptr;
   PyTypeObject *buffer_type;
   PyObject *devices; /* tuple, in the order of the argument lists */
+  PyObject *device;  /* the first of them, which the tuple holds, or NULL */
   Slot *parameters, *outputs;
   Py_ssize_t num_parameters, num_outputs, num_devices;
   bool closed;
@@ -205,5 +206,11 @@ PyObject *custom_partitioner(PyObject *module, PyObject *args);
 /* executable.c */
 extern PyTypeObject *ExecutableType;
 extern PyType_Spec executable_spec;
+bool executable_usable(ExecutableObject *exe);
+PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given);
+
+/* bound_call.c */
+extern PyTypeObject *BoundCallType;
+extern PyType_Spec bound_call_spec;
 
 #endif

@@ -169,6 +169,7 @@ PyMODINIT_FUNC PyInit_hotpath(void) {
       add_type(module, &EventType, &event_spec, "Event") < 0 ||
       add_type(module, &HostViewType, &host_view_spec, "HostView") < 0 ||
       add_type(module, &ExecutableType, &executable_spec, "LoadedExecutable") < 0 ||
+      add_type(module, &BoundCallType, &bound_call_spec, "BoundCall") < 0 ||
       pthread_atfork(NULL, NULL, in_forked_child) != 0) {
     Py_DECREF(module);
     return NULL;

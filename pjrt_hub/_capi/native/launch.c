@@ -1,0 +1,251 @@
+/* Launch: the arguments of one execution against what the program takes, its turn, the call of
+   PJRT_LoadedExecutable_Execute, and its outputs as Buffers.
+
+   Every argument is compared with the signature that was prepared at compile time, because plugins
+   check only the byte size: f32[8] code run on an s32[8] buffer answers OK. */
+#include "launch.h"
+
+#include <stdlib.h>
+
+/* The message is made in Python, where the names of dtypes and devices are. */
+int launch_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
+  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
+  Py_XDECREF(none);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an argument was refused silently");
+  return -1;
+}
+
+/* An equal shape or layout takes the place of the argument's own, so that it is the same object the
+   next time. */
+static bool same(PyObject **given, PyObject *wanted) {
+  if (*given == wanted) return true;
+  int equal = PyObject_RichCompareBool(*given, wanted, Py_EQ);
+  if (equal != 1) return false;
+  PyObject *old = *given;
+  *given = Py_NewRef(wanted);
+  Py_DECREF(old);
+  return true;
+}
+
+/* Refuses with an exception an argument that is not what the parameter wants. */
+int launch_argument(ExecutableObject *exe, Py_ssize_t index, PyObject *device, PyObject *argument) {
+  if (!PyObject_TypeCheck(argument, BufferType)) return launch_reject(exe, index, argument);
+  BufferObject *buffer = (BufferObject *)argument;
+  const Slot *slot = &exe->parameters[index];
+  if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client ||
+      buffer->dtype != slot->dtype || !same(&buffer->shape, slot->shape) ||
+      /* A column-major result fed to a row-major parameter would be read transposed, and nobody
+         says. */
+      (buffer->layout != NULL && !same(&buffer->layout, slot->layout)) ||
+      /* Memory of a dynamic shape holds less than its bound, and tells how much. */
+      buffer->dynamic != slot->dynamic || buffer->device != device)
+    return launch_reject(exe, index, argument);
+  return 0;
+}
+
+static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *output,
+                             PyObject *where) {
+  PyObject *buffer = buffer_wrap(exe->buffer_type, exe->client, output, slot->dtype, slot->shape,
+                                 slot->layout, where);
+  if (buffer != NULL) ((BufferObject *)buffer)->dynamic = slot->dynamic;
+  return buffer;
+}
+
+PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                         bool simplify) {
+  if (simplify && exe->num_outputs == 1)
+    return wrap_output(exe, &exe->outputs[0], outputs[0], where);
+  PyObject *result = PyTuple_New(exe->num_outputs);
+  for (Py_ssize_t i = 0; i < exe->num_outputs; i++) {
+    PyObject *buffer = NULL;
+    if (result != NULL)
+      buffer = wrap_output(exe, &exe->outputs[i], outputs[i], where);
+    else
+      buffer_destroy_native(exe->client, outputs[i]);
+    if (buffer != NULL)
+      PyTuple_SetItem(result, i, buffer);
+    else
+      Py_CLEAR(result);
+  }
+  return result;
+}
+
+int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices) {
+  Py_ssize_t in = exe->num_parameters, out = exe->num_outputs;
+  PJRT_Buffer **inputs = launch->buffers, **outputs = launch->buffers + ON_STACK;
+  PJRT_Buffer ***rows = launch->rows;
+  launch->num_devices = devices;
+  launch->execute_device = NULL;
+  launch->asked = false;
+  launch->heap = NULL;
+  launch->events = &launch->event;
+  if (devices != 1 || in > ON_STACK || out > ON_STACK) {
+    size_t pointers = (size_t)devices * (size_t)(in + out + 3);
+    launch->heap = calloc(pointers + 1, sizeof(void *));
+    if (launch->heap == NULL) {
+      PyErr_NoMemory();
+      return -1;
+    }
+    inputs = launch->heap;
+    outputs = inputs + devices * in;
+    rows = (PJRT_Buffer ***)(outputs + devices * out);
+    launch->events = (PJRT_Event **)(rows + 2 * devices);
+  }
+  for (Py_ssize_t d = 0; d < devices; d++) {
+    rows[d] = inputs + d * in;
+    rows[devices + d] = outputs + d * out;
+  }
+  launch->inputs = (PJRT_Buffer *const *const *)rows;
+  launch->outputs = rows + devices;
+  return 0;
+}
+
+/* Waits for the launch's turn: false with an exception set. It is used up by launch_run. */
+bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id) {
+  Launches *launches = exe->client->launches;
+  launch->turn = (Turn){.together = exe->num_devices > 1};
+  if (launch->turn.together && launch->execute_device != NULL) {
+    launch->turn.exe = exe;
+    launch->turn.launch_id = launch_id;
+  }
+  if (launches == NULL) return true;
+  client_enter(exe->client);
+  bool begun = launches_begin(launches, launch->turn);
+  client_leave(exe->client);
+  if (!begun || executable_usable(exe)) return begun;
+  launches_give_up(launches, launch->turn, false); /* closed meanwhile */
+  return false;
+}
+
+PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options) {
+  PJRT_LoadedExecutable_Execute_Args args = {
+      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
+  args.executable = exe->ptr;
+  if (options->context == NULL) options->context = ffi_context(exe->client->api);
+  args.options = options;
+  args.argument_lists = launch->inputs;
+  args.num_devices = (size_t)launch->num_devices;
+  args.num_args = (size_t)exe->num_parameters;
+  args.output_lists = (PJRT_Buffer **const *)launch->outputs;
+  args.execute_device = launch->execute_device;
+  Launches *launches = exe->client->launches;
+  if (launch->asked || launches != NULL) args.device_complete_events = launch->events;
+  PJRT_Error *error;
+  client_enter(exe->client);
+  Py_BEGIN_ALLOW_THREADS;
+  error = exe->client->api->PJRT_LoadedExecutable_Execute(&args);
+  Py_END_ALLOW_THREADS;
+  if (launches == NULL) return error;
+  if (error != NULL) {
+    launches_give_up(launches, launch->turn, true);
+    return error;
+  }
+  launches_follow(launches, launch->turn, launch->events, launch->num_devices);
+  for (Py_ssize_t d = 0; !launch->asked && d < launch->num_devices; d++)
+    event_destroy_native(exe->client->api, launch->events[d]);
+  return NULL;
+}
+
+void launch_refused(Launch *launch, ExecutableObject *exe) {
+  if (exe->client->launches != NULL)
+    launches_give_up(exe->client->launches, launch->turn, false);
+}
+
+/* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */
+PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
+  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", arguments);
+  if (none == NULL) {
+    drop_error(exe->client->api, error);
+    return NULL;
+  }
+  Py_DECREF(none);
+  return raise_status(exe->client->api, error, "PJRT_LoadedExecutable_Execute");
+}
+
+/* A launch that fails on one device has started on others, which wait for it: so what was donated is
+   found before. */
+int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows) {
+  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
+  for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
+    for (Py_ssize_t i = 0; i < exe->num_parameters; i++) {
+      args.buffer = launch->inputs[d][i];
+      PJRT_Error *error = exe->client->api->PJRT_Buffer_IsDeleted(&args);
+      if (error == NULL && !args.is_deleted) continue;
+      if (error == NULL) return launch_reject(exe, i, PyTuple_GetItem(PyTuple_GetItem(rows, d), i));
+      raise_status(exe->client->api, error, "PJRT_Buffer_IsDeleted");
+      return -1;
+    }
+  }
+  return 0;
+}
+
+/* Between `begins` and not, what other threads delete stays. */
+static void rows_launch(PyObject *rows, bool begins) {
+  for (Py_ssize_t d = 0; d < PyTuple_Size(rows); d++) {
+    PyObject *row = PyTuple_GetItem(rows, d);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(row); i++) {
+      BufferObject *buffer = (BufferObject *)PyTuple_GetItem(row, i);
+      if (begins)
+        buffer->launches++;
+      else
+        buffer_launched(buffer);
+    }
+  }
+}
+
+static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows) {
+  Py_ssize_t last = PyTuple_Size(rows) - 1;
+  for (Py_ssize_t d = 0; d < last; d++) { /* the last row raises for all */
+    PyObject *none =
+        PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", PyTuple_GetItem(rows, d));
+    if (none == NULL) {
+      drop_error(exe->client->api, error);
+      return;
+    }
+    Py_DECREF(none);
+  }
+  launch_failed(exe, error, PyTuple_GetItem(rows, last));
+}
+
+/* A tuple of output tuples and a tuple of events, one of each for each device. All become objects
+   here: where a signal's handler raises in Python's next step, nothing is lost. */
+static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *devices,
+                              PyTypeObject *event_type) {
+  PyObject *outputs = PyTuple_New(launch->num_devices);
+  PyObject *events = PyTuple_New(launch->asked ? launch->num_devices : 0);
+  for (Py_ssize_t d = 0; outputs != NULL && d < launch->num_devices; d++) {
+    PyObject *row = launch_outputs(exe, PyTuple_GetItem(devices, d), launch->outputs[d], false);
+    if (row != NULL)
+      PyTuple_SetItem(outputs, d, row);
+    else
+      Py_CLEAR(outputs); /* only out of memory leads here: the other devices' outputs are lost */
+  }
+  for (Py_ssize_t d = 0; launch->asked && d < launch->num_devices; d++) {
+    PyObject *event = event_wrap(event_type, exe->client, launch->events[d]);
+    if (event != NULL && events != NULL) {
+      PyTuple_SetItem(events, d, event);
+    } else {
+      Py_XDECREF(event);
+      Py_CLEAR(events);
+    }
+  }
+  PyObject *both = outputs != NULL && events != NULL ? PyTuple_Pack(2, outputs, events) : NULL;
+  Py_XDECREF(outputs);
+  Py_XDECREF(events);
+  return both;
+}
+
+/* Runs it on the devices of the rows, whose turn it is: a tuple of output tuples and one of events. */
+PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
+                      PyObject *rows, PyObject *devices, PyTypeObject *event_type) {
+  PyObject *result = NULL;
+  if (launch->turn.together) rows_launch(rows, true);
+  PJRT_Error *error = launch_run(launch, exe, options);
+  if (launch->turn.together) rows_launch(rows, false);
+  if (error == NULL)
+    result = rows_outputs(exe, launch, devices, event_type);
+  else
+    rows_failed(exe, error, rows);
+  client_leave(exe->client);
+  return result;
+}

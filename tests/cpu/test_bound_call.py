@@ -1,0 +1,220 @@
+"""Bound calls: right values again and again, and nothing deleted, donated or closed is run."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from pjrt_hub import CompileOptions
+from pjrt_hub.errors import ClosedError
+from pjrt_hub.runtime.bound_call import BoundCall
+
+NUMBERS = np.arange(8, dtype=np.float32)
+SUM = [2 * n + 1 for n in range(8)]
+
+
+def test_values(executables, vector):
+    a, b = vector(), vector(1)
+    call = executables("add").bind(a, b)
+    assert isinstance(call, BoundCall)
+    assert call.executable is executables("add")
+    assert call.arguments == ((a, b),)
+    results = [call() for _ in range(3)]
+    assert [result.tolist() for result in results] == [SUM] * 3
+    assert len({result._address for result in results}) == 3
+
+
+def test_it_holds_its_arguments(executables, vector):
+    call = executables("add").bind(vector(), vector(1))
+    others = [vector(9) for _ in range(50)]  # would take the place of what is freed
+    assert call().tolist() == SUM
+    del others
+
+
+def test_no_arguments_and_no_results(client, executables, vector):
+    assert executables("no_args").bind()().tolist() == list(range(8))
+    empty = client.compile("func.func @main(%a: tensor<8xf32>) { return }")
+    assert empty.bind(vector())() == ()
+
+
+def test_simplify(executables, vector):
+    add = executables("add")
+    assert [each.tolist() for each in add.bind(vector(), vector(1), simplify=False)()] == [SUM]
+    [row] = add.bind_rows([[vector(), vector(1)]])()
+    assert [each.tolist() for each in row] == [SUM]
+
+
+@pytest.mark.parametrize(("name", "count"), [("eight_to_eight", 8), ("thirty_to_thirty", 30)])
+def test_many_to_many(executables, vector, name, count):
+    call = executables(name).bind(*(vector(start) for start in range(count)))
+    for _ in range(2):
+        for index, result in enumerate(call()):
+            assert result.tolist() == (2 * NUMBERS + index + (index + 1) % count).tolist()
+
+
+def test_it_takes_no_arguments(executables, vector):
+    call = executables("add").bind(vector(), vector(1))
+    for use in (lambda: call(vector()), lambda: call(simplify=True), lambda: call(*[vector()] * 2)):
+        with pytest.raises(TypeError, match=r"has its arguments already(.|\n)*hint: exe\(a, b\)"):
+            use()
+    assert call().tolist() == SUM
+
+
+def test_wrong_arguments(client, executables, vector):
+    add = executables("add")
+    whole = client.buffer_from_host(np.arange(8))
+    for arguments, kind, words in (
+        ((vector(),), TypeError, "takes 2 arguments, 1 given"),
+        ((vector(), 3), TypeError, "argument 1 of 2 must be 8xf32 in a Buffer, not int"),
+        ((vector(), whole), TypeError, "argument 1 of 2 .* elements of i64"),
+        ((client.buffer_from_host(np.ones(4, np.float32)), vector()), ValueError, r"shape \(4,\)"),
+    ):
+        with pytest.raises(kind, match=words):
+            add.bind(*arguments)
+        with pytest.raises(kind, match=words):
+            add.bind_rows([arguments])
+
+
+def test_a_deleted_argument(executables, vector):
+    a, b = vector(), vector(1)
+    call = executables("add").bind(a, b)
+    assert call().tolist() == SUM
+    b.delete()
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="argument 1 is a buffer that was deleted or donated"):
+            call()
+    assert a.tolist() == NUMBERS.tolist()
+    with pytest.raises(ClosedError, match="argument 1 is a buffer that was deleted or donated"):
+        executables("add").bind(a, b)
+
+
+def test_an_argument_that_another_program_took(executables, vector):
+    a, b = vector(), vector(1)
+    call = executables("add").bind(a, b)
+    executables("donate")(a, b)
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted or donated"):
+            call()
+
+
+def test_a_program_that_donates(executables, vector):
+    a, b = vector(), vector(1)
+    with pytest.raises(ValueError, match=r"donates argument 0(.|\n)*hint: .*x = exe\(x, b\)"):
+        executables("donate").bind(a, b)
+    assert not a.is_deleted
+
+
+def test_closed(own, program, vector):
+    put = own.buffer_from_host
+    add, other = own.compile(program("add")), own.compile(program("add"))
+    calls = [exe.bind(put(NUMBERS), put(NUMBERS)) for exe in (add, other)]
+    add.close()
+    with pytest.raises(ClosedError, match="the executable is closed"):
+        calls[0]()
+    with pytest.raises(ClosedError, match="the executable is closed"):
+        add.bind(put(NUMBERS), put(NUMBERS))
+    assert calls[1]().tolist() == (2 * NUMBERS).tolist()
+    assert repr(calls[0]) == "<BoundCall of <LoadedExecutable closed>>"
+    own.close()
+    with pytest.raises(ClosedError, match="the client is closed"):
+        calls[1]()
+
+
+def test_one_that_was_bound_to_nothing():
+    with pytest.raises(ClosedError, match="never bound"):
+        BoundCall()()
+
+
+def test_after_a_fork(child):
+    printed = child("""
+        call = client.compile(ADD).bind(ones(), ones())
+        call()
+        if os.fork() == 0:
+            try:
+                call()
+            except ClosedError as exc:
+                print(str(exc).split(";")[0], flush=True)
+            os._exit(0)
+        os.wait()
+        print(call().tolist()[0])
+    """)
+    assert printed.splitlines() == ["this client was made before a fork", "2.0"]
+
+
+def test_threads(executables, vector):
+    call = executables("thirty_to_thirty").bind(*(vector(start) for start in range(30)))
+    expected = [(2 * NUMBERS + i + (i + 1) % 30).tolist() for i in range(30)]
+
+    def many(_):
+        return all([each.tolist() for each in call()] == expected for _ in range(100))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(many, range(4)))
+
+
+def test_threads_and_a_client_that_closes(child):
+    """Whoever calls gets a value or is told; nobody crashes."""
+    printed = child("""
+        call = client.compile(ADD).bind(ones(), ones())
+        started, ends = threading.Barrier(5), []
+        def many():
+            started.wait()
+            try:
+                while True:
+                    call()
+            except ClosedError:
+                ends.append("closed")
+        threads = [threading.Thread(target=many) for _ in range(4)]
+        for each in threads: each.start()
+        started.wait()
+        time.sleep(0.1)
+        client.close()
+        for each in threads: each.join()
+        print(ends)
+    """)
+    assert printed == f"{['closed'] * 4}\n"
+
+
+def test_rows_of_two_devices(pair, program):
+    add = pair.compile(program("add"), CompileOptions(num_replicas=2))
+    rows = [
+        [pair.buffer_from_host(NUMBERS + n, device=device)] * 2
+        for n, device in enumerate(pair.devices)
+    ]
+    call = add.bind_rows(rows)
+    for _ in range(20):
+        results = call()
+        assert isinstance(results, list)
+        assert [[each.tolist() for each in row] for row in results] == [
+            [(2 * (NUMBERS + n)).tolist()] for n in range(2)
+        ]
+        assert [row[0].device for row in results] == list(pair.devices)
+    with pytest.raises(TypeError, match=r"runs on 2 devices(.|\n)*bind_rows"):
+        add.bind(*rows[0])
+    with pytest.raises(ValueError, match="is on"):
+        add.bind_rows(rows[::-1])
+    with pytest.raises(TypeError, match="2 devices, arguments for 1"):
+        add.bind_rows(rows[:1])
+    rows[1][0].delete()
+    with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted"):
+        call()
+
+
+def test_rows_of_which_another_program_took_one(pair, program):
+    """Found before any device has started, which would wait for the other for ever."""
+    add = pair.compile(program("add"), CompileOptions(num_replicas=2))
+    donate = pair.compile(program("donate"), CompileOptions(num_replicas=1, device_ids=[[1]]))
+    rows = [[pair.buffer_from_host(NUMBERS, device=device)] * 2 for device in pair.devices]
+    call = add.bind_rows(rows)
+    donate(rows[1][0], pair.buffer_from_host(NUMBERS, device=pair.devices[1]))
+    with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted or donated"):
+        call()
+    fresh = [[pair.buffer_from_host(NUMBERS, device=device)] * 2 for device in pair.devices]
+    assert add.bind_rows(fresh)()[1][0].tolist() == (2 * NUMBERS).tolist()
+
+
+def test_repr(executables, vector):
+    text = repr(executables("add").bind(vector(), vector()))
+    assert text.startswith("<BoundCall of <LoadedExecutable main (8xf32, 8xf32)"), text
