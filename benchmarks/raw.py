@@ -55,6 +55,46 @@ class RawLoop:
             ctypes.c_long(count),
         )
 
+    def call_rows(
+        self, executable: LoadedExecutable, rows: list[list[Buffer]], count: int
+    ) -> float:
+        """Seconds for `count` executions on all devices, awaited, each with one output."""
+        addresses = [each._address for row in rows for each in row]
+        return self._seconds(
+            "raw_call_rows",
+            ctypes.c_void_p(executable._address),
+            (ctypes.c_void_p * len(addresses))(*addresses),
+            ctypes.c_size_t(len(rows)),
+            ctypes.c_size_t(len(rows[0])),
+            ctypes.c_long(count),
+        )
+
+    def donate(
+        self, executable: LoadedExecutable, first: Buffer, second: Buffer, count: int
+    ) -> float:
+        """Seconds for `count` executions whose result is the next one's first argument.
+
+        The first argument is donated.
+        """
+        addresses = (ctypes.c_void_p(each._address) for each in (first, second))
+        pointer = ctypes.c_void_p(executable._address)
+        return self._seconds("raw_donate", pointer, *addresses, ctypes.c_long(count))
+
+    def threads(
+        self, executable: LoadedExecutable, arguments: list[Buffer], count: int, threads: int
+    ) -> float:
+        """Seconds for `count` executions with one output in each of some threads."""
+        addresses = (ctypes.c_void_p * len(arguments))(*(each._address for each in arguments))
+        return self._seconds(
+            "raw_threads",
+            ctypes.c_void_p(executable._address),
+            addresses,
+            ctypes.c_size_t(len(arguments)),
+            ctypes.c_size_t(1),
+            ctypes.c_long(count),
+            ctypes.c_size_t(threads),
+        )
+
     def put(self, array: numpy.ndarray, semantics: HostBufferSemantics, count: int) -> float:
         """Seconds for `count` buffers made of a float32 array and destroyed."""
         host, _dims = self._host(array, semantics)
@@ -131,6 +171,15 @@ def _compiled() -> ctypes.CDLL:
     with TemporaryDirectory() as folder:
         Path(folder, "pjrt_api.h").write_text(capi.header(capi.read()), "utf-8")
         library = Path(folder, "raw_loop.so")
-        flags = ["-O2", "-std=gnu11", "-shared", "-fPIC", f"-I{folder}", "-o", str(library)]
+        flags = [
+            "-O2",
+            "-std=gnu11",
+            "-shared",
+            "-fPIC",
+            "-pthread",
+            f"-I{folder}",
+            "-o",
+            str(library),
+        ]
         subprocess.run([*compiler, *flags, str(HERE / "raw_loop.c")], check=True)
         return ctypes.CDLL(str(library))

@@ -1,4 +1,5 @@
 /* The same calls that pjrt-hub makes, in a loop without Python: the floor of every ratio. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 #include "pjrt_api.h"
 
 #define ARGS(function) {.struct_size = function##_Args_STRUCT_SIZE}
+
+enum { MOST_DEVICES = 8, MOST_THREADS = 8 };
 
 static double now(void) {
   struct timespec time;
@@ -114,6 +117,83 @@ double raw_call(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buf
   double seconds = now() - start;
   free(outputs);
   return seconds;
+}
+
+/* On several devices: each turn waits for all of them, because a program that exchanges values and
+   has too many executions before it takes every thread of the plugin and waits for ever. */
+double raw_call_rows(const PJRT_Api *api, PJRT_LoadedExecutable *executable,
+                     PJRT_Buffer **arguments, size_t num_devices, size_t num_arguments,
+                     long count) {
+  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_Buffer *const *argument_lists[MOST_DEVICES];
+  PJRT_Buffer *outputs[MOST_DEVICES], **output_lists[MOST_DEVICES];
+  PJRT_Event *events[MOST_DEVICES];
+  for (size_t d = 0; d < num_devices; d++) {
+    argument_lists[d] = arguments + d * num_arguments;
+    output_lists[d] = outputs + d; /* one for each device */
+  }
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    PJRT_LoadedExecutable_Execute_Args args = ARGS(PJRT_LoadedExecutable_Execute);
+    args.executable = executable;
+    args.options = &options;
+    args.argument_lists = argument_lists;
+    args.num_devices = num_devices;
+    args.num_args = num_arguments;
+    args.output_lists = output_lists;
+    args.device_complete_events = events;
+    check(api, api->PJRT_LoadedExecutable_Execute(&args));
+    for (size_t d = 0; d < num_devices; d++) {
+      PJRT_Event_Await_Args await = ARGS(PJRT_Event_Await);
+      await.event = events[d];
+      check(api, api->PJRT_Event_Await(&await));
+      destroy_event(api, events[d]);
+      destroy_buffer(api, outputs[d]);
+    }
+  }
+  return now() - start;
+}
+
+/* A result is the first argument of the next turn, and the program takes that one's memory. The
+   caller keeps the first. */
+double raw_donate(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer *first,
+                  PJRT_Buffer *second, long count) {
+  PJRT_Buffer *arguments[] = {first, second}, *output;
+  double start = now();
+  for (long turn = 0; turn < count; turn++) {
+    execute(api, executable, arguments, 2, &output);
+    if (turn > 0) destroy_buffer(api, arguments[0]);
+    arguments[0] = output;
+  }
+  if (count > 0) destroy_buffer(api, output);
+  return now() - start;
+}
+
+typedef struct {
+  const PJRT_Api *api;
+  PJRT_LoadedExecutable *executable;
+  PJRT_Buffer **arguments;
+  size_t num_arguments, num_outputs;
+  long count;
+} Calls;
+
+static void *call_many(void *given) {
+  const Calls *calls = given;
+  raw_call(calls->api, calls->executable, calls->arguments, calls->num_arguments,
+           calls->num_outputs, calls->count);
+  return NULL;
+}
+
+/* `count` calls in each of some threads. */
+double raw_threads(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer **arguments,
+                   size_t num_arguments, size_t num_outputs, long count, size_t threads) {
+  Calls calls = {api, executable, arguments, num_arguments, num_outputs, count};
+  pthread_t running[MOST_THREADS];
+  double start = now();
+  for (size_t i = 0; i < threads; i++)
+    if (pthread_create(&running[i], NULL, call_many, &calls) != 0) exit(1);
+  for (size_t i = 0; i < threads; i++) pthread_join(running[i], NULL);
+  return now() - start;
 }
 
 double raw_put(const PJRT_Api *api, const Host *host, long count) {

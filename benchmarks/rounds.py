@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from statistics import median
+from timeit import Timer
 
 Rows = dict[str, dict[str, float]]
 Times = dict[str, list[float]]
@@ -33,6 +34,16 @@ def interleave(variants: Mapping[str, Callable[[], float]], rounds: int) -> Time
     return times
 
 
+def turns(statement: str, **known: object) -> Callable[[int], float]:
+    """Gives what runs a statement so many times, and tells the seconds.
+
+    Args:
+        statement: as a person would write it, `exe(a, a)`: nothing else is timed.
+        known: the names in it.
+    """
+    return Timer(statement, globals=known).timeit
+
+
 def ratio(times: Times, name: str, base: str) -> float:
     """The median of the rounds' ratios."""
     return median(a / b for a, b in zip(times[name], times[base], strict=True))
@@ -44,12 +55,14 @@ def excess(times: Times, name: str, base: str) -> float:
 
 
 def pin() -> None:
-    """Keeps this process on one of its CPUs, so that it never moves between caches; for `once`.
-
-    Keeps the plugins from writing of what they find, and JAX on the CPU.
-    """
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
+    """Keeps this process on one of its CPUs, so that it never moves between caches; for `once`."""
+    quiet()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def quiet() -> None:
+    """Keeps the plugins from writing of what they find, and JAX on the CPU."""
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
 
 
 def median_of_runs(script: str, runs: int) -> Rows:

@@ -1,0 +1,120 @@
+"""Calls from two threads, and calls beside a thread that is busy in Python."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from time import perf_counter
+from timeit import Timer
+from typing import Any
+
+import report
+import rounds
+
+ROUNDS, RUNS, CALLS = 9, 3, 10_000
+#: Seconds of calls beside a busy thread: many of the time slices of 5 ms by which threads change.
+BESIDE = 0.3
+
+ALONE, TWO, BUSY = "one thread", "two threads", "beside a busy thread"
+BARS = (report.Bar("a call beside a busy Python thread, times `jax.jit`", BUSY, "÷ jax.jit", 0.75),)
+
+
+def measure() -> report.Section:
+    """The median of several processes."""
+    return report.Section(
+        "Threads",
+        "Microseconds that a call of the small program takes (2 → 1) on all CPUs: of one thread; "
+        "of two that call the same\nexecutable at once (all time over all calls); and of one "
+        "beside a thread that only counts, in Python. The plugin runs\none execution of an "
+        "executable at a time, so two threads of C gain little too. Whoever gives up the GIL for "
+        "a call\ngets it back beside a busy thread when that one's time slice of 5 ms is over.",
+        rounds.median_of_runs(__file__, RUNS),
+        BARS,
+    )
+
+
+def once() -> rounds.Rows:
+    """One process's figures."""
+    rounds.quiet()
+    import jax
+    import numpy as np
+    import programs
+    import raw
+
+    import pjrt_hub
+
+    client = pjrt_hub.client("cpu")
+    loop = raw.RawLoop(client)
+    x = np.linspace(0, 1, 8, dtype=np.float32)
+    exe, jit = client.compile(raw.PROGRAMS / "tanh_mul_add.mlir"), jax.jit(programs.tanh_in_jax())
+    a, b = client.buffer_from_host(x), jax.device_put(x)
+    calls: dict[str, Callable[[int], object]] = {
+        "pjrt-hub": Timer("exe(a, a)", globals={"exe": exe, "a": a}).timeit,
+        "jax.jit": Timer("jit(b, b)", globals={"jit": jit, "b": b}).timeit,
+    }
+    rows: rounds.Rows = {}
+    for row, threads in {ALONE: 1, TWO: 2}.items():
+        total = CALLS // threads
+        variants = {"raw C": lambda n=total, t=threads: loop.threads(exe, [a, a], n, t)}
+        variants |= {
+            name: lambda call=call, n=total, t=threads: _in_threads(call, n, t)
+            for name, call in calls.items()
+        }
+        rows[row] = _row(variants, CALLS)
+    with _busy_thread():
+        beside = {name: lambda call=call: _per_call(call) for name, call in calls.items()}
+        rows[BUSY] = _row(beside, 1)
+    return rows
+
+
+def _per_call(call: Callable[[int], object]) -> float:
+    """Seconds of a call, over so many as a time of many slices holds."""
+    count, begun = 0, perf_counter()
+    while (seconds := perf_counter() - begun) < BESIDE:
+        call(10)
+        count += 10
+    return seconds / count
+
+
+def _in_threads(call: Callable[[int], object], count: int, threads: int) -> float:
+    running = [threading.Thread(target=call, args=(count,)) for _ in range(threads)]
+    begun = perf_counter()
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return perf_counter() - begun
+
+
+@contextmanager
+def _busy_thread() -> Iterator[None]:
+    """A thread that counts as long as this runs."""
+    done = False
+
+    def count() -> None:
+        turns = 0
+        while not done:
+            turns += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        yield
+    finally:
+        done = True
+        thread.join()
+
+
+def _row(variants: dict[str, Callable[[], float]], count: int) -> dict[str, float]:
+    times: Any = rounds.interleave(variants, ROUNDS)
+    cells = {f"{name} µs": median(seconds) / count * 1e6 for name, seconds in times.items()}
+    for base in ("raw C", "jax.jit"):
+        if base in times:
+            cells[f"÷ {base}"] = rounds.ratio(times, "pjrt-hub", base)
+    return cells
+
+
+if __name__ == "__main__":
+    report.main(measure, once)
