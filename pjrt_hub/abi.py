@@ -5,10 +5,10 @@ Owns `ApiVersion`, `Verdict` and `compatible`; must not read files, the environm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pjrt_hub.frozen import frozen
 
 
-@dataclass(frozen=True, order=True, slots=True)
+@frozen(order=True)
 class ApiVersion:
     """A PJRT C API version: what `PJRT_Api_Version` holds."""
 
@@ -34,7 +34,7 @@ class ApiVersion:
         return cls(int(major), int(minor))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """An answer with its reason; a positive one may carry a note."""
 

@@ -6,7 +6,6 @@ contact is trusted for the same bytes, so a warm start costs a few stat calls.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Iterator, Mapping
 from os.path import isfile
@@ -165,10 +164,12 @@ def first_contact(
         PluginCrashedError: it died.
         PluginTimeoutError: it hung.
     """
+    from dataclasses import asdict
+
     from pjrt_hub._capi.probe import probe
 
     answer = probe(path, env=env, preload=dependencies, seconds=_deadline(env))
-    return dataclasses.asdict(answer)
+    return asdict(answer)
 
 
 def _deadline(env: Mapping[str, str]) -> float:

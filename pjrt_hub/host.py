@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import dataclass
+
+from pjrt_hub.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostTag:
     """What decides whether a native library can load here.
 

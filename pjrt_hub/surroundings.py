@@ -202,10 +202,9 @@ def world() -> World:
         LockFileError: as `pins`.
         RegistryError: as `registry`.
     """
-    from dataclasses import replace
-
     from pjrt_hub.discovery.source import World
     from pjrt_hub.errors import CacheError
+    from pjrt_hub.frozen import replace
 
     try:
         known = cache()

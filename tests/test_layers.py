@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 #: What each part of the package may import of ours, itself apart. "" is `pjrt_hub` itself, whose
 #: names are public, as those of `errors` and of the bridges are.
-FOUNDATION = frozenset({"errors", "abi", "host", "log", "native_log", "terminal"})
+FOUNDATION = frozenset({"errors", "frozen", "abi", "host", "log", "native_log", "terminal"})
 FINDING = frozenset({"contract", "store", "discovery"})
 RUNNING = frozenset({"_capi", "runtime", "bridges"})
 BELOW = FOUNDATION | FINDING | RUNNING
@@ -22,17 +22,18 @@ BELOW = FOUNDATION | FINDING | RUNNING
 ABOVE = FOUNDATION | RUNNING | {"", "contract", "connect", "contact", "opening", "surroundings"}
 MAY_IMPORT = {
     "errors": frozenset[str](),
-    "abi": frozenset[str](),
-    "host": frozenset[str](),
+    "frozen": frozenset[str](),
+    "abi": frozenset({"frozen"}),
+    "host": frozenset({"frozen"}),
     "log": frozenset[str](),
     "native_log": frozenset[str](),
     "terminal": frozenset[str](),
     "contract": FOUNDATION,
     "store": FOUNDATION | {"contract"},
     "discovery": FOUNDATION | {"contract", "store"},
-    "_capi": frozenset({"errors", "abi"}),
-    "runtime": frozenset({"errors", "abi", "_capi"}),
-    "bridges": frozenset({"errors", "runtime"}),
+    "_capi": frozenset({"errors", "frozen", "abi"}),
+    "runtime": frozenset({"errors", "frozen", "abi", "_capi"}),
+    "bridges": frozenset({"errors", "frozen", "runtime"}),
     "contact": BELOW,
     "elevation": frozenset[str](),
     "surroundings": BELOW | {"elevation"},

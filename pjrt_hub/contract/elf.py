@@ -11,11 +11,11 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.frozen import frozen, replace
 
 ENTRY_POINT = "GetPjrtApi"
 
@@ -37,7 +37,7 @@ _MAX_STRING = 8192
 _MAX_STEPS = 65536
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ElfFile:
     """What the dynamic loader will read of a library.
 
@@ -99,7 +99,7 @@ def inspect(path: Path, symbol: str = ENTRY_POINT) -> ElfFile:
         return reader.read(symbol)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """A section of the file, which only tools look at: libraries load without any.
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from pjrt_hub.contract.elf import ENTRY_POINT, ElfFile, inspect
 from pjrt_hub.contract.shippers import shipper
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.frozen import frozen
 from pjrt_hub.host import HostTag
 
 # Entries of ld.so.cache carry their architecture in these bits (glibc, ldconfig.h).
@@ -23,7 +23,7 @@ _CACHE_ARCHITECTURE = {"x86_64": 0x0300, "aarch64": 0x0A00}
 _MAX_LIBRARIES = 512
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """One reason why a library will not load.
 
@@ -36,7 +36,7 @@ class Problem:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Search:
     """Where the loader will look besides the library's own run paths.
 
@@ -53,7 +53,7 @@ class Search:
     folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Missing:
     """A library that the loader will not find, and the one that needs it."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,6 +17,7 @@ from pjrt_hub.contract.names import canonical, is_name
 from pjrt_hub.contract.option import Option, OptionValue
 from pjrt_hub.contract.table import Table
 from pjrt_hub.contract.target import NO_TARGETS, Targets
+from pjrt_hub.frozen import frozen
 
 SCHEMA = 1
 FILE_NAME = "pjrt_plugin.toml"
@@ -28,7 +28,7 @@ WHEN = ("always", "present", "absent")
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Library:
     """One place where the plugin's library may lie; exactly one base, and a path below it.
 
@@ -54,7 +54,7 @@ class Library:
         return f"{self.path} of the package {self.module}" if self.module else self.path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preload:
     """Libraries to load before the plugin, in order, from `folder` of the package `module`."""
 
@@ -63,7 +63,7 @@ class Preload:
     folder: str = "lib"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Probe:
     """How to tell, by files only, whether the hardware is there.
 
@@ -85,7 +85,7 @@ class Probe:
     driver_minimum: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EnvironmentDefault:
     """A variable to set before the library is loaded, where the user has not set it.
 
@@ -100,7 +100,7 @@ class EnvironmentDefault:
     when: str = "always"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manifest:
     """What a plugin says about itself.
 

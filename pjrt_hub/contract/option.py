@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract.names import did_you_mean
 from pjrt_hub.contract.table import Table
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.frozen import frozen, replace
 
 OptionValue = str | int | float | bool | tuple[int, ...]
 OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool")
@@ -22,7 +22,7 @@ LIMITS = ("minimum", "maximum")
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """One option that a plugin takes.
 

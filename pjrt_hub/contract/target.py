@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pjrt_hub.abi import ApiVersion
@@ -17,6 +16,7 @@ from pjrt_hub.contract import option
 from pjrt_hub.contract.option import Option, OptionValue
 from pjrt_hub.contract.table import Table
 from pjrt_hub.errors import TargetNotFoundError
+from pjrt_hub.frozen import frozen, replace
 
 #: The option that takes a GPU's description.
 _CONFIG = "target_config"
@@ -25,7 +25,7 @@ _MAX_DEVICES = 1 << 16
 _SHAPE = re.compile(r"(?:.*[:=_])?(-?\d+(?:x-?\d+)*)(?:_twisted|_untwisted)?")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """One machine.
 
@@ -47,7 +47,7 @@ class Target:
         return f"{self.plugin}:{self.name}" if self.plugin else self.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Targets:
     """The machines that a plugin compiles for, and how they are named to it.
 

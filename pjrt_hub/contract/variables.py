@@ -7,11 +7,12 @@ docs/variables.md is made of it. Must not read any of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from pjrt_hub.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Variable:
     """One environment variable, or a family of them.
 

@@ -7,7 +7,6 @@ is never imported.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from os.path import isfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pjrt_hub.discovery.installed import EntryPoint
 from pjrt_hub.discovery.source import Described, Rejection, World
 from pjrt_hub.discovery.undescribed import plugin_name
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.frozen import replace
 
 name = "entry_points"
 GROUP = "pjrt_plugins"

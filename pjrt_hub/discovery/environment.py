@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from os.path import isdir, isfile
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from pjrt_hub.discovery import place
 from pjrt_hub.discovery.source import Candidate, Described, Found, Rejection, World
 from pjrt_hub.discovery.undescribed import is_plugin_library, manifest_for
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.frozen import replace
 
 name = "environment"
 OURS = "PJRT_HUB_PLUGIN_PATH"

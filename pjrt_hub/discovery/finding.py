@@ -5,7 +5,6 @@ Owns the joining of candidates, rejections and the choice into one list; must no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from pjrt_hub.abi import ApiVersion, Verdict
@@ -13,10 +12,11 @@ from pjrt_hub.discovery import select
 from pjrt_hub.discovery.source import Candidate, Rejection
 from pjrt_hub.discovery.survey import Survey
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
+from pjrt_hub.frozen import frozen
 from pjrt_hub.store.probes import Probes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A plugin that was found, or a place where one was expected, and what becomes of it.
 

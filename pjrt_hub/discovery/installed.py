@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pjrt_hub.contract.names import canonical
+from pjrt_hub.frozen import frozen
 
 GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen(order=True)
 class Distribution:
     """An installed distribution.
 
@@ -57,7 +57,7 @@ class Distribution:
 _Shadowed = tuple[tuple[Distribution, Distribution], ...]
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen(order=True)
 class EntryPoint:
     """One line of a distribution's `entry_points.txt`; `module` is the value up to a colon."""
 

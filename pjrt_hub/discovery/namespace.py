@@ -6,12 +6,12 @@ Owns the walk over its folders; nothing in them is imported.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from pjrt_hub.contract.manifest import FILE_NAME, read
 from pjrt_hub.discovery.source import Described, Rejection, World
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.frozen import replace
 
 name = "namespace"
 PACKAGE = "pjrt_plugins"

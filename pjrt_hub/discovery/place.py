@@ -6,16 +6,16 @@ Owns the walk over a manifest's `[[library]]` and `[[preload]]` places; must not
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from os.path import isfile
 from pathlib import Path
 
 from pjrt_hub.contract.manifest import Library, Manifest
 from pjrt_hub.discovery.installed import Distribution
 from pjrt_hub.discovery.source import Candidate, Described, Found, Rejection, World
+from pjrt_hub.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preloads:
     """What to load before a plugin.
 

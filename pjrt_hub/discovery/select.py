@@ -6,7 +6,6 @@ Owns the rules of selection and the one text that explains them; docs/discovery.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from pjrt_hub.contract.manifest import Manifest
 from pjrt_hub.contract.names import canonical, did_you_mean
@@ -14,13 +13,14 @@ from pjrt_hub.discovery import catalogued, explicit
 from pjrt_hub.discovery.source import Candidate, Rejection
 from pjrt_hub.discovery.survey import Survey
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
+from pjrt_hub.frozen import frozen, replace
 
 OURS = "PJRT_HUB_PLATFORMS"
 JAX = "JAX_PLATFORMS"
 _FETCHED = ("cached", "catalogued")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """What was asked for.
 
@@ -51,7 +51,7 @@ class Request:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """The plugin to use.
 

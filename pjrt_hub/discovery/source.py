@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pjrt_hub.abi import ApiVersion, Verdict
 from pjrt_hub.contract.manifest import Manifest
 from pjrt_hub.discovery.installed import Installed
+from pjrt_hub.frozen import frozen
 from pjrt_hub.host import HostTag
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FIRST_PARTY = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class World:
     """Everything that discovery may look at; a test gives another one.
 
@@ -86,7 +86,7 @@ class World:
         return Installed(self.sys_path, self.finders)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Described:
     """A manifest and who brought it; its library may lie elsewhere, or nowhere.
 
@@ -103,7 +103,7 @@ class Described:
     distribution: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """A plugin that could be used: a library on this machine, or a registry row to fetch.
 
@@ -131,7 +131,7 @@ class Candidate:
     library_path: Path | None = None
     artifact: Artifact | None = None
     create_options: tuple[tuple[str, Any], ...] = ()
-    hardware: Verdict = field(default_factory=lambda: Verdict(True))
+    hardware: Verdict = Verdict(True)
     notes: tuple[str, ...] = ()
 
     @property
@@ -176,7 +176,7 @@ class Candidate:
         return f"{self.name}{f' of {shipped}' if shipped else ''} ({place})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rejection:
     """Why something is not used.
 

@@ -7,7 +7,6 @@ among plugins, that is `select`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pjrt_hub.contract.elf import inspect
@@ -27,6 +26,7 @@ from pjrt_hub.discovery import (
 from pjrt_hub.discovery.hardware import present
 from pjrt_hub.discovery.source import Candidate, Described, Found, Rejection, Source, World
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.frozen import frozen, replace
 
 #: Whose word comes first: the caller, the environment, what is installed, the cache, the registry.
 ORDER = ("explicit", "environment", "entry_points", "namespace", "vendor_wheels", "cached")
@@ -34,7 +34,7 @@ _BEFORE: tuple[Source, ...] = (environment,)
 _AFTER: tuple[Source, ...] = (vendor_wheels, cached, catalogued)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Survey:
     """What was found.
 

@@ -5,7 +5,6 @@ Owns the key; must not know where or how a cache keeps its bytes.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +14,7 @@ from pjrt_hub.errors import (
     PjrtError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.frozen import replace, values
 from pjrt_hub.runtime import serialized
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def key(client: Client, program: Program, options: CompileOptions) -> str:
     """
     import hashlib
 
-    canonical = dataclasses.replace(options, flags=dict(sorted(options.flags.items())))
+    canonical = replace(options, flags=dict(sorted(options.flags.items())))
     guards = serialized.Guards.of(client)
     devices = [(d.id, d.kind, d.process_index) for d in client.all_devices]
     digest = hashlib.sha256()
@@ -75,7 +75,7 @@ def key(client: Client, program: Program, options: CompileOptions) -> str:
         program.format.encode(),
         program.code,
         canonical.serialize(),
-        repr(dataclasses.astuple(guards)).encode(),
+        repr(tuple(values(guards).values())).encode(),
         serialized.topology(client),
         repr(([d.id for d in client.devices], devices)).encode(),
     ):

@@ -6,14 +6,13 @@ by name, never through a partial DebugOptions message: that would zero all its o
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pjrt_hub._capi import wire
 from pjrt_hub.errors import InternalError
+from pjrt_hub.frozen import MISSING, Field, fields, frozen, values
 from pjrt_hub.runtime import option
 from pjrt_hub.runtime.option import Flag, Kind
 
@@ -33,21 +32,32 @@ _PRECISION: dict[str | int, int] = {
 }  # PrecisionConfig.Precision
 
 
+class _Option(Field):
+    """One option.
+
+    Attributes:
+        number: of the field in its message.
+        kind: how its value is checked and written.
+        build: whether that message is the ExecutableBuildOptionsProto inside CompileOptionsProto.
+    """
+
+    def __init__(self, number: int, kind: Kind, default: Any, *, build: bool) -> None:
+        makes = callable(default)
+        super().__init__(MISSING if makes else default, default if makes else None)
+        self.number, self.kind, self.build = number, kind, build
+
+
 def _compile(number: int, kind: Kind, default: Any = None) -> Any:
     """A field of CompileOptionsProto."""
-    return dataclasses.field(
-        default=default, metadata={"kind": kind, "number": number, "build": False}
-    )
+    return _Option(number, kind, default, build=False)
 
 
 def _build(number: int, kind: Kind, default: Any = None) -> Any:
     """A field of the ExecutableBuildOptionsProto inside it."""
-    return dataclasses.field(
-        default=default, metadata={"kind": kind, "number": number, "build": True}
-    )
+    return _Option(number, kind, default, build=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class CompileOptions:
     """Options for `Client.compile`, every one that a plugin of PJRT API 0.117 reads.
 
@@ -140,9 +150,7 @@ class CompileOptions:
     gpu_topology: bytes | None = _build(27, option.Message())
     serialized_multi_slice_config: bytes | None = _compile(6, option.Message())
     comp_envs: bytes | None = _build(13, option.Message())
-    flags: Mapping[str, Flag] = dataclasses.field(
-        default_factory=dict, metadata={"kind": option.Flags(), "number": 7, "build": False}
-    )
+    flags: Mapping[str, Flag] = _compile(7, option.Flags(), dict)
 
     def __post_init__(self) -> None:
         """Refuses what a plugin would abort on, and what contradicts itself.
@@ -151,11 +159,10 @@ class CompileOptions:
             TypeError: an option of another type.
             ValueError: an option out of range, or two that contradict each other.
         """
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None or field.default is not None:
-                checked = field.metadata["kind"].check(field.name, value)
-                object.__setattr__(self, field.name, checked)
+        for each in _options():
+            value = getattr(self, each.name)
+            if value is not None or each.default is not None:
+                object.__setattr__(self, each.name, each.kind.check(each.name, value))
         self._check_devices()
         self._check_partitioning()
         if (self.process_index or 0) >= (self.process_count or option.INT32_MAX):
@@ -210,11 +217,11 @@ class CompileOptions:
         The device ordinal and both counts are always sent: without them the XLA CPU plugin aborts.
         """
         build, options = [wire.varint(_DEVICE_ORDINAL, _UNSET_ORDINAL)], list[bytes]()
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value != field.default or field.name in _ALWAYS:
-                where = build if field.metadata["build"] else options
-                where.append(field.metadata["kind"].write(field.metadata["number"], value))
+        for each in _options():
+            value = getattr(self, each.name)
+            if value != each.default or each.name in _ALWAYS:
+                where = build if each.build else options
+                where.append(each.kind.write(each.number, value))
         return b"".join([wire.length_delimited(_BUILD_OPTIONS, b"".join(build)), *options])
 
     @classmethod
@@ -228,9 +235,7 @@ class CompileOptions:
             InternalError: the bytes are no such message.
         """
         try:
-            given = {
-                field.name: field.metadata["kind"].read(values) for field, values in _given(message)
-            }
+            given = {each.name: each.kind.read(values) for each, values in _given(message)}
             return cls(**{name: value for name, value in given.items() if value is not None})
         except (TypeError, ValueError) as exc:
             raise InternalError(f"the bytes are no CompileOptionsProto: {exc}") from exc
@@ -238,8 +243,8 @@ class CompileOptions:
     def changed(self) -> dict[str, Any]:
         """The options that are not at their default, by name."""
         default = CompileOptions()
-        values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
-        return {name: value for name, value in values if value != getattr(default, name)}
+        given = values(self).items()
+        return {name: value for name, value in given if value != getattr(default, name)}
 
     def __repr__(self) -> str:
         changed = (
@@ -255,17 +260,23 @@ def raw(message: bytes) -> dict[str, int | memoryview]:
     Raises:
         ValueError: the bytes are no message.
     """
-    return {field.name: values[-1] for field, values in _given(message)}
+    return {each.name: found[-1] for each, found in _given(message)}
 
 
-def _given(message: bytes) -> Iterator[tuple[dataclasses.Field[Any], list[int | memoryview]]]:
+def _given(message: bytes) -> Iterator[tuple[_Option, list[int | memoryview]]]:
     """Yields the options that are in a CompileOptionsProto, and their values."""
     options = _grouped(memoryview(message))
     build = _grouped(memoryview(b"".join(map(_message, options.get(_BUILD_OPTIONS, ())))))
-    for field in dataclasses.fields(CompileOptions):
-        source = build if field.metadata["build"] else options
-        if field.metadata["number"] in source:
-            yield field, source[field.metadata["number"]]
+    for each in _options():
+        source = build if each.build else options
+        if each.number in source:
+            yield each, source[each.number]
+
+
+def _options() -> Iterator[_Option]:
+    for each in fields(CompileOptions):
+        assert isinstance(each, _Option)
+        yield each
 
 
 def _grouped(message: memoryview) -> dict[int, list[int | memoryview]]:

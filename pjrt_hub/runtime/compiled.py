@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
+from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.signature import Signature
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """One parameter of a compiled program, on one device.
 

@@ -6,18 +6,18 @@ these late. Must not look at buffers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import UnsupportedByPluginError
+from pjrt_hub.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ElementType:
     """One element type.
 

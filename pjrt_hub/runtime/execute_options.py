@@ -6,11 +6,11 @@ Owns their checks; must not run anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi.call import Struct
 from pjrt_hub._capi.values import NamedValue
+from pjrt_hub.frozen import field, frozen
 from pjrt_hub.runtime.execute_context import ExecuteContext
 from pjrt_hub.runtime.extensions.multi_slice import MultiSliceConfig
 from pjrt_hub.runtime.host_transfer import HostTransfers
@@ -23,7 +23,7 @@ _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ExecuteOptions:
     """Options for `LoadedExecutable.execute`, `execute_sharded` and `execute_portable`.
 
@@ -156,7 +156,7 @@ class ExecuteOptions:
         return Prepared(struct, kept)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prepared:
     """The options of one execution.
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from pjrt_hub._capi import wire
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
+from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import program_text, signature
 
 _BYTECODE = b"ML\xefR"
@@ -24,7 +24,7 @@ _HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Program:
     """Code for `PJRT_Client_Compile`.
 

@@ -7,7 +7,6 @@ also says what the code takes and gives, which plugins need long to tell. Must n
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub._capi import irregular, wire
@@ -17,6 +16,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.frozen import frozen, values
 from pjrt_hub.runtime.signature import Signature
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _CPU_TOPOLOGY_MACHINE_ATTRIBUTES = 4
 _HINT = "compile the program again here, or load it with the plugin that it was compiled with"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guards:
     """Where a serialized executable runs: what it was compiled with must be here, too.
 
@@ -71,7 +71,7 @@ class Guards:
             code: the plugin's bytes.
             signature: what they take and give; without it the plugin is asked when they are loaded.
         """
-        fields = {**asdict(self), "signature": signature and signature.to_lists()}
+        fields = {**values(self), "signature": signature and signature.to_lists()}
         header = json.dumps(fields).encode()
         sealed = len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
         return MAGIC + _sha256(sealed) + sealed
@@ -95,7 +95,7 @@ class Guards:
 
     def differences(self, here: Guards) -> list[tuple[str, str, str]]:
         """The name, the need and what is here of each guard that keeps it from running here."""
-        pairs = ((name, need, getattr(here, name)) for name, need in asdict(self).items())
+        pairs = ((name, need, getattr(here, name)) for name, need in values(self).items())
         return [(name, need, have) for name, need, have in pairs if need and need != have]
 
 

@@ -7,11 +7,11 @@ numbers here are the fields of XLA's ShapeProto and LayoutProto.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pjrt_hub._capi import wire
 from pjrt_hub.errors import InternalError
+from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import dtypes, hlo
 
 _SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT, _SHAPE_DYNAMIC = 2, 3, 4, 5, 6
@@ -86,7 +86,7 @@ class Slot(NamedTuple):
         return f"{dimensions}{'x' if self.shape else ''}{dtypes.of_code(self.dtype).name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signature:
     """The parameters and outputs of a compiled program, on one device.
 

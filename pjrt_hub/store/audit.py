@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pjrt_hub.abi import Verdict
 from pjrt_hub.contract import digest
+from pjrt_hub.frozen import frozen
 from pjrt_hub.store import ownership
 from pjrt_hub.store.catalog import Member
 from pjrt_hub.store.layout import Entry, Layout, read_row
 from pjrt_hub.store.memo import Memo
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Audit:
     """What `Cache.verify` found in one entry.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,10 +16,11 @@ from typing import Any
 from pjrt_hub.abi import DECLARED, ApiVersion, compatible
 from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.frozen import frozen
 from pjrt_hub.host import HostTag
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """A file inside an archive: its path there, its size in bytes and its sha256."""
 
@@ -29,7 +29,7 @@ class Member:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Artifact:
     """One pinned archive and what is loaded from it.
 
@@ -166,7 +166,7 @@ class Artifact:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """What `Catalog.find` answers.
 

@@ -10,11 +10,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.frozen import field, frozen
 from pjrt_hub.store import disk, owner, ownership
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.memo import identity
@@ -32,7 +32,7 @@ _USE_SECONDS = 24 * 3600
 _LEASE_PATIENCE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """A published artifact.
 

@@ -11,10 +11,11 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
 from typing import Literal
+
+from pjrt_hub.frozen import frozen
 
 #: Seconds between two looks at a lock that somebody else holds.
 _POLL_SECONDS = 0.1
@@ -24,7 +25,7 @@ _QUIET_SECONDS = 2.0
 _open: set[int] = set()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lock:
     """What came of asking for a lock; true where it is held.
 
@@ -41,7 +42,7 @@ class Lock:
         return self.state == "held"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """How to wait for another holder.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import LockFileError, ManifestError
+from pjrt_hub.frozen import frozen
 from pjrt_hub.host import HostTag
 from pjrt_hub.store import disk
 from pjrt_hub.store.catalog import Artifact, as_toml, write_rows
@@ -35,7 +35,7 @@ hosts = [{hosts}]
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pins:
     """What a lock file says.
 

@@ -5,11 +5,11 @@ Owns their words; what symbolic dimensions mean is `dimension`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.bridges.exported import dimension
+from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import dtypes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEYS = {"key<fry>": 2, "key<rbg>": 4, "key<unsafe_rbg>": 4}
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Aval:
     """One input or output.
 

@@ -7,7 +7,8 @@ attributes are those of StableHLO's VhloBytecode.cpp. Must not read what program
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from pjrt_hub.frozen import frozen
 
 _MAGIC = b"ML\xefR"
 _VERSIONS = range(4, 7)
@@ -18,7 +19,7 @@ _API_VERSION, _STRING = 5, 14
 _TARGET = 2
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Uses:
     """What a program is made of.
 

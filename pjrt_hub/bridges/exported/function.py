@@ -5,13 +5,13 @@ Must not touch a plugin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.bridges.exported.aval import Aval
 from pjrt_hub.bridges.exported.bytecode import Uses, uses
 from pjrt_hub.bridges.exported.tree import Tree
+from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PortableProgram(Program):
         """Refuses nothing: that was asked before."""
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Sharding:
     """How one array lies on the devices of a mesh.
 
@@ -45,7 +45,7 @@ class Sharding:
     spec: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Weight:
     """An argument that is kept beside the program.
 
@@ -60,7 +60,7 @@ class Weight:
     aval: Aval
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class ExportedFunction:
     """What an artifact says about itself.
 

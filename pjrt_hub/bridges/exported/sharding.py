@@ -6,11 +6,11 @@ Must not decide how anything is split: the exporter did.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import NotRunnableError
+from pjrt_hub.frozen import replace
 from pjrt_hub.runtime.compile_options import CompileOptions
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def options(function: ExportedFunction, given: CompileOptions | None) -> Compile
     """Compile options that split a program as its exporter did; the given ones for one device."""
     if function.nr_devices == 1:
         return given
-    return dataclasses.replace(
+    return replace(
         given or CompileOptions(),
         num_partitions=function.nr_devices,
         use_spmd_partitioning=True,

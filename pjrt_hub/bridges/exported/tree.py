@@ -9,9 +9,10 @@ import json
 import keyword
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from pjrt_hub.frozen import frozen
 
 LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict", "custom"
 
@@ -19,7 +20,7 @@ LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict",
 Types = Mapping[str, Callable[..., Any]]
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Tree:
     """A leaf, or a container of trees.
 
