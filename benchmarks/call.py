@@ -27,6 +27,9 @@ PROGRAMS = {
 }
 BARS = (
     report.Bar("`exe(a, a)`, times a raw C loop over the same plugin", TANH, "÷ raw C", 1.3, 1.15),
+    report.Bar(
+        "`call = exe.bind(a, a)`, then `call()`, times raw C", TANH, "bound ÷ raw C", 1.15, 1.05
+    ),
     report.Bar("`exe(a, a)`, times the dispatch of `jax.jit`", TANH, "÷ jit", 0.42, 0.35),
     report.Bar("30 arguments and results, times raw C", THIRTY, "÷ raw C", 1.25, 1.1),
     report.Bar("30 arguments and results, times `jax.jit`", THIRTY, "÷ jit", 0.5, 0.43),
@@ -40,10 +43,11 @@ def measure() -> report.Section:
         "A call",
         "Microseconds for running a program on float32[8] (a scalar for 1 → 1) and freeing its "
         "results, without waiting;\npinned to one CPU. The raw C loop runs over the same plugin, "
-        "client, executable and buffers as pjrt-hub. JAX runs\nthe same computation on its own "
-        "CPU backend, by `jax.jit` and by its compiled form (`lower().compile()`). From numpy\nto "
-        "numpy the raw C loop puts two arguments, runs, waits, copies from where the result lies, "
-        "and frees all three.",
+        "client, executable and buffers as pjrt-hub. Bound is\n`call = exe.bind(a, b)` before the "
+        "loop and `call()` in it. JAX runs the same computation on its own CPU backend,\nby "
+        "`jax.jit` and by its compiled form (`lower().compile()`). From numpy to numpy the raw C "
+        "loop puts two arguments,\nruns, waits, copies from where the result lies, and frees all "
+        "three.",
         rounds.median_of_runs(__file__, RUNS),
         BARS,
     )
@@ -78,6 +82,7 @@ def once() -> rounds.Rows:
             count,
             {
                 "raw C": raw_c,
+                "bound": timed("call", exe.bind(*ours), [], count),
                 "pjrt-hub": timed("exe", exe, ours, count),
                 "jax.jit": timed("jit", jit, theirs, count),
                 "jax compiled": timed("compiled", compiled, theirs, count),
@@ -116,6 +121,8 @@ def _row(count: int, variants: dict[str, Callable[[], float]]) -> dict[str, floa
     for column, base in over.items():
         if base in times:
             cells[column] = rounds.ratio(times, "pjrt-hub", base)
+    if "bound" in times:
+        cells["bound ÷ raw C"] = rounds.ratio(times, "bound", "raw C")
     return cells
 
 

@@ -21,6 +21,7 @@ import rounds
 COUNTS = {
     "raw C, 2 → 1": 2000,
     "`exe(a, a)`": 2000,
+    "`call = exe.bind(a, a)`, `call()`": 2000,
     "raw C, 30 → 30": 200,
     "`exe(*thirty)`": 200,
     "raw C, numpy → numpy": 1000,
@@ -116,6 +117,7 @@ def _run() -> None:
     exe = client.compile(raw.PROGRAMS / "tanh_mul_add.mlir")
     thirty = client.compile(programs.sums(30))
     known = {"np": np, "x": x, "a": a, "exe": exe, "thirty": thirty, "put": client.buffer_from_host}
+    known["call"] = exe.bind(a, a)
     arguments = ", ".join(["a"] * 30)
 
     def timed(statement: str) -> Callable[[int], float]:
@@ -124,6 +126,7 @@ def _run() -> None:
     turns = (
         lambda count: loop.call(exe, [a, a], 1, count),
         timed("exe(a, a)"),
+        timed("call()"),
         lambda count: loop.call(thirty, [a] * 30, 30, count),
         timed(f"thirty({arguments})"),
         lambda count: loop.round_trip(x, exe, count),
