@@ -20,6 +20,13 @@ def total(count: int) -> str:
     return _main(count, lines, terms[-1:])
 
 
+def fan(count: int) -> str:
+    """Result i is the one argument + i; all f32[8]."""
+    lines = [f"%c{i} = stablehlo.constant dense<{i}.0> : {TYPE}" for i in range(count)]
+    lines += [f"%{i} = stablehlo.add %a0, %c{i} : {TYPE}" for i in range(count)]
+    return _main(1, lines, [f"%{i}" for i in range(count)])
+
+
 def sums_in_jax(*arguments: object) -> object:
     """What `sums` computes."""
     following = arguments[1:] + arguments[:1]
@@ -29,6 +36,11 @@ def sums_in_jax(*arguments: object) -> object:
 def total_in_jax(*arguments: object) -> object:
     """What `total` computes."""
     return sum(arguments[1:], start=arguments[0])
+
+
+def fan_in_jax(count: int) -> Callable[..., object]:
+    """What `fan` computes."""
+    return lambda a: tuple(a + float(i) for i in range(count))
 
 
 def tanh_in_jax() -> Callable[..., object]:

@@ -28,6 +28,7 @@ ORDER = (
     "compile",
     "compute",
     "scale",
+    "installed",
     "jax_bridge",
     "serving",
     "store",

@@ -1,0 +1,233 @@
+"""How calls and transfers grow: with arguments, results, devices and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any
+
+import programs
+import report
+import rounds
+from growth import LAST, Growth
+
+ROUNDS, RUNS = 5, 3
+COUNTS = (1, 4, 16, 64, 256)
+DEVICES = (1, 2, 4, 8)
+SIZES = {
+    "4 B": 1 << 2,
+    "4 KB": 1 << 12,
+    "64 KB": 1 << 16,
+    "1 MB": 1 << 20,
+    "16 MB": 1 << 24,
+    "64 MB": 1 << 26,
+    "256 MB": 1 << 28,
+}
+ALIGNMENT = 64
+#: About how long a turn takes, in seconds.
+TURN = 4e-3
+OURS = "pjrt-hub µs"
+
+
+GROWTHS = (
+    Growth(
+        "arguments",
+        "A call, by its arguments",
+        "arguments of float32[8], one result",
+        "µs",
+        {str(count): count for count in COUNTS},
+        f"Microseconds for summing n arguments of float32[8], without waiting. {LAST}",
+        {OURS: 1.1},
+    ),
+    Growth(
+        "results",
+        "A call, by its results",
+        "results of float32[8], one argument",
+        "µs",
+        {str(count): count for count in COUNTS},
+        f"Microseconds for n results of one argument, without waiting, and freeing them. {LAST}",
+        {OURS: 1.1},
+    ),
+    Growth(
+        "devices",
+        "A call, by its devices",
+        "devices of one client",
+        "µs",
+        {str(count): count for count in DEVICES},
+        "Microseconds for tanh(a·b+1) on float32[8] on each of n devices of one client on the "
+        "CPU, until all are done; on all\nCPUs. The devices share a few threads, whose waking is "
+        f"most of it, in C as well. {LAST}",
+        {},
+    ),
+    Growth(
+        "bytes",
+        "Transfers, by the bytes",
+        "bytes",
+        "µs",
+        dict(SIZES),
+        "Microseconds for putting an array that no plugin can share, which is copied; one that is "
+        "shared; and for reading a\nbuffer. What a copy costs above a few MB is the machine's: "
+        f"every page of the new memory is made when it is touched.\n{LAST}",
+        {"put, shared µs": 0.2, "get µs": 0.2},
+    ),
+)
+
+
+def measure() -> list[report.Section]:
+    """The medians of several processes."""
+    figures = rounds.median_of_runs(__file__, RUNS)
+    return [growth.section(figures) for growth in GROWTHS]
+
+
+def once() -> rounds.Rows:
+    """One process's figures; what needs all CPUs is measured before it is pinned to one."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", max(DEVICES))
+    rows = dict(_devices())
+    rounds.pin()
+    return rows | dict(_calls()) | dict(_bytes())
+
+
+Named = Iterable[tuple[str, dict[str, float]]]
+
+
+def _calls() -> Named:
+    import jax
+    import numpy
+    import raw
+
+    import pjrt_hub
+
+    client = pjrt_hub.client("cpu")
+    loop = raw.RawLoop(client)
+    x = numpy.linspace(0, 1, 8, dtype=numpy.float32)
+    ours, theirs = client.buffer_from_host(x), jax.device_put(x)
+    for count in COUNTS:
+        for row, text, in_jax, arguments, outputs in (
+            (f"arguments {count}", programs.total(count), programs.total_in_jax, count, 1),
+            (f"results {count}", programs.fan(count), programs.fan_in_jax(count), 1, count),
+        ):
+            exe, jit = client.compile(text), jax.jit(in_jax)
+            mine, others = [ours] * arguments, [theirs] * arguments
+            _compare(exe(*mine, simplify=False), jax.tree.leaves(jit(*others)))
+
+            def raw_c(turns, exe=exe, mine=mine, outputs=outputs) -> float:
+                return loop.call(exe, mine, outputs, turns)
+
+            yield (
+                row,
+                _figures(
+                    {
+                        "raw C µs": raw_c,
+                        OURS: rounds.turns("exe(*a)", exe=exe, a=mine),
+                        "jax.jit µs": rounds.turns("jit(*a)", jit=jit, a=others),
+                    }
+                ),
+            )
+
+
+def _devices() -> Named:
+    import jax
+    import numpy
+    import raw
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    import pjrt_hub
+    from pjrt_hub import CompileOptions
+
+    x = numpy.linspace(0, 1, 8, dtype=numpy.float32)
+    for count in DEVICES:
+        with pjrt_hub.client("cpu", options={"cpu_device_count": count}) as client:
+            loop, program = raw.RawLoop(client), raw.PROGRAMS / "tanh_mul_add.mlir"
+            exe = client.compile(program, CompileOptions(num_replicas=count))
+            rows = [[client.buffer_from_host(x, device=each)] * 2 for each in exe.devices]
+            mesh = jax.make_mesh((count,), ("d",), devices=jax.devices()[:count])
+            split = NamedSharding(mesh, PartitionSpec("d"))
+            theirs = jax.device_put(numpy.tile(x, (count, 1)), split)
+            jit = jax.jit(programs.tanh_in_jax(), in_shardings=split, out_shardings=split)
+            _compare(
+                [row[0] for row in exe.execute(rows)], list(numpy.asarray(jit(theirs, theirs)))
+            )
+            yield (
+                f"devices {count}",
+                _figures(
+                    {
+                        "raw C µs": lambda turns, exe=exe, rows=rows: loop.call_rows(
+                            exe, rows, turns
+                        ),
+                        OURS: rounds.turns(
+                            "for [result] in exe.execute(rows): result.ready.wait()",
+                            exe=exe,
+                            rows=rows,
+                        ),
+                        "jax.jit µs": rounds.turns(
+                            "jit(a, a).block_until_ready()", jit=jit, a=theirs
+                        ),
+                    }
+                ),
+            )
+
+
+def _bytes() -> Named:
+    import jax
+    import numpy
+    import raw
+
+    import pjrt_hub
+    from pjrt_hub import HostBufferSemantics
+
+    client = pjrt_hub.client("cpu")
+    loop, put = raw.RawLoop(client), client.buffer_from_host
+    shared = HostBufferSemantics.IMMUTABLE_ZERO_COPY
+    copied = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+    for name, nbytes in SIZES.items():
+        memory = numpy.ones(nbytes + 2 * ALIGNMENT, numpy.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        aligned = memory[start : start + nbytes].view(numpy.float32)
+        other = memory[start + 16 : start + 16 + nbytes].view(numpy.float32)
+        buffer = put(aligned, semantics=shared)
+        assert numpy.array_equal(buffer.to_numpy(), put(other).to_numpy())
+        yield (
+            f"bytes {name}",
+            _figures(
+                {
+                    "raw C put µs": lambda turns, x=other: loop.put(x, copied, turns),
+                    "put, copied µs": rounds.turns("put(x)", put=put, x=other),
+                    "jax put µs": rounds.turns(
+                        "put(x).block_until_ready()", put=jax.device_put, x=other
+                    ),
+                    "put, shared µs": rounds.turns(
+                        "put(x, semantics=shared)", put=put, x=aligned, shared=shared
+                    ),
+                    "get µs": rounds.turns("buffer.to_numpy()", buffer=buffer),
+                }
+            ),
+        )
+
+
+def _figures(variants: dict[str, Callable[[int], float]]) -> dict[str, float]:
+    """Microseconds of one turn; each variant takes as many as fit into its time."""
+    counts = {
+        name: max(1, min(2000, int(TURN / (variant(5) / 5)))) for name, variant in variants.items()
+    }
+    times = rounds.interleave(
+        {
+            name: lambda variant=variant, count=counts[name]: variant(count)
+            for name, variant in variants.items()
+        },
+        ROUNDS,
+    )
+    return {name: median(seconds) / counts[name] * 1e6 for name, seconds in times.items()}
+
+
+def _compare(ours: Iterable[Any], theirs: Iterable[Any]) -> None:
+    import numpy
+
+    for a, b in zip(ours, theirs, strict=True):
+        numpy.testing.assert_allclose(a.to_numpy(), numpy.asarray(b), rtol=1e-5)
+
+
+if __name__ == "__main__":
+    report.main(measure, once)
