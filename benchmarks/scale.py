@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -27,7 +28,6 @@ ALIGNMENT = 64
 #: About how long a turn takes, in seconds.
 TURN = 4e-3
 OURS = "pjrt-hub µs"
-
 
 GROWTHS = (
     Growth(
@@ -81,16 +81,20 @@ def measure() -> list[report.Section]:
 
 def once() -> rounds.Rows:
     """One process's figures; what needs all CPUs is measured before it is pinned to one."""
+    rounds.quiet()
     import jax
 
-    jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", max(DEVICES))
-    rows = dict(_devices())
+    rows = {row: _figures(variants) for row, variants in _devices()}
     rounds.pin()
-    return rows | dict(_calls()) | dict(_bytes())
+    for measured in (_calls, _bytes):
+        rows |= {row: _figures(variants) for row, variants in measured()}
+    return rows
 
 
-Named = Iterable[tuple[str, dict[str, float]]]
+#: What takes so many turns and tells the seconds.
+Variants = Mapping[str, Callable[[int], float]]
+Named = Iterator[tuple[str, Variants]]
 
 
 def _calls() -> Named:
@@ -113,18 +117,14 @@ def _calls() -> Named:
             mine, others = [ours] * arguments, [theirs] * arguments
             _compare(exe(*mine, simplify=False), jax.tree.leaves(jit(*others)))
 
-            def raw_c(turns, exe=exe, mine=mine, outputs=outputs) -> float:
-                return loop.call(exe, mine, outputs, turns)
-
             yield (
                 row,
-                _figures(
-                    {
-                        "raw C µs": raw_c,
-                        OURS: rounds.turns("exe(*a)", exe=exe, a=mine),
-                        "jax.jit µs": rounds.turns("jit(*a)", jit=jit, a=others),
-                    }
-                ),
+                {
+                    "raw C µs": partial(loop.call, exe, mine, outputs),
+                    "bound µs": rounds.turns("call()", call=exe.bind(*mine)),
+                    OURS: rounds.turns("exe(*a)", exe=exe, a=mine),
+                    "jax.jit µs": rounds.turns("jit(*a)", jit=jit, a=others),
+                },
             )
 
 
@@ -152,21 +152,15 @@ def _devices() -> Named:
             )
             yield (
                 f"devices {count}",
-                _figures(
-                    {
-                        "raw C µs": lambda turns, exe=exe, rows=rows: loop.call_rows(
-                            exe, rows, turns
-                        ),
-                        OURS: rounds.turns(
-                            "for [result] in exe.execute(rows): result.ready.wait()",
-                            exe=exe,
-                            rows=rows,
-                        ),
-                        "jax.jit µs": rounds.turns(
-                            "jit(a, a).block_until_ready()", jit=jit, a=theirs
-                        ),
-                    }
-                ),
+                {
+                    "raw C µs": partial(loop.call_rows, exe, rows),
+                    OURS: rounds.turns(
+                        "for [result] in exe.execute(rows): result.ready.wait()",
+                        exe=exe,
+                        rows=rows,
+                    ),
+                    "jax.jit µs": rounds.turns("jit(a, a).block_until_ready()", jit=jit, a=theirs),
+                },
             )
 
 
@@ -191,23 +185,21 @@ def _bytes() -> Named:
         assert numpy.array_equal(buffer.to_numpy(), put(other).to_numpy())
         yield (
             f"bytes {name}",
-            _figures(
-                {
-                    "raw C put µs": lambda turns, x=other: loop.put(x, copied, turns),
-                    "put, copied µs": rounds.turns("put(x)", put=put, x=other),
-                    "jax put µs": rounds.turns(
-                        "put(x).block_until_ready()", put=jax.device_put, x=other
-                    ),
-                    "put, shared µs": rounds.turns(
-                        "put(x, semantics=shared)", put=put, x=aligned, shared=shared
-                    ),
-                    "get µs": rounds.turns("buffer.to_numpy()", buffer=buffer),
-                }
-            ),
+            {
+                "raw C put µs": partial(loop.put, other, copied),
+                "put, copied µs": rounds.turns("put(x)", put=put, x=other),
+                "jax put µs": rounds.turns(
+                    "put(x).block_until_ready()", put=jax.device_put, x=other
+                ),
+                "put, shared µs": rounds.turns(
+                    "put(x, semantics=shared)", put=put, x=aligned, shared=shared
+                ),
+                "get µs": rounds.turns("buffer.to_numpy()", buffer=buffer),
+            },
         )
 
 
-def _figures(variants: dict[str, Callable[[int], float]]) -> dict[str, float]:
+def _figures(variants: Variants) -> dict[str, float]:
     """Microseconds of one turn; each variant takes as many as fit into its time."""
     counts = {
         name: max(1, min(2000, int(TURN / (variant(5) / 5)))) for name, variant in variants.items()
