@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pjrt_hub import connect, contact, surroundings
+from pjrt_hub.abi import ApiVersion
 from pjrt_hub.discovery import place
 from pjrt_hub.errors import LockFileError, PjrtHubError, PluginLoadError
 
@@ -113,6 +114,10 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
     answer = contact.first_contact(path, preloads.paths, {**defaults, **env})
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
+    flags = candidate.manifest.compile_flags_beside((), ApiVersion.parse(answer["api_version"]))
+    if flags:
+        told = ", ".join(f"{name}={value}" for name, value in flags.items())
+        yield Step("compile flags", True, f"{told}, unless options or XLA_FLAGS say otherwise")
     yield from _mapped(answer["libraries"])
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
     require_locked(candidate, path, here)  # again: the file may be another one by now
     contact.initialize(path, manifest)
     contact.prepare(path, manifest, here, {**defaults, **environment()})
-    given = dict(candidate.create_options)
+    given, named = dict(candidate.create_options), _named_flags()
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
@@ -77,6 +78,7 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
         ),
         sha256=functools.partial(probes.sha256, path) if probes else None,
         compile_cache=_compile_cache(here),
+        compile_flags=lambda given, api: manifest.compile_flags_beside({*named, *given}, api),
         caches_by_default=environment().get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
         topology_options=lambda target, options, api: manifest.topology_options(
             target, options, path, api
@@ -116,6 +118,15 @@ def _layers() -> Callable[[int], int] | None:
     from pjrt_hub._capi import layers
 
     return functools.partial(layers.wrap, layers=names, folder=env.get("PJRT_HUB_TRACE"))
+
+
+def _named_flags() -> set[str]:
+    """The flags that the user sets in XLA_FLAGS, which those of a compilation would override."""
+    text = environment().get("XLA_FLAGS", "")
+    if text and not text.lstrip().startswith("-"):  # then XLA takes it for the name of a file
+        with suppress(OSError, ValueError):
+            text = Path(text).read_text("utf-8", "replace")
+    return set(re.findall(r"--(\w+)", text))
 
 
 def _compile_cache(here: World) -> CompiledPrograms | None:

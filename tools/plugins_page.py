@@ -149,7 +149,22 @@ def _section(plugin: Known) -> str:
     if notes := dict.fromkeys(row.api_note for row in plugin.rows if row.api_note):
         told = "; ".join(note.removeprefix("not loaded: ") for note in notes)
         parts.append(f"\nWhat was not measured is told at first contact. Why it was not: {told}.\n")
-    return "".join([*parts, *_options(own)])
+    return "".join([*parts, *_flags(own), *_options(own)])
+
+
+def _flags(own: Manifest) -> Iterable[str]:
+    if not own.compile_flags:
+        return
+    yield f"\n<details markdown><summary>Compile flags of {own.name}</summary>\n\n"
+    yield "[Sent](executables.md#flags) with each compilation that names none of the first two "
+    yield "columns.\n\n| flag | gives way to | value | PJRT API | why |\n|---|---|---|---|---|\n"
+    for each in own.compile_flags:
+        others = ", ".join(f"`{name}`" for name in each.unless)
+        value = str(each.value).replace(",", ", ")
+        since = f"since {each.since}" if each.since else ""
+        until = f" until {each.until}" if each.until else ""
+        yield f"| `{each.name}` | {others} | `{value}` | {since}{until} | {each.doc} |\n"
+    yield "\n</details>\n"
 
 
 def _options(own: Manifest) -> Iterable[str]:

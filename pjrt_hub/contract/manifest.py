@@ -7,12 +7,13 @@ The format is described in docs/manifest.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.contract import option
+from pjrt_hub.contract import compile_flag, option
+from pjrt_hub.contract.compile_flag import CompileFlag, FlagValue
 from pjrt_hub.contract.names import canonical, is_name
 from pjrt_hub.contract.option import Option, OptionValue
 from pjrt_hub.contract.table import Table
@@ -115,6 +116,7 @@ class Manifest:
         preloads: libraries to load before it.
         probe: how to tell that its hardware is there.
         options: its create options.
+        compile_flags: XLA's flags that its compilations get where the user says nothing of them.
         environment: variables to set before it is loaded.
         targets: the machines that it compiles for without them.
         api_minimum: the oldest PJRT API version that the manifest speaks of, or None.
@@ -135,6 +137,7 @@ class Manifest:
     preloads: tuple[Preload, ...] = ()
     probe: Probe = Probe()
     options: tuple[Option, ...] = ()
+    compile_flags: tuple[CompileFlag, ...] = ()
     environment: tuple[EnvironmentDefault, ...] = ()
     targets: Targets = NO_TARGETS
     api_minimum: ApiVersion | None = None
@@ -188,6 +191,15 @@ class Manifest:
             return name, option.undescribed(given)
         return self.targets.resolve(name, given, plugin=self.name, library=library, api=api)
 
+    def compile_flags_beside(self, given: Container[str], api: ApiVersion) -> dict[str, FlagValue]:
+        """Gives XLA's flags to compile with beside a user's.
+
+        Args:
+            given: the names of the user's.
+            api: the plugin's version.
+        """
+        return {each.name: each.value for each in self.compile_flags if each.fits(given, api)}
+
     def environment_for(self, *, present: bool) -> dict[str, str]:
         """Gives the variables to set by default on a machine with or without the hardware."""
         here = ("always", "present" if present else "absent")
@@ -197,8 +209,8 @@ class Manifest:
 def read(path: Path) -> tuple[Manifest, ...]:
     """Reads a `pjrt_plugin.toml`: one plugin, or several as `[[plugin]]`.
 
-    What stands above the first `[[plugin]]` holds for each of them; in `options` and `environment`
-    a plugin's entries are added to it, any other key of a plugin replaces it.
+    What stands above the first `[[plugin]]` holds for each of them; in `options`, `compile_flags`
+    and `environment` a plugin's entries are added to it, any other key of a plugin replaces it.
 
     Raises:
         ManifestError: naming the file, the key, what was found and what was expected.
@@ -226,7 +238,7 @@ def undescribed(name: str, platform: str = "") -> Manifest:
 
 def _added(shared: Mapping[str, Any], table: Table) -> dict[str, Any]:
     own = dict(table.data)
-    for key in ("options", "environment"):
+    for key in ("options", "compile_flags", "environment"):
         if isinstance(own.get(key), dict) and isinstance(shared.get(key), dict):
             own[key] = {**shared[key], **own[key]}
     return own
@@ -253,6 +265,7 @@ def _manifest(table: Table) -> Manifest:
         preloads=tuple(_preload(item) for item in table.tables("preload")),
         probe=_probe(table.table("probe")),
         options=option.read_all(table.table("options")),
+        compile_flags=compile_flag.read_all(table.table("compile_flags")),
         environment=tuple(
             _environment(key, table.table("environment")) for key in _keys(table, "environment")
         ),

@@ -39,15 +39,23 @@ def compiled(
             f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
             f"{needed} devices, {client.platform_name} has {len(client.all_devices)}"
         )
+    flags = client.plugin._compile_flags
+    asked = flags.over(chosen)
+
+    def compile_() -> LoadedExecutable:
+        executable, sent = flags.compiled(
+            chosen, lambda options: _compiled(client, source, options)
+        )
+        executable._given_options = sent
+        return executable
+
     kept = compile_cache.chosen(client, cache)
     if kept is None:
-        executable = _compiled(client, source, chosen)
+        executable = compile_()
     else:
         with client._in_call():
-            executable = compile_cache.compiled(
-                kept, client, source, chosen, lambda: _compiled(client, source, chosen)
-            )
-    executable._given_options = chosen
+            executable = compile_cache.compiled(kept, client, source, asked, compile_)
+    executable._given_options = executable._given_options or asked
     if executable._takes_tuple and not chosen.parameter_is_tupled_arguments:
         executable.close()
         raise TypeError(

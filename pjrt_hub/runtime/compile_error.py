@@ -15,6 +15,7 @@ _NO_FUNCTION = re.compile(
     r" to) \"?(?P<name>[^\s\"]+)"
 )
 _NO_FLAG = re.compile(r"No such compile option: '([^']*)'")
+_NO_VALUE = re.compile(r"While setting option (\w+), ")
 _NO_EMITTER = re.compile(r"Custom emitter for (\S+) not found")  # libtpu's words
 _NO_OPERATION = re.compile(
     r"custom op '(stablehlo\.\w+)' is unknown|unregistered operation '((?:stablehlo|vhlo)\.\w+)'"
@@ -24,6 +25,12 @@ _NO_DIALECT = re.compile(
     r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
 )
 _READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
+
+
+def refused_flag(error: PjrtError) -> str:
+    """The flag whose name or value a compiler does not know; empty where it refused no flag."""
+    found = _NO_FLAG.search(error.message) or _NO_VALUE.search(error.message)
+    return found[1] if found else ""
 
 
 def hint(error: PjrtError, program: Program) -> str:

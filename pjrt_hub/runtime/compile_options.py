@@ -106,6 +106,8 @@ class CompileOptions:
         comp_envs: a serialized CompilationEnvironmentsProto.
         flags: XLA's flags by name without dashes, "xla_cpu_enable_fast_math": True. A str is
             parsed by the plugin as the flag's own type; an unknown name is an error of the compile.
+            Those of `Plugin.compile_flags` are added where they are not named here; None leaves
+            a flag to the plugin, also one of those.
     """
 
     num_replicas: int = _build(4, option.Int(1, option.INT32_MAX), 1)

@@ -6,7 +6,7 @@ Owns a class for each kind of field; must not know which options there are: see 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pjrt_hub._capi import wire
@@ -14,8 +14,8 @@ from pjrt_hub.runtime.signature import Slot, flatten, tupled
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 
-#: The type of an XLA flag's value.
-Flag = str | bool | int | float
+#: The type of an XLA flag's value; None leaves the flag to the plugin.
+Flag = str | bool | int | float | None
 #: The values that a message holds for one field, in their order.
 Found = Sequence[int | memoryview]
 
@@ -174,8 +174,10 @@ class Flags(Kind):
         if not isinstance(value, Mapping):
             _wrong(name, value, "a mapping of names to values")
         for flag, setting in value.items():
-            if not isinstance(flag, str) or not isinstance(setting, str | bool | int | float):
-                raise TypeError(f"the flag {flag!r} is {setting!r}, not a str, bool, int or float")
+            if not isinstance(flag, str) or not isinstance(setting, Flag):
+                raise TypeError(
+                    f"the flag {flag!r} is {setting!r}, not a str, bool, int, float or None"
+                )
             if isinstance(setting, int) and not -INT64_MAX - 1 <= setting <= INT64_MAX:
                 raise ValueError(f"the flag {flag!r} is {setting}, which does not fit 64 bits")
         return dict(value)
@@ -185,10 +187,15 @@ class Flags(Kind):
             wire.length_delimited(
                 number, wire.length_delimited(1, name.encode()) + wire.length_delimited(2, each)
             )
-            for name, each in ((name, self._override(setting)) for name, setting in value.items())
+            for name, each in self._overrides(value)
         )
 
-    def _override(self, value: Flag) -> bytes:
+    def _overrides(self, value: Mapping[str, Flag]) -> Iterator[tuple[str, bytes]]:
+        for name, setting in value.items():
+            if setting is not None:
+                yield name, self._override(setting)
+
+    def _override(self, value: str | bool | int | float) -> bytes:
         if isinstance(value, str):
             return wire.length_delimited(1, value.encode())
         if isinstance(value, bool):

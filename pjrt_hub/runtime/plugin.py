@@ -16,6 +16,8 @@ from pjrt_hub.abi import ApiVersion
 from pjrt_hub.runtime import display
 from pjrt_hub.runtime.client import Client
 from pjrt_hub.runtime.compile_cache import CompileCache
+from pjrt_hub.runtime.compile_flags import CompileFlags
+from pjrt_hub.runtime.option import Flag
 from pjrt_hub.runtime.pickled import Reload
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ TopologyOptions = Callable[
     [str, Mapping[str, values.NamedValue], ApiVersion],
     tuple[str, Mapping[str, values.NamedValue]],
 ]
+
+#: Takes a user's flags and the plugin's version, gives those to compile with beside them.
+ChooseFlags = Callable[[Mapping[str, Flag], ApiVersion], Mapping[str, Flag]]
 
 
 class Plugin:
@@ -58,6 +63,7 @@ class Plugin:
         sha256: Callable[[], str] | None = None,
         compile_cache: CompileCache | None = None,
         caches_by_default: bool = False,
+        compile_flags: ChooseFlags = lambda _given, _api: {},
         reload: Reload | None = None,
         tell: Callable[[str], None] = lambda step: None,
         through: Callable[[int], int] | None = None,
@@ -76,6 +82,7 @@ class Plugin:
             sha256: gives the library's digest where it is known; by default the file is hashed.
             compile_cache: for `Client.compile(cache=True)`.
             caches_by_default: use it unasked.
+            compile_flags: chooses those to compile with beside the user's.
             reload: loads the same plugin in another process, where something of it is unpickled.
             tell: is told each step of the loading before it is taken, and may refuse it.
             through: gives the address of a table to use instead of the plugin's, which sees every
@@ -97,6 +104,7 @@ class Plugin:
         self.api.known_sha256 = sha256
         self.compile_cache = compile_cache
         self.caches_by_default = caches_by_default
+        self._compile_flags = CompileFlags(lambda given: compile_flags(given, self.api_version))
         self.reload = reload
 
     @property
@@ -113,6 +121,11 @@ class Plugin:
     def attributes(self) -> Mapping[str, values.NamedValue]:
         """XLA and StableHLO versions and whatever else it reports (`PJRT_Plugin_Attributes`)."""
         return self.api.attributes
+
+    @property
+    def compile_flags(self) -> Mapping[str, Flag]:
+        """XLA's flags that compilations get where `CompileOptions.flags` names none."""
+        return self._compile_flags.beside({})
 
     @property
     def extensions(self) -> Mapping[str, int]:
@@ -239,9 +252,11 @@ class Plugin:
         from pjrt_hub.runtime.topology import Topology
 
         # Checked before the call, because a wrong type or shape aborts some plugins.
-        return Topology.create(
+        topology = Topology.create(
             self.api, *self._topology_options(name, options or {}, self.api_version), self.reload
         )
+        topology._compile_flags = self._compile_flags
+        return topology
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
         """Takes what `Topology.serialize` gave (`PJRT_TopologyDescription_Deserialize`).
@@ -255,7 +270,9 @@ class Plugin:
         """
         from pjrt_hub.runtime.topology import Topology
 
-        return Topology.deserialize(self.api, serialized, self.reload)
+        topology = Topology.deserialize(self.api, serialized, self.reload)
+        topology._compile_flags = self._compile_flags
+        return topology
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

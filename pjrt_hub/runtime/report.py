@@ -64,7 +64,9 @@ def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
         yield "memory", sizes
     options = _told(lambda: program.compile_options)
     if options is not None:
-        yield "options", [f"{k} = {_short(v)}" for k, v in options.changed().items()] or "defaults"
+        changed = options.changed()
+        changed |= changed.pop("flags", {})  # a line for each of XLA's, too
+        yield "options", [_line(name, value) for name, value in changed.items()] or "defaults"
 
 
 def _layout(texts: Sequence[object], index: int, order: Sequence[int]) -> str:
@@ -94,9 +96,9 @@ def _bytes(size: int) -> str:
     return f"{amount:.4g} {unit}"
 
 
-def _short(value: Any) -> str:
-    text = f"<{len(value)} bytes>" if isinstance(value, bytes) else repr(value)
-    return text if len(text) <= 70 else f"{text[:67]}..."
+def _line(name: str, value: Any) -> str:
+    text = f"{name} = {f'<{len(value)} bytes>' if isinstance(value, bytes) else repr(value)}"
+    return text if len(text) <= 82 else f"{text[:79]}..."
 
 
 def _told(ask: Callable[[], Any]) -> Any:

@@ -26,6 +26,7 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.runtime import display, dtypes, pickled
+from pjrt_hub.runtime.compile_flags import CompileFlags
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
 from pjrt_hub.runtime.executable import Executable, destroy
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.pickled import Reload
 
 _MAX_ELEMENTS = 1 << 48
+_NO_FLAGS = CompileFlags(lambda _: {})
 
 
 class Topology:
@@ -58,6 +60,7 @@ class Topology:
         self.api = api
         self.client = client
         self.reload = reload if client is None else client.plugin.reload
+        self._compile_flags = client.plugin._compile_flags if client else _NO_FLAGS
         self._address = address
         if client is None:  # a client frees its own, and freeing it twice would abort
             weakref.finalize(self, _destroy, api, address).atexit = False
@@ -244,15 +247,8 @@ class Topology:
                 f"{needed} devices, the topology has {there}"
             )
         try:
-            address = interruptible(
-                lambda: self._call(
-                    "PJRT_Compile",
-                    topology=self._address,
-                    program={"code": source.code, "format": source.format},
-                    compile_options=chosen.serialize(),
-                    client=self.client._address if self.client else 0,
-                ),
-                lambda late: destroy(self, late),
+            address, sent = self._compile_flags.compiled(
+                chosen, lambda options: self._compiled(source, options)
             )
         except PjrtError as exc:
             from pjrt_hub.runtime import compile_error
@@ -260,8 +256,22 @@ class Topology:
             exc.hint = compile_error.hint(exc, source) or _hint(exc) or exc.hint
             raise
         executable = Executable(self, address)
-        executable._given_options = chosen
+        executable._given_options = sent
         return executable
+
+    def _compiled(self, source: Program, options: CompileOptions) -> int:
+        message = options.serialize()
+        address: int = interruptible(
+            lambda: self._call(
+                "PJRT_Compile",
+                topology=self._address,
+                program={"code": source.code, "format": source.format},
+                compile_options=message,
+                client=self.client._address if self.client else 0,
+            ),
+            lambda late: destroy(self, late),
+        )
+        return address
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles `serialize()`, which becomes a topology of the same plugin, without a client."""

@@ -71,6 +71,9 @@ def test_several_plugins_share_what_stands_above_them(tmp_path: Path):
         (SMALL + PLACE + '[probe]\nkind = "files"', "probe.files", "at least one path"),
         (SMALL + PLACE + '[options.a]\ntype = "int"', "options.a.type", "int64"),
         (SMALL + PLACE + '[options.a]\ntype = "bool"\ndefault = 1', "options.a.default", "bool"),
+        (SMALL + PLACE + '[compile_flags."--x"]\nvalue = 1', "compile_flags.--x", "without dashes"),
+        (SMALL + PLACE + "[compile_flags.x]\nvalue = [1]", "compile_flags.x.value", "a number"),
+        (SMALL + PLACE + '[compile_flags.x]\ndoc = "y"', "compile_flags.x.value", "not there"),
         (SMALL + PLACE + '[api]\nminimum = "81"', "api.minimum", "PJRT API version"),
         (SMALL + PLACE + '[environment]\nA = { value = "1", when = "x" }', "when", "present"),
         (SMALL + PLACE + '[environment]\n"A=B" = "1"', "environment.A=B", "without '='"),
@@ -172,6 +175,20 @@ def test_environment_defaults_depend_on_the_hardware():
     absent = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     assert tpu.environment_for(present=False) == absent
     assert ours()["cpu"].environment_for(present=True) == {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def test_compile_flags_fit_a_version_and_what_the_user_gave(tmp_path: Path):
+    text = SMALL + PLACE + """[compile_flags]
+always = { value = true }
+early = { value = 1, until = "0.81" }
+late = { value = "a,b", since = "0.82", unless = ["exact"] }
+"""
+    (toy,) = manifests(tmp_path, text)
+    old, new = ApiVersion.parse("0.81"), ApiVersion.parse("0.82")
+    assert toy.compile_flags_beside((), old) == {"always": True, "early": 1}
+    assert toy.compile_flags_beside((), new) == {"always": True, "late": "a,b"}
+    assert toy.compile_flags_beside({"always": None}, new) == {"late": "a,b"}
+    assert toy.compile_flags_beside({"exact": False}, new) == {"always": True}
 
 
 def test_the_examples_in_the_page(tmp_path: Path):
