@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import capi  # noqa: E402  (found through the path above)
 import layers  # noqa: E402
+import parsed  # noqa: E402
 
 NATIVE = Path("pjrt_hub") / "_capi"
 AUTHORING = Path("pjrt_hub") / "authoring" / "native"
@@ -23,6 +24,12 @@ STABLE_ABI = {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x03
 
 class BuildNative(build_ext):
     """Writes the header and the cffi source into the build directory, then compiles."""
+
+    def run(self) -> None:
+        """Builds; beside modules that are built in place goes what else the build makes."""
+        super().run()
+        if self.inplace:
+            write_parsed(ROOT)
 
     def build_extensions(self) -> None:
         """Generates, points every extension at the generated header, and builds."""
@@ -60,6 +67,12 @@ class BuildPython(build_py):
                 target = Path(self.build_lib) / "pjrt_hub" / "registry" / source.name
                 self.mkpath(str(target.parent))
                 self.copy_file(str(source), str(target))
+            write_parsed(Path(self.build_lib))
+
+
+def write_parsed(root: Path) -> None:
+    """Writes what the TOML files say into the package below `root`."""
+    (root / "pjrt_hub" / "contract" / "parsed.json").write_text(parsed.text(), "utf-8")
 
 
 RUN_PATH = ("-Wl,-rpath,", "-Wl,-rpath=", "-Wl,-R")

@@ -178,11 +178,15 @@ def test_environment_defaults_depend_on_the_hardware():
 
 
 def test_compile_flags_fit_a_version_and_what_the_user_gave(tmp_path: Path):
-    text = SMALL + PLACE + """[compile_flags]
+    text = (
+        SMALL
+        + PLACE
+        + """[compile_flags]
 always = { value = true }
 early = { value = 1, until = "0.81" }
 late = { value = "a,b", since = "0.82", unless = ["exact"] }
 """
+    )
     (toy,) = manifests(tmp_path, text)
     old, new = ApiVersion.parse("0.81"), ApiVersion.parse("0.82")
     assert toy.compile_flags_beside((), old) == {"always": True, "early": 1}

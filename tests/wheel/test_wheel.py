@@ -39,7 +39,7 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pjrt_hub", "pjrt_plugins"}
     platforms = ("cpu", "cuda", "metal", "rocm", "tpu", "xpu")
     wanted = {f"pjrt_plugins/{name}/pjrt_plugin.toml" for name in platforms}
-    wanted |= {"pjrt_hub/py.typed", "pjrt_hub/registry/cpu.toml"}
+    wanted |= {"pjrt_hub/py.typed", "pjrt_hub/registry/cpu.toml", "pjrt_hub/contract/parsed.json"}
     assert wanted - set(names) == set()
     assert [name for name in names if name.endswith((".c", ".h", ".o", ".pjrt"))] == []
     assert "pjrt_plugins/__init__.py" not in names
