@@ -208,11 +208,13 @@ class LoadedExecutable:
         """Runs it on one device (`PJRT_LoadedExecutable_Execute`), not waiting for results.
 
         Args:
-            arguments: a Buffer of that device for each parameter, of its dtype and shape.
+            arguments: for each parameter a Buffer of that device or an array, of its dtype and
+                shape. An array, which numpy, DLPack or the buffer protocol shows, is copied to the
+                device for this call and may change as soon as it returns.
             simplify: give the Buffer itself where there is one output, not a tuple of one.
 
         Raises:
-            TypeError: an argument is no Buffer, one has another dtype, or there are more or fewer.
+            TypeError: an argument is neither, one has another dtype, or there are more or fewer.
             ValueError: one has another shape, client or device.
             ClosedError: one was deleted or donated, or the executable was closed.
             PjrtError: the plugin refused.

@@ -5,12 +5,13 @@ Owns how one is made and shown; checking and running are the compiled call path'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import hotpath
+from pjrt_hub.runtime.argument import put
+from pjrt_hub.runtime.buffer import Buffer
 
 if TYPE_CHECKING:
-    from pjrt_hub.runtime.buffer import Buffer
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 
 
@@ -32,7 +33,7 @@ class BoundCall(hotpath.BoundCall):
     def _of(
         cls,
         executable: LoadedExecutable,
-        rows: tuple[tuple[Buffer, ...], ...],
+        rows: tuple[tuple[Any, ...], ...],
         single: bool,
         simplify: bool,
     ) -> BoundCall:
@@ -42,8 +43,9 @@ class BoundCall(hotpath.BoundCall):
                 f"the program donates argument {donated[0]}, which it can take only once\n\n"
                 "hint: call exe(a, b) with the buffer of each turn: x = exe(x, b)"
             )
+        executable._check()
         call = cls()
-        call._bind(executable, rows, single, simplify)
+        call._bind(executable, _on_devices(executable, rows), single, simplify)
         return call
 
     @property
@@ -54,3 +56,19 @@ class BoundCall(hotpath.BoundCall):
 
     def __repr__(self) -> str:
         return f"<BoundCall of {self.executable!r}>"
+
+
+def _on_devices(
+    executable: LoadedExecutable, rows: tuple[tuple[Any, ...], ...]
+) -> tuple[tuple[Any, ...], ...]:
+    """The same with buffers of the arrays; the call path says what does not fit otherwise."""
+    takes = len(executable.signature.parameters)
+    if len(rows) != len(executable.devices) or any(len(row) != takes for row in rows):
+        return rows
+    return tuple(
+        tuple(
+            each if isinstance(each, Buffer) else put(executable, index, each, device)[0]
+            for index, each in enumerate(row)
+        )
+        for row, device in zip(rows, executable.devices, strict=True)
+    )

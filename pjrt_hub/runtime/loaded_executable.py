@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from pjrt_hub._capi import callbacks, hotpath, irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import display, dtypes, host_feed, pickled
+from pjrt_hub.runtime import display, host_feed, pickled
+from pjrt_hub.runtime.argument import put, reject
 from pjrt_hub.runtime.bound_call import BoundCall
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.compiled import Compiled
@@ -33,9 +34,10 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     `exe(a, b)` runs it on one device: it never waits for results, and gives one Buffer for one
     output and a tuple of them otherwise; `exe(a, b, simplify=False)` gives always a tuple. Every
-    argument must be a Buffer of the same client and device, with the parameter's dtype and shape,
-    neither deleted nor donated; anything else raises TypeError, ValueError or ClosedError before
-    the plugin is called, because plugins compare only byte counts.
+    argument must be a Buffer of the same client and device, neither deleted nor donated, or an
+    array, which is copied to the device for this call; with the parameter's dtype and shape.
+    Anything else raises TypeError, ValueError or ClosedError before the plugin is called, because
+    plugins compare only byte counts.
 
     Attributes:
         client: the client that it belongs to.
@@ -77,13 +79,13 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         executable._bind(client, address, Buffer, signature.parameters, signature.outputs, devices)
         return executable
 
-    def bind(self, *arguments: Buffer, simplify: bool = True) -> BoundCall:
+    def bind(self, *arguments: Any, simplify: bool = True) -> BoundCall:
         """Checks arguments once, for a call that is made again and again on one device.
 
         `call = exe.bind(a, b)`, then `call()` is `exe(a, b)` with less to do.
 
         Args:
-            arguments: as for `exe(...)`. The call holds them.
+            arguments: as for `exe(...)`. The call holds them; arrays are copied to the device once.
             simplify: give the Buffer itself where there is one output, not a tuple of one.
 
         Raises:
@@ -97,13 +99,13 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             )
         return BoundCall._of(self, (arguments,), True, simplify)
 
-    def bind_rows(self, arguments: Sequence[Sequence[Buffer]]) -> BoundCall:
+    def bind_rows(self, arguments: Sequence[Sequence[Any]]) -> BoundCall:
         """Checks arguments once, for a call that is made again and again on all its devices.
 
         `call = exe.bind_rows(rows)`, then `call()` is `exe.execute(rows)` with less to do.
 
         Args:
-            arguments: a row of buffers for each device, in the order of `devices`.
+            arguments: a row of buffers or arrays for each device, in the order of `devices`.
 
         Raises:
             TypeError, ValueError, ClosedError: as for `execute`; ValueError also if the program
@@ -114,7 +116,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     @overload
     def execute(
         self,
-        arguments: Sequence[Sequence[Buffer]],
+        arguments: Sequence[Sequence[Any]],
         options: ExecuteOptions | None = None,
         *,
         return_events: Literal[False] = False,
@@ -123,7 +125,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     @overload
     def execute(
         self,
-        arguments: Sequence[Sequence[Buffer]],
+        arguments: Sequence[Sequence[Any]],
         options: ExecuteOptions | None = None,
         *,
         return_events: Literal[True],
@@ -131,7 +133,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     def execute(
         self,
-        arguments: Sequence[Sequence[Buffer]],
+        arguments: Sequence[Sequence[Any]],
         options: ExecuteOptions | None = None,
         *,
         return_events: bool = False,
@@ -139,7 +141,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         """Runs it on all its devices (`PJRT_LoadedExecutable_Execute`), not waiting for results.
 
         Args:
-            arguments: a row of buffers for each device, in the order of `devices`.
+            arguments: a row of buffers or arrays for each device, in the order of `devices`.
             options: see `ExecuteOptions`.
             return_events: give also an event for each device, ready when it is done.
 
@@ -147,8 +149,8 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             The outputs of each device; with `return_events` these and the events.
 
         Raises:
-            TypeError: a wrong number of rows or arguments, no Buffer, or a wrong dtype; or the
-                program is portable.
+            TypeError: a wrong number of rows or arguments, neither a Buffer nor an array, or a
+                wrong dtype; or the program is portable.
             ValueError: a wrong shape, layout, device or client, or no such argument to keep.
             UnsupportedByPluginError: the plugin is older than an option.
             ClosedError: something deleted, donated or closed.
@@ -161,7 +163,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     def execute_sharded(
         self,
-        arguments: Sequence[Buffer],
+        arguments: Sequence[Any],
         device: Device,
         options: ExecuteOptions | None = None,
     ) -> tuple[tuple[Buffer, ...], Event]:
@@ -172,7 +174,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         `PJRT_LoadedExecutable_Execute` with an `execute_device`.
 
         Args:
-            arguments: buffers on the device.
+            arguments: buffers on the device, or arrays.
             device: one of `devices`.
             options: see `ExecuteOptions`.
 
@@ -189,7 +191,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     def execute_portable(
         self,
-        arguments: Sequence[Buffer],
+        arguments: Sequence[Any],
         device: Device,
         options: ExecuteOptions | None = None,
     ) -> tuple[tuple[Buffer, ...], Event]:
@@ -199,7 +201,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         `execute_device`.
 
         Args:
-            arguments: buffers on the device.
+            arguments: buffers on the device, or arrays.
             device: one of the client's devices.
             options: see `ExecuteOptions`.
 
@@ -216,7 +218,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         return self._launch_on(device, arguments, options)
 
     def _launch_on(
-        self, device: Device, arguments: Sequence[Buffer], options: ExecuteOptions | None
+        self, device: Device, arguments: Sequence[Any], options: ExecuteOptions | None
     ) -> tuple[tuple[Buffer, ...], Event]:
         [outputs], [event] = self._launch(
             (tuple(arguments),), (device,), device._address, options, True
@@ -225,7 +227,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     def _launch(
         self,
-        rows: tuple[tuple[Buffer, ...], ...],
+        rows: tuple[tuple[Any, ...], ...],
         devices: tuple[Device, ...],
         execute_device: int,
         options: ExecuteOptions | None,
@@ -336,7 +338,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             with _view(self.client, self._address) as view:
                 yield view
 
-    def _rows(self, arguments: Sequence[Sequence[Buffer]]) -> tuple[tuple[Buffer, ...], ...]:
+    def _rows(self, arguments: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
         found = "the arguments are"
         row: Any = arguments
         try:
@@ -353,64 +355,32 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
                 "hint: exe.execute([[a, b]]) on one device, or exe(a, b)"
             ) from exc
 
-    def _reject(self, index: int, argument: object) -> None:
-        """Raises for an argument that the call path refused."""
-        slot = self.signature.parameters[index]
-        what = f"argument {index} of {len(self.signature.parameters)} must be {slot}"
-        if not isinstance(argument, Buffer):
-            raise TypeError(
-                f"{what} in a Buffer, not {type(argument).__name__}\n\n"
-                "hint: client.buffer_from_host(array) makes a buffer of an array"
-            )
-        if argument.is_deleted:
-            raise ClosedError(f"argument {index} is a buffer that was deleted or donated")
-        if argument.client is not self.client:
-            raise ValueError(
-                f"argument {index} is a buffer of another client ({argument.client!r}) than the "
-                f"program ({self.client!r})"
-            )
-        if argument._dtype != slot.dtype:
-            given = dtypes.of_code(argument._dtype).name
-            raise TypeError(f"{what}, the buffer has elements of {given}")
-        if argument.shape != slot.shape:
-            raise ValueError(f"{what}, the buffer has the shape {argument.shape}")
-        if argument._dynamic != bool(slot.dynamic):
-            raise ValueError(
-                f"{what}, the dynamic dimensions of the buffer are {argument.dynamic_dimensions}"
-                "\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) is one without any"
-            )
-        if self.devices and argument.device not in self.devices:
-            places = ", ".join(map(str, self.devices))
-            raise ValueError(
-                f"argument {index} is on {argument.device}, the program runs on {places}\n\n"
-                "hint: buffer.copy_to_device(device) moves it"
-            )
-        if argument.layout != (slot.layout or tuple(range(len(slot.shape) - 1, -1, -1))):
-            raise ValueError(
-                f"{what} with dimensions in the order {slot.layout or 'row-major'}, the buffer has "
-                f"{argument.layout}\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) lays "
-                "it out anew"
-            )
-        raise ValueError(f"argument {index} is on {argument.device}, its row is for another device")
+    def _put(self, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
+        return put(self, index, given, device)
+
+    def _reject(self, index: int, given: object) -> None:
+        reject(self, index, given)
 
     def _refuse_twice(
-        self, rows: tuple[tuple[Buffer, ...], ...], options: ExecuteOptions | None
+        self, rows: tuple[tuple[Any, ...], ...], options: ExecuteOptions | None
     ) -> None:
         """Raises if what is donated is given twice: that fails where other devices have started."""
         kept = () if options is None else options.non_donatable
         for donated in set(self.signature.donated).difference(kept):
             for row in rows:
                 for index, argument in enumerate(row):
+                    if not isinstance(argument, Buffer):
+                        continue  # each place of an array has a buffer of its own
                     if index != donated < len(row) and argument is row[donated]:
                         raise ValueError(
                             f"argument {index} is the buffer that argument {donated} donates\n\n"
                             "hint: give a copy of it, or ExecuteOptions(non_donatable=...)"
                         )
 
-    def _refuse_deleted(self, arguments: tuple[Buffer, ...]) -> None:
+    def _refuse_deleted(self, arguments: tuple[Any, ...]) -> None:
         """Raises if an argument was donated earlier: the plugin's own words for it are vague."""
         for index, argument in enumerate(arguments):
-            if argument.is_deleted:
+            if isinstance(argument, Buffer) and argument.is_deleted:
                 raise ClosedError(
                     f"argument {index} is a buffer that was deleted or donated",
                     hint="a program that donates an argument takes its memory: keep the output",

@@ -36,10 +36,35 @@ class Uses:
         self.saved = self.add.serialize()
         self.buffer = self.put()
         self.wrong = self.client.buffer_from_host(np.arange(8))
+        self.halves = self.source.astype(np.float16)
+        self.bound_add = self.add.bind(self.buffer, self.buffer)
+        self.looped = self.put()
         self.destination = np.empty(8, np.float32)
 
     def call(self):
         return self.add(self.buffer, self.buffer)
+
+    def arrays(self):
+        return self.add(self.source, self.source)
+
+    def other_arrays(self):
+        return self.add(self.source[::-1], self.source)
+
+    def bound(self):
+        return self.bound_add()
+
+    def bind(self):
+        return self.add.bind(self.source, self.buffer)
+
+    def donation_loop(self):
+        self.looped = self.donating(self.looped, self.buffer)
+
+    def donated_array(self):
+        return self.donating(self.source, self.buffer)
+
+    def refused_array(self):
+        with contextlib.suppress(TypeError):
+            self.add(self.source, self.halves)
 
     def rows(self):
         options = ExecuteOptions(launch_id=1)

@@ -67,7 +67,7 @@ def test_wrong_arguments(client, executables, vector):
     whole = client.buffer_from_host(np.arange(8))
     for arguments, kind, words in (
         ((vector(),), TypeError, "takes 2 arguments, 1 given"),
-        ((vector(), 3), TypeError, "argument 1 of 2 must be 8xf32 in a Buffer, not int"),
+        ((vector(), 3), TypeError, "argument 1 of 2 must be 8xf32 in a .* array, not int"),
         ((vector(), whole), TypeError, "argument 1 of 2 .* elements of i64"),
         ((client.buffer_from_host(np.ones(4, np.float32)), vector()), ValueError, r"shape \(4,\)"),
     ):

@@ -342,11 +342,13 @@ def test_two_hundred_clients(child):
 #: Kinds of use that take milliseconds, with how many of them are enough here.
 SLOW_USES = {"compile": 20, "load": 100, "pickled_executable": 100, "one_client": 50}
 SLOW_USES |= {"failed_compile": 200}
+#: Loops that run for days.
+LONG_LOOPS = dict.fromkeys(("donation_loop", "donated_array", "bound", "arrays"), 100_000)
 
 
 def test_nothing_grows(clean_env):
     """Each kind of use, thousands of times after as many: under 1 MB, and no native object."""
-    counts = {kind: SLOW_USES.get(kind, 2_000) for kind in leaks.KINDS}
+    counts = dict.fromkeys(leaks.KINDS, 2_000) | SLOW_USES | LONG_LOOPS
     done = subprocess.run(
         [sys.executable, "-m", "leaks", *(f"{kind}={count}" for kind, count in counts.items())],
         cwd=Path(__file__).parent,

@@ -33,11 +33,8 @@ static PyObject *run_single(BoundCallObject *call, Launch *launch) {
   ExecutableObject *exe = call->exe;
   PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
   PJRT_Error *error = launch_run(launch, exe, &options);
-  PyObject *result = error == NULL
-                         ? launch_outputs(exe, exe->device, launch->outputs[0], call->simplify)
-                         : launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
-  client_leave(exe->client);
-  return result;
+  if (error != NULL) return launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
+  return launch_outputs(exe, exe->device, launch->outputs[0], call->simplify);
 }
 
 static PyObject *run_rows(BoundCallObject *call, Launch *launch) {
@@ -67,7 +64,7 @@ static PyObject *run(BoundCallObject *call) {
     else
       result = call->single ? run_single(call, &launch) : run_rows(call, &launch);
   }
-  free(launch.heap);
+  launch_end(&launch, exe);
   return result;
 }
 
@@ -114,7 +111,7 @@ static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *row
     call->lists[d] = call->inputs + d * in;
     for (Py_ssize_t i = 0; i < in; i++) {
       PyObject *argument = PyTuple_GetItem(row, i);
-      if (take_argument(exe, i, device, argument, &call->lists[d][i]) < 0) return -1;
+      if (take_argument(NULL, exe, d, i, device, argument, &call->lists[d][i]) < 0) return -1;
       call->arguments[d * in + i] = (BufferObject *)argument;
     }
   }

@@ -29,6 +29,8 @@ static void free_slots(Slot *slots, Py_ssize_t count) {
   for (Py_ssize_t i = 0; slots != NULL && i < count; i++) {
     Py_XDECREF(slots[i].shape);
     Py_XDECREF(slots[i].layout);
+    Py_XDECREF(slots[i].host_dtype);
+    free(slots[i].dims);
   }
   free(slots);
 }
@@ -51,8 +53,33 @@ static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
     slots[i].shape = Py_NewRef(shape);
     slots[i].layout = Py_NewRef(layout);
     slots[i].dynamic = PyTuple_Size(dynamic) > 0;
+    slots[i].rank = (int)PyTuple_Size(shape);
+    slots[i].dims = calloc((size_t)slots[i].rank + 1, sizeof(int64_t));
+    for (int d = 0; slots[i].dims != NULL && d < slots[i].rank; d++)
+      slots[i].dims[d] = PyLong_AsLongLong(PyTuple_GetItem(shape, d));
+    if (slots[i].dims == NULL) PyErr_NoMemory();
+    if (PyErr_Occurred()) {
+      free_slots(slots, i + 1);
+      return NULL;
+    }
   }
   return slots;
+}
+
+static PJRT_Device **read_places(PyObject *devices) {
+  Py_ssize_t count = PyTuple_Size(devices);
+  PJRT_Device **places = calloc((size_t)count + 1, sizeof(PJRT_Device *));
+  if (places == NULL) PyErr_NoMemory();
+  for (Py_ssize_t d = 0; places != NULL && d < count; d++) {
+    PyObject *address = PyObject_GetAttrString(PyTuple_GetItem(devices, d), "_address");
+    if (address != NULL) places[d] = PyLong_AsVoidPtr(address);
+    Py_XDECREF(address);
+    if (PyErr_Occurred()) {
+      free(places);
+      return NULL;
+    }
+  }
+  return places;
 }
 
 bool executable_usable(ExecutableObject *exe) {
@@ -73,6 +100,38 @@ PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given) {
                       exe->num_parameters, exe->num_parameters == 1 ? "" : "s", given);
 }
 
+static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
+  PJRT_Buffer **inputs = launch_row(launch, 0);
+  for (Py_ssize_t i = 0; i < exe->num_parameters; i++)
+    if (take_argument(launch, exe, 0, i, exe->device, arguments[i], &inputs[i]) < 0) return -1;
+  return 0;
+}
+
+/* Takes the arguments, and waits for the turn: false with an exception set. While it waited, Buffers
+   may have been deleted. */
+static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
+  if (take_row(launch, exe, arguments) < 0) return false;
+  if (!launch_turn(launch, exe, 0)) return false;
+  if (exe->client->launches == NULL) return true;
+  launch->arrays_put = true;
+  if (take_row(launch, exe, arguments) == 0) return true;
+  launch_refused(launch, exe);
+  return false;
+}
+
+static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *const *arguments) {
+  PyObject *tuple = PyTuple_New(exe->num_parameters);
+  for (Py_ssize_t i = 0; tuple != NULL && i < exe->num_parameters; i++)
+    PyTuple_SetItem(tuple, i, Py_NewRef(arguments[i]));
+  if (tuple == NULL) {
+    drop_error(exe->client->api, error);
+    return NULL;
+  }
+  launch_failed(exe, error, tuple);
+  Py_DECREF(tuple);
+  return NULL;
+}
+
 static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *arguments,
                                  Py_ssize_t count, bool simplify) {
   if (!executable_usable(exe)) return NULL;
@@ -87,29 +146,14 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
   if (count != exe->num_parameters) return executable_wrong_count(exe, count);
   Launch launch;
   if (launch_prepare(&launch, exe, 1) < 0) return NULL;
-  PyObject *result = NULL, *device = exe->device;
-  PJRT_Buffer **inputs = launch_row(&launch, 0);
-  if (!launch_turn(&launch, exe, 0)) goto done;
-  for (Py_ssize_t i = 0; i < count; i++) {
-    if (take_argument(exe, i, device, arguments[i], &inputs[i]) < 0) {
-      launch_refused(&launch, exe);
-      goto done;
-    }
+  PyObject *result = NULL;
+  if (begin_row(&launch, exe, arguments)) {
+    PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+    PJRT_Error *error = launch_run(&launch, exe, &options);
+    result = error == NULL ? launch_outputs(exe, exe->device, launch.outputs[0], simplify)
+                           : failed(exe, error, arguments);
   }
-  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
-  PJRT_Error *error = launch_run(&launch, exe, &options);
-  if (error == NULL) {
-    result = launch_outputs(exe, device, launch.outputs[0], simplify);
-  } else {
-    PyObject *tuple = PyTuple_New(count);
-    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++)
-      PyTuple_SetItem(tuple, i, Py_NewRef(arguments[i]));
-    result = tuple != NULL ? launch_failed(exe, error, tuple) : NULL;
-    Py_XDECREF(tuple);
-  }
-  client_leave(exe->client);
-done:
-  free(launch.heap);
+  launch_end(&launch, exe);
   return result;
 }
 
@@ -154,7 +198,7 @@ static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwarg
   return result;
 }
 
-static int take_rows(ExecutableObject *exe, Launch *launch, PyObject *rows, PyObject *devices) {
+static int take_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices) {
   for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
     PyObject *row = PyTuple_GetItem(rows, d);
     if (!PyTuple_Check(row)) {
@@ -166,11 +210,25 @@ static int take_rows(ExecutableObject *exe, Launch *launch, PyObject *rows, PyOb
       return -1;
     }
     for (Py_ssize_t i = 0; i < exe->num_parameters; i++)
-      if (take_argument(exe, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
+      if (take_argument(launch, exe, d, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
                         &launch_row(launch, d)[i]) < 0)
         return -1;
   }
   return 0;
+}
+
+/* As begin_row. */
+static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices,
+                       int launch_id) {
+  if (take_rows(launch, exe, rows, devices) < 0) return false;
+  if (!launch_turn(launch, exe, launch_id)) return false;
+  if (exe->client->launches == NULL && !launch->turn.together) return true;
+  launch->arrays_put = true;
+  if (take_rows(launch, exe, rows, devices) == 0 &&
+      (!launch->turn.together || launch_refuse_deleted(exe, launch, rows) == 0))
+    return true;
+  launch_refused(launch, exe);
+  return false;
 }
 
 /* Where `devices` are not the executable's own there is one, whose address is `execute_device`. */
@@ -195,14 +253,9 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   PJRT_ExecuteOptions none = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
   PJRT_ExecuteOptions *options = (PJRT_ExecuteOptions *)(uintptr_t)options_address;
   if (options == NULL) options = &none;
-  if (!launch_turn(&launch, exe, options->launch_id)) goto done;
-  if (take_rows(exe, &launch, rows, devices) < 0 ||
-      (launch.turn.together && launch_refuse_deleted(exe, &launch, rows) < 0))
-    launch_refused(&launch, exe);
-  else
+  if (begin_rows(&launch, exe, rows, devices, options->launch_id))
     result = launch_rows(&launch, exe, options, rows, devices, (PyTypeObject *)event_type);
-done:
-  free(launch.heap);
+  launch_end(&launch, exe);
   return result;
 }
 
@@ -220,8 +273,10 @@ static PyObject *executable_bind(PyObject *self, PyObject *args) {
   Slot *in = read_slots(parameters, &num_parameters);
   if (in == NULL) return NULL;
   Slot *out = read_slots(outputs, &num_outputs);
-  if (out == NULL) {
+  PJRT_Device **places = out != NULL ? read_places(devices) : NULL;
+  if (places == NULL) {
     free_slots(in, num_parameters);
+    free_slots(out, num_outputs);
     return NULL;
   }
   exe->vectorcall = executable_vectorcall;
@@ -229,6 +284,7 @@ static PyObject *executable_bind(PyObject *self, PyObject *args) {
   exe->ptr = (PJRT_LoadedExecutable *)(uintptr_t)ptr;
   exe->buffer_type = (PyTypeObject *)Py_NewRef(buffer_type);
   exe->devices = Py_NewRef(devices);
+  exe->places = places;
   exe->parameters = in;
   exe->outputs = out;
   exe->num_parameters = num_parameters;
@@ -266,6 +322,7 @@ static void executable_dealloc(PyObject *self) {
     executable_destroy(&exe->child);
   free_slots(exe->parameters, exe->num_parameters);
   free_slots(exe->outputs, exe->num_outputs);
+  free(exe->places);
   Py_XDECREF(exe->devices);
   Py_XDECREF((PyObject *)exe->buffer_type);
   Py_XDECREF((PyObject *)exe->client);

@@ -1,6 +1,6 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
    Each file uses those before it: process, function, client, owned, event, upcall, dlpack, buffer, kv_store,
-   host_transfer, ffi, compiler, launches, launch, executable, bound_call, module.
+   host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -81,6 +81,9 @@ typedef struct {
   PyObject *shape;
   PyObject *layout;
   bool dynamic; /* some dimensions are bounds */
+  int rank;
+  int64_t *dims;        /* the shape */
+  PyObject *host_dtype; /* of a numpy array that was put as it lies, or NULL */
 } Slot;
 
 typedef struct {
@@ -92,6 +95,7 @@ typedef struct {
   PyTypeObject *buffer_type;
   PyObject *devices; /* tuple, in the order of the argument lists */
   PyObject *device;  /* the first of them, which the tuple holds, or NULL */
+  PJRT_Device **places; /* the same */
   Slot *parameters, *outputs;
   Py_ssize_t num_parameters, num_outputs, num_devices;
   bool closed;

@@ -1,47 +1,10 @@
-/* Launch: the arguments of one execution against what the program takes, its turn, the call of
-   PJRT_LoadedExecutable_Execute, and its outputs as Buffers.
+/* Launch: one execution, from its turn over the call of PJRT_LoadedExecutable_Execute to its outputs
+   as Buffers.
 
-   Every argument is compared with the signature that was prepared at compile time, because plugins
-   check only the byte size: f32[8] code run on an s32[8] buffer answers OK. */
+   Whoever prepares a launch ends it; between the two close() frees nothing of the client. */
 #include "launch.h"
 
 #include <stdlib.h>
-
-/* The message is made in Python, where the names of dtypes and devices are. */
-int launch_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
-  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
-  Py_XDECREF(none);
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an argument was refused silently");
-  return -1;
-}
-
-/* An equal shape or layout takes the place of the argument's own, so that it is the same object the
-   next time. */
-static bool same(PyObject **given, PyObject *wanted) {
-  if (*given == wanted) return true;
-  int equal = PyObject_RichCompareBool(*given, wanted, Py_EQ);
-  if (equal != 1) return false;
-  PyObject *old = *given;
-  *given = Py_NewRef(wanted);
-  Py_DECREF(old);
-  return true;
-}
-
-/* Refuses with an exception an argument that is not what the parameter wants. */
-int launch_argument(ExecutableObject *exe, Py_ssize_t index, PyObject *device, PyObject *argument) {
-  if (!PyObject_TypeCheck(argument, BufferType)) return launch_reject(exe, index, argument);
-  BufferObject *buffer = (BufferObject *)argument;
-  const Slot *slot = &exe->parameters[index];
-  if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client ||
-      buffer->dtype != slot->dtype || !same(&buffer->shape, slot->shape) ||
-      /* A column-major result fed to a row-major parameter would be read transposed, and nobody
-         says. */
-      (buffer->layout != NULL && !same(&buffer->layout, slot->layout)) ||
-      /* Memory of a dynamic shape holds less than its bound, and tells how much. */
-      buffer->dynamic != slot->dynamic || buffer->device != device)
-    return launch_reject(exe, index, argument);
-  return 0;
-}
 
 static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *output,
                              PyObject *where) {
@@ -70,17 +33,21 @@ PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **o
   return result;
 }
 
+/* Begins a launch, which ends with launch_end: -1 with an exception set where it did not begin. */
 int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices) {
   Py_ssize_t in = exe->num_parameters, out = exe->num_outputs;
-  PJRT_Buffer **inputs = launch->buffers, **outputs = launch->buffers + ON_STACK;
+  PJRT_Buffer **inputs = launch->buffers, **outputs = inputs + ON_STACK;
   PJRT_Buffer ***rows = launch->rows;
   launch->num_devices = devices;
   launch->execute_device = NULL;
-  launch->asked = false;
+  launch->asked = launch->arrays_put = false;
   launch->heap = NULL;
+  launch->kept = NULL;
+  launch->num_made = 0;
+  launch->made = outputs + ON_STACK;
   launch->events = &launch->event;
   if (devices != 1 || in > ON_STACK || out > ON_STACK) {
-    size_t pointers = (size_t)devices * (size_t)(in + out + 3);
+    size_t pointers = (size_t)devices * (size_t)(2 * in + out + 3);
     launch->heap = calloc(pointers + 1, sizeof(void *));
     if (launch->heap == NULL) {
       PyErr_NoMemory();
@@ -88,7 +55,8 @@ int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices) {
     }
     inputs = launch->heap;
     outputs = inputs + devices * in;
-    rows = (PJRT_Buffer ***)(outputs + devices * out);
+    launch->made = outputs + devices * out;
+    rows = (PJRT_Buffer ***)(launch->made + devices * in);
     launch->events = (PJRT_Event **)(rows + 2 * devices);
   }
   for (Py_ssize_t d = 0; d < devices; d++) {
@@ -97,7 +65,22 @@ int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices) {
   }
   launch->inputs = (PJRT_Buffer *const *const *)rows;
   launch->outputs = rows + devices;
+  client_enter(exe->client);
   return 0;
+}
+
+/* What was made for this launch alone goes: where the program still runs, the plugin holds it. */
+void launch_end(Launch *launch, ExecutableObject *exe) {
+  for (Py_ssize_t i = 0; i < launch->num_made; i++)
+    buffer_destroy_native(exe->client, launch->made[i]);
+  if (launch->kept != NULL) {
+    PyObject *type, *value, *traceback; /* destructors must not see them */
+    PyErr_Fetch(&type, &value, &traceback);
+    Py_DECREF(launch->kept);
+    PyErr_Restore(type, value, traceback);
+  }
+  free(launch->heap);
+  client_leave(exe->client);
 }
 
 /* Waits for the launch's turn: false with an exception set. It is used up by launch_run. */
@@ -109,9 +92,7 @@ bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id) {
     launch->turn.launch_id = launch_id;
   }
   if (launches == NULL) return true;
-  client_enter(exe->client);
   bool begun = launches_begin(launches, launch->turn);
-  client_leave(exe->client);
   if (!begun || executable_usable(exe)) return begun;
   launches_give_up(launches, launch->turn, false); /* closed meanwhile */
   return false;
@@ -131,7 +112,6 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
   Launches *launches = exe->client->launches;
   if (launch->asked || launches != NULL) args.device_complete_events = launch->events;
   PJRT_Error *error;
-  client_enter(exe->client);
   Py_BEGIN_ALLOW_THREADS;
   error = exe->client->api->PJRT_LoadedExecutable_Execute(&args);
   Py_END_ALLOW_THREADS;
@@ -184,11 +164,12 @@ static void rows_launch(PyObject *rows, bool begins) {
   for (Py_ssize_t d = 0; d < PyTuple_Size(rows); d++) {
     PyObject *row = PyTuple_GetItem(rows, d);
     for (Py_ssize_t i = 0; i < PyTuple_Size(row); i++) {
-      BufferObject *buffer = (BufferObject *)PyTuple_GetItem(row, i);
+      PyObject *argument = PyTuple_GetItem(row, i);
+      if (!PyObject_TypeCheck(argument, BufferType)) continue; /* an array */
       if (begins)
-        buffer->launches++;
+        ((BufferObject *)argument)->launches++;
       else
-        buffer_launched(buffer);
+        buffer_launched((BufferObject *)argument);
     }
   }
 }
@@ -246,6 +227,5 @@ PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions
     result = rows_outputs(exe, launch, devices, event_type);
   else
     rows_failed(exe, error, rows);
-  client_leave(exe->client);
   return result;
 }

@@ -1,4 +1,5 @@
-/* One launch of an executable: between executable.c and bound_call.c, who ask for it, and launch.c. */
+/* One launch of an executable: between executable.c and bound_call.c, which ask for it, and argument.c
+   and launch.c. */
 #ifndef PJRT_HUB_LAUNCH_H
 #define PJRT_HUB_LAUNCH_H
 
@@ -14,15 +15,24 @@ typedef struct {
   PJRT_Device *execute_device; /* NULL: the executable's own devices */
   PJRT_Event *event, **events; /* of each device, where the caller or the client's turns need them */
   bool asked;                  /* the caller does */
+  bool arrays_put;             /* those among the arguments are inputs already */
+  PyObject *kept;              /* NULL, or a list of Buffers of this launch alone */
+  PJRT_Buffer **made;          /* native ones of this launch alone */
+  Py_ssize_t num_made;
   Turn turn;
   void *heap;
   PJRT_Buffer **rows[2]; /* of one device: of the inputs, of the outputs */
-  PJRT_Buffer *buffers[2 * ON_STACK];
+  PJRT_Buffer *buffers[3 * ON_STACK];
 } Launch;
 
-int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices);
+/* argument.c */
 int launch_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument);
-int launch_argument(ExecutableObject *exe, Py_ssize_t index, PyObject *device, PyObject *argument);
+int launch_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
+                    PyObject *device, PyObject *argument, PJRT_Buffer **out);
+
+/* launch.c */
+int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices);
+void launch_end(Launch *launch, ExecutableObject *exe);
 bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id);
 PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options);
 void launch_refused(Launch *launch, ExecutableObject *exe);
@@ -38,19 +48,20 @@ static inline PJRT_Buffer **launch_row(Launch *launch, Py_ssize_t device) {
   return (PJRT_Buffer **)launch->inputs[device];
 }
 
-/* Compares an argument with its parameter; -1 with an exception set. Most are what the program's
-   signature holds, to the very objects. */
-static inline int take_argument(ExecutableObject *exe, Py_ssize_t index, PyObject *device,
-                                PyObject *argument, PJRT_Buffer **out) {
+/* Compares an argument with its parameter, and puts an array; -1 with an exception set. Most are
+   Buffers that hold the very objects of the program's signature. `place` is the number of the row.
+   Without a launch arrays are refused. */
+static inline int take_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place,
+                                Py_ssize_t index, PyObject *device, PyObject *argument,
+                                PJRT_Buffer **out) {
   const Slot *slot = &exe->parameters[index];
   const BufferObject *buffer = (const BufferObject *)argument;
-  if ((Py_TYPE(argument) != exe->buffer_type || buffer->client != exe->client ||
-       buffer->ptr == NULL || buffer->deleted || buffer->dtype != slot->dtype ||
-       buffer->shape != slot->shape ||
-       (buffer->layout != slot->layout && buffer->layout != NULL) ||
-       buffer->dynamic != slot->dynamic || buffer->device != device) &&
-      launch_argument(exe, index, device, argument) < 0)
-    return -1;
+  if (Py_TYPE(argument) != exe->buffer_type || buffer->client != exe->client ||
+      buffer->ptr == NULL || buffer->deleted || buffer->dtype != slot->dtype ||
+      buffer->shape != slot->shape ||
+      (buffer->layout != slot->layout && buffer->layout != NULL) ||
+      buffer->dynamic != slot->dynamic || buffer->device != device)
+    return launch_argument(launch, exe, place, index, device, argument, out);
   *out = buffer->ptr;
   return 0;
 }

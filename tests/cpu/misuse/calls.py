@@ -21,7 +21,14 @@ CASES = {
     "two lists": (lambda c: c.add([c.f], [c.f]), TypeError, "argument 0 .* not list"),
     # What is no buffer
     "None": (lambda c: c.add(c.f, None), TypeError, "argument 1 of 2 .* not NoneType"),
-    "an array": (lambda c: c.add(NUMBERS, c.f), TypeError, "argument 0 of 2 .* not ndarray"),
+    "an array of another dtype": (
+        lambda c: c.add(NUMBERS.astype(int), c.f),
+        TypeError,
+        "argument 0 of 2 .* the array has elements of int64",
+    ),
+    "an array that is too short": (lambda c: c.add(NUMBERS[1:], c.f), ValueError, r"shape \(7,\)"),
+    "an array of objects": (lambda c: c.add(NUMBERS.astype(object), c.f), TypeError, "of object"),
+    "an array of one": (lambda c: c.scalar(NUMBERS[:1]), ValueError, r"shape \(1,\)"),
     "a number": (lambda c: c.scalar(1.5), TypeError, "argument 0 of 1 .* not float"),
     "a string": (lambda c: c.add(c.f, "f"), TypeError, "argument 1 of 2 .* not str"),
     "a type": (lambda c: c.add(type(c.f), c.f), TypeError, "argument 0 of 2 .* not type"),

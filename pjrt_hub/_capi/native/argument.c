@@ -1,0 +1,145 @@
+/* Arguments: what is given for a parameter, compared with it, and arrays put on its device for one
+   launch.
+
+   Plugins check only the byte size: f32[8] code run on an s32[8] buffer answers OK. So each argument
+   is compared with the signature that was prepared at compile time. */
+#include "launch.h"
+
+enum {
+  SMALL = 4096,   /* copied at once: that is cheaper than handing the GIL over */
+  LARGE = 1 << 20 /* Client.buffer_from_host knows better ways from here on */
+};
+
+/* numpy.ndarray, once Python has put one: arrays of exactly this type hide nothing. */
+static PyTypeObject *array_type;
+
+/* The message is made in Python, where the names of dtypes and devices are. */
+int launch_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
+  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
+  Py_XDECREF(none);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an argument was refused silently");
+  return -1;
+}
+
+/* An equal shape or layout takes the place of the argument's own, so that it is the same object the
+   next time. */
+static bool same(PyObject **given, PyObject *wanted) {
+  if (*given == wanted) return true;
+  int equal = PyObject_RichCompareBool(*given, wanted, Py_EQ);
+  if (equal != 1) return false;
+  PyObject *old = *given;
+  *given = Py_NewRef(wanted);
+  Py_DECREF(old);
+  return true;
+}
+
+static int check_buffer(ExecutableObject *exe, Py_ssize_t index, PyObject *device,
+                        PyObject *argument) {
+  BufferObject *buffer = (BufferObject *)argument;
+  const Slot *slot = &exe->parameters[index];
+  if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client ||
+      buffer->dtype != slot->dtype || !same(&buffer->shape, slot->shape) ||
+      /* A column-major result fed to a row-major parameter would be read transposed, and nobody
+         says. */
+      (buffer->layout != NULL && !same(&buffer->layout, slot->layout)) ||
+      /* Memory of a dynamic shape holds less than its bound, and tells how much. */
+      buffer->dynamic != slot->dynamic || buffer->device != device)
+    return launch_reject(exe, index, argument);
+  return 0;
+}
+
+/* Whether the array has the very dtype that Python found to be the parameter's. */
+static bool known_dtype(const Slot *slot, PyObject *array) {
+  static PyObject *name;
+  if (name == NULL && (name = PyUnicode_InternFromString("dtype")) == NULL) return false;
+  PyObject *dtype = PyObject_GetAttr(array, name);
+  Py_XDECREF(dtype); /* the array holds it */
+  return dtype == slot->host_dtype && dtype != NULL;
+}
+
+/* Puts memory that lies as the device wants it: 1, or 0 where it does not, without an exception. The
+   copy is made during the call, because the array may change once the launch has begun. */
+static int put_memory(Launch *launch, ExecutableObject *exe, const Slot *slot, PJRT_Device *place,
+                      PyObject *array, PJRT_Buffer **out) {
+  Py_buffer view;
+  if (!known_dtype(slot, array) || PyObject_GetBuffer(array, &view, PyBUF_ND) < 0) {
+    PyErr_Clear();
+    return 0;
+  }
+  bool fits = view.ndim == slot->rank && view.len < LARGE && view.buf != NULL &&
+              (uintptr_t)view.buf % (size_t)view.itemsize == 0;
+  for (int i = 0; fits && i < view.ndim; i++) fits = view.shape[i] == slot->dims[i];
+  if (!fits) {
+    PyBuffer_Release(&view);
+    return 0;
+  }
+  ClientObject *client = exe->client;
+  PJRT_Client_BufferFromHostBuffer_Args put = {
+      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE};
+  put.client = client->ptr;
+  put.data = view.buf;
+  put.type = (PJRT_Buffer_Type)slot->dtype;
+  put.dims = slot->dims;
+  put.num_dims = (size_t)slot->rank;
+  put.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  put.device = place;
+  PJRT_Error *error;
+  if (client->on_host && view.len <= SMALL) {
+    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
+  } else {
+    Py_BEGIN_ALLOW_THREADS;
+    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
+    Py_END_ALLOW_THREADS;
+  }
+  PyBuffer_Release(&view);
+  if (error != NULL) {
+    raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
+    return -1;
+  }
+  event_destroy_native(client->api, put.done_with_host_buffer);
+  launch->made[launch->num_made++] = *out = put.buffer;
+  return 1;
+}
+
+/* Asks Python to make a Buffer of something, which the launch holds; Python refuses what it must. */
+static int put_object(Launch *launch, ExecutableObject *exe, Py_ssize_t index, PyObject *device,
+                      PyObject *argument, PJRT_Buffer **out) {
+  PyObject *buffer, *dtype; /* the second is None where put_memory is not to do the same */
+  PyObject *answer =
+      PyObject_CallMethod((PyObject *)exe, "_put", "nOO", index, argument, device);
+  if (answer == NULL) return -1;
+  if (!PyArg_ParseTuple(answer, "O!O", BufferType, &buffer, &dtype) ||
+      (launch->kept == NULL && (launch->kept = PyList_New(0)) == NULL) ||
+      PyList_Append(launch->kept, buffer) < 0 || check_buffer(exe, index, device, buffer) < 0) {
+    Py_DECREF(answer);
+    return -1;
+  }
+  if (dtype != Py_None) {
+    Slot *slot = &exe->parameters[index];
+    Py_XDECREF(slot->host_dtype);
+    slot->host_dtype = Py_NewRef(dtype);
+    if (array_type == NULL) array_type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(argument));
+  }
+  *out = ((BufferObject *)buffer)->ptr;
+  Py_DECREF(answer);
+  return executable_usable(exe) ? 0 : -1; /* other code ran */
+}
+
+/* What take_argument does not take at once: -1 with an exception set. */
+int launch_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
+                    PyObject *device, PyObject *argument, PJRT_Buffer **out) {
+  if (PyObject_TypeCheck(argument, BufferType)) {
+    *out = ((BufferObject *)argument)->ptr;
+    return check_buffer(exe, index, device, argument);
+  }
+  if (launch == NULL) return launch_reject(exe, index, argument);
+  if (launch->arrays_put) return 0;
+  const Slot *slot = &exe->parameters[index];
+  if (slot->host_dtype != NULL && Py_TYPE(argument) == array_type) {
+    PJRT_Device *where =
+        launch->execute_device != NULL ? launch->execute_device : exe->places[place];
+    int put = put_memory(launch, exe, slot, where, argument, out);
+    if (put != 0) return put < 0 ? -1 : 0;
+  }
+  return put_object(launch, exe, index, device, argument, out);
+}
