@@ -44,12 +44,14 @@ class Comparison:
         title: what is compared.
         unit: of the figures.
         bars: label, value, and the role that colours it.
+        sources: the titles of the sections that they come from.
     """
 
     name: str
     title: str
     unit: str
     bars: tuple[tuple[str, float, str], ...]
+    sources: tuple[str, ...]
 
 
 #: A label, its role, and the cell of the table that it is taken from.
@@ -66,7 +68,7 @@ MAIN: tuple[tuple[str, str, str, tuple[Pick, ...]], ...] = (
             ("pjrt-hub", "ours", _CALL, _ROW, "pjrt-hub µs"),
             ("jax.jit", "other", _CALL, _ROW, "jax.jit µs"),
             ("jax, compiled", "other", _CALL, _ROW, "jax compiled µs"),
-            ("pypjrt", "other", "Peers", "pypjrt", "µs"),
+            ("pypjrt", "other", "Peers", "pypjrt", "a call µs"),
         ),
     ),
     (
@@ -87,13 +89,15 @@ def main_charts(sections: Mapping[str, Section]) -> list[Comparison]:
     """Those at the top of the page; a bar whose cell was not measured is left out."""
     found = []
     for name, title, unit, picks in MAIN:
-        bars = tuple(
-            (label, sections[section].rows[row][column], role)
+        there = [
+            (label, role, sections[section].rows[row][column], section)
             for label, role, section, row, column in picks
             if section in sections and column in sections[section].rows.get(row, ())
-        )
-        if len(bars) > 1:
-            found.append(Comparison(name, title, unit, bars))
+        ]
+        if len(there) > 1:
+            bars = tuple((label, value, role) for label, role, value, _ in there)
+            sources = tuple(dict.fromkeys(section for *_, section in there))
+            found.append(Comparison(name, title, unit, bars, sources))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -102,7 +103,13 @@ def text(held: record.Record) -> str:
 
 def _main_charts(held: record.Record) -> Iterator[str]:
     for each in chart.main_charts(sections_of(held)):
-        yield f"\n![{each.title}](benchmarks/{each.name}.svg)"
+        sources = " and ".join(f"[{title}](#{_anchor(title)})" for title in each.sources)
+        yield f"\n![{each.title}](benchmarks/{each.name}.svg)\n\nFrom {sources}."
+
+
+def _anchor(heading: str) -> str:
+    """The fragment that names a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _bars(held: record.Record) -> Iterator[str]:
