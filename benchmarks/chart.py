@@ -31,18 +31,21 @@ LINES = (
     ("#20639b", "#6fb6e8"),
     ("#8a3033", "#ef8f8f"),
 )
+#: What has a colour of its own, so that it is the same in every chart.
+OWN = {"pjrt-hub": 0, "jax.jit": 1, "bound": 2, "raw C": 4}
 #: A bar that is more times the next is cut, or the others could not be told apart.
-LONGEST = 3.0
+LONGEST = 6.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Bars of one unit; the first is what the others are measured against.
+    """Bars of one unit.
 
     Attributes:
         name: of the file that is drawn, without its suffix.
         title: what is compared.
         unit: of the figures.
+        base: the bar whose multiples longer ones are told to be.
         bars: label, value, and the role that colours it.
         sources: the titles of the sections that they come from.
     """
@@ -50,6 +53,7 @@ class Comparison:
     name: str
     title: str
     unit: str
+    base: str
     bars: tuple[tuple[str, float, str], ...]
     sources: tuple[str, ...]
 
@@ -57,11 +61,13 @@ class Comparison:
 #: A label, its role, and the cell of the table that it is taken from.
 Pick = tuple[str, str, str, str, str]
 _CALL, _ROW = "A call", "2 → 1, tanh(a·b+1)"
-MAIN: tuple[tuple[str, str, str, tuple[Pick, ...]], ...] = (
+#: Name, title, unit, base and bars of those at the top of the page.
+MAIN: tuple[tuple[str, str, str, str, tuple[Pick, ...]], ...] = (
     (
         "one_call",
         "One call: tanh(a·b+1) on 8 floats, its result freed",
         "µs",
+        "raw C",
         (
             ("raw C", "floor", _CALL, _ROW, "raw C µs"),
             ("pjrt-hub, bound", "ours", _CALL, _ROW, "bound µs"),
@@ -75,6 +81,7 @@ MAIN: tuple[tuple[str, str, str, tuple[Pick, ...]], ...] = (
         "starting",
         "A process, from its start to its end",
         "ms",
+        "first result, pjrt-hub",
         (
             ("python -c pass", "floor", "Starting", "pass", "ms"),
             ("import pjrt_hub", "ours", "Starting", "import pjrt_hub", "ms"),
@@ -88,7 +95,7 @@ MAIN: tuple[tuple[str, str, str, tuple[Pick, ...]], ...] = (
 def main_charts(sections: Mapping[str, Section]) -> list[Comparison]:
     """Those at the top of the page; a bar whose cell was not measured is left out."""
     found = []
-    for name, title, unit, picks in MAIN:
+    for name, title, unit, base, picks in MAIN:
         there = [
             (label, role, sections[section].rows[row][column], section)
             for label, role, section, row, column in picks
@@ -97,18 +104,18 @@ def main_charts(sections: Mapping[str, Section]) -> list[Comparison]:
         if len(there) > 1:
             bars = tuple((label, value, role) for label, role, value, _ in there)
             sources = tuple(dict.fromkeys(section for *_, section in there))
-            found.append(Comparison(name, title, unit, bars, sources))
+            found.append(Comparison(name, title, unit, base, bars, sources))
     return found
 
 
 def bars(comparison: Comparison) -> str:
-    """Horizontal bars, each with its value and how many times the first it is."""
-    left, top, step, thick, right = 190, 56, 34, 22, 150
+    """Horizontal bars, each with its value."""
+    left, top, step, thick, right = 190, 56, 34, 22, 170
     values = sorted((value for _, value, _ in comparison.bars), reverse=True)
     cut = len(values) > 1 and values[0] > LONGEST * values[1]
     most = values[1] * 1.35 if cut else values[0]
     scale = (WIDTH - left - right) / most
-    first = comparison.bars[0][1]
+    base = next((value for name, value, _ in comparison.bars if name == comparison.base), 0.0)
     height = top + step * len(comparison.bars) + 12
     parts = []
     for index, (label, value, role) in enumerate(comparison.bars):
@@ -127,7 +134,7 @@ def bars(comparison: Comparison) -> str:
                 f'<path class="cut" d="{zigzag}" fill="none" stroke="{GROUND[0]}" '
                 'stroke-width="5"/>'
             )
-        times = "" if index == 0 else f", {figure(value / first)} times"
+        times = f", {figure(value / base)} times" if value > base > 0 else ""
         told = f"{figure(value)} {comparison.unit}{times}"
         parts.append(_text(left + length + 8, middle, told, "start"))
     return _svg(comparison.title, height, parts, ROLES)
@@ -153,7 +160,7 @@ def lines(plot: Plot) -> str:
         parts.append(_text(x_axis.place(x), height - bottom + 20, name, "middle", 12))
     parts.append(_text((left + WIDTH - right) / 2, height - 12, plot.x, "middle", 13))
     parts.append(_text(left, top - 12, plot.y, "start", 13))
-    colours = {f"line{index}": LINES[index % len(LINES)] for index in range(len(plot.series))}
+    colours = _colours(plot.series)
     ends = {name: y_axis.place(series[-1][1]) for name, series in plot.series.items()}
     labels = _apart(ends, 17, top, height - bottom)
     for (name, series), (role, colour) in zip(plot.series.items(), colours.items(), strict=True):
@@ -172,6 +179,16 @@ def lines(plot: Plot) -> str:
             _text(WIDTH - right + 16, labels[name] + 4, name, "start", 13, role, colour[0])
         )
     return _svg(plot.title, height, parts, colours)
+
+
+def _colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """A class for each line and its colour, no two alike while there are enough."""
+    names = list(names)
+    own = {name: OWN[name] for name in names if name in OWN}
+    free = [index for index in range(len(LINES)) if index not in own.values()]
+    others = iter(free * len(names))
+    chosen = [own[name] if name in own else next(others) for name in names]
+    return {f"line{place}": LINES[index] for place, index in enumerate(chosen)}
 
 
 class _Axis:
