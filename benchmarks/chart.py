@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from report import Plot, Section, figure
+from report import figure
+from section import Plot, Section
 
 WIDTH = 760
 INK, FAINT, GROUND = ("#1f2330", "#e8eaf6"), ("#c9ccd6", "#40444f"), ("#ffffff", "#1e2129")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import machine
 import session
 from record import Part
-from report import Bar, figure
+from report import figure
+from section import Bar
 
 #: A benchmark with bars that must hold -> what to look at where one does not.
 GATES = {

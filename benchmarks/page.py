@@ -13,7 +13,8 @@ import chart
 import record
 import session
 from machine import Machine
-from report import Plot, Section, figure, grid
+from report import figure, grid
+from section import Plot, Section
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -120,7 +121,8 @@ def _bars(held: record.Record) -> Iterator[str]:
     for section in sections_of(held).values():
         for bar in section.bars:
             word = "aim reached" if bar.aim is not None and section.reaches(bar) else "met"
-            word = word if section.holds(bar) else "**missed**"
+            missed = f"[**missed**](#{_anchor(section.title)})"
+            word = word if section.holds(bar) else missed
             aim = "" if bar.aim is None else figure(bar.aim)
             cells = (bar.what, figure(section.value(bar)), figure(bar.limit), aim, word)
             yield f"| {' | '.join(cells)} |"

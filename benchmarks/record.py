@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import Machine, this
-from report import Bar, Plot, Section
+from section import Bar, Plot, Section
 
 #: Of which a figure keeps so many.
 DIGITS = 4
