@@ -158,26 +158,31 @@ class Buffer(hotpath.Buffer):
             ValueError: the layout is no permutation of the dimensions.
             ClosedError: the buffer was deleted, donated or closed.
         """
-        order = memory_layout.order_of(layout, self.ndim)
-        array = self._value()
-        return array if order is None else memory_layout.laid_out(array, order)
+        if layout is None:
+            return self._value()
+        order = memory_layout.order_of(layout, self.ndim) or ()
+        return memory_layout.laid_out(self._value(), order)
 
     def _value(self) -> numpy.ndarray[Any, Any]:
-        import numpy
-
-        code = self._dtype
-        dtype = dtypes.numpy_dtype(code)
         try:
-            if self.client._lends and not self._dynamic and dtypes.of_code(code).bits >= 8:
-                data: Any = self._view(self.size * dtype.itemsize)
-            else:
-                self._check()
-                with self.client._in_call():
-                    data = self._copy_to_host()
+            array = self._array()  # what is row-major in the host's memory, in one call
+            return self._read() if array is None else array
         except PjrtError as exc:
             if self.is_deleted:
                 raise ClosedError(_GONE) from exc
             raise
+
+    def _read(self) -> numpy.ndarray[Any, Any]:
+        import numpy
+
+        code = self._dtype
+        dtype = dtypes.numpy_dtype(code)
+        if self.client._lends and not self._dynamic and dtypes.of_code(code).bits >= 8:
+            data: Any = self._view(self.size * dtype.itemsize)
+        else:
+            self._check()
+            with self.client._in_call():
+                data = self._copy_to_host()
         order = self._order()
         shape = self.logical_shape if self._dynamic else self.shape
         if order is None:

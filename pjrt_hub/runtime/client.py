@@ -36,7 +36,7 @@ from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory, default_assignment, int32
-from pjrt_hub.runtime.device_memory import LENDING, DmaMapping
+from pjrt_hub.runtime.device_memory import DmaMapping
 from pjrt_hub.runtime.event import Event, SettableEvent
 from pjrt_hub.runtime.executable import Executable
 from pjrt_hub.runtime.host_array import host_array
@@ -45,7 +45,7 @@ from pjrt_hub.runtime.placeholder import Alias
 from pjrt_hub.runtime.program import Program
 from pjrt_hub.runtime.serialized import Guards
 from pjrt_hub.runtime.shape_spec import ShapeSpec
-from pjrt_hub.runtime.signature import known_shape
+from pjrt_hub.runtime.signature import known_shape, known_shapes
 from pjrt_hub.runtime.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.process_info import ProcessInfo
     from pjrt_hub.runtime.topology import Topology
+
+_COPIED = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+_put_plain = Buffer._put_plain
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -84,7 +87,6 @@ class Client(Closing, hotpath.Client):
             raise
         self.platform_name: str = name
         self._on_host = name == "cpu"
-        self._lends = self._on_host and all(map(self.api.has, LENDING))
         self._devices: dict[int, Device] = {}
         self._memories: dict[int, Memory] = {}
         self._bind(self.api, self.api.address, address, self._on_host)
@@ -213,6 +215,11 @@ class Client(Closing, hotpath.Client):
             UnsupportedByPluginError: the plugin is older than the dtype, or makes no such layout.
             ClosedError: the client is closed.
         """
+        nowhere_else = dtype is None and device is None and memory is None and layout is None
+        if nowhere_else and semantics is _COPIED:
+            put = _put_plain(self, array, self._first_place, known_shapes)
+            if put is not None:
+                return put
         import numpy
 
         plain_array = dtype is None and type(array) is numpy.ndarray
@@ -239,7 +246,7 @@ class Client(Closing, hotpath.Client):
             return placement.put(self, plain, element, semantics, there, order)
         where = (place, place._address, memory_address)
         shape = known_shape(source.shape)
-        if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
+        if semantics is _COPIED:
             return Buffer._put(self, plain, element.code, shape, semantics, *where)[0]
         with self._in_call():
             callbacks.start()  # the buffer's end may be before that of the use of the array
@@ -487,6 +494,12 @@ class Client(Closing, hotpath.Client):
     @cached_property
     def _default_place(self) -> tuple[Device, int]:
         return self._place(None, None)
+
+    @cached_property
+    def _first_place(self) -> tuple[Device, int, int]:
+        """As `_default_place`, with the device's address, as the compiled call path takes it."""
+        device, memory_address = self._default_place
+        return device, device._address, memory_address
 
     @property
     def _default_memory(self) -> Memory:

@@ -19,7 +19,7 @@ _LAYOUT_MINOR_TO_MAJOR = 1
 _TUPLE, _TOKEN = 13, 17
 
 #: Equal shapes are one object, so that the call path compares them by identity.
-_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
+known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 
 class Slot(NamedTuple):
@@ -167,12 +167,12 @@ def _slot(
     """A slot of a compiled program, whose shape is one object for all that are equal."""
     dims = tuple(shape)
     order = None if layout is None else tuple(layout)
-    return Slot(dtype, _shapes.setdefault(dims, dims), order, tuple(dynamic))
+    return Slot(dtype, known_shapes.setdefault(dims, dims), order, tuple(dynamic))
 
 
 def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Gives the object that stands for an equal shape of a compiled program, or `shape` itself."""
-    return _shapes.get(shape, shape)
+    return known_shapes.get(shape, shape)
 
 
 def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...], separator: str) -> str:

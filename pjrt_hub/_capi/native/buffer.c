@@ -1,9 +1,6 @@
 /* Buffer: one PJRT_Buffer, and HostView: host memory lent out to numpy without a copy. */
 #include "hotpath.h"
 
-/* Where host memory has to begin for a plugin to share it. */
-enum { ALIGNED = 64 };
-
 PyTypeObject *BufferType, *HostViewType;
 
 /* Off the host a destroy may wait for the device, so there the GIL is released. On the host it only
@@ -171,88 +168,6 @@ static PyObject *buffer_like(PyObject *self, PyObject *args) {
   return copy;
 }
 
-/* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
-   the strides to use; `shape` is the logical shape, given because sub-byte and ml_dtypes arrays
-   are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). The
-   event is 0 where there is nothing to wait for: the memory was copied, or the buffer shares and
-   keeps it. */
-static PyObject *buffer_put(PyObject *type, PyObject *args) {
-  PyObject *owner, *source, *shape, *device;
-  int dtype, semantics;
-  unsigned long long device_ptr, memory_ptr;
-  if (!PyArg_ParseTuple(args, "O!OiO!iOKK", ClientType, &owner, &source, &dtype, &PyTuple_Type, &shape,
-                        &semantics, &device, &device_ptr, &memory_ptr))
-    return NULL;
-  ClientObject *client = (ClientObject *)owner;
-  if (!client_usable(client)) return NULL;
-  Py_buffer view;
-  if (PyObject_GetBuffer(source, &view, PyBUF_STRIDED_RO) < 0) return NULL;
-  int64_t dims[64], strides[64];
-  static char nothing; /* a zero-size array may have no address, and NULL crashes the plugin */
-  Py_ssize_t rank = PyTuple_Size(shape);
-  if (rank != view.ndim || rank > 64) {
-    PyBuffer_Release(&view);
-    return PyErr_Format(PyExc_ValueError, "the memory has rank %d and the shape rank %zd",
-                        view.ndim, rank);
-  }
-  for (Py_ssize_t i = 0; i < rank; i++) {
-    dims[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
-    strides[i] = view.strides[i];
-    if (dims[i] != view.shape[i]) {
-      if (!PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "dimension %zd is %lld in the shape and %zd in memory", i,
-                     (long long)dims[i], view.shape[i]);
-      PyBuffer_Release(&view);
-      return NULL;
-    }
-  }
-  PJRT_Client_BufferFromHostBuffer_Args put = {
-      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE};
-  put.client = client->ptr;
-  put.data = view.buf != NULL ? view.buf : &nothing;
-  put.type = (PJRT_Buffer_Type)dtype;
-  put.dims = dims;
-  put.num_dims = (size_t)rank;
-  if (!PyBuffer_IsContiguous(&view, 'C')) {
-    put.byte_strides = strides;
-    put.num_byte_strides = (size_t)rank;
-  }
-  put.host_buffer_semantics = (PJRT_HostBufferSemantics)semantics;
-  put.device = (PJRT_Device *)(uintptr_t)device_ptr;
-  put.memory = (PJRT_Memory *)(uintptr_t)memory_ptr;
-  PJRT_Error *error;
-  client_enter(client);
-  if (client->on_host && view.len <= 4096) { /* a copy of a page: cheaper than the GIL's hand-over */
-    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
-  } else {
-    Py_BEGIN_ALLOW_THREADS;
-    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
-    Py_END_ALLOW_THREADS;
-  }
-  bool shared = client->on_host && put.byte_strides == NULL && (uintptr_t)put.data % ALIGNED == 0 &&
-                semantics >= PJRT_HostBufferSemantics_kImmutableZeroCopy;
-  PyBuffer_Release(&view);
-  if (error != NULL) {
-    client_leave(client);
-    return raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
-  }
-  /* On the host the default layout is row-major; elsewhere the plugin is asked when it matters. */
-  PyObject *layout = client->on_host ? Py_None : NULL;
-  PyObject *buffer =
-      buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, layout, device);
-  if (buffer != NULL && shared) {
-    ((BufferObject *)buffer)->source = Py_NewRef(source);
-    ((BufferObject *)buffer)->done = put.done_with_host_buffer;
-    put.done_with_host_buffer = NULL;
-  } else if (buffer == NULL || semantics == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
-    event_destroy_native(client->api, put.done_with_host_buffer);
-    put.done_with_host_buffer = NULL;
-  }
-  client_leave(client);
-  if (buffer == NULL) return NULL;
-  return Py_BuildValue("NK", buffer, (unsigned long long)(uintptr_t)put.done_with_host_buffer);
-}
-
 typedef struct {
   PyObject_HEAD
   BufferObject *buffer; /* held, with its client, while the memory is lent out */
@@ -319,6 +234,53 @@ static PyObject *buffer_view(PyObject *self, PyObject *args) {
   return lend(self, nbytes);
 }
 
+/* numpy's dtypes by PJRT_Buffer_Type, and their bytes: asked for once, for the life of the process. */
+static struct {
+  PyObject *dtype;
+  Py_ssize_t size;
+} numpy_types[64];
+
+static bool know_numpy_type(BufferObject *buffer) {
+  if (numpy_types[buffer->dtype].dtype != NULL) return true;
+  PyObject *dtype = PyObject_GetAttrString((PyObject *)buffer, "dtype");
+  PyObject *size = dtype == NULL ? NULL : PyObject_GetAttrString(dtype, "itemsize");
+  if (size != NULL) numpy_types[buffer->dtype].size = PyLong_AsSsize_t(size);
+  Py_XDECREF(size);
+  if (size != NULL && !PyErr_Occurred()) {
+    numpy_types[buffer->dtype].dtype = dtype;
+    return true;
+  }
+  Py_XDECREF(dtype);
+  return false;
+}
+
+/* numpy.ndarray over the buffer's memory, once the value is there; None where that takes more. */
+static PyObject *buffer_array(PyObject *self, PyObject *unused) {
+  static PyObject *ndarray; /* for the life of the process, as numpy itself */
+  BufferObject *buffer = (BufferObject *)self;
+  if (!buffer_usable(buffer)) return NULL;
+  if (!buffer->client->lends || buffer->dynamic || buffer->layout != Py_None ||
+      element_packed(buffer->dtype) || (size_t)buffer->dtype >= sizeof numpy_types / sizeof *numpy_types)
+    Py_RETURN_NONE;
+  if (ndarray == NULL) {
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    if (numpy == NULL) return NULL;
+    ndarray = PyObject_GetAttrString(numpy, "ndarray");
+    Py_DECREF(numpy);
+    if (ndarray == NULL) return NULL;
+  }
+  if (!know_numpy_type(buffer)) return NULL;
+  Py_ssize_t nbytes = numpy_types[buffer->dtype].size;
+  for (Py_ssize_t i = PyTuple_Size(buffer->shape); i-- > 0;)
+    nbytes *= PyLong_AsSsize_t(PyTuple_GetItem(buffer->shape, i));
+  PyObject *view = lend(self, nbytes);
+  if (view == NULL) return NULL;
+  PyObject *array = PyObject_CallFunctionObjArgs(ndarray, buffer->shape,
+                                                 numpy_types[buffer->dtype].dtype, view, NULL);
+  Py_DECREF(view); /* the array holds it */
+  return array;
+}
+
 /* Python's formats of the element types that it knows, by PJRT_Buffer_Type, and their bytes. */
 static const struct {
   const char *format;
@@ -361,11 +323,8 @@ static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
     raise_closed("the buffer was deleted or donated");
     return -1;
   }
-  PyObject *lends = PyObject_GetAttrString((PyObject *)buffer->client, "_lends");
-  if (lends == NULL) return -1;
-  Py_DECREF(lends); /* a bool */
   size_t type = (size_t)buffer->dtype;
-  if (lends != Py_True || type >= sizeof FORMATS / sizeof *FORMATS || FORMATS[type].format == NULL)
+  if (!buffer->client->lends || type >= sizeof FORMATS / sizeof *FORMATS || FORMATS[type].format == NULL)
     return refuse_view("the buffer protocol cannot say where or what this is: use to_numpy()");
   if (flags & PyBUF_WRITABLE) return refuse_view("buffers are read-only");
   if (buffer->dynamic) return refuse_view("some dimensions are dynamic: use to_numpy()");
@@ -455,9 +414,12 @@ static PyMethodDef methods[] = {
     {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS,
      "_adopt(client, buffer address, dtype, shape, layout, device)"},
     {"_like", buffer_like, METH_VARARGS, "_like(address of a copy, its device)"},
-    {"_put", buffer_put, METH_VARARGS | METH_CLASS,
+    {"_put", upload_put, METH_VARARGS | METH_CLASS,
      "_put(client, source, dtype, shape, semantics, device, device address, memory address)"},
+    {"_put_plain", (PyCFunction)(void (*)(void))upload_plain, METH_FASTCALL | METH_CLASS,
+     "_put_plain(client, array, place, known shapes) -> Buffer, or None where the array is not plain."},
     {"_check", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
+    {"_array", buffer_array, METH_NOARGS, "As to_numpy(), or None where that takes more than a view."},
     {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
     {"delete", buffer_delete, METH_NOARGS,
      "Gives the device memory back without waiting; may be called again (PJRT_Buffer_Delete).\n\n"

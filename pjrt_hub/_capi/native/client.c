@@ -47,6 +47,7 @@ static void destroy_client(ClientObject *client) {
   error = client->api->PJRT_Client_Destroy(&args);
   Py_END_ALLOW_THREADS;
   drop_error(client->api, error); /* the client is gone either way */
+  staging_trim();
 }
 
 /* Destroys what may be destroyed now: the children that nobody looks into and, once there is no
@@ -117,6 +118,9 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
   client->ptr = (PJRT_Client *)(uintptr_t)ptr;
   client->generation = fork_generation;
   client->on_host = on_host;
+  client->lends = on_host && OFFERS(client->api, PJRT_Buffer_IncreaseExternalReferenceCount) &&
+                  OFFERS(client->api, PJRT_Buffer_OpaqueDeviceMemoryDataPointer) &&
+                  OFFERS(client->api, PJRT_Buffer_DecreaseExternalReferenceCount);
   if (!on_host || client->api->PJRT_Client_AddressableDevices == NULL) Py_RETURN_NONE;
   PJRT_Client_AddressableDevices_Args devices = {
       .struct_size = PJRT_Client_AddressableDevices_Args_STRUCT_SIZE};
@@ -252,6 +256,11 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef members[] = {
+    {"_lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyGetSetDef properties[] = {
     {"closed", client_closed, NULL, "Whether close() was called, or the process forked.", NULL},
     {"_address", client_address, NULL, "The PJRT_Client*.", NULL},
@@ -264,6 +273,7 @@ static PyType_Slot slots[] = {
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_dealloc, client_dealloc},
     {Py_tp_methods, methods},
+    {Py_tp_members, members},
     {Py_tp_getset, properties},
     {0, NULL},
 };

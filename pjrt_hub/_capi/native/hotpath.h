@@ -1,6 +1,6 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, function, client, owned, event, upcall, dlpack, buffer, kv_store,
-   host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call, module.
+   Each file uses those before it: process, function, staging, client, owned, event, upcall, dlpack, upload, buffer,
+   kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -45,6 +45,8 @@ typedef struct {
   unsigned generation;
   bool closed;
   bool on_host; /* buffers live in host memory, so destroying one never blocks */
+  bool lends;   /* and can be looked into */
+  enum { UNKNOWN, SHARES, COPIES } shares; /* what the plugin does with memory that it may share */
   struct Launches *launches; /* NULL: executions need not take turns */
 } ClientObject;
 
@@ -101,6 +103,11 @@ typedef struct {
   bool closed;
 } ExecutableObject;
 
+/* Whether a plugin's table has a function: older ones are shorter, and slots may be empty. */
+#define OFFERS(api, function)                                                       \
+  ((api)->struct_size >= offsetof(PJRT_Api, function) + sizeof((api)->function) && \
+   (api)->function != NULL)
+
 /* The object that a Child is the member of. */
 #define OWNER(type, pointer) ((type *)(void *)((char *)(pointer)-offsetof(type, child)))
 
@@ -115,6 +122,17 @@ PyObject *process_install(PyObject *module, PyObject *args);
 extern PyTypeObject *FunctionType, *FunctionsType;
 extern PyType_Spec function_spec, functions_spec;
 PyObject *functions_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+
+/* staging.c */
+typedef struct Block Block;
+extern PyTypeObject *StagingType;
+extern PyType_Spec staging_spec;
+Block *staging_take(size_t nbytes);
+char *staging_memory(const Block *block);
+void staging_give_back(Block *block);
+void staging_trim(void);
+void staging_before_fork(void);
+void staging_after_fork(void);
 
 /* client.c */
 extern PyTypeObject *ClientType, *InCallType;
@@ -163,6 +181,22 @@ void upcall_reset(void);
 /* dlpack.c */
 PyObject *dlpack_lend(PyObject *module, PyObject *args);
 PyObject *dlpack_borrow(PyObject *module, PyObject *capsule);
+
+/* upload.c */
+typedef struct {
+  const void *data;
+  size_t nbytes;
+  int dtype; /* PJRT_Buffer_Type */
+  const int64_t *dims;
+  size_t rank;
+  PJRT_Device *device; /* or memory */
+  PJRT_Memory *memory; /* NULL: the device's own */
+} HostMemory; /* contiguous */
+bool element_packed(int dtype);
+bool upload_opens(PyObject *object, Py_buffer *view, int *dtype);
+PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer);
+PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs);
+PyObject *upload_put(PyObject *type, PyObject *args);
 
 /* buffer.c */
 extern PyTypeObject *BufferType, *HostViewType;

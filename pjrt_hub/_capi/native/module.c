@@ -6,6 +6,7 @@
 
 static void in_forked_child(void) {
   fork_generation++;
+  staging_after_fork();
   event_queue_reset();
   upcall_reset();
 }
@@ -162,6 +163,7 @@ PyMODINIT_FUNC PyInit_hotpath(void) {
   if (module == NULL) return NULL;
   if (add_type(module, &FunctionType, &function_spec, "Function") < 0 ||
       add_type(module, &FunctionsType, &functions_spec, "Functions") < 0 ||
+      add_type(module, &StagingType, &staging_spec, "Staging") < 0 ||
       add_type(module, &ClientType, &client_spec, "Client") < 0 ||
       add_type(module, &InCallType, &in_call_spec, "InCall") < 0 ||
       add_type(module, &BufferType, &buffer_spec, "Buffer") < 0 ||
@@ -170,7 +172,7 @@ PyMODINIT_FUNC PyInit_hotpath(void) {
       add_type(module, &HostViewType, &host_view_spec, "HostView") < 0 ||
       add_type(module, &ExecutableType, &executable_spec, "LoadedExecutable") < 0 ||
       add_type(module, &BoundCallType, &bound_call_spec, "BoundCall") < 0 ||
-      pthread_atfork(NULL, NULL, in_forked_child) != 0) {
+      pthread_atfork(staging_before_fork, staging_after_fork, in_forked_child) != 0) {
     Py_DECREF(module);
     return NULL;
   }

@@ -1,0 +1,331 @@
+/* Uploads: host memory put on a device (PJRT_Client_BufferFromHostBuffer), and what of numpy's arrays
+   can be put without asking numpy more than the buffer protocol tells. */
+#include "hotpath.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  ALIGNED = 64,   /* where host memory has to begin for a plugin to share it */
+  MAX_RANK = 64,
+  HELD = 4096,    /* a copy of a page is cheaper than the GIL's hand-over, in bytes */
+};
+/* From here on a copy of our own in huge pages is faster than the plugin's, in bytes. */
+#define STAGED ((size_t)2 << 20)
+
+static char nothing; /* a zero-size array may have no address, and NULL crashes plugins */
+
+/* Several elements share a byte: plugins pack them, so they never share the memory. */
+bool element_packed(int dtype) {
+  return dtype > PJRT_Buffer_Type_F8E4M3FNUZ && dtype != PJRT_Buffer_Type_F8E4M3 &&
+         dtype != PJRT_Buffer_Type_F8E3M4 && dtype != PJRT_Buffer_Type_F8E8M0FNU;
+}
+
+/* Whether the plugin uses the memory in place, as far as it is known to; asking about a value that
+   is still on its way would crash. */
+static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memory) {
+  PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE};
+  PJRT_Event_IsReady_Args there = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE};
+  PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args where = {
+      .struct_size = PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args_STRUCT_SIZE};
+  ready.buffer = where.buffer = buffer;
+  PJRT_Error *error = api->PJRT_Buffer_ReadyEvent(&ready);
+  if (error == NULL) {
+    there.event = ready.event;
+    error = api->PJRT_Event_IsReady(&there);
+    event_destroy_native(api, ready.event);
+  }
+  if (error == NULL && there.is_ready) error = api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer(&where);
+  drop_error(api, error);
+  return error == NULL && where.device_memory_ptr == memory;
+}
+
+typedef struct {
+  const PJRT_Api *api;
+  Block *block;
+} Use; /* of a block, until the plugin is done with it */
+
+static void use_ends(PJRT_Error *error, void *user_arg) {
+  Use *use = user_arg;
+  drop_error(use->api, error);
+  staging_give_back(use->block);
+  free(use);
+}
+
+/* Copies the memory into a block of ours, which the plugin uses in place until the buffer's memory
+   is no more. A program that the buffer is donated to may write into it: nobody else looks there. */
+static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Args put,
+                       size_t nbytes, PJRT_Buffer **buffer) {
+  const PJRT_Api *api = client->api;
+  Block *block = staging_take(nbytes);
+  Use *use = block == NULL ? NULL : malloc(sizeof(Use));
+  if (use == NULL) {
+    if (block != NULL) staging_give_back(block);
+    return false;
+  }
+  *use = (Use){api, block};
+  char *memory = staging_memory(block);
+  PJRT_Event_OnReady_Args done = {.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE};
+  PJRT_Error *error;
+  bool shared = client->shares == SHARES;
+  Py_BEGIN_ALLOW_THREADS;
+  memcpy(memory, put.data, nbytes);
+  put.data = memory;
+  put.host_buffer_semantics = PJRT_HostBufferSemantics_kMutableZeroCopy;
+  error = api->PJRT_Client_BufferFromHostBuffer(&put);
+  if (error == NULL) {
+    if (!shared) shared = is_shared(api, put.buffer, memory);
+    done.event = put.done_with_host_buffer;
+    done.callback = use_ends;
+    done.user_arg = use;
+    /* Where nobody can tell when the plugin is done, the block stays for ever. */
+    drop_error(api, api->PJRT_Event_OnReady(&done));
+    event_destroy_native(api, put.done_with_host_buffer);
+  }
+  Py_END_ALLOW_THREADS;
+  client->shares = error == NULL && shared ? SHARES : COPIES;
+  if (error != NULL) {
+    drop_error(api, error);
+    staging_give_back(block);
+    free(use);
+    return false;
+  }
+  *buffer = put.buffer;
+  return true;
+}
+
+static bool may_stage(const ClientObject *client, const HostMemory *host) {
+  return host->nbytes >= STAGED && client->lends && client->shares != COPIES &&
+         host->memory == NULL && !element_packed(host->dtype);
+}
+
+/* Puts contiguous memory, which is copied before it returns; between client_enter and client_leave. */
+PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer) {
+  const PJRT_Api *api = client->api;
+  PJRT_Client_BufferFromHostBuffer_Args put = {
+      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE};
+  put.client = client->ptr;
+  put.data = host->data != NULL ? host->data : &nothing;
+  put.type = (PJRT_Buffer_Type)host->dtype;
+  put.dims = host->dims;
+  put.num_dims = host->rank;
+  put.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  put.device = host->device;
+  put.memory = host->memory;
+  if (may_stage(client, host) && put_staged(client, put, host->nbytes, buffer)) return NULL;
+  PJRT_Error *error;
+  if (client->on_host && host->nbytes <= HELD) {
+    error = api->PJRT_Client_BufferFromHostBuffer(&put);
+  } else {
+    Py_BEGIN_ALLOW_THREADS;
+    error = api->PJRT_Client_BufferFromHostBuffer(&put);
+    Py_END_ALLOW_THREADS;
+  }
+  if (error != NULL) return error;
+  event_destroy_native(api, put.done_with_host_buffer);
+  *buffer = put.buffer;
+  return NULL;
+}
+
+/* The PJRT_Buffer_Type of an element that the buffer protocol describes natively; 0: none. */
+static int element_type(const char *format, Py_ssize_t nbytes) {
+  if (format == NULL) return PJRT_Buffer_Type_U8;
+  bool complex = format[0] == 'Z';
+  if (complex) format++;
+  if (format[0] == '\0' || format[1] != '\0') return 0;
+  switch (format[0]) {
+    case '?': return PJRT_Buffer_Type_PRED;
+    case 'b': return PJRT_Buffer_Type_S8;
+    case 'B': return PJRT_Buffer_Type_U8;
+    case 'h': return PJRT_Buffer_Type_S16;
+    case 'H': return PJRT_Buffer_Type_U16;
+    case 'i': return PJRT_Buffer_Type_S32;
+    case 'I': return PJRT_Buffer_Type_U32;
+    case 'l': case 'q': return nbytes == 8 ? PJRT_Buffer_Type_S64 : PJRT_Buffer_Type_S32;
+    case 'L': case 'Q': return nbytes == 8 ? PJRT_Buffer_Type_U64 : PJRT_Buffer_Type_U32;
+    case 'e': return PJRT_Buffer_Type_F16;
+    case 'f': return complex ? PJRT_Buffer_Type_C64 : PJRT_Buffer_Type_F32;
+    case 'd': return complex ? PJRT_Buffer_Type_C128 : PJRT_Buffer_Type_F64;
+  }
+  return 0;
+}
+
+/* Whether it is exactly a numpy.ndarray: subclasses may mean something else by their memory. */
+static bool is_ndarray(PyObject *object) {
+  static PyObject *type; /* for the life of the process, as numpy itself */
+  if (type == NULL) {
+    PyObject *name = PyUnicode_FromString("numpy");
+    PyObject *numpy = name == NULL ? NULL : PyImport_GetModule(name);
+    Py_XDECREF(name);
+    if (numpy == NULL) {
+      PyErr_Clear();
+      return false;
+    }
+    type = PyObject_GetAttrString(numpy, "ndarray");
+    Py_DECREF(numpy);
+    if (type == NULL) PyErr_Clear();
+  }
+  return (PyObject *)Py_TYPE(object) == type;
+}
+
+/* Reads a numpy array whose memory can be put as it lies: exactly an ndarray, row-major, aligned, of
+   native elements that the buffer protocol has a name for. False without an exception: it is not. */
+bool upload_opens(PyObject *object, Py_buffer *view, int *dtype) {
+  if (!is_ndarray(object)) return false;
+  if (PyObject_GetBuffer(object, view, PyBUF_ND | PyBUF_FORMAT) < 0) {
+    PyErr_Clear();
+    return false;
+  }
+  *dtype = element_type(view->format, view->itemsize);
+  if (*dtype != 0 && view->ndim <= MAX_RANK && PyBuffer_IsContiguous(view, 'C')) return true;
+  PyBuffer_Release(view);
+  return false;
+}
+
+/* The dimensions of a view as a tuple, the one that stands for all equal ones where there is one. */
+static PyObject *shape_of(const Py_buffer *view, PyObject *known) {
+  PyObject *shape = PyTuple_New(view->ndim);
+  for (int i = 0; shape != NULL && i < view->ndim; i++) {
+    PyObject *size = PyLong_FromSsize_t(view->shape[i]);
+    if (size == NULL)
+      Py_CLEAR(shape);
+    else
+      PyTuple_SetItem(shape, i, size);
+  }
+  if (shape == NULL) return NULL;
+  PyObject *same = PyDict_GetItemWithError(known, shape);
+  if (same == NULL) {
+    if (!PyErr_Occurred()) return shape;
+    Py_DECREF(shape);
+    return NULL;
+  }
+  Py_INCREF(same);
+  Py_DECREF(shape);
+  return same;
+}
+
+/* Buffer._put_plain(client, array, place, known shapes) -> Buffer, copied; None where the array takes
+   more than this. place: (device, its address, address of the memory or 0). */
+PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) {
+  if (nargs != 4 || !PyObject_TypeCheck(args[0], ClientType) || !PyTuple_Check(args[2]) ||
+      PyTuple_Size(args[2]) != 3 || !PyDict_Check(args[3]))
+    return PyErr_Format(PyExc_TypeError, "_put_plain(client, array, place, shapes)");
+  ClientObject *client = (ClientObject *)args[0];
+  if (!client_usable(client)) return NULL;
+  PyObject *device = PyTuple_GetItem(args[2], 0);
+  HostMemory host = {
+      .device = PyLong_AsVoidPtr(PyTuple_GetItem(args[2], 1)),
+      .memory = PyLong_AsVoidPtr(PyTuple_GetItem(args[2], 2)),
+  };
+  if (PyErr_Occurred()) return NULL;
+  Py_buffer view;
+  if (!upload_opens(args[1], &view, &host.dtype)) Py_RETURN_NONE;
+  PyObject *shape = shape_of(&view, args[3]);
+  if (shape == NULL) {
+    PyBuffer_Release(&view);
+    return NULL;
+  }
+  int64_t dims[MAX_RANK];
+  for (int i = 0; i < view.ndim; i++) dims[i] = view.shape[i];
+  host.data = view.buf;
+  host.nbytes = (size_t)view.len;
+  host.dims = dims;
+  host.rank = (size_t)view.ndim;
+  PJRT_Buffer *ptr = NULL;
+  PyObject *buffer = NULL;
+  client_enter(client);
+  PJRT_Error *error = upload(client, &host, &ptr);
+  if (error == NULL)
+    buffer = buffer_wrap((PyTypeObject *)type, client, ptr, host.dtype, shape,
+                         client->on_host ? Py_None : NULL, device);
+  client_leave(client);
+  PyBuffer_Release(&view);
+  Py_DECREF(shape);
+  return error == NULL ? buffer : raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
+}
+
+/* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
+   the strides to use; `shape` is the logical shape, given because sub-byte and ml_dtypes arrays
+   are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). The
+   event is 0 where there is nothing to wait for: the memory was copied, or the buffer shares and
+   keeps it. */
+PyObject *upload_put(PyObject *type, PyObject *args) {
+  PyObject *owner, *source, *shape, *device;
+  int dtype, semantics;
+  unsigned long long device_ptr, memory_ptr;
+  if (!PyArg_ParseTuple(args, "O!OiO!iOKK", ClientType, &owner, &source, &dtype, &PyTuple_Type, &shape,
+                        &semantics, &device, &device_ptr, &memory_ptr))
+    return NULL;
+  ClientObject *client = (ClientObject *)owner;
+  if (!client_usable(client)) return NULL;
+  Py_buffer view;
+  if (PyObject_GetBuffer(source, &view, PyBUF_STRIDED_RO) < 0) return NULL;
+  int64_t dims[MAX_RANK], strides[MAX_RANK];
+  Py_ssize_t rank = PyTuple_Size(shape);
+  if (rank != view.ndim || rank > MAX_RANK) {
+    PyBuffer_Release(&view);
+    return PyErr_Format(PyExc_ValueError, "the memory has rank %d and the shape rank %zd",
+                        view.ndim, rank);
+  }
+  for (Py_ssize_t i = 0; i < rank; i++) {
+    dims[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+    strides[i] = view.strides[i];
+    if (dims[i] != view.shape[i]) {
+      if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "dimension %zd is %lld in the shape and %zd in memory", i,
+                     (long long)dims[i], view.shape[i]);
+      PyBuffer_Release(&view);
+      return NULL;
+    }
+  }
+  PJRT_Client_BufferFromHostBuffer_Args put = {
+      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE};
+  HostMemory host = {view.buf, (size_t)view.len, dtype, dims, (size_t)rank,
+                     (PJRT_Device *)(uintptr_t)device_ptr, (PJRT_Memory *)(uintptr_t)memory_ptr};
+  bool whole = PyBuffer_IsContiguous(&view, 'C');
+  bool zero_copy = semantics >= PJRT_HostBufferSemantics_kImmutableZeroCopy;
+  bool shared = client->on_host && zero_copy && whole && (uintptr_t)view.buf % ALIGNED == 0;
+  bool copied = semantics == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  client_enter(client);
+  PJRT_Error *error;
+  if (whole && (copied || (zero_copy && !shared && may_stage(client, &host)))) {
+    copied = true;
+    error = upload(client, &host, &put.buffer);
+  } else {
+    put.client = client->ptr;
+    put.data = view.buf != NULL ? view.buf : &nothing;
+    put.type = (PJRT_Buffer_Type)dtype;
+    put.dims = dims;
+    put.num_dims = (size_t)rank;
+    if (!whole) {
+      put.byte_strides = strides;
+      put.num_byte_strides = (size_t)rank;
+    }
+    put.host_buffer_semantics = (PJRT_HostBufferSemantics)semantics;
+    put.device = host.device;
+    put.memory = host.memory;
+    Py_BEGIN_ALLOW_THREADS;
+    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
+    Py_END_ALLOW_THREADS;
+  }
+  PyBuffer_Release(&view);
+  if (error != NULL) {
+    client_leave(client);
+    return raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
+  }
+  /* On the host the default layout is row-major; elsewhere the plugin is asked when it matters. */
+  PyObject *layout = client->on_host ? Py_None : NULL;
+  PyObject *buffer =
+      buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, layout, device);
+  if (buffer != NULL && shared) {
+    ((BufferObject *)buffer)->source = Py_NewRef(source);
+    ((BufferObject *)buffer)->done = put.done_with_host_buffer;
+    put.done_with_host_buffer = NULL;
+  } else if (put.done_with_host_buffer != NULL && (buffer == NULL || copied)) {
+    event_destroy_native(client->api, put.done_with_host_buffer);
+    put.done_with_host_buffer = NULL;
+  }
+  client_leave(client);
+  if (buffer == NULL) return NULL;
+  return Py_BuildValue("NK", buffer, (unsigned long long)(uintptr_t)put.done_with_host_buffer);
+}
