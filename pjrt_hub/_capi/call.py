@@ -153,12 +153,13 @@ def interruptible(
     function: Callable[[], Any],
     discard: Callable[[Any], None],
     ended: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Any:
     """Runs a long native call so that Ctrl-C ends the waiting, not the process.
 
     Signals reach only the main thread, so elsewhere the call is made directly. On an interrupt the
     call runs on to its end in its thread, and `discard` takes its result. `ended` is called last of
-    all, however it went.
+    all, however it went. `meanwhile` is called where this thread would only wait.
     """
     if threading.current_thread() is not threading.main_thread():
         try:
@@ -191,6 +192,7 @@ def interruptible(
             thread.start()
         except RuntimeError:  # Python is ending and starts no thread any more
             run()
+        meanwhile()
         done.wait()
     except BaseException:
         with lock:

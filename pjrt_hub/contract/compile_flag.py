@@ -6,15 +6,15 @@ Owns `[compile_flags.NAME]` of a manifest; must not compile, nor know what a use
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract.table import Table
+from pjrt_hub.frozen import frozen
 
 FlagValue = str | bool | int | float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompileFlag:
     """A flag that compilations get where the user says nothing of it.
 

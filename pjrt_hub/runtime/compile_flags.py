@@ -6,11 +6,11 @@ one gives way to which: manifests say.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pjrt_hub.errors import PjrtError
+from pjrt_hub.frozen import replace
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.option import Flag
 
@@ -40,7 +40,7 @@ class CompileFlags:
     def over(self, options: CompileOptions) -> CompileOptions:
         """Gives `options` with those to add to them."""
         added = self.beside(options.flags)
-        return dataclasses.replace(options, flags={**added, **options.flags}) if added else options
+        return replace(options, flags={**added, **options.flags}) if added else options
 
     def compiled(
         self, options: CompileOptions, compile_: Callable[[CompileOptions], Executable]

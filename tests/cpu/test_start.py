@@ -1,0 +1,93 @@
+"""What a start imports, and when: each module costs a first result its time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ADD = Path(__file__).parents[1] / "programs" / "add.mlir"
+#: What a client and a compilation can do without; some of it comes with numpy.
+SPARED = {"click", "dataclasses", "email", "httpx", "importlib.metadata", "importlib_metadata"}
+SPARED |= {"logging", "packaging", "platformdirs", "rich", "shutil", "subprocess", "tempfile"}
+
+
+@pytest.fixture
+def run(plugin, clean_env):
+    """Runs code in a fresh process; the first contact with the plugin was before."""
+    del plugin
+
+    def run(code: str) -> list[str]:
+        command = [sys.executable, "-c", code]
+        child = subprocess.run(command, env=clean_env, capture_output=True, text=True, timeout=120)
+        assert child.returncode == 0, child.stderr
+        return child.stdout.splitlines()
+
+    return run
+
+
+def modules(line: str) -> set[str]:
+    return set(json.loads(line))
+
+
+#: `mark()` tells what was imported.
+MARK = "import json, sys\ndef mark(): print(json.dumps(list(sys.modules)))\n"
+
+
+def test_a_first_result_imports_what_it_needs_and_numpy_while_the_compiler_works(run):
+    code = f"""{MARK}
+mark()
+import pjrt_hub
+client = pjrt_hub.client("cpu")
+mark()
+client.compile({str(ADD)!r})
+mark()
+"""
+    before, made, compiled = map(modules, run(code))
+    assert SPARED & (made - before) == set()
+    assert {name.partition(".")[0] for name in made - before} & {"numpy", "inspect"} == set()
+    assert "dataclasses" not in compiled - before
+    assert "numpy" in compiled
+
+
+@pytest.mark.parametrize("broken", ["sys.modules['numpy'] = None", "sys.path.insert(0, folder)"])
+def test_a_numpy_that_cannot_be_imported_is_told_of_where_it_is_needed(
+    run, tmp_path: Path, broken: str
+):
+    (tmp_path / "numpy.py").write_text("raise ImportError('a broken numpy')")
+    code = f"""
+import sys
+folder = {str(tmp_path)!r}
+import pjrt_hub
+client = pjrt_hub.client("cpu")
+{broken}
+executable = client.compile({str(ADD)!r})
+print(executable.signature)
+try:
+    client.buffer_from_host([1.0, 2.0])
+except ImportError as exc:
+    print("numpy" in str(exc))
+"""
+    assert run(code)[-1] == "True"
+
+
+def test_an_interrupted_import_ends_the_waiting_and_nothing_else(run, tmp_path: Path):
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")
+    code = f"""
+import sys
+import pjrt_hub
+client = pjrt_hub.client("cpu")
+sys.path.insert(0, {str(tmp_path)!r})
+try:
+    client.compile({str(ADD)!r})
+except KeyboardInterrupt:
+    print("interrupted")
+sys.path.remove({str(tmp_path)!r})
+client.compile({str(ADD)!r})
+client.close()
+print("numpy" in sys.modules)
+"""
+    assert run(code) == ["interrupted", "True"]
