@@ -201,6 +201,18 @@ def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
     return tuple(tiled.minor_to_major[i] for i in range(tiled.minor_to_major_size))
 
 
+def is_plain(api: Api, buffer: int) -> bool:
+    """Whether `PJRT_Buffer_GetMemoryLayout` tells of rows one after the other, without tiles."""
+    if not api.has("PJRT_Buffer_GetMemoryLayout"):
+        return False
+    args = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer)
+    if args.layout.type != _TILED or args.layout.tiled.num_tiles:
+        return False
+    tiled = args.layout.tiled
+    rank = tiled.minor_to_major_size
+    return all(tiled.minor_to_major[i] == rank - 1 - i for i in range(rank))
+
+
 def memory_kinds(api: Api, name: str, executable: int) -> list[str]:
     """A list of texts that are not NUL-terminated: their sizes stand in a list beside it."""
     function = api.function(name)

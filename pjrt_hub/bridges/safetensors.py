@@ -1,8 +1,8 @@
 """safetensors files as memory-mapped arrays and device buffers (layer 3).
 
 The header is read and written here, to the "Format" section of the safetensors project's README,
-because that library copies every tensor that it hands to NumPy. Nothing here may copy tensor bytes
-but those of elements that share a byte, which NumPy cannot view.
+because that library copies every tensor that it hands to NumPy. `open_file` may copy no bytes of
+tensors but those of elements that share a byte, which NumPy cannot view.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.runtime import dtypes, packing
@@ -61,6 +61,8 @@ _CODES = {element.numpy: code for code, element in _ELEMENTS.items()}
 
 #: The data begins on such a boundary, in bytes: the first tensor can then be used in place.
 _ALIGNMENT = 64
+#: From here on a tensor that does not begin so is read, not copied from where it is mapped.
+_READ_NBYTES = 1 << 21
 _INDEX_SUFFIX = ".index.json"
 #: Of an array that numpy can describe, its dimensions of 0 left out, and 64 dimensions at most.
 _MAX_ELEMENTS, _MAX_RANK = 1 << 59, 64
@@ -97,7 +99,9 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
 def _opened(path: str | PathLike[str]) -> dict[str, _Tensor]:
     with open(path, "rb") as file:
         try:
-            return dict(_tensors(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+            mapped = _Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped.path, mapped.identity = path, _identity(file)
+            return dict(_tensors(mapped))
         except (ValueError, RecursionError) as exc:
             raise FileFormatError(
                 f"{path} is not a valid safetensors file: {exc}",
@@ -113,10 +117,11 @@ def load(
     *,
     device: Device | Callable[[str], Device] | None = None,
 ) -> dict[str, Buffer]:
-    """Moves tensors of a safetensors file to devices, straight from the mapped file.
+    """Moves tensors of a safetensors file to devices, copying each at most once.
 
-    The XLA CPU plugin uses the mapped bytes in place where they begin on a 64-byte boundary, and
-    otherwise makes its own copy; the format promises no alignment.
+    The XLA CPU plugin uses the mapped bytes in place where they begin on a 64-byte boundary, which
+    the format does not promise. Other large tensors are read into the memory of their buffers; on
+    devices with memory of their own the next part is read while the last ones are copied.
 
     Args:
         client: the client that will own the buffers.
@@ -134,8 +139,6 @@ def load(
         FileFormatError: the file is invalid or lacks a tensor.
         PjrtError: the plugin refused a transfer (`PJRT_Client_BufferFromHostBuffer`).
     """
-    from pjrt_hub.runtime.buffer import HostBufferSemantics
-
     indexed = os.fspath(path).endswith(_INDEX_SUFFIX)
     index: Mapping[str, object] = _index(Path(path)) if indexed else _opened(path)
     wanted = list(index) if names is None else list(names)
@@ -144,13 +147,25 @@ def load(
             raise _missing(path, name, index)
     tensors: Mapping[str, Any] = _indexed(index, Path(path), wanted) if indexed else index
     return {
-        name: client.buffer_from_host(
-            tensors[name].array(),
-            device=device(name) if callable(device) else device,
-            semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY,
-        )
+        name: _put(client, tensors[name], device(name) if callable(device) else device)
         for name in wanted
     }
+
+
+def _put(client: Client, tensor: _Tensor, device: Device | None) -> Buffer:
+    from pjrt_hub.runtime import upload
+    from pjrt_hub.runtime.buffer import HostBufferSemantics
+    from pjrt_hub.runtime.shape_spec import ShapeSpec
+
+    spec = ShapeSpec(tensor.shape, tensor.element)
+    whole = tensor.element.bits >= 8 and spec.nbytes >= _READ_NBYTES
+    if whole and not (client._on_host and tensor.start % _ALIGNMENT == 0):
+        with open(tensor.mapped.path, "rb") as file:
+            if _identity(file) == tensor.mapped.identity:  # nobody put another in its place
+                return upload.from_file(client, file.fileno(), spec, tensor.start, device)
+    return client.buffer_from_host(
+        tensor.array(), device=device, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY
+    )
 
 
 def save_file(
@@ -321,10 +336,22 @@ def _missing(
     )
 
 
+class _Mapped(mmap.mmap):
+    """A mapped file, and which one it is."""
+
+    path: str | PathLike[str]
+    identity: tuple[int, int]
+
+
+def _identity(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino
+
+
 class _Tensor(NamedTuple):
     """Where a tensor lies in a mapped file, all of it checked."""
 
-    mapped: mmap.mmap
+    mapped: _Mapped
     start: int
     shape: tuple[int, ...]
     element: dtypes.ElementType
@@ -343,7 +370,7 @@ class _Tensor(NamedTuple):
         return array
 
 
-def _tensors(mapped: mmap.mmap) -> Iterator[tuple[str, _Tensor]]:
+def _tensors(mapped: _Mapped) -> Iterator[tuple[str, _Tensor]]:
     """Yields each tensor by its name; a ValueError says what is wrong with the file."""
     start, entries = _header(mapped)
     spans = []

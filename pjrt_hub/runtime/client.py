@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pjrt_hub._capi import callbacks, hotpath
+from pjrt_hub._capi import hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError
@@ -24,28 +24,26 @@ from pjrt_hub.runtime import (
     compilation,
     compile_cache,
     display,
-    dtypes,
-    memory_layout,
     pickled,
     placeholder,
     placement,
     process_info,
     tensor,
+    upload,
 )
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device import Device, Memory, default_assignment, int32
 from pjrt_hub.runtime.device_memory import DmaMapping
-from pjrt_hub.runtime.event import Event, SettableEvent
+from pjrt_hub.runtime.event import SettableEvent
 from pjrt_hub.runtime.executable import Executable
-from pjrt_hub.runtime.host_array import host_array
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.placeholder import Alias
 from pjrt_hub.runtime.program import Program
 from pjrt_hub.runtime.serialized import Guards
 from pjrt_hub.runtime.shape_spec import ShapeSpec
-from pjrt_hub.runtime.signature import known_shape, known_shapes
+from pjrt_hub.runtime.signature import known_shapes
 from pjrt_hub.runtime.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -220,41 +218,39 @@ class Client(Closing, hotpath.Client):
             put = _put_plain(self, array, self._first_place, known_shapes)
             if put is not None:
                 return put
-        import numpy
+        return placement.from_host(self, array, dtype, (device, memory), semantics, layout)
 
-        plain_array = dtype is None and type(array) is numpy.ndarray
-        source: Any = array if plain_array else host_array(array, dtype)
-        element = dtypes.of_numpy(source.dtype)
-        if element.since:
-            dtypes.require(element, self.api.version)
-        order = memory_layout.order_of(layout, source.ndim)
-        if not source.dtype.isnative:
-            source = source.astype(source.dtype.newbyteorder("="))
-        if device is None and memory is None:
-            place, memory_address = self._default_place
-        else:
-            place, memory_address = self._place(device, memory)
-        if type(semantics) is not HostBufferSemantics:
-            semantics = HostBufferSemantics(semantics)
-        plain = source
-        if source.dtype.kind not in "biufc":  # ml_dtypes arrays do not export their memory
-            plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
-        if not plain.flags.aligned:
-            plain = plain.copy()
-        if order is not None:
-            there = (place, memory_address)
-            return placement.put(self, plain, element, semantics, there, order)
-        where = (place, place._address, memory_address)
-        shape = known_shape(source.shape)
-        if semantics is _COPIED:
-            return Buffer._put(self, plain, element.code, shape, semantics, *where)[0]
-        with self._in_call():
-            callbacks.start()  # the buffer's end may be before that of the use of the array
-            buffer, done = Buffer._put(self, plain, element.code, shape, semantics, *where)
-            if done:
-                callbacks.keep(self.api.address, done, plain)
-                Event._of(self, done)  # owns it, so that it is freed
-        return buffer
+    def buffer_from_file(
+        self,
+        file: str | os.PathLike[str],
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        offset: int = 0,
+        device: Device | None = None,
+        memory: Memory | None = None,
+    ) -> Buffer:
+        """Reads an array from a file onto a device, its bytes once, without a copy on the CPU.
+
+        Elsewhere the next part is read while the device copies those before it
+        (`PJRT_AsyncHostToDeviceTransferManager_TransferData`), where the plugin can.
+
+        Args:
+            file: its path; it may change once this returns.
+            shape: the dimensions, in elements, which lie row by row.
+            dtype: numpy's, ml_dtypes' or StableHLO's name, of 8 bits or more, in native byte order.
+            offset: of the first element, in bytes.
+            device: one of `devices`; by default the first, unless `memory` says where.
+            memory: one of a device's memories; by default the device's own.
+
+        Raises:
+            FileFormatError: the file ends before the array does.
+            OSError: it cannot be read.
+            TypeError: PJRT has no such dtype, or its elements share bytes.
+            ValueError: the shape cannot be, or the offset is negative.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        return upload.from_file(self, file, spec, offset, device, memory)
 
     def from_dlpack(
         self, source: Any, *, device: Device | None = None, copy: bool | None = None

@@ -1,6 +1,7 @@
-"""Placement (layer 2): host arrays put on a device in a layout that the caller chooses.
+"""Placement (layer 2): host arrays put on a device, also in a layout that the caller chooses.
 
-Owns the distrust of plugins that take a layout for a label of what they are given.
+Owns what kinds of arrays there are, and the distrust of plugins that take a layout for a label of
+what they are given.
 """
 
 from __future__ import annotations
@@ -12,15 +13,59 @@ from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.runtime import dtypes, memory_layout
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.runtime.event import Event
-from pjrt_hub.runtime.host_array import address_of
+from pjrt_hub.runtime.host_array import address_of, host_array
 from pjrt_hub.runtime.memory_layout import Order
 from pjrt_hub.runtime.signature import known_shape, row_major_or
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
-    from pjrt_hub.runtime.device import Device
+    from pjrt_hub.runtime.device import Device, Memory
 
 _ROW_BY_ROW, _COLUMN_BY_COLUMN = bytes([0, 1, 2, 3, 4, 5]), bytes([0, 3, 1, 4, 2, 5])
+
+
+def from_host(
+    client: Client,
+    array: Any,
+    dtype: Any,
+    where: tuple[Device | None, Memory | None],
+    semantics: HostBufferSemantics,
+    layout: Any,
+) -> Buffer:
+    """See `Client.buffer_from_host`, whose plain case never comes here."""
+    import numpy
+
+    plain_array = dtype is None and type(array) is numpy.ndarray
+    source: Any = array if plain_array else host_array(array, dtype)
+    element = dtypes.of_numpy(source.dtype)
+    if element.since:
+        dtypes.require(element, client.api.version)
+    order = memory_layout.order_of(layout, source.ndim)
+    if not source.dtype.isnative:
+        source = source.astype(source.dtype.newbyteorder("="))
+    device, memory_address = (
+        client._default_place if where == (None, None) else client._place(*where)
+    )
+    if type(semantics) is not HostBufferSemantics:
+        semantics = HostBufferSemantics(semantics)
+    plain = source
+    if source.dtype.kind not in "biufc":  # ml_dtypes arrays do not export their memory
+        plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
+    if not plain.flags.aligned:
+        plain = plain.copy()
+    if order is not None:
+        return put(client, plain, element, semantics, (device, memory_address), order)
+    place = (device, device._address, memory_address)
+    shape = known_shape(source.shape)
+    if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
+        return Buffer._put(client, plain, element.code, shape, semantics, *place)[0]
+    with client._in_call():
+        callbacks.start()  # the buffer's end may be before that of the use of the array
+        buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
+        if done:
+            callbacks.keep(client.api.address, done, plain)
+            Event._of(client, done)  # owns it, so that it is freed
+    return buffer
 
 
 def put(

@@ -69,7 +69,9 @@ def test_a_sum_stays_a_sum(client):
     expected = values.astype(np.float64).sum()
     bound = np.abs(values).sum() * 2.0**-23  # each addend once, rounded a few times
     for flags in ({}, {YNN: None}):
-        result = client.compile(SUM, CompileOptions(flags=flags))(client.buffer_from_host(values)).to_numpy()
+        result = client.compile(SUM, CompileOptions(flags=flags))(
+            client.buffer_from_host(values)
+        ).to_numpy()
         assert abs(result - expected) <= bound
 
 

@@ -1,0 +1,116 @@
+"""Files put on devices: right values from every place, in parts too, and nothing half read."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from pjrt_hub.bridges import safetensors
+from pjrt_hub.errors import FileFormatError
+from pjrt_hub.runtime import upload
+from pjrt_hub.runtime.shape_spec import ShapeSpec
+
+COUNT = (1 << 20) + 5
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    path = tmp_path / "numbers"
+    path.write_bytes(b"head" + np.arange(COUNT, dtype=np.float32).tobytes() + b"tail")
+    return path
+
+
+@pytest.mark.parametrize("count", [COUNT, 7, 1, 0])
+def test_the_values_are_the_files(client, numbers, count):
+    buffer = client.buffer_from_file(numbers, (count,), offset=4)
+    assert (buffer.shape, buffer.dtype) == ((count,), np.float32)
+    numbers.write_bytes(b"")  # it may change at once
+    assert np.array_equal(buffer.to_numpy(), np.arange(count))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f8E5M2", "complex<f64>", "bool", "i8"])
+def test_other_elements(client, tmp_path, dtype):
+    path = tmp_path / "bytes"
+    path.write_bytes(bytes([0, 1]) * 64)
+    buffer = client.buffer_from_file(path, (2, 2), dtype, offset=16)
+    assert buffer.to_numpy().tobytes() == path.read_bytes()[16 : 16 + buffer.nbytes]
+
+
+def test_where_it_is_put(pair, numbers):
+    buffer = pair.buffer_from_file(numbers, 8, device=pair.devices[1], offset=4)
+    assert buffer.device is pair.devices[1]
+    assert buffer.tolist() == list(range(8))
+    memory = pair.devices[1].default_memory
+    assert pair.buffer_from_file(numbers, 8, memory=memory, offset=4).memory is memory
+
+
+def test_a_short_file(client, numbers):
+    with pytest.raises(FileFormatError, match=r"too short for f32\[1048582\] at byte 8: 4 bytes"):
+        client.buffer_from_file(numbers, (COUNT + 1,), offset=8)
+    with pytest.raises(ValueError, match="the offset -4 is negative"):
+        client.buffer_from_file(numbers, 4, offset=-4)
+    with pytest.raises(TypeError, match="share bytes"):
+        client.buffer_from_file(numbers, 4, "i4")
+    with pytest.raises(FileNotFoundError):
+        client.buffer_from_file(numbers.with_name("none"), 4)
+
+
+@pytest.mark.parametrize("part_nbytes", [4096, 1 << 20, 1 << 24])
+def test_in_parts(client, numbers, part_nbytes):
+    spec = ShapeSpec.of(COUNT, "f32", client.api.version)
+    with numbers.open("rb") as file:
+        buffer = upload.in_parts(client, file.fileno(), spec, 4, part_nbytes=part_nbytes)
+    assert np.array_equal(buffer.to_numpy(), np.arange(COUNT))
+
+
+def test_a_file_that_ends_between_parts(client, numbers):
+    spec = ShapeSpec.of(2 * COUNT, "f32", client.api.version)
+    before = client._num_children
+    with numbers.open("rb") as file, pytest.raises(EOFError, match="bytes are missing"):
+        upload.in_parts(client, file.fileno(), spec, 4, part_nbytes=1 << 20)
+    assert client._num_children == before
+
+
+def test_a_pipe_is_no_file(client, tmp_path):
+    import os
+
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    threading.Thread(target=lambda: path.open("wb").close(), daemon=True).start()
+    with pytest.raises(OSError, match="seek"):
+        client.buffer_from_file(path, 4)
+
+
+@pytest.mark.parametrize("padding", range(0, 64, 8))
+def test_tensors_that_begin_anywhere(client, tmp_path, padding):
+    """A header of every length: what is in place is shared, what is large and not is read."""
+    import json
+
+    values = np.arange(COUNT, dtype=np.float32)
+    header = {"t": {"dtype": "F32", "shape": [COUNT], "data_offsets": [0, 4 * COUNT]}}
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % 64 + padding)
+    path = tmp_path / "t.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + values.tobytes())
+    buffer = safetensors.load(client, path)["t"]
+    with path.open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(np.float32(5).tobytes())
+    assert buffer.to_numpy()[-1] == (5 if padding == 0 else COUNT - 1)
+    assert np.array_equal(buffer.to_numpy()[:-1], values[:-1])
+
+
+def test_a_donated_file_stays(own, numbers):
+    text = """
+    func.func @main(%a: tensor<NxF> {tf.aliasing_output = 0 : i32}) -> tensor<NxF> {
+      %sum = stablehlo.add %a, %a : tensor<NxF>
+      return %sum : tensor<NxF>
+    }
+    """.replace("NxF", f"{COUNT}xf32")
+    before = numbers.read_bytes()
+    given = own.buffer_from_file(numbers, (COUNT,), offset=4)
+    assert np.array_equal(own.compile(text)(given).to_numpy(), 2 * np.arange(COUNT))
+    assert given.is_deleted
+    assert numbers.read_bytes() == before
