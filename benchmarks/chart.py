@@ -7,9 +7,10 @@ own ground, light or dark as the reader's system is, so that it can be read on a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 
 from report import figure
 from section import Plot, Section
@@ -32,8 +33,8 @@ LINES = (
     ("#20639b", "#6fb6e8"),
     ("#8a3033", "#ef8f8f"),
 )
-#: What has a colour of its own, so that it is the same in every chart.
-OWN = {"pjrt-hub": 0, "jax.jit": 1, "bound": 2, "raw C": 4}
+#: What begins so has a colour of its own, which is the same in every chart.
+OWN = {"pjrt-hub": 0, "jax": 1, "bound": 2, "raw C": 4}
 #: A bar that is more times the next is cut, or the others could not be told apart.
 LONGEST = 6.0
 
@@ -62,6 +63,9 @@ class Comparison:
 #: A label, its role, and the cell of the table that it is taken from.
 Pick = tuple[str, str, str, str, str]
 _CALL, _ROW = "A call", "2 → 1, tanh(a·b+1)"
+#: A section of other processes, and the cell of it that is the same as one of the first section:
+#: by them its figures are brought to the first's, since a busy machine slows whole processes.
+SAME = {"Peers": (("pjrt-hub", "a call µs"), (_CALL, _ROW, "pjrt-hub µs"))}
 #: Name, title, unit, base and bars of those at the top of the page.
 MAIN: tuple[tuple[str, str, str, str, tuple[Pick, ...]], ...] = (
     (
@@ -98,7 +102,12 @@ def main_charts(sections: Mapping[str, Section]) -> list[Comparison]:
     found = []
     for name, title, unit, base, picks in MAIN:
         there = [
-            (label, role, sections[section].rows[row][column], section)
+            (
+                label,
+                role,
+                sections[section].rows[row][column] * _brought(section, sections),
+                section,
+            )
             for label, role, section, row, column in picks
             if section in sections and column in sections[section].rows.get(row, ())
         ]
@@ -107,6 +116,16 @@ def main_charts(sections: Mapping[str, Section]) -> list[Comparison]:
             sources = tuple(dict.fromkeys(section for *_, section in there))
             found.append(Comparison(name, title, unit, base, bars, sources))
     return found
+
+
+def _brought(title: str, sections: Mapping[str, Section]) -> float:
+    """By what a section's figures are multiplied."""
+    if title not in SAME:
+        return 1.0
+    (row, column), (first, first_row, first_column) = SAME[title]
+    if first not in sections:
+        return 1.0
+    return sections[first].rows[first_row][first_column] / sections[title].rows[row][column]
 
 
 def bars(comparison: Comparison) -> str:
@@ -182,12 +201,11 @@ def lines(plot: Plot) -> str:
     return _svg(plot.title, height, parts, colours)
 
 
-def _colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+def _colours(names: Collection[str]) -> dict[str, tuple[str, str]]:
     """A class for each line and its colour, no two alike while there are enough."""
-    names = list(names)
-    own = {name: OWN[name] for name in names if name in OWN}
-    free = [index for index in range(len(LINES)) if index not in own.values()]
-    others = iter(free * len(names))
+    own = {name: index for name in names for first, index in OWN.items() if name.startswith(first)}
+    free = [index for index in range(len(LINES)) if index not in (*own.values(), OWN["raw C"])]
+    others = cycle(free)
     chosen = [own[name] if name in own else next(others) for name in names]
     return {f"line{place}": LINES[index] for place, index in enumerate(chosen)}
 

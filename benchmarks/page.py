@@ -105,7 +105,9 @@ def text(held: record.Record) -> str:
 def _main_charts(held: record.Record) -> Iterator[str]:
     for each in chart.main_charts(sections_of(held)):
         sources = " and ".join(f"[{title}](#{_anchor(title)})" for title in each.sources)
-        yield f"\n![{each.title}](benchmarks/{each.name}.svg)\n\nFrom {sources}."
+        same = ", brought to the same time for pjrt-hub" if len(each.sources) > 1 else ""
+        yield f"\n![{each.title}](benchmarks/{each.name}.svg)"
+        yield f"\nFrom {sources}{same}."
 
 
 def _anchor(heading: str) -> str:

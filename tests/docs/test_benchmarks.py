@@ -34,11 +34,13 @@ plot = report.Plot("growth", "Growth <of> it", "bytes", "µs",
     {"ours": [(4, 1.0), (1 << 28, 1.25)], "theirs": [(4, 1.0), (1 << 28, 2e5)]},
     x_names={4: "4 B", 1 << 28: "256 MB"})
 section = report.Section("A call", "A note.", rows, bars, (plot,), "Why it is missed.")
+elsewhere = {"pjrt-hub": {"a call µs": 3.0}, "pypjrt": {"a call µs": 6.0}}
+peers = report.Section("Peers", "More.", elsewhere)
 other = report.Section("Starting", "Another.", {"pass": {"ms": 10.0}})
 here = machine.Machine("a processor", 2, "performance", "Linux 6", "CPython 3", {"jax": ""}, (0.5,))
 path = Path(sys.argv[1])
 record.keep(path, "start", record.Part("2026-01-01", here, (replace(other, title="Old"),)))
-record.keep(path, "call", record.Part("2026-01-02", replace(here, cpus=4), (section,)))
+record.keep(path, "call", record.Part("2026-01-02", replace(here, cpus=4), (section, peers)))
 record.keep(path, "start", record.Part("2026-01-03", here, (other,)))
 """
 
@@ -80,7 +82,7 @@ def test_a_benchmark_that_is_measured_again_takes_its_own_place(written):
 
 
 def test_figures_are_kept_in_four_digits(written):
-    [section] = json.loads(written.read_text("utf-8"))["benchmarks"]["call"]["sections"]
+    section, _ = json.loads(written.read_text("utf-8"))["benchmarks"]["call"]["sections"]
     assert section["rows"]["2 → 1, tanh(a·b+1)"] == {
         "raw C µs": 1.34,
         "pjrt-hub µs": 1.5,
@@ -136,6 +138,7 @@ def test_bars_have_the_lengths_of_their_figures(drawn):
     words = [each.text for each in root.findall("svg:text", spaces)]
     assert "1.34 µs" in words
     assert "1.50 µs, 1.12 times" in words
+    assert "3.00 µs, 2.24 times" in words, "6 µs of a process where pjrt-hub took 3"
     rects = root.findall("svg:rect", spaces)
     floor, ours = [float(each.attrib["width"]) for each in rects[1:3]]
     assert ours / floor == pytest.approx(1.5 / 1.34, rel=0.01)
