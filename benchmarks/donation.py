@@ -19,7 +19,7 @@ TURNS, READINGS = 100_000, 5
 LOOP = "a = exe(a, b)"
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BARS = (
-    report.Bar("`a = exe(a, b)` with `a` donated, times raw C", LOOP, "÷ raw C", 1.3, 1.2),
+    report.Bar("`a = exe(a, b)` with `a` donated, times raw C", LOOP, "÷ raw C", 1.4, 1.2),
     report.Bar(
         "KiB that 100,000 turns with donation grow by", LOOP, "pjrt-hub KiB per 100k", 64, 0
     ),
