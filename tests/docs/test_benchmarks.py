@@ -106,6 +106,18 @@ def test_a_bar_is_shown_with_its_aim(drawn):
     assert "**Missed.** Why it is missed." in lines
 
 
+def test_the_front_page_repeats_the_record(written):
+    code = (
+        "import page, record; from pathlib import Path\n"
+        "held = record.read(Path(sys.argv[1]))\n"
+        "page.REPEATED = {'a call, times C': 'a call', 'a fetch': 'a fetch'}\n"
+        "print(page.front(sys.argv[2], held), end='')"
+    )
+    before = "text\n| a call, times C | 9.99 |\n| a fetch | 0.63 |\n| a call | 1 |\n"
+    after = before.replace("9.99", "1.50")
+    assert child(code, written, before) == after
+
+
 def test_a_table_has_a_column_for_each_figure(drawn):
     lines = drawn["page"].splitlines()
     at = lines.index("## A call")
