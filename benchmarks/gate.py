@@ -18,7 +18,7 @@ from section import Bar
 #: A benchmark with bars that must hold -> what to look at where one does not.
 GATES = {
     "call": "python benchmarks/instructions.py; pjrt_hub/_capi/native/",
-    "transfer": "pjrt_hub/_capi/native/buffer.c; pjrt_hub/runtime/host_array.py",
+    "transfer": "pjrt_hub/_capi/native/{upload,staging,buffer}.c",
     "start": "python -X importtime -c 'import pjrt_hub'; pjrt_hub/discovery/",
     "compile": "pjrt_hub/runtime/compile_cache.py; pjrt_hub/store/compiled.py",
     "compute": "python benchmarks/compute.py --sweep; pjrt_plugins/cpu/pjrt_plugin.toml",

@@ -23,6 +23,7 @@ ORDER = (
     "donation",
     "peers",
     "transfer",
+    "weights",
     "start",
     "exported",
     "compile",
