@@ -133,9 +133,8 @@ def _methods(cls: type, own: Sequence[Field], kw_only: bool) -> dict[str, Any]:
     put = object.__setattr__
 
     def set_all(self: Any, /, *args: Any, **given: Any) -> None:
-        if given or kw_only or len(args) != len(names):
-            args = complete(args, given)
-        for name, value in zip(names, args, strict=True):
+        whole = not given and not kw_only and len(args) == len(names)
+        for name, value in zip(names, args if whole else complete(args, given), strict=True):
             put(self, name, value)
         if checks:
             self.__post_init__()
@@ -178,22 +177,25 @@ def _methods(cls: type, own: Sequence[Field], kw_only: bool) -> dict[str, Any]:
 
 def _completion(
     cls: type, own: Sequence[Field], kw_only: bool
-) -> Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[Any, ...]]:
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Sequence[Any]]:
     """Puts what was given by name, and the defaults, in the places of the fields."""
     names = tuple(each.name for each in own)
     most = 0 if kw_only else len(names)
     defaults = {each.name: each.default for each in own if each.default is not MISSING}
     factories = {each.name: make for each in own if (make := each.default_factory) is not None}
 
-    def complete(args: tuple[Any, ...], given: Mapping[str, Any]) -> tuple[Any, ...]:
-        found = {**defaults, **given, **dict(zip(names, args, strict=False))}
+    def complete(args: tuple[Any, ...], given: Mapping[str, Any]) -> list[Any]:
+        found = {**defaults, **dict(zip(names, args, strict=False)), **given}
         for name, make in factories.items():
             if name not in found:
                 found[name] = make()
-        fits = len(args) <= most and not given.keys() & set(names[: len(args)])
-        if not fits or len(found) != len(names) or not found.keys() >= set(names):
+        fits = len(args) <= most and len(found) == len(names)
+        if not fits or not given.keys().isdisjoint(names[: len(args)]):
             _refuse(cls, own, kw_only, args, given)
-        return tuple(found[name] for name in names)
+        try:
+            return [found[name] for name in names]
+        except KeyError:  # as many names, and others among them
+            _refuse(cls, own, kw_only, args, given)
 
     return complete
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable
 
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
-_SEPARATORS = re.compile(r"[-_.]+")
 #: What the eye reads alike among the letters of a name.
 _ALIKE = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
 
@@ -25,7 +24,12 @@ def is_name(text: str) -> bool:
 
 def canonical(distribution: str) -> str:
     """Gives a distribution's name as packaging compares it: "Jax_CUDA.pjrt" is "jax-cuda-pjrt"."""
-    return _SEPARATORS.sub("-", distribution).lower()
+    name = distribution.lower().replace("_", "-").replace(".", "-")
+    while (
+        "--" in name
+    ):  # thousands are asked for at a start, and a pattern takes three times as long
+        name = name.replace("--", "-")
+    return name
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:

@@ -10,10 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjrt_hub.contract.names import canonical
 from pjrt_hub.frozen import frozen
+
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_PART_NBYTES = 1 << 16
 
 GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins")
 
@@ -70,11 +73,25 @@ class EntryPoint:
         return f"{self.distribution}, entry point {self.group}:{self.name}"
 
 
+class _Info(NamedTuple):
+    """A distribution by its metadata's name alone, for there are thousands; they have an order."""
+
+    name: str
+    version: str
+    file_name: str
+    folder: str
+
+    @property
+    def distribution(self) -> Distribution:
+        folder = Path(self.folder)
+        return Distribution(self.name, self.version, folder, folder / self.file_name)
+
+
 class Installed:
     """What is installed in some folders.
 
-    A scan of our own: reading `entry_points.txt` of 500 distributions takes about 8 ms, while
-    importing importlib.metadata alone takes 37 ms and its entry_points() 15 ms more.
+    A scan of our own: that of 2,000 distributions takes about 12 ms, while importing
+    importlib.metadata alone takes 37 ms and its entry_points() 57 ms more.
 
     Args:
         sys_path: the folders, in order.
@@ -88,19 +105,20 @@ class Installed:
         self._finders = finders
 
     @cached_property
-    def _scan(self) -> tuple[dict[str, Distribution], _Shadowed]:
-        first: dict[str, Distribution] = {}
+    def _scan(self) -> tuple[dict[str, _Info], _Shadowed]:
+        first: dict[str, _Info] = {}
         shadowed = []
         for folder in self.folders:
-            for found in sorted(_distributions(folder)):
+            for found in sorted(_infos(os.fspath(folder))):
                 winner = first.setdefault(found.name, found)
                 if winner is not found:
-                    shadowed.append((found, winner))
+                    shadowed.append((found.distribution, winner.distribution))
         return first, tuple(shadowed)
 
     def get(self, name: str) -> Distribution | None:
         """Gives a distribution by its canonical name; of several the first on `sys.path`."""
-        return self._scan[0].get(name)
+        found = self._scan[0].get(name)
+        return found.distribution if found else None
 
     @property
     def shadowed(self) -> _Shadowed:
@@ -110,9 +128,12 @@ class Installed:
     @cached_property
     def entry_points(self) -> tuple[EntryPoint, ...]:
         """The entry points of `GROUPS`, sorted."""
-        return tuple(
-            sorted(point for each in self._scan[0].values() for point in entry_points(each))
-        )
+        found: list[EntryPoint] = []
+        for each in self._scan[0].values():
+            raw = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}entry_points.txt")
+            if b"plugins]" in raw:
+                found += _entry_points(raw, each.distribution)
+        return tuple(sorted(found))
 
     def package_folders(self, module: str) -> Iterator[Path]:
         """Yields the folders of a package, in the order of `sys.path`; nothing is imported."""
@@ -148,14 +169,28 @@ def _mapped(finder: Any, module: str) -> Iterator[Path]:
             yield Path(location).parent
 
 
-def entry_points(distribution: Distribution) -> Iterator[EntryPoint]:
-    """Yields a distribution's entry points of `GROUPS`; a malformed line is none."""
+def _read(path: str) -> bytes:
+    """A small file's content, or nothing where it cannot be read, as most are not there.
+
+    Thousands are asked for, so without a file object, which takes three times as long.
+    """
     try:
-        raw = (distribution.info / "entry_points.txt").read_bytes()
-    except OSError:  # most distributions have none
-        return
-    if b"plugins]" not in raw:
-        return
+        file = os.open(path, _READ)
+    except OSError:
+        return b""
+    try:
+        content = b""
+        while part := os.read(file, _PART_NBYTES):
+            content += part
+        return content
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+
+
+def _entry_points(raw: bytes, distribution: Distribution) -> Iterator[EntryPoint]:
+    """Yields a distribution's entry points of `GROUPS`; a malformed line is none."""
     group = ""
     for line in map(str.strip, raw.decode("utf-8", "replace").splitlines()):
         if line.startswith("[") and line.endswith("]"):
@@ -166,7 +201,7 @@ def entry_points(distribution: Distribution) -> Iterator[EntryPoint]:
             yield EntryPoint(group, name.strip(), module, distribution)
 
 
-def _distributions(folder: Path) -> Iterator[Distribution]:
+def _infos(folder: str) -> Iterator[_Info]:
     try:
         names = os.listdir(folder)
     except OSError:
@@ -175,7 +210,7 @@ def _distributions(folder: Path) -> Iterator[Distribution]:
         if name.endswith(".dist-info"):
             stem, _, version = name[: -len(".dist-info")].rpartition("-")
             if stem:
-                yield Distribution(canonical(stem), version, folder, folder / name)
+                yield _Info(canonical(stem), version, name, folder)
         elif name.endswith(".egg-info"):  # "toy-1.0-py3.11", or "toy" in a folder of sources
             stem, version, *_ = f"{name[: -len('.egg-info')]}-".split("-")
-            yield Distribution(canonical(stem), version, folder, folder / name)
+            yield _Info(canonical(stem), version, name, folder)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjrt_hub.contract.names import did_you_mean, is_name, look_alike
+from pjrt_hub.contract.names import canonical, did_you_mean, is_name, look_alike
 
 KNOWN = ("cpu", "cuda", "cuda13", "metal", "rocm", "tpu")
 
@@ -48,3 +50,8 @@ def test_likeness_is_mutual_and_one_edit_is_seen(one: str, other: str):
 def test_did_you_mean_is_a_text():
     assert did_you_mean("cdua", KNOWN) == "did you mean 'cuda' or 'cuda13'?"
     assert did_you_mean("nothing", KNOWN) == ""
+
+
+@given(st.text(alphabet="aB1-_.İ", max_size=12))
+def test_distributions_are_compared_as_packaging_does(text: str):
+    assert canonical(text) == re.sub(r"[-_.]+", "-", text).lower()
