@@ -9,7 +9,7 @@ from timeit import Timer
 import report
 import rounds
 
-ROUNDS, RUNS, CALLS = 11, 3, 5_000
+ROUNDS, RUNS, CALLS = 61, 3, 800
 LIMIT = 1.5
 OVER = "over raw C µs"
 
