@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
+PAGE = ROOT / "docs" / "benchmarks.md"
+CHARTS = ROOT / "docs" / "benchmarks"
 HOST = re.compile(r"(?:href|src|url|@import|<script|<image|foreignObject)", re.IGNORECASE)
 
 #: A record by hand: one part older than the other, a missed bar, an aim that is reached.
@@ -72,6 +74,20 @@ def drawn(written) -> dict[str, str]:
             written,
         )
     )
+
+
+def test_the_page_and_the_charts_are_made_of_the_record():
+    shown = json.loads(
+        child(
+            "import json, page, record\n"
+            "held = record.read(page.RECORD)\n"
+            "print(json.dumps({'page': page.text(held), **page.charts(held)}))"
+        )
+    )
+    assert shown.pop("page") == PAGE.read_text("utf-8"), "python benchmarks/page.py"
+    assert {path.name: path.read_text("utf-8") for path in CHARTS.glob("*.svg")} == shown
+    assert "one_call.svg" in shown
+    assert "starting.svg" in shown
 
 
 def test_a_benchmark_that_is_measured_again_takes_its_own_place(written):
