@@ -18,6 +18,13 @@ from section import Bar, Plot, Section
 
 #: Of which a figure keeps so many.
 DIGITS = 4
+#: A list or an object whose values are all numbers.
+_NUMBER = r"-?\d[\d.e+-]*"
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_INNERMOST = re.compile(
+    rf"\[\s+{_NUMBER}(?:,\s+{_NUMBER})*\s+\]"
+    rf"|\{{\s+{_TEXT}: {_NUMBER}(?:,\s+{_TEXT}: {_NUMBER})*\s+\}}"
+)
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,12 @@ def write(path: Path, record: Record) -> None:
     parts = {name: _rounded(asdict(record[name])) for name in sorted(record)}
     text = json.dumps({"benchmarks": parts}, indent=1, ensure_ascii=False, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A point, and a short list of numbers, is read as one line.
-    path.write_text(re.sub(r"\[\s+([-\d.,\s]+?)\s+\]", _on_one_line, text) + "\n", "utf-8")
+    path.write_text(_INNERMOST.sub(_on_one_line, text) + "\n", "utf-8")
 
 
 def _on_one_line(found: re.Match[str]) -> str:
-    return f"[{', '.join(each.strip() for each in found[1].split(','))}]"
+    """A point or a row of a table."""
+    return re.sub(r"\n *", " ", found[0])
 
 
 def _rounded(value: Any) -> Any:
