@@ -1,12 +1,13 @@
-"""`python benchmarks/gate.py`: what must hold of calls, transfers, starts and compiled programs.
+"""`python benchmarks/gate.py [NAME ...]`: what must hold of calls, transfers, starts, programs.
 
 A benchmark that misses a bar is measured once more; both figures are shown, the better counts.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import machine
@@ -48,24 +49,29 @@ class Verdict:
 
 def main() -> int:
     """Gives 1 where a bar is missed, 2 where a benchmark gave no figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GATES)}; or all")
+    names = parser.parse_args().names or list(GATES)
+    if unknown := sorted(set(names) - set(GATES)):
+        parser.error(f"no gate {', '.join(unknown)}\n\nhint: the gates are {', '.join(GATES)}")
     print("\n".join(machine.this().lines()), end="\n\n", flush=True)
-    verdicts, without = judge(GATES, session.run)
+    verdicts, without = judge(names, session.run)
     print(told(verdicts, without))
     return 2 if without else 0 if all(each.holds for each in verdicts) else 1
 
 
 def judge(
-    gates: Mapping[str, str], run: Callable[[str], Part | None]
+    names: Iterable[str], run: Callable[[str], Part | None]
 ) -> tuple[list[Verdict], list[str]]:
     """The verdict on every bar, and the benchmarks that gave none.
 
     Args:
-        gates: the benchmarks.
+        names: the benchmarks.
         run: measures one in fresh processes.
     """
     verdicts: list[Verdict] = []
     without: list[str] = []
-    for name in gates:
+    for name in names:
         first = _values(run(name))
         missed = [bar for bar, value in first.items() if value > bar.limit]
         second = _values(run(name)) if missed or not first else {}

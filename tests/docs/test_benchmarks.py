@@ -200,7 +200,7 @@ def run(name):
     bars = (report.Bar("what", "row", "column", 1.0, 0.5),)
     section = report.Section("t", "n", {"row": {"column": value}}, bars)
     return record.Part("2026-01-01", here, (section,))
-verdicts, without = gate.judge({name: "" for name in runs}, run)
+verdicts, without = gate.judge(runs, run)
 print(json.dumps([[(each.benchmark, each.holds, each.values) for each in verdicts], without, runs]))
 print(gate.told(verdicts, without))
 """
