@@ -165,6 +165,7 @@ GENERIC = f"""
     [
         (calling("main", "main"), "@main -> @main"),
         (calling("main", '"main"'), "@main -> @main"),
+        (calling("main", "main").replace("{\n", "{\n// func.func @x\n"), "@main -> @main"),
         (calling("main", "f") + calling("f", "f", "private"), "@f -> @f"),
         (calling("main", "f") + calling("f", "main", "private"), r"@(\w+) -> @\w+ -> @\1"),
         (LEAF + calling("f", "f"), "@f -> @f"),
