@@ -215,8 +215,12 @@ class Buffer(hotpath.Buffer):
         """
         if device is None:  # elsewhere that is the first device
             raise TypeError("the device is None; it must be one of client.devices")
-        device, _ = self.client._place(device, None)
+        if type(device) is not Device or device.client is not self.client:
+            device, _ = self.client._place(device, None)  # refuses it
         self._order()  # asked for, because not every plugin labels the copy with it
+        made = self._copy_to_device(device, device._address)
+        if made is not None:
+            return made
         with self.client._in_call():
             copy = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
             return self._like(copy, device)

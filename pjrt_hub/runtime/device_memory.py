@@ -148,6 +148,11 @@ class ControlDependency(Promise):
 
 def copy_raw(buffer: Buffer, destination: Any, offset: int) -> Event:
     """`PJRT_Buffer_CopyRawToHost`."""
+    callbacks.start()  # the event's end may be before that of the copy
+    if offset == 0:
+        copied = buffer._copy_raw(destination, Event)
+        if copied is not None:
+            return copied
     memory = _writable(destination)
     start, size = checked_range(buffer, offset, memory.nbytes)
     await_memory(buffer)
@@ -158,7 +163,6 @@ def copy_raw(buffer: Buffer, destination: Any, offset: int) -> Event:
             offset=start,
             transfer_size=size,
         )
-        callbacks.start()  # the event's end may be before that of the copy
         return Event._of(buffer.client, event, memory)
 
 

@@ -249,6 +249,9 @@ ASKED_FIRST = {
     "PJRT_Error_ForEachPayload",
     "PJRT_Buffer_DynamicDimensionIndices",
     "PJRT_Client_AddressableDevices",
+    "PJRT_Buffer_CopyRawToHost",
+    "PJRT_Buffer_CopyToDevice",
+    "PJRT_Buffer_OnDeviceSizeInBytes",
 }
 
 #: Of the compiled call path, and asked for by the runtime before a program receives.

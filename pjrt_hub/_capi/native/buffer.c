@@ -54,7 +54,7 @@ PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr
   return (PyObject *)buffer;
 }
 
-static bool buffer_usable(BufferObject *buffer) {
+bool buffer_usable(BufferObject *buffer) {
   if (buffer->client == NULL) {
     raise_closed("this buffer was never made by a client");
     return false;
@@ -413,6 +413,10 @@ static PyObject *buffer_lent(PyObject *self, void *unused) {
 static PyMethodDef methods[] = {
     {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS,
      "_adopt(client, buffer address, dtype, shape, layout, device)"},
+    {"_copy_to_device", (PyCFunction)(void (*)(void))buffer_copy_to_device, METH_FASTCALL,
+     "_copy_to_device(device, its address) -> Buffer, or None where Python has to see why not."},
+    {"_copy_raw", (PyCFunction)(void (*)(void))buffer_copy_raw, METH_FASTCALL,
+     "_copy_raw(destination, event type) -> Event, or None where Python has to see why not."},
     {"_like", buffer_like, METH_VARARGS, "_like(address of a copy, its device)"},
     {"_put", upload_put, METH_VARARGS | METH_CLASS,
      "_put(client, source, dtype, shape, semantics, device, device address, memory address)"},

@@ -1,5 +1,5 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, function, staging, client, owned, event, upcall, dlpack, upload, buffer,
+   Each file uses those before it: process, function, staging, client, owned, event, upcall, dlpack, upload, copy, buffer,
    kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call, module.
 
    Rules that hold everywhere in it:
@@ -198,7 +198,12 @@ PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **b
 PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs);
 PyObject *upload_put(PyObject *type, PyObject *args);
 
+/* copy.c */
+PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+
 /* buffer.c */
+bool buffer_usable(BufferObject *buffer);
 extern PyTypeObject *BufferType, *HostViewType;
 extern PyType_Spec buffer_spec, host_view_spec;
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,

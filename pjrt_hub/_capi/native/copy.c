@@ -1,0 +1,115 @@
+/* Copies of a buffer: to another device, and of its bytes into host memory. Both give None where the
+   plugin lacks a function or the caller asks for more, which Python does, and refuses in words. */
+#include "hotpath.h"
+
+static bool is_deleted(const PJRT_Api *api, PJRT_Buffer *ptr) {
+  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
+  args.buffer = ptr;
+  PJRT_Error *error = api->PJRT_Buffer_IsDeleted(&args);
+  drop_error(api, error);
+  return error == NULL && args.is_deleted;
+}
+
+/* Buffer._copy_to_device(device, its address) -> Buffer or None (PJRT_Buffer_CopyToDevice). */
+PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+  BufferObject *buffer = (BufferObject *)self;
+  if (nargs != 2) return PyErr_Format(PyExc_TypeError, "_copy_to_device(device, address)");
+  PJRT_Buffer_CopyToDevice_Args copy = {.struct_size = PJRT_Buffer_CopyToDevice_Args_STRUCT_SIZE};
+  copy.dst_device = PyLong_AsVoidPtr(args[1]);
+  if (copy.dst_device == NULL && PyErr_Occurred()) return NULL;
+  if (!buffer_usable(buffer)) return NULL;
+  ClientObject *client = buffer->client;
+  const PJRT_Api *api = client->api;
+  if (!OFFERS(api, PJRT_Buffer_CopyToDevice) || buffer->layout == NULL) Py_RETURN_NONE;
+  copy.buffer = buffer->ptr;
+  PyObject *result = NULL;
+  PJRT_Error *error;
+  client_enter(client);
+  Py_BEGIN_ALLOW_THREADS;
+  error = api->PJRT_Buffer_CopyToDevice(&copy);
+  Py_END_ALLOW_THREADS;
+  if (error == NULL) {
+    result = buffer_wrap(Py_TYPE(self), client, copy.dst_buffer, buffer->dtype, buffer->shape,
+                         buffer->layout, args[0]);
+    if (result != NULL) ((BufferObject *)result)->dynamic = buffer->dynamic;
+  } else if (is_deleted(api, buffer->ptr)) {
+    drop_error(api, error);
+    raise_closed("the buffer was deleted or donated");
+  } else {
+    raise_status(api, error, "PJRT_Buffer_CopyToDevice");
+  }
+  client_leave(client);
+  return result;
+}
+
+/* The bytes that an object lends for writing, and a view that keeps them there; NULL without an
+   exception where it does not. */
+static PyObject *writable(PyObject *object, void **data, Py_ssize_t *nbytes) {
+  Py_buffer view;
+  PyObject *memory = PyMemoryView_FromObject(object);
+  if (memory == NULL || PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE) < 0) {
+    PyErr_Clear();
+    Py_XDECREF(memory);
+    return NULL;
+  }
+  *data = view.buf;
+  *nbytes = view.len;
+  PyBuffer_Release(&view);
+  return memory;
+}
+
+/* Whether the value is there and has that many bytes: 1; 0 where Python has to find out why not; -1
+   with an exception set. */
+static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes) {
+  PJRT_Buffer_OnDeviceSizeInBytes_Args size = {
+      .struct_size = PJRT_Buffer_OnDeviceSizeInBytes_Args_STRUCT_SIZE};
+  PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE};
+  size.buffer = ready.buffer = ptr;
+  PJRT_Error *error = api->PJRT_Buffer_OnDeviceSizeInBytes(&size);
+  drop_error(api, error);
+  if (error != NULL || (size_t)nbytes > size.on_device_size_in_bytes) return 0;
+  error = api->PJRT_Buffer_ReadyEvent(&ready);
+  drop_error(api, error);
+  if (error != NULL) return 0;
+  int there = event_await(api, ready.event);
+  error = there == 1 ? event_take_error(api, ready.event) : NULL;
+  event_destroy_native(api, ready.event);
+  if (error == NULL) return there;
+  raise_status(api, error, "");
+  return -1;
+}
+
+/* Buffer._copy_raw(destination, event type) -> Event or None (PJRT_Buffer_CopyRawToHost): of the first
+   bytes on the device. */
+PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+  BufferObject *buffer = (BufferObject *)self;
+  if (nargs != 2) return PyErr_Format(PyExc_TypeError, "_copy_raw(destination, event type)");
+  if (!buffer_usable(buffer)) return NULL;
+  ClientObject *client = buffer->client;
+  const PJRT_Api *api = client->api;
+  PJRT_Buffer_CopyRawToHost_Args copy = {.struct_size = PJRT_Buffer_CopyRawToHost_Args_STRUCT_SIZE};
+  PyObject *memory = NULL, *event = NULL;
+  Py_ssize_t nbytes = 0;
+  if (OFFERS(api, PJRT_Buffer_CopyRawToHost) && OFFERS(api, PJRT_Buffer_OnDeviceSizeInBytes) &&
+      !is_deleted(api, buffer->ptr))
+    memory = writable(args[0], &copy.dst, &nbytes);
+  if (memory == NULL) Py_RETURN_NONE;
+  client_enter(client);
+  int there = await_bytes(api, buffer->ptr, nbytes);
+  if (there == 1) {
+    copy.buffer = buffer->ptr;
+    copy.transfer_size = nbytes;
+    PJRT_Error *error;
+    Py_BEGIN_ALLOW_THREADS;
+    error = api->PJRT_Buffer_CopyRawToHost(&copy);
+    Py_END_ALLOW_THREADS;
+    if (error != NULL)
+      raise_status(api, error, "PJRT_Buffer_CopyRawToHost");
+    else if ((event = event_wrap((PyTypeObject *)args[1], client, copy.event)) != NULL)
+      ((EventObject *)event)->kept = Py_NewRef(memory);
+  }
+  client_leave(client);
+  Py_DECREF(memory);
+  if (there == 0) Py_RETURN_NONE;
+  return event;
+}
