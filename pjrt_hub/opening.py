@@ -53,8 +53,8 @@ def plugin(
 
 def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload) -> Plugin:
     from pjrt_hub import contact
+    from pjrt_hub._capi import library
     from pjrt_hub.discovery.survey import require_locked
-    from pjrt_hub.runtime.plugin import Plugin
 
     manifest = candidate.manifest
     distrust()
@@ -69,6 +69,10 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
+    see, through = functools.partial(_require_verified, path, entry), _layers()
+    library.load(path, see, through, meanwhile=_import_runtime)
+    from pjrt_hub.runtime.plugin import Plugin
+
     return Plugin(
         path,
         name=candidate.name,
@@ -84,9 +88,14 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
             target, options, path, api
         ),
         reload=functools.partial(reload, name),
-        through=_layers(),
-        tell=functools.partial(_require_verified, path, entry),
+        through=through,
+        tell=see,
     )
+
+
+def _import_runtime() -> None:
+    """Takes the loader's time: it and these imports are a fifth of a start each."""
+    import pjrt_hub.runtime.plugin  # noqa: F401
 
 
 def _require_verified(path: Path, entry: Entry | None, step: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,7 @@ def load(
     path: str | os.PathLike[str],
     tell: Callable[[str], None] = lambda step: None,
     through: Callable[[int], int] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Api:
     """Loads a plugin and initializes it, once for each file in this process.
 
@@ -154,6 +156,7 @@ def load(
         path: of the shared library; it is made absolute and symbolic links are followed.
         tell: is told the C function of each step before it is called.
         through: gives the address of a table to use instead of the plugin's, as `layers.wrap` does.
+        meanwhile: is called where the main thread would only wait for the loader.
 
     Raises:
         PluginLoadError: dlopen failed, or the library has no usable `GetPjrtApi`.
@@ -169,7 +172,7 @@ def load(
     with _loading:
         api = _loaded.get((status.st_dev, status.st_ino))
         if api is None:
-            api = _begun(_checked(real, _open(real, tell), through), tell)
+            api = _begun(_checked(real, _open(real, tell, meanwhile), through), tell)
             _loaded[status.st_dev, status.st_ino] = api
     return api
 
@@ -205,11 +208,18 @@ def preload(path: str | os.PathLike[str]) -> None:
         raise errors.PluginLoadError(f"cannot load {path}: {exc}", path=path) from exc
 
 
-def _open(path: Path, tell: Callable[[str], None]) -> int:
+def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]) -> int:
     """The address of its `PJRT_Api`, of which nothing is read yet."""
+
+    def late(_handle: int) -> None:
+        with suppress(errors.PluginLoadError):  # who waited for it has gone, but it may remember
+            tell("GetPjrtApi")
+
     tell("dlopen")
     try:
-        handle = hotpath.open_library(os.fspath(path))
+        handle = interruptible(
+            lambda: hotpath.open_library(os.fspath(path)), late, meanwhile=meanwhile
+        )
     except OSError as exc:
         raise errors.PluginLoadError(
             f"the library {path} cannot be loaded: {exc}",
