@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pjrt_hub
 
-PACKAGES = ("xla-cpu-pjrt", "numpy", "jax", "jaxlib")
+PACKAGES = ("xla-cpu-pjrt", "numpy", "jax", "jaxlib", "pypjrt", "onnxruntime", "torch")
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
