@@ -4,8 +4,11 @@ from typing import Any, NoReturn, TypeVar
 from pjrt_hub._capi.call import BoundFunction
 
 _Buffer = TypeVar("_Buffer", bound=Buffer)
+_Type = TypeVar("_Type")
 _Event = TypeVar("_Event", bound=Event)
 
+def asks_python() -> bool: ...
+def compact(statement: type[_Type], /) -> type[_Type]: ...
 def install(
     raise_error: Callable[[int, int, str], NoReturn], closed_error: type[Exception], /
 ) -> None: ...
@@ -199,6 +202,7 @@ class Event:
         """Whether what it stands for is done, without waiting (`PJRT_Event_IsReady`)."""
 
 class LoadedExecutable:
+    _adaptive: bool
     @property
     def closed(self) -> bool:
         """Whether it was closed, itself or with its client."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 
 
+@hotpath.compact
 class BoundCall(hotpath.BoundCall):
     """A call that has its arguments: `call = exe.bind(a, b)`, then `call()`.
 
@@ -25,7 +26,7 @@ class BoundCall(hotpath.BoundCall):
         executable: what it runs.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
 
     executable: LoadedExecutable
 

@@ -43,6 +43,7 @@ class HostBufferSemantics(enum.IntEnum):
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 
+@hotpath.compact
 class Buffer(hotpath.Buffer):
     """A `PJRT_Buffer`: an array on one device.
 
@@ -60,7 +61,7 @@ class Buffer(hotpath.Buffer):
     device: Device
     shape: tuple[int, ...]
 
-    __slots__ = ("__weakref__", "_interrupt", "_ready")
+    __slots__ = ()
     _interrupt: tuple[type[BaseException], tuple[Any, ...]] | None
     _ready: Event
 

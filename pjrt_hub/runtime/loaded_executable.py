@@ -79,6 +79,42 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         executable._bind(client, address, Buffer, signature.parameters, signature.outputs, devices)
         return executable
 
+    @property
+    def gil(self) -> Literal["release", "adaptive"]:
+        """What a launch does with Python's global lock: it releases it, unless told otherwise.
+
+        `exe.gil = "adaptive"` keeps it while launches take less than 20 µs, which every 32nd is
+        timed for: beside a thread that computes in Python, each release may cost the 5 ms of
+        `sys.getswitchinterval()`. Only for CPU clients of one device. It is released all the same
+        where Python may be waited for: while another thread is inside a call of the client, while a
+        promise or transfer is open, and for good once a custom call, host callback or key-value
+        store was registered in the process.
+
+        Raises:
+            ValueError: another word, or no launch of it could ever keep the lock.
+        """
+        return "adaptive" if self._adaptive else "release"
+
+    @gil.setter
+    def gil(self, mode: Literal["release", "adaptive"]) -> None:
+        if mode not in ("release", "adaptive"):
+            raise ValueError(f'gil is {mode!r}, neither "release" nor "adaptive"')
+        if mode == "adaptive":
+            self._check()
+            why = self._must_release()
+            if why is not None:
+                raise ValueError(f"launches cannot keep Python's lock: {why}")
+        self._adaptive = mode == "adaptive"
+
+    def _must_release(self) -> str | None:
+        if not self.client._on_host:
+            return f"on {self.client.platform_name} they may wait for the device"
+        if len(self.client.devices) != 1 or len(self.devices) != 1:
+            return "on a client of several devices they take turns"
+        if hotpath.asks_python():
+            return "a custom call, host callback or key-value store may need it while they run"
+        return None
+
     def bind(self, *arguments: Any, simplify: bool = True) -> BoundCall:
         """Checks arguments once, for a call that is made again and again on one device.
 

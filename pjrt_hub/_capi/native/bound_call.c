@@ -16,14 +16,15 @@ typedef struct {
   BufferObject **arguments;      /* in the rows */
   PJRT_Buffer **inputs;
   PJRT_Buffer ***lists; /* of the inputs, one for each device */
+  PyObject *weakrefs;
   bool single;          /* called as exe(a, b), not as exe.execute(rows) */
   bool simplify;
 } BoundCallObject;
 
 static int refuse_gone(BoundCallObject *call) {
   for (Py_ssize_t i = 0; i < call->count; i++) {
-    const BufferObject *buffer = call->arguments[i];
-    if (buffer->ptr != NULL && !buffer->deleted) continue;
+    const BufferObject *buffer = call->arguments[i]; /* it ends with the client or this call */
+    if (!buffer->deleted) continue;
     return launch_reject(call->exe, i % call->exe->num_parameters, (PyObject *)buffer);
   }
   return 0;
@@ -35,6 +36,20 @@ static PyObject *run_single(BoundCallObject *call, Launch *launch) {
   PJRT_Error *error = launch_run(launch, exe, &options);
   if (error != NULL) return launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
   return launch_outputs(exe, exe->device, launch->outputs[0], call->simplify);
+}
+
+/* As run_single, where there are no turns: most calls, so with nothing that they do not need. */
+static PyObject *run_alone(BoundCallObject *call) {
+  ExecutableObject *exe = call->exe;
+  if (refuse_gone(call) < 0) return NULL;
+  client_enter(exe->client);
+  PJRT_Buffer *outputs[ON_STACK], **list = outputs;
+  PJRT_Error *error = launch_alone(exe, (PJRT_Buffer *const *const *)call->lists, &list);
+  PyObject *result = error == NULL
+                         ? launch_outputs(exe, exe->device, outputs, call->simplify)
+                         : launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
+  client_leave(exe->client);
+  return result;
 }
 
 static PyObject *run_rows(BoundCallObject *call, Launch *launch) {
@@ -54,6 +69,8 @@ static PyObject *run(BoundCallObject *call) {
   ExecutableObject *exe = call->exe;
   if (exe == NULL) return raise_closed("this call was never bound to an executable");
   if (!executable_usable(exe)) return NULL;
+  if (call->single && exe->client->launches == NULL && exe->num_outputs <= ON_STACK)
+    return run_alone(call);
   Launch launch;
   if (launch_prepare(&launch, exe, call->num_devices) < 0) return NULL;
   PyObject *result = NULL;
@@ -151,6 +168,7 @@ static PyObject *bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void bound_dealloc(PyObject *self) {
   BoundCallObject *call = (BoundCallObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  if (call->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   free(call->arguments);
   free(call->inputs);
   free(call->lists);
@@ -167,9 +185,23 @@ static PyMethodDef methods[] = {
 
 static PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(BoundCallObject, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(BoundCallObject, weakrefs), READONLY, NULL},
     {"executable", T_OBJECT, offsetof(BoundCallObject, exe), READONLY, "What it runs."},
     {"_rows", T_OBJECT, offsetof(BoundCallObject, rows), READONLY, "A row for each device."},
     {NULL, 0, 0, 0, NULL},
+};
+
+/* Of the types made of it as well, see compact.c. */
+static PyMemberDef vectorcall[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(BoundCallObject, vectorcall), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyType_Slot bound_call_slots[] = {
+    {Py_tp_dealloc, bound_dealloc},
+    {Py_tp_call, bound_call},
+    {Py_tp_members, vectorcall},
+    {0, NULL},
 };
 
 static PyType_Slot slots[] = {

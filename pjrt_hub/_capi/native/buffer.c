@@ -70,8 +70,11 @@ bool buffer_usable(BufferObject *buffer) {
 static void buffer_dealloc(PyObject *self) {
   BufferObject *buffer = (BufferObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  if (buffer->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   if (buffer->ptr != NULL && buffer->client->generation == fork_generation)
     buffer_destroy(&buffer->child);
+  Py_XDECREF(buffer->ready);
+  Py_XDECREF(buffer->interrupt);
   Py_XDECREF(buffer->shape);
   Py_XDECREF(buffer->layout);
   Py_XDECREF(buffer->device);
@@ -438,6 +441,9 @@ static PyMemberDef members[] = {
     {"_layout", T_OBJECT_EX, offsetof(BufferObject, layout), 0, "minor_to_major, or None."},
     {"_dynamic", T_BOOL, offsetof(BufferObject, dynamic), READONLY, "Whether `shape` is a bound."},
     {"_dtype", T_INT, offsetof(BufferObject, dtype), READONLY, "The PJRT_Buffer_Type."},
+    {"_ready", T_OBJECT_EX, offsetof(BufferObject, ready), 0, "Its event, once it was asked for."},
+    {"_interrupt", T_OBJECT_EX, offsetof(BufferObject, interrupt), 0, "What ended a wait."},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(BufferObject, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -448,6 +454,9 @@ static PyGetSetDef properties[] = {
     {"_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
+
+/* Of the types made of it as well, see compact.c. */
+PyType_Slot buffer_slots[] = {{Py_tp_dealloc, buffer_dealloc}, {0, NULL}};
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of runtime.Buffer: owns one PJRT_Buffer."},

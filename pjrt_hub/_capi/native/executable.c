@@ -330,6 +330,20 @@ static void executable_dealloc(PyObject *self) {
   Py_DECREF(type);
 }
 
+static PyObject *executable_adaptive(PyObject *self, void *unused) {
+  return PyBool_FromLong(((ExecutableObject *)self)->adaptive);
+}
+
+static int executable_adapt(PyObject *self, PyObject *value, void *unused) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  int truth = value != NULL ? PyObject_IsTrue(value) : 0;
+  if (truth < 0) return -1;
+  exe->adaptive = truth;
+  exe->brief = exe->doubted = false;
+  exe->unsampled = 0;
+  return 0;
+}
+
 static PyObject *executable_address(PyObject *self, void *unused) {
   return PyLong_FromVoidPtr(((ExecutableObject *)self)->ptr);
 }
@@ -361,6 +375,7 @@ static PyMemberDef members[] = {
 static PyGetSetDef properties[] = {
     {"closed", executable_closed, NULL, "Whether it was closed, itself or with its client.", NULL},
     {"_address", executable_address, NULL, "The PJRT_LoadedExecutable*.", NULL},
+    {"_adaptive", executable_adaptive, executable_adapt, "Whether brief launches keep the GIL.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -111,6 +111,7 @@ PyObject *ffi_entry(PyObject *module, PyObject *args) {
   PyObject *target;
   unsigned traits;
   if (!PyArg_ParseTuple(args, "OI", &target, &traits)) return NULL;
+  python_is_asked = true; /* nobody knows of an address whether it does */
   for (int i = 0; i < NUM_ENTRIES; i++) {
     if (entries[i].taken) continue;
     entries[i] = (Entry){.traits = traits, .taken = true};

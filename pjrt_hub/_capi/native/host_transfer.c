@@ -140,6 +140,7 @@ PyObject *host_transfer(PyObject *module, PyObject *args) {
   unsigned long long api;
   PyObject *callable;
   if (!PyArg_ParseTuple(args, "KO", &api, &callable)) return NULL;
+  python_is_asked = true;
   HostTransfer *transfer = malloc(sizeof(HostTransfer));
   if (transfer == NULL) return PyErr_NoMemory();
   *transfer = (HostTransfer){(const PJRT_Api *)(uintptr_t)api, callable};

@@ -1,6 +1,7 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, function, staging, client, owned, event, upcall, dlpack, upload, copy, buffer,
-   kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call, module.
+   Each file uses those before it: process, function, staging, client, owned, event, upcall, dlpack,
+   upload, copy, buffer, kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable,
+   bound_call, compact, module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -44,6 +45,7 @@ typedef struct {
   PyObject *functions; /* of its plugin: a Functions */
   unsigned generation;
   bool closed;
+  int owned;    /* objects that only Python frees: somebody may wait for what Python does */
   bool on_host; /* buffers live in host memory, so destroying one never blocks */
   bool lends;   /* and can be looked into */
   enum { UNKNOWN, SHARES, COPIES } shares; /* what the plugin does with memory that it may share */
@@ -75,6 +77,9 @@ typedef struct {
   bool dynamic;     /* the shape is a bound: what lies in memory is less, packed */
   bool deleted;
   int launches;     /* on several devices, that have checked it and not used it yet */
+  /* Python's attributes: were they slots of the Python class, the end of each Buffer would look for
+     them by their descriptions. */
+  PyObject *weakrefs, *ready, *interrupt;
 } BufferObject;
 
 /* What one parameter must be, or what one output is. */
@@ -101,6 +106,10 @@ typedef struct {
   Slot *parameters, *outputs;
   Py_ssize_t num_parameters, num_outputs, num_devices;
   bool closed;
+  bool adaptive; /* launches that are known to be short keep the GIL: see launch.c */
+  bool brief;    /* they are, as far as is known */
+  bool doubted;  /* the last sample said otherwise */
+  int unsampled; /* launches until the next sample */
 } ExecutableObject;
 
 /* Whether a plugin's table has a function: older ones are shorter, and slots may be empty. */
@@ -113,6 +122,7 @@ typedef struct {
 
 /* process.c: what is one for the process. */
 extern unsigned fork_generation;
+extern bool python_is_asked;
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function);
 PyObject *raise_closed(const char *message);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
@@ -206,6 +216,7 @@ PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t narg
 bool buffer_usable(BufferObject *buffer);
 extern PyTypeObject *BufferType, *HostViewType;
 extern PyType_Spec buffer_spec, host_view_spec;
+extern PyType_Slot buffer_slots[];
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
                       PyObject *shape, PyObject *layout, PyObject *device);
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
@@ -255,5 +266,9 @@ PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given);
 /* bound_call.c */
 extern PyTypeObject *BoundCallType;
 extern PyType_Spec bound_call_spec;
+extern PyType_Slot bound_call_slots[];
+
+/* compact.c */
+PyObject *compact_type(PyObject *module, PyObject *statement);
 
 #endif

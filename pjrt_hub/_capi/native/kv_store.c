@@ -102,6 +102,7 @@ PyObject *kv_store(PyObject *module, PyObject *args) {
   Store functions;
   if (!PyArg_ParseTuple(args, "OOO", &functions.get, &functions.try_get, &functions.put))
     return NULL;
+  python_is_asked = true;
   Store *store = malloc(sizeof(Store));
   if (store == NULL) return PyErr_NoMemory();
   *store = (Store){Py_NewRef(functions.get), Py_NewRef(functions.try_get),

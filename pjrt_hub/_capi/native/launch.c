@@ -5,6 +5,12 @@
 #include "launch.h"
 
 #include <stdlib.h>
+#include <time.h>
+
+enum {
+  SAMPLED = 32,  /* of so many launches one is timed */
+  BRIEF = 20000, /* ns: what a launch may take that keeps the GIL */
+};
 
 static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *output,
                              PyObject *where) {
@@ -98,6 +104,70 @@ bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id) {
   return false;
 }
 
+static PJRT_Error *execute_released(const PJRT_Api *api,
+                                    PJRT_LoadedExecutable_Execute_Args *args) {
+  PJRT_Error *error;
+  Py_BEGIN_ALLOW_THREADS;
+  error = api->PJRT_LoadedExecutable_Execute(args);
+  Py_END_ALLOW_THREADS;
+  return error;
+}
+
+static int64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Takes the time of a launch into account. One long one may be chance, two are not. */
+static void note_time(ExecutableObject *exe, int64_t nanoseconds) {
+  bool brief = nanoseconds < BRIEF, doubtful = !brief && exe->brief && !exe->doubted;
+  exe->doubted = doubtful;
+  exe->brief = brief || doubtful;
+  exe->unsampled = doubtful ? 0 : SAMPLED - 1;
+}
+
+/* Keeps the GIL for launches that are brief: beside a thread that computes in Python each release
+   may cost the 5 ms that it keeps the GIL. Execute may block until earlier work has ended, so nothing
+   that may be under way must wait for Python: no callback, no promise, no call of another thread. */
+static PJRT_Error *execute_adaptively(ExecutableObject *exe,
+                                      PJRT_LoadedExecutable_Execute_Args *args) {
+  const ClientObject *client = exe->client;
+  bool hold = exe->brief && !python_is_asked && client->owned == 0 && client->busy == 1;
+  bool sample = exe->unsampled == 0;
+  if (!sample) exe->unsampled--;
+  int64_t start = sample ? now() : 0, taken = 0;
+  PJRT_Error *error;
+  if (hold) {
+    error = client->api->PJRT_LoadedExecutable_Execute(args);
+    if (sample) taken = now() - start;
+  } else {
+    Py_BEGIN_ALLOW_THREADS;
+    error = client->api->PJRT_LoadedExecutable_Execute(args);
+    if (sample) taken = now() - start;
+    Py_END_ALLOW_THREADS;
+  }
+  if (sample) note_time(exe, taken);
+  return error;
+}
+
+/* On one device, without options or turns. */
+PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,
+                         PJRT_Buffer ***outputs) {
+  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_LoadedExecutable_Execute_Args args = {
+      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
+  options.context = ffi_context(exe->client->api);
+  args.executable = exe->ptr;
+  args.options = &options;
+  args.argument_lists = inputs;
+  args.num_devices = 1;
+  args.num_args = (size_t)exe->num_parameters;
+  args.output_lists = (PJRT_Buffer **const *)outputs;
+  return exe->adaptive ? execute_adaptively(exe, &args)
+                       : execute_released(exe->client->api, &args);
+}
+
 PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options) {
   PJRT_LoadedExecutable_Execute_Args args = {
       .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
@@ -111,10 +181,8 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
   args.execute_device = launch->execute_device;
   Launches *launches = exe->client->launches;
   if (launch->asked || launches != NULL) args.device_complete_events = launch->events;
-  PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS;
-  error = exe->client->api->PJRT_LoadedExecutable_Execute(&args);
-  Py_END_ALLOW_THREADS;
+  if (launches == NULL && exe->adaptive) return execute_adaptively(exe, &args);
+  PJRT_Error *error = execute_released(exe->client->api, &args);
   if (launches == NULL) return error;
   if (error != NULL) {
     launches_give_up(launches, launch->turn, true);

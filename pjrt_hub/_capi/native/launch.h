@@ -34,6 +34,8 @@ int launch_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_
 int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices);
 void launch_end(Launch *launch, ExecutableObject *exe);
 bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id);
+PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,
+                         PJRT_Buffer ***outputs);
 PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options);
 void launch_refused(Launch *launch, ExecutableObject *exe);
 PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments);

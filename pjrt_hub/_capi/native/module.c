@@ -27,6 +27,10 @@ static PyObject *current_generation(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLong(fork_generation);
 }
 
+static PyObject *asks_python(PyObject *module, PyObject *unused) {
+  return PyBool_FromLong(python_is_asked);
+}
+
 /* NODELETE and a handle that is never closed: unloading a plugin crashes at exit, because its
    threads and static destructors outlive the mapping. */
 static void *open_for_good(const char *path, int visibility) {
@@ -139,6 +143,9 @@ static PyMethodDef functions[] = {
      "xla_transform(callable) -> address of what a compiler calls with every module."},
     {"custom_partitioner", custom_partitioner, METH_VARARGS,
      "custom_partitioner(callable, side effects) -> address of what a partitioning asks."},
+    {"asks_python", asks_python, METH_NOARGS,
+     "Whether a plugin was given something that calls Python while a program runs."},
+    {"compact", compact_type, METH_O, "compact(class) -> the same as a type without a collector's head."},
     {"capsule_address", capsule_address, METH_O, "The pointer in a capsule of any name."},
     {"lend", dlpack_lend, METH_VARARGS,
      "lend(address, device, dtype, shape, strides, flags, deleter) -> a DLPack capsule."},

@@ -23,6 +23,7 @@ static void owned_destroy(Child *child) {
   if (answer == NULL) PyErr_WriteUnraisable(release);
   Py_XDECREF(answer);
   Py_DECREF(release);
+  client->owned--;
   client_leave(client);
   PyErr_Restore(type, value, traceback);
 }
@@ -35,6 +36,7 @@ static PyObject *owned_bind(PyObject *self, PyObject *args) {
   owned->client = (ClientObject *)Py_NewRef(client);
   owned->release = Py_NewRef(release);
   client_adopt(owned->client, &owned->child, owned_destroy);
+  owned->client->owned++;
   Py_RETURN_NONE;
 }
 
@@ -58,6 +60,7 @@ static PyObject *owned_take(PyObject *self, PyObject *unused) {
   if (owned->client != NULL && !client_usable(owned->client)) return NULL;
   if (owned->release == NULL) Py_RETURN_NONE;
   client_disown(owned->client, &owned->child);
+  owned->client->owned--; /* while the caller calls it, it is in a call */
   PyObject *release = owned->release;
   owned->release = NULL;
   return release;

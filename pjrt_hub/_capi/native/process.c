@@ -5,6 +5,10 @@
    the plugin's threads do not exist in the child, so a call could hang or abort. */
 unsigned fork_generation = 1;
 
+/* Whether plugins were given something that calls Python while a program runs, ever. A launch that
+   keeps the GIL would wait for it, and it for the GIL. */
+bool python_is_asked;
+
 static PyObject *status_raiser; /* status.raise_error(api address, error address, function) */
 static PyObject *closed_error;  /* errors.ClosedError */
 
