@@ -24,6 +24,7 @@ ORDER = (
     "peers",
     "transfer",
     "weights",
+    "weights",
     "start",
     "exported",
     "compile",
