@@ -1,4 +1,4 @@
-"""What starting costs, in whole processes: the import, the command line, the first result."""
+"""What starting costs: whole processes to the first result, and the steps on the way there."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ import report
 import rounds
 
 import pjrt_hub
-from pjrt_hub._capi.probe import probe
 
 ROUNDS = 21
 PROGRAM = Path(__file__).parent.parent / "tests" / "programs" / "tanh_mul_add.mlir"
-DISTRIBUTIONS = 50
+FEW, SOME, MANY = 50, 500, 2000
 
-OURS = f"""
+CLIENT = """
 import pjrt_hub
 client = pjrt_hub.client("cpu")
+"""
+OURS = f"""{CLIENT}
 exe = client.compile({os.fspath(PROGRAM)!r})
 a = client.buffer_from_host([0.0] * 8)
 assert exe(a, a).to_numpy().shape == (8,)
@@ -38,75 +39,145 @@ a = jax.device_put(numpy.zeros(8, numpy.float32))
 assert numpy.asarray(exe(a, a)).shape == (8,)
 """
 
-PASS, IMPORT, LIST = "pass", "import pjrt_hub", f"pjrt-hub list, {DISTRIBUTIONS} distributions"
-FIRST, FIRST_JAX = "first result", "first result, jax"
-PROBE = "first contact with the CPU plugin"
+#: These print seconds: of a step alone, what it needs imported before.
+PLUGINS = """
+import time, pjrt_hub, pjrt_hub.connect, pjrt_hub.discovery.survey
+begun = time.perf_counter()
+pjrt_hub.plugins()
+print(time.perf_counter() - begun)
+"""
+HEADERS = """
+import sys, time, os
+from pathlib import Path
+from pjrt_hub import contact, surroundings
+world, path = surroundings.world(), Path(sys.argv[1])
+begun = time.perf_counter()
+assert list(contact.problems(path, world, (), os.environ)) == []
+print(time.perf_counter() - begun)
+"""
+LOAD = """
+import sys, time
+from pjrt_hub._capi import hotpath
+begun = time.perf_counter()
+hotpath.open_library(sys.argv[1])
+print(time.perf_counter() - begun)
+"""
+PROBE = """
+import sys, time, os
+from pathlib import Path
+from pjrt_hub._capi.probe import probe
+begun = time.perf_counter()
+probe(Path(sys.argv[1]), env=os.environ)
+print(time.perf_counter() - begun)
+"""
+
+BASE, IMPORT = "pass", "import pjrt_hub"
+LISTED, LISTED_MANY = (f"pjrt-hub list, {count:,} distributions" for count in (FEW, MANY))
+MADE, FIRST, FIRST_JAX = "a client", "first result", "first result, jax"
+FIRST_COLD = "first result, plugin not in the page cache"
+FOUND, FOUND_SOME, FOUND_MANY = (
+    f"of it: plugins() among {count:,} distributions" for count in (FEW, SOME, MANY)
+)
+CHECKED, LOADED = "of it: the library's headers, once", "of it: dlopen"
+LOADED_COLD = "of it: dlopen, not in the page cache"
+CONTACT = "of it: first contact, once"
 BARS = (
-    report.Bar("`import pjrt_hub`, ms over `pass`", IMPORT, "over pass", 40),
-    report.Bar("`pjrt-hub list` with 50 distributions, ms over `pass`", LIST, "over pass", 150),
+    report.Bar("`import pjrt_hub`, ms over `pass`", IMPORT, "over pass", 30, 15),
+    report.Bar("`pjrt-hub list` with 50 distributions, ms over `pass`", LISTED, "over pass", 150),
+    report.Bar("`plugins()` among 2,000 distributions, ms", FOUND_MANY, "ms", 60, 20),
     report.Bar(
-        "the first contact with the CPU plugin in a process of its own, ms", PROBE, "ms", 150
+        "the first contact with the CPU plugin in a process of its own, ms", CONTACT, "ms", 150
     ),
-    report.Bar("a fresh process's first result, times the same with JAX", FIRST, "÷ jax", 0.5),
+    report.Bar("a fresh process's first result, times the same with JAX", FIRST, "÷ jax", 0.4, 0.3),
 )
 
 
 def measure() -> report.Section:
     """The median of interleaved processes."""
+    library = pjrt_hub.fetch("cpu")
     with TemporaryDirectory() as folder:
-        site = Path(folder, "site")
-        distributions.install(site, DISTRIBUTIONS)
         # The first round writes the bytecode and remembers the first contact with the plugin.
         env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         env |= {"PJRT_HUB_CACHE": str(Path(folder, "cache")), "TF_CPP_MIN_LOG_LEVEL": "2"}
-        python = [sys.executable, "-c"]
-        command = str(Path(sys.executable).with_name("pjrt-hub"))
+        among = {}
+        for count in (FEW, SOME, MANY):
+            site = Path(folder, str(count))
+            distributions.install(site, count)
+            path = filter(None, [str(site), env.get("PYTHONPATH")])
+            among[count] = env | {"PYTHONPATH": os.pathsep.join(path)}
+        listing = ["-m", "pjrt_hub.cli", "list"]
         times = rounds.interleave(
             {
-                PASS: _process([*python, "pass"], env),
-                IMPORT: _process([*python, "import pjrt_hub"], env),
-                LIST: _process([command, "list"], env | {"PYTHONPATH": str(site)}),
-                FIRST: _process([*python, OURS], env),
-                FIRST_JAX: _process([*python, THEIRS], env | {"JAX_PLATFORMS": "cpu"}),
-                PROBE: _probe(env),
+                BASE: _process(["-c", "pass"], env),
+                IMPORT: _process(["-c", "import pjrt_hub"], env),
+                LISTED: _process(listing, among[FEW]),
+                LISTED_MANY: _process(listing, among[MANY]),
+                MADE: _process(["-c", CLIENT], env),
+                FIRST: _process(["-c", OURS], env),
+                FIRST_JAX: _process(["-c", THEIRS], env | {"JAX_PLATFORMS": "cpu"}),
+                FIRST_COLD: _cold(library, _process(["-c", OURS], env)),
+                FOUND: _step(PLUGINS, library, among[FEW]),
+                FOUND_SOME: _step(PLUGINS, library, among[SOME]),
+                FOUND_MANY: _step(PLUGINS, library, among[MANY]),
+                CHECKED: _step(HEADERS, library, env),
+                CONTACT: _step(PROBE, library, env),
+                LOADED: _step(LOAD, library, env),
+                LOADED_COLD: _cold(library, _step(LOAD, library, env)),
             },
             ROUNDS,
         )
     rows: rounds.Rows = {}
     for name, seconds in times.items():
         rows[name] = {"ms": median(seconds) * 1e3, "least ms": min(seconds) * 1e3}
-        if name != PASS:
-            rows[name]["over pass"] = rounds.excess(times, name, PASS) * 1e3
-            rows[name]["least over least"] = rows[name]["least ms"] - rows[PASS]["least ms"]
-    rows[FIRST]["÷ jax"] = rounds.ratio(times, FIRST, FIRST_JAX)
+        if name != BASE and not name.startswith("of it"):
+            rows[name]["over pass"] = rounds.excess(times, name, BASE) * 1e3
+            rows[name]["least over least"] = rows[name]["least ms"] - rows[BASE]["least ms"]
+    for name in (FIRST, FIRST_COLD):
+        rows[name]["÷ jax"] = rounds.ratio(times, name, FIRST_JAX)
     return report.Section(
         "Starting",
         "Milliseconds of whole processes, from their start to their end, with bytecode and the "
         f"page cache warm: the median of\n{ROUNDS} interleaved rounds, the least, and both over "
         "`python -c pass`. A first result is a client, the small program compiled\nand run, and "
-        "its result read.",
+        "its result read. A step of it is measured in a process of its own, what it needs imported "
+        "before; the headers\nare read and the first contact is made once for each library. "
+        '"Not in the page cache" is the plugin\'s file (259 MB), by\n`POSIX_FADV_DONTNEED`.',
         rows,
         BARS,
     )
 
 
-def _process(command: list[str], env: Mapping[str, str]) -> Callable[[], float]:
+def _process(arguments: list[str], env: Mapping[str, str]) -> Callable[[], float]:
     def seconds() -> float:
         start = perf_counter()
         # From the root directory, because `python -c` looks for modules where it is started.
+        command = [sys.executable, *arguments]
         subprocess.run(command, env=env, cwd="/", stdout=subprocess.DEVNULL, check=True)
         return perf_counter() - start
 
     return seconds
 
 
-def _probe(env: Mapping[str, str]) -> Callable[[], float]:
-    path = pjrt_hub.fetch("cpu")
+def _step(code: str, library: Path, env: Mapping[str, str]) -> Callable[[], float]:
+    def seconds() -> float:
+        command = [sys.executable, "-c", code, os.fspath(library)]
+        done = subprocess.run(command, env=env, cwd="/", stdout=subprocess.PIPE, check=True)
+        return float(done.stdout)
+
+    return seconds
+
+
+def _cold(library: Path, variant: Callable[[], float]) -> Callable[[], float]:
+    """The same where the disk must be asked for the library again."""
 
     def seconds() -> float:
-        start = perf_counter()
-        probe(path, env=env)
-        return perf_counter() - start
+        file = os.open(library, os.O_RDONLY)
+        try:
+            os.fsync(file)  # what is not on the disk stays in memory
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(file)
+        return variant()
 
     return seconds
 
