@@ -31,10 +31,10 @@ TOTAL, OURS = "instructions", "not the plugin's"
 #: Row -> what pjrt-hub and CPython took of a call when this was last looked at. It is the same in
 #: every run of one build of CPython, while the plugin's part varies with malloc.
 KNOWN = {
-    "`exe(a, a)`": 1880,
-    "`call = exe.bind(a, a)`, `call()`": 1469,
-    "`exe(*thirty)`": 23683,
-    "`np.asarray(exe(x, x))`": 6772,
+    "`exe(a, a)`": 1639,
+    "`call = exe.bind(a, a)`, `call()`": 1042,
+    "`exe(*thirty)`": 16447,
+    "`np.asarray(exe(x, x))`": 6570,
 }
 KNOWN_FOR = ("CPython", "3.11", "x86_64")
 #: What it may become before somebody has to look.
