@@ -274,7 +274,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             prepared = options._for(self, len(devices), whole=not execute_device)
         elif options is not None:
             raise TypeError(f"the options are {options!r}, not ExecuteOptions")
-        if len(self.devices) > 1:
+        if self.signature.donated and len(self.devices) > 1:
             self._refuse_twice(rows, options)
         address = 0 if prepared is None else prepared.struct.address
         kept = [] if prepared is None else prepared.kept

@@ -5,11 +5,6 @@
    is compared with the signature that was prepared at compile time. */
 #include "launch.h"
 
-enum {
-  SMALL = 4096,   /* copied at once: that is cheaper than handing the GIL over */
-  LARGE = 1 << 20 /* Client.buffer_from_host knows better ways from here on */
-};
-
 /* numpy.ndarray, once Python has put one: arrays of exactly this type hide nothing. */
 static PyTypeObject *array_type;
 
@@ -66,38 +61,26 @@ static int put_memory(Launch *launch, ExecutableObject *exe, const Slot *slot, P
     PyErr_Clear();
     return 0;
   }
-  bool fits = view.ndim == slot->rank && view.len < LARGE && view.buf != NULL &&
+  bool fits = view.ndim == slot->rank && view.buf != NULL &&
               (uintptr_t)view.buf % (size_t)view.itemsize == 0;
   for (int i = 0; fits && i < view.ndim; i++) fits = view.shape[i] == slot->dims[i];
   if (!fits) {
     PyBuffer_Release(&view);
     return 0;
   }
-  ClientObject *client = exe->client;
-  PJRT_Client_BufferFromHostBuffer_Args put = {
-      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE};
-  put.client = client->ptr;
-  put.data = view.buf;
-  put.type = (PJRT_Buffer_Type)slot->dtype;
-  put.dims = slot->dims;
-  put.num_dims = (size_t)slot->rank;
-  put.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-  put.device = place;
-  PJRT_Error *error;
-  if (client->on_host && view.len <= SMALL) {
-    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
-  } else {
-    Py_BEGIN_ALLOW_THREADS;
-    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
-    Py_END_ALLOW_THREADS;
-  }
+  HostMemory host = {.data = view.buf,
+                     .nbytes = (size_t)view.len,
+                     .dtype = slot->dtype,
+                     .dims = slot->dims,
+                     .rank = (size_t)slot->rank,
+                     .device = place};
+  PJRT_Error *error = upload(exe->client, &host, out);
   PyBuffer_Release(&view);
   if (error != NULL) {
-    raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
+    raise_status(exe->client->api, error, "PJRT_Client_BufferFromHostBuffer");
     return -1;
   }
-  event_destroy_native(client->api, put.done_with_host_buffer);
-  launch->made[launch->num_made++] = *out = put.buffer;
+  launch->made[launch->num_made++] = *out;
   return 1;
 }
 
