@@ -216,3 +216,39 @@ def test_a_fork_sees_the_values_and_keeps_nothing(child):
         assert np.array_equal(client.buffer_from_host(source).to_numpy(), source)
         """
     )
+
+
+def test_putting_again_and_again_takes_no_more_memory(child):
+    child(
+        f"""
+        import re
+        def held():
+            return int(re.search(r"VmRSS:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) << 10
+        exe = client.compile({DONATE!r})
+        ones = np.ones({COUNT}, np.float32)
+        def turns(count):
+            x = client.buffer_from_host(ones)
+            for _ in range(count):
+                x = exe(x, client.buffer_from_host(ones))
+                x.delete()
+                x = client.buffer_from_host(ones)
+        turns(50)
+        before = held()
+        turns(500)  # more than 2 GB in all
+        assert held() - before < 64 << 20, (before, held())
+        """
+    )
+
+
+def test_where_no_more_can_be_mapped_there_is_none(child):
+    child(
+        """
+        import re, resource
+        from pjrt_hub._capi import hotpath
+        held = re.search(r"VmSize:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
+        limit = (int(held) << 10) + (16 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        assert hotpath.Staging._of(64 << 20) is None
+        assert hotpath.Staging._of(4096) is not None
+        """
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,13 @@ def test_the_values_are_the_files(client, numbers, count):
     assert (buffer.shape, buffer.dtype) == ((count,), np.float32)
     numbers.write_bytes(b"")  # it may change at once
     assert np.array_equal(buffer.to_numpy(), np.arange(count))
+
+
+def test_a_system_without_huge_pages(client, numbers, monkeypatch):
+    none = SimpleNamespace(Staging=SimpleNamespace(_of=lambda nbytes: None))
+    monkeypatch.setattr(upload, "hotpath", none)
+    buffer = client.buffer_from_file(numbers, (COUNT,), offset=4)
+    assert np.array_equal(buffer.to_numpy(), np.arange(COUNT))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f8E5M2", "complex<f64>", "bool", "i8"])

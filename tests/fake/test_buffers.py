@@ -249,3 +249,27 @@ assert left.closed and count("stub_mapped") == 0
 """
         + END,
     )
+
+
+def test_a_plugin_that_copies_what_it_may_share(check, stub):
+    """Large arrays reach it by way of our own copy once, and by its own from then on."""
+    check(
+        stub(),
+        PRELUDE
+        + """
+from pjrt_hub._capi import hotpath
+large = np.arange(1 << 20, dtype=np.float32)
+for turn in range(3):
+    source = large + turn
+    buffer = client.buffer_from_host(source)
+    source[:] = -1
+    assert np.array_equal(buffer.to_numpy(), large + turn)
+    kept = hotpath.Staging._kept()
+    assert kept in (0, large.nbytes), kept  # 0 where the system has no huge pages
+    hotpath.Staging._trim()
+    assert kept == 0 or turn == 0, (turn, kept)
+    buffer.delete()
+del buffer
+"""
+        + END,
+    )
