@@ -65,12 +65,18 @@ def quiet() -> None:
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
 
 
-def median_of_runs(script: str, runs: int) -> Rows:
-    """The median of every cell of what `script --once` prints as JSON, each time a new process."""
+def median_of_runs(script: str, runs: int, *words: str) -> Rows:
+    """The median of every cell of what `script --once` prints as JSON, each time a new process.
+
+    Args:
+        script: a benchmark.
+        runs: how many processes.
+        words: more for its command line.
+    """
     tables: list[Rows] = []
     for _ in range(runs):
         done = subprocess.run(
-            [sys.executable, script, "--once"], stdout=subprocess.PIPE, check=True
+            [sys.executable, script, "--once", *words], stdout=subprocess.PIPE, check=True
         )
         tables.append(json.loads(done.stdout))
     return {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,7 @@ def _compiled(client: Client, source: Program, chosen: CompileOptions) -> Loaded
         return _loaded(
             client,
             "PJRT_Client_Compile",
+            meanwhile=_import_numpy,
             program={"code": source.code, "format": source.format},
             compile_options=chosen.serialize(),
         )
@@ -123,11 +125,13 @@ def _loaded(
     function: str,
     kept: object = None,
     signature: Signature | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
     **inputs: Any,
 ) -> LoadedExecutable:
     """Takes what a C function gives after seconds; Ctrl-C ends the waiting.
 
-    `kept` lives until the function has ended. Without a signature the plugin is asked for it.
+    `kept` lives until the function has ended; `meanwhile` is called beside it. Without a signature
+    the plugin is asked for it.
     """
 
     def call() -> int:
@@ -138,7 +142,7 @@ def _loaded(
 
     with client._in_call():
         client._enter()  # the call's own, which an interrupted wait does not end
-        address = interruptible(call, discard, client._leave, _import_numpy)
+        address = interruptible(call, discard, client._leave, meanwhile)
         return LoadedExecutable._load(client, address, signature)
 
 
