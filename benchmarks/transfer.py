@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from statistics import median
 from timeit import Timer
@@ -20,9 +21,10 @@ SIZES = {
     "4 MB": (1 << 20, 50, 9),
     "16 MB": (1 << 22, 10, 9),
     "64 MB": (1 << 24, 3, 9),
-    "256 MB": (1 << 26, 1, 5),
-    "2 GB": (1 << 29, 1, 1),
 }
+#: Of one process, because five would take minutes.
+LARGE_SIZES = {"256 MB": (1 << 26, 1, 5), "2 GB": (1 << 29, 1, 1)}
+LARGE = "--large"
 ALIGNMENT = 64
 
 BARS = (
@@ -34,7 +36,8 @@ BARS = (
 
 
 def measure() -> report.Section:
-    """The median of several processes."""
+    """The median of several processes, and what one took for the largest arrays."""
+    rows = rounds.median_of_runs(__file__, RUNS) | rounds.median_of_runs(__file__, 1, LARGE)
     return report.Section(
         "Transfers",
         "Microseconds for `client.buffer_from_host(x)` and freeing the buffer, and for "
@@ -43,8 +46,9 @@ def measure() -> report.Section:
         "`IMMUTABLE_ZERO_COPY` of an array aligned to 64 bytes; the other arrays are aligned to "
         "16, as numpy's are. A\nget shares the buffer's memory. JAX: "
         "`jax.device_put(x).block_until_ready()`, which shares the memory of aligned arrays, "
-        "and\n`np.asarray`, which keeps its first answer.",
-        rounds.median_of_runs(__file__, RUNS),
+        "and\n`np.asarray`, which keeps its first answer. Above 64 MB the figures are those of one "
+        "process.",
+        rows,
         BARS,
     )
 
@@ -64,7 +68,8 @@ def once() -> rounds.Rows:
     put = client.buffer_from_host
     zero_copy = HostBufferSemantics.IMMUTABLE_ZERO_COPY
     rows: rounds.Rows = {}
-    for name, (elements, count, times) in SIZES.items():
+    sizes = LARGE_SIZES if LARGE in sys.argv else SIZES
+    for name, (elements, count, times) in sizes.items():
         for row, x, semantics in (
             (f"put {name}", _array(elements, 16), HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL),
             (f"put {name}, zero-copy", _array(elements, 0), zero_copy),
