@@ -34,7 +34,7 @@ KNOWN = {
     "`exe(a, a)`": 1639,
     "`call = exe.bind(a, a)`, `call()`": 1042,
     "`exe(*thirty)`": 16447,
-    "`np.asarray(exe(x, x))`": 6570,
+    "`np.asarray(exe(x, x))`": 6670,
 }
 KNOWN_FOR = ("CPython", "3.11", "x86_64")
 #: What it may become before somebody has to look.
