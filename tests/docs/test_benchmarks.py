@@ -232,3 +232,8 @@ def test_the_gate_tells_both_figures_and_where_to_look():
     assert "hint: call: python benchmarks/instructions.py" in out
     assert "compile gave no figures" in out
     assert "hint: start" not in out
+
+
+def test_the_gates_are_benchmarks():
+    found = child("import gate, session; print(*sorted(set(gate.GATES) - set(session.names())))")
+    assert found.split() == []
