@@ -15,10 +15,12 @@ Importing it costs nothing: each public name is imported on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+#: As type checkers read it; `typing` would be the most of the import.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from pjrt_hub import errors, registries
     from pjrt_hub.abi import ApiVersion, Verdict
     from pjrt_hub.bridges.exported.exported import Exported
@@ -147,6 +149,8 @@ if not TYPE_CHECKING:  # else a checker would believe that every name exists
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
         value = import_module(f"{__name__}.{home or name}")
         if home:
             value = getattr(value, name)

@@ -26,6 +26,11 @@ def modules_after(code: str) -> set[str]:
     return set(json.loads(child.stdout.splitlines()[-1]))
 
 
+def test_the_import_alone_imports_next_to_nothing():
+    added = modules_after("import pjrt_hub") - modules_after("pass")
+    assert {name for name in added if not name.startswith("pjrt_hub")} <= {"__future__"}
+
+
 def test_the_public_names_are_these():
     assert sorted(pjrt_hub.__all__) == [
         "ApiVersion",
