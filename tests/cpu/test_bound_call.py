@@ -128,7 +128,8 @@ def test_one_that_was_bound_to_nothing():
 
 
 def test_after_a_fork(child):
-    printed = child("""
+    printed = child(
+        """
         call = client.compile(ADD).bind(ones(), ones())
         call()
         if os.fork() == 0:
@@ -139,7 +140,9 @@ def test_after_a_fork(child):
             os._exit(0)
         os.wait()
         print(call().tolist()[0])
-    """)
+        """,
+        PYTHONWARNINGS="ignore::DeprecationWarning",
+    )
     assert printed.splitlines() == ["this client was made before a fork", "2.0"]
 
 
