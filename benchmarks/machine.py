@@ -21,7 +21,7 @@ class Machine:
 
     Attributes:
         processor: its name; clouds hide the model's number, so family and model stand beside it.
-        cpus: how many this process may use.
+        cpus: how many there are.
         governor: what sets their clock, empty where the machine does not say.
         system: the kernel.
         python: its implementation and version.
@@ -53,7 +53,7 @@ def this() -> Machine:
     """The machine that this runs on; to be read before the figures are taken."""
     return Machine(
         processor=_processor(),
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=os.cpu_count() or 1,
         governor=GOVERNOR.read_text("utf-8").strip() if GOVERNOR.is_file() else "",
         system=f"{platform.system()} {platform.release()}",
         python=f"{platform.python_implementation()} {platform.python_version()}",
