@@ -82,19 +82,6 @@ static PJRT_Device **read_places(PyObject *devices) {
   return places;
 }
 
-bool executable_usable(ExecutableObject *exe) {
-  if (exe->client == NULL) {
-    raise_closed("this executable was never loaded by a client");
-    return false;
-  }
-  if (!client_usable(exe->client)) return false;
-  if (exe->ptr == NULL || exe->closed) {
-    raise_closed("the executable is closed");
-    return false;
-  }
-  return true;
-}
-
 PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given) {
   return PyErr_Format(PyExc_TypeError, "the program takes %zd argument%s, %zd given",
                       exe->num_parameters, exe->num_parameters == 1 ? "" : "s", given);

@@ -1,7 +1,7 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
    Each file uses those before it: process, function, staging, client, owned, event, upcall, dlpack,
-   upload, copy, buffer, kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable,
-   bound_call, compact, module.
+   buffer, kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call,
+   compact, module. Two methods of Buffer have files of their own, upload and copy.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -260,7 +260,6 @@ PyObject *custom_partitioner(PyObject *module, PyObject *args);
 /* executable.c */
 extern PyTypeObject *ExecutableType;
 extern PyType_Spec executable_spec;
-bool executable_usable(ExecutableObject *exe);
 PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given);
 
 /* bound_call.c */

@@ -45,6 +45,20 @@ PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **o
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type);
 
+/* Whether it can still run; raises ClosedError. */
+static inline bool executable_usable(const ExecutableObject *exe) {
+  if (exe->client == NULL) {
+    raise_closed("this executable was never loaded by a client");
+    return false;
+  }
+  if (!client_usable(exe->client)) return false;
+  if (exe->ptr == NULL || exe->closed) {
+    raise_closed("the executable is closed");
+    return false;
+  }
+  return true;
+}
+
 /* Where `rows` were written by launch_prepare. */
 static inline PJRT_Buffer **launch_row(Launch *launch, Py_ssize_t device) {
   return (PJRT_Buffer **)launch->inputs[device];
