@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 
 #: A type with so many characters of dimensions; fewer multiply to less than the bound below.
@@ -32,14 +33,16 @@ _CALLS = re.compile(
 _MENTION = re.compile(_NAME)
 _FUNCTION = re.compile(rb"func\.func\s+(?:\w+\s+){0,2}(" + _NAME + rb")")
 _CALLING = (b"call", b"decomposition")
+#: XLA's compiler goes into a call by recursion, which fills 8 MiB of stack after some 700 calls.
+_MAX_DEPTH = 500
 
 
 def hazard(text: bytes) -> str:
     """What the program is that would end the process; empty where nothing was found."""
     if huge := _too_large(text):
         return f"a program of tensor<{huge}...>, which is larger than any memory"
-    if cycle := _cycle(text):
-        return f"a program whose functions call themselves, which XLA cannot compile: {cycle}"
+    if descent := _endless(text):
+        return f"a program whose functions {descent}"
     if order := _bounded_in_order(text):
         return (
             f"a program with dynamic dimensions in the layout_mode {order}: "
@@ -59,8 +62,8 @@ def _too_large(text: bytes) -> str:
     return ""
 
 
-def _cycle(text: bytes) -> str:
-    """Functions that call each other in a circle, where a function that is no private one leads."""
+def _endless(text: bytes) -> str:
+    """How functions that others can call lead to a circle of calls, or to a chain too deep."""
     if not any(word in text for word in _CALLING):
         return ""
     import graphlib
@@ -68,8 +71,8 @@ def _cycle(text: bytes) -> str:
     mentions = _mentions(text)
     if mentions is not None:
         with suppress(graphlib.CycleError):
-            graphlib.TopologicalSorter(mentions).prepare()
-            return ""
+            if _depth(mentions) <= _MAX_DEPTH:
+                return ""
     calls, roots = _calls(text)
     reached, left = dict[bytes, set[bytes]](), list(roots)
     while left:
@@ -78,10 +81,24 @@ def _cycle(text: bytes) -> str:
             reached[function] = calls.get(function, set())
             left += reached[function]
     try:
-        graphlib.TopologicalSorter(reached).prepare()
+        depth = _depth(reached)
     except graphlib.CycleError as exc:
-        return " -> ".join(name.decode(errors="replace") for name in reversed(exc.args[1]))
+        cycle = " -> ".join(name.decode(errors="replace") for name in reversed(exc.args[1]))
+        return f"call themselves, which XLA cannot compile: {cycle}"
+    if depth > _MAX_DEPTH:
+        return f"call each other {depth} deep, for which XLA's stack is too small"
     return ""
+
+
+def _depth(calls: Mapping[bytes, set[bytes]]) -> int:
+    """How many functions the longest chain of calls has."""
+    import graphlib
+
+    depths: dict[bytes, int] = {}
+    for function in graphlib.TopologicalSorter(calls).static_order():  # those that are called first
+        called = (depths[each] for each in calls.get(function, ()))
+        depths[function] = 1 + max(called, default=0)
+    return max(depths.values(), default=0)
 
 
 def _mentions(text: bytes) -> dict[bytes, set[bytes]] | None:

@@ -188,6 +188,20 @@ def test_functions_that_call_others_are_not_refused(client):
         assert client.compile(program)(vector).tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
+def deep(depth):
+    chain = "".join(calling(f"f{n}", f"f{n + 1}", "private") for n in range(1, depth - 1))
+    return calling("main", "f1") + chain + LEAF.replace("@main", f"private @f{depth - 1}")
+
+
+@pytest.mark.parametrize("wrapped", ["{}", "// func.func @x\n{}"])
+def test_functions_that_call_each_other_too_deep_are_refused(client, wrapped):
+    """XLA ends the process at some 700 of them."""
+    with pytest.raises(FileFormatError, match=r"functions call each other 501 deep.*stack"):
+        client.compile(wrapped.format(deep(501)))
+    vector = client.buffer_from_host([1.0, 2.0, 3.0, 4.0])
+    assert client.compile(wrapped.format(deep(300)))(vector).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
 BOUNDED = "tensor<?x3xf32, #stablehlo.bounds<2, ?>>"
 RESIZED = f"""
 func.func @main(%a: tensor<2x3xf32> ARGUMENT, %n: tensor<i32>) -> ({BOUNDED} RESULT) {{
