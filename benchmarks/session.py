@@ -24,7 +24,6 @@ ORDER = (
     "peers",
     "transfer",
     "weights",
-    "weights",
     "start",
     "exported",
     "compile",
