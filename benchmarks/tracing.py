@@ -15,6 +15,11 @@ ROUNDS, RUNS, CALLS = 61, 3, 5_000  # short turns: a busy machine interrupts few
 BARS = (
     report.Bar("a recorded call, ns more than the call", "a question, `IsDeleted`", "added ns", 60),
 )
+MISSED = (
+    "A record is two readings of the clock and a line of memory. Where `clock_gettime` takes 27 "
+    "ns, as on an EPYC of family 25, the readings alone are 54; the bar was met where it takes "
+    "less."
+)
 
 
 def measure() -> report.Section:
@@ -26,6 +31,7 @@ def measure() -> report.Section:
         "recording on this machine's disk. Where no layer is on, the table is the plugin's own.",
         rounds.median_of_runs(__file__, RUNS),
         BARS,
+        missed=MISSED,
     )
 
 
