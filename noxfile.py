@@ -155,21 +155,21 @@ def jax_topologies(session: nox.Session) -> None:
     pytest(session, "jax/test_topologies.py")
 
 
-@nox.session
+@nox.session(default=False, tags=["long"])
 def dask(session: nox.Session) -> None:
     """Executables on their way to the workers of a Dask cluster."""
     install_wheel(session, *group("test"), *group("cpu"), *group("dask"))
     pytest(session, "dask")
 
 
-@nox.session
+@nox.session(default=False, tags=["long"])
 def ray(session: nox.Session) -> None:
     """The same for the workers of Ray."""
     install_wheel(session, *group("test"), *group("cpu"), *group("ray"))
     pytest(session, "ray")
 
 
-@nox.session
+@nox.session(default=False, tags=["long"])
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
