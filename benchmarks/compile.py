@@ -128,6 +128,7 @@ def _child(code: str, program: Path, cache: Path, layers: int, is_kept: bool) ->
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, words)],
         env={**os.environ, "PJRT_HUB_CACHE": str(cache)},
+        cwd="/",  # not the checkout, whose pjrt_hub is not compiled
         stdout=subprocess.PIPE,
         check=True,
     )

@@ -101,6 +101,7 @@ def _row(path: Path, known: list[str], times: int) -> dict[str, float]:
             code = MEASURED.replace("PREPARE", prepare).replace("LOAD", load)
             done = subprocess.run(
                 [sys.executable, "-c", code, str(path)],
+                cwd="/",  # not the checkout, whose pjrt_hub is not compiled
                 stdout=subprocess.PIPE,
                 check=True,
                 env=os.environ | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},

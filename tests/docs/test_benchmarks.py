@@ -237,3 +237,11 @@ def test_the_gate_tells_both_figures_and_where_to_look():
 def test_the_gates_are_benchmarks():
     found = child("import gate, session; print(*sorted(set(gate.GATES) - set(session.names())))")
     assert found.split() == []
+
+
+def test_children_see_the_installed_package():
+    """`python -c` looks into the working directory first, and a checkout's package is not built."""
+    texts = {file.name: file.read_text("utf-8") for file in BENCHMARKS.glob("*.py")}
+    starting = {name for name, text in texts.items() if '"-c"' in text}
+    assert {"compile.py", "start.py", "weights.py"} <= starting
+    assert {name for name in starting if 'cwd="/"' not in texts[name]} == set()
