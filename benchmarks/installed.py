@@ -54,7 +54,6 @@ def measure() -> list[report.Section]:
 
 
 def _distributions() -> report.Section:
-    columns: dict[str, dict[int, float]] = {}
     with TemporaryDirectory() as folder:
         variants = {}
         for count in DISTRIBUTIONS:
@@ -68,8 +67,7 @@ def _distributions() -> report.Section:
                 ("importlib.metadata", count): lambda env=env: _printed(METADATA, env)[0],
                 ("pjrt-hub list, whole", count): lambda env=env: _lasted(LIST, env),
             }
-        for (name, count), seconds in rounds.interleave(variants, ROUNDS).items():
-            columns.setdefault(f"{name} ms", {})[count] = median(seconds) * 1e3
+        columns = _columns(variants)
     return _section(
         "distributions",
         "Discovery, by the installed distributions",
@@ -83,7 +81,6 @@ def _distributions() -> report.Section:
 
 
 def _entries() -> report.Section:
-    columns: dict[str, dict[int, float]] = {}
     with TemporaryDirectory() as folder:
         caches = {count: _Caches(Path(folder, str(count)), count) for count in ENTRIES}
         variants = {
@@ -91,8 +88,7 @@ def _entries() -> report.Section:
             for count, held in caches.items()
             for name, measured in held.variants().items()
         }
-        for (name, count), seconds in rounds.interleave(variants, ROUNDS).items():
-            columns.setdefault(f"{name} ms", {})[count] = median(seconds) * 1e3
+        columns = _columns(variants)
     return _section(
         "entries",
         "The cache, by its entries",
@@ -145,6 +141,14 @@ class _Caches:
 
 def _digest(number: int) -> str:
     return sha256(str(number).encode()).hexdigest()
+
+
+def _columns(variants: dict[tuple[str, int], Callable[[], float]]) -> dict[str, dict[int, float]]:
+    """A column for each thing that is measured: the milliseconds by how many there are."""
+    columns: dict[str, dict[int, float]] = {}
+    for (name, count), seconds in rounds.interleave(variants, ROUNDS).items():
+        columns.setdefault(f"{name} ms", {})[count] = median(seconds) * 1e3
+    return columns
 
 
 def _section(

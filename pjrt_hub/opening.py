@@ -70,7 +70,7 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
     see, through = functools.partial(_require_verified, path, entry), _layers()
-    library.load(path, see, through, meanwhile=_import_runtime)
+    library.load(path, see, through, meanwhile=_import_runtime)  # Plugin finds it loaded
     from pjrt_hub.runtime.plugin import Plugin
 
     return Plugin(

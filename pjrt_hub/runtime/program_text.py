@@ -41,7 +41,7 @@ def hazard(text: bytes) -> str:
     """What the program is that would end the process; empty where nothing was found."""
     if huge := _too_large(text):
         return f"a program of tensor<{huge}...>, which is larger than any memory"
-    if descent := _endless(text):
+    if descent := _descent(text):
         return f"a program whose functions {descent}"
     if order := _bounded_in_order(text):
         return (
@@ -62,7 +62,7 @@ def _too_large(text: bytes) -> str:
     return ""
 
 
-def _endless(text: bytes) -> str:
+def _descent(text: bytes) -> str:
     """How functions that others can call lead to a circle of calls, or to a chain too deep."""
     if not any(word in text for word in _CALLING):
         return ""

@@ -151,33 +151,34 @@ static PJRT_Error *execute_adaptively(ExecutableObject *exe,
   return error;
 }
 
+static PJRT_LoadedExecutable_Execute_Args execute_args(const ExecutableObject *exe,
+                                                      PJRT_ExecuteOptions *options,
+                                                      PJRT_Buffer *const *const *inputs,
+                                                      PJRT_Buffer ***outputs, Py_ssize_t devices) {
+  PJRT_LoadedExecutable_Execute_Args args = {
+      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
+  if (options->context == NULL) options->context = ffi_context(exe->client->api);
+  args.executable = exe->ptr;
+  args.options = options;
+  args.argument_lists = inputs;
+  args.num_devices = (size_t)devices;
+  args.num_args = (size_t)exe->num_parameters;
+  args.output_lists = (PJRT_Buffer **const *)outputs;
+  return args;
+}
+
 /* On one device, without options or turns. */
 PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,
                          PJRT_Buffer ***outputs) {
   PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
-  PJRT_LoadedExecutable_Execute_Args args = {
-      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
-  options.context = ffi_context(exe->client->api);
-  args.executable = exe->ptr;
-  args.options = &options;
-  args.argument_lists = inputs;
-  args.num_devices = 1;
-  args.num_args = (size_t)exe->num_parameters;
-  args.output_lists = (PJRT_Buffer **const *)outputs;
+  PJRT_LoadedExecutable_Execute_Args args = execute_args(exe, &options, inputs, outputs, 1);
   return exe->adaptive ? execute_adaptively(exe, &args)
                        : execute_released(exe->client->api, &args);
 }
 
 PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options) {
-  PJRT_LoadedExecutable_Execute_Args args = {
-      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
-  args.executable = exe->ptr;
-  if (options->context == NULL) options->context = ffi_context(exe->client->api);
-  args.options = options;
-  args.argument_lists = launch->inputs;
-  args.num_devices = (size_t)launch->num_devices;
-  args.num_args = (size_t)exe->num_parameters;
-  args.output_lists = (PJRT_Buffer **const *)launch->outputs;
+  PJRT_LoadedExecutable_Execute_Args args =
+      execute_args(exe, options, launch->inputs, launch->outputs, launch->num_devices);
   args.execute_device = launch->execute_device;
   Launches *launches = exe->client->launches;
   if (launch->asked || launches != NULL) args.device_complete_events = launch->events;
