@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LAYOUT = "v1"
 #: The row of an entry, beside its members.
 ROW_NAME = "pjrt_hub_entry.json"
+#: An entry is called by the sha256 of its archive, in hexadecimal digits.
+_NAME_LENGTH = 64
 #: The last use of an entry is kept that exactly, so that a warm look-up writes nothing.
 _USE_SECONDS = 24 * 3600
 #: For who removes an entry to be done: a rename.
@@ -79,9 +81,10 @@ class Layout:
         return self.tree / artifact.sha256[:2] / artifact.sha256
 
     def roots(self) -> list[Path]:
-        """Every entry's directory, in the order of their digests."""
+        """Every entry's directory, in the order of their digests; no other name is an entry's."""
         with disk.writing("cannot look into", self.tree):
-            return sorted(path for path in self.tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
+            found = (path for path in self.tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
+            return sorted(path for path in found if len(path.name) == _NAME_LENGTH)
 
     def area(self, name: str) -> Path:
         """A folder of the tree, which exists afterwards and is ours alone to write.

@@ -23,14 +23,16 @@ def this_process() -> str:
 
 def is_ours(path: Path) -> bool:
     """Whether a directory named "content.owner.random" is this process's; not so in a fork."""
-    return path.name.split(".")[1] == this_process()
+    return _owner(path) == this_process()
 
 
 def is_abandoned(path: Path) -> bool:
     """Whether the owner of a directory named "content.owner.random" is gone."""
-    owner = path.name.split(".")[1]
+    owner = _owner(path)
     if owner == NOBODY:
         return True
+    if not owner:
+        return False  # somebody put it there, and it is theirs to remove
     machine, _, process = owner.partition("-")
     pid, _, started = process.partition("-")
     if machine == _machine() and pid.isdecimal():
@@ -39,6 +41,12 @@ def is_abandoned(path: Path) -> bool:
         newest = max(each.stat().st_mtime for each in (path, *path.iterdir()))
         return time.time() - newest > _ABANDONED_SECONDS
     return False
+
+
+def _owner(path: Path) -> str:
+    """What stands for the owner in "content.owner.random"; nothing in a name of another form."""
+    parts = path.name.split(".")
+    return parts[1] if len(parts) == 3 else ""
 
 
 def _machine() -> str:
@@ -69,7 +77,7 @@ def _is_alive(pid: int) -> bool:
         return True  # on Windows such a question would end it
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # the latter of a number that no process has
         return False
     except OSError:
         pass  # somebody else's

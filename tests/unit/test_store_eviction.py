@@ -17,6 +17,7 @@ import wheels
 from pjrt_hub import errors, surroundings
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.errors import CacheError
+from pjrt_hub.store import owner
 from pjrt_hub.store.cache import ROW_NAME, Cache
 from pjrt_hub.store.catalog import Artifact, Catalog
 
@@ -297,3 +298,71 @@ def damage(path: Path) -> None:
 def test_a_pin_of_no_entry_is_leased_as_nothing(cache: Cache, pins: list[Artifact]) -> None:
     with cache.lease(replace(pins[0], sha256="0" * 64)) as entry:
         assert entry is None
+
+
+AREAS = ["", "aa", "partial", "unpacking", "trash", "quarantine", "memo", "probes", "compiled"]
+NAMES = [
+    b"README",
+    b"a.b",
+    b"a.left.b",
+    b".hidden",
+    b"a.b.c.d",
+    b"\xff\n. .",
+    f"x.{owner.this_process().replace('-', '-9' * 20 + '-', 1)}.y".encode(),
+    f"x.{owner.this_process().partition('-')[0]}-{'9' * 60}-1.y".encode(),
+]
+
+
+def stray(kind: str, path: bytes) -> None:
+    if kind == "file":
+        with open(path, "wb"):
+            pass
+    elif kind == "folder":
+        os.makedirs(path + b"/inside")
+    elif kind == "link":
+        os.symlink(b"/nowhere", path)
+    else:
+        os.mkfifo(path)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe"])
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
+def test_what_somebody_put_there_breaks_nothing(
+    cache: Cache, pins: list[Artifact], tmp_path: Path, kind: str, old: bool
+) -> None:
+    for area in (*AREAS, "locks", pins[0].sha256[:2], f"{pins[0].sha256[:2]}/{pins[0].sha256}"):
+        folder = cache.root / "v1" / area
+        folder.mkdir(exist_ok=True)
+        for name in NAMES:
+            path = os.fsencode(folder) + b"/" + name
+            stray(kind, path)
+            if old:
+                os.utime(path, (0, 0), follow_symlinks=False)
+    assert versions(cache) == ["1.0", "2.0", "3.0"]
+    assert cache.lookup(pins[2]) is not None
+    assert all(audit.verdict.ok for audit in cache.verify())
+    assert cache.prune(dry_run=True).kept == ()
+    cache.prune(max_nbytes=0, keep={pins[2].sha256})
+    assert versions(cache) == ["3.0"]
+    pin, path = release("4.0", tmp_path)
+    cache.publish(pin, path)
+    with cache.workspace(pin) as private:
+        assert list(private.iterdir()) == []
+    assert cache.nbytes() > 0
+    removal = cache.clear()
+    assert {path.name for path in removal.removed} >= {pin.sha256, pins[2].sha256}
+    assert versions(cache) == []
+
+
+def test_names_of_odd_bytes_are_shown(
+    cache: Cache, pins: list[Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cache.root / "v1" / "memo"
+    stray("file", os.fsencode(folder) + b"/\xff")
+    os.utime(os.fsencode(folder) + b"/\xff", (0, 0))
+    env = {**os.environ, "PJRT_HUB_CACHE": str(cache.root), "PYTHONIOENCODING": "utf-8"}
+    for more in ([], ["--json"]):
+        command = [sys.executable, "-m", "pjrt_hub.cli", "cache", "prune", "--dry-run", *more]
+        done = subprocess.run(command, env=env, capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr.decode()
+        assert b"ff" in done.stdout
