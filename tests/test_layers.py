@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[1]
 
 #: What each part of the package may import of ours, itself apart. "" is `pjrt_hub` itself, whose
 #: names are public, as those of `errors` and of the bridges are.
-FOUNDATION = frozenset({"errors", "frozen", "abi", "host", "log", "native_log", "terminal"})
+FOUNDATION = frozenset(
+    {"errors", "frozen", "abi", "host", "log", "native_log", "safe_path", "terminal"}
+)
 FINDING = frozenset({"contract", "store", "discovery"})
 RUNNING = frozenset({"_capi", "runtime", "bridges"})
 BELOW = FOUNDATION | FINDING | RUNNING
@@ -27,13 +29,14 @@ MAY_IMPORT = {
     "host": frozenset({"frozen"}),
     "log": frozenset[str](),
     "native_log": frozenset[str](),
+    "safe_path": frozenset[str](),
     "terminal": frozenset[str](),
     "contract": FOUNDATION,
     "store": FOUNDATION | {"contract"},
     "discovery": FOUNDATION | {"contract", "store"},
-    "_capi": frozenset({"errors", "frozen", "abi"}),
+    "_capi": frozenset({"errors", "frozen", "abi", "safe_path"}),
     "runtime": frozenset({"errors", "frozen", "abi", "_capi"}),
-    "bridges": frozenset({"errors", "frozen", "runtime"}),
+    "bridges": frozenset({"errors", "frozen", "runtime", "safe_path"}),
     "contact": BELOW,
     "elevation": frozenset[str](),
     "surroundings": BELOW | {"elevation"},
@@ -82,6 +85,10 @@ HEAVY = {
     "unearth": frozenset[str](),
 }
 NATIVE = frozenset({"_cffi_backend", "cffi", "ctypes", "ffi"})
+#: What starts a Python or looks for a program goes through `safe_path`; of the others, one starts
+#: a file with -I and -S, and one writes the name down for a host without Python.
+STARTS = frozenset({"sys.executable", "shutil.which"})
+MAY_START = frozenset({"safe_path", "native_log", "authoring.building"})
 REGISTRATIONS = ("os.register_at_fork(", "hotpath.install(")
 #: To import a file of checks is to register them, those that a loop makes among them.
 CHECKS = "pjrt_hub.conformance.checks."
@@ -229,6 +236,18 @@ def environment_reads(known: dict[str, Module]) -> Iterator[str]:
                 yield f"{module.name}:{found.line} reads {found.target}"
 
 
+def unsafe_starts(known: dict[str, Module]) -> Iterator[str]:
+    for module in known.values():
+        if module.name.partition(".")[2] in MAY_START:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and (name := ast.unparse(node)) in STARTS:
+                yield f"{module.name}:{node.lineno} uses {name}: see safe_path"
+        for found in imports(module):
+            if found.target in STARTS:
+                yield f"{module.name}:{found.line} imports {found.target}: see safe_path"
+
+
 def work_at_import(known: dict[str, Module]) -> Iterator[str]:
     """A module's top level holds names: no loops, no `with`, no bare calls.
 
@@ -250,6 +269,7 @@ RULES = [
     heavy_imports,
     native_imports,
     environment_reads,
+    unsafe_starts,
     work_at_import,
 ]
 
@@ -278,6 +298,8 @@ PLANTED = [
     (native_imports, "runtime/client.py", "import ctypes", "1 imports ctypes"),
     (environment_reads, "store/cache.py", "import os\nX = os.environ", "2 reads os.environ"),
     (environment_reads, "store/cache.py", "from os import getenv", "1 reads os.getenv"),
+    (unsafe_starts, "store/cache.py", "import sys\nX = [sys.executable]", "2 uses sys.exec"),
+    (unsafe_starts, "store/cache.py", "from shutil import which", "1 imports shutil.which"),
     (work_at_import, "store/cache.py", "print(1)", "1 works at import time"),
     (work_at_import, "store/cache.py", "for x in ():\n    pass", "1 works at import time"),
 ]

@@ -10,11 +10,12 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from pjrt_hub import safe_path
 
 _WORDS_TAIL = 2000  # characters of the plugin's last words
 _KEPT_NBYTES = 4 * _WORDS_TAIL  # of what it writes; a flood of words must not fill our memory
@@ -53,12 +54,11 @@ class Child:
         import subprocess  # the child, which runs the same modules, need not wait for it
 
         package_root = str(Path(__file__).resolve().parents[2])
-        python_path = os.pathsep.join(filter(None, [package_root, env.get("PYTHONPATH", "")]))
         self._answers, answering = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, str(answering), *words],
-                env={**env, "PYTHONPATH": python_path},
+                safe_path.python("-m", module, str(answering), *words),
+                env=safe_path.environment(env, package_root),
                 stdin=subprocess.PIPE,  # nothing is said there: its end is the sign to end
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pjrt_hub
-from pjrt_hub import surroundings
+from pjrt_hub import safe_path, surroundings
 from pjrt_hub.authoring.backend import Backend, Device, Executable, Program, Signature, Slot
 from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, UnimplementedError
 
@@ -150,13 +150,12 @@ class Interpreter:
         environment = surroundings.environment()
         processors = map(str, Path(__file__).parent.glob("native/processors.*so"))
         preload = [*processors, environment.get("LD_PRELOAD", "")]
-        paths = [str(Path(pjrt_hub.__file__).parents[1]), *filter(None, sys.path)]
+        paths = [str(Path(pjrt_hub.__file__).parents[1]), *filter(os.path.isabs, sys.path)]
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pjrt_hub.authoring.interpreter", str(theirs.fileno())],
+                safe_path.python("-m", "pjrt_hub.authoring.interpreter", str(theirs.fileno())),
                 env={
-                    **environment,
-                    "PYTHONPATH": os.pathsep.join(paths),
+                    **safe_path.environment(environment, *paths),
                     "LD_PRELOAD": ":".join(filter(None, preload)),
                     "OPENBLAS_NUM_THREADS": "1",  # it would believe in those processors too
                 },

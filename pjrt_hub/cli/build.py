@@ -25,11 +25,11 @@ from pjrt_hub.cli import output
 def command(backend: str, path: Path, as_json: bool) -> None:
     """Make a library of a plugin in Python, which any host can open.
 
-    MODULE is looked for in this folder first, and then where Python finds modules.
+    MODULE is looked for where Python finds modules, and then in this folder.
     """
     from pjrt_hub.authoring.building import build
 
-    sys.path.insert(0, str(Path.cwd()))
+    sys.path.append(str(Path.cwd()))  # last: a file here stands for no other module
     try:
         written = build(backend, path)
     except ValueError as exc:

@@ -6,11 +6,12 @@ Owns which password goes to which host. Must not show one: nothing here has a te
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit, urlunsplit
+
+from pjrt_hub import safe_path
 
 #: A person may have to unlock the keyring.
 _KEYRING_SECONDS = 60
@@ -61,14 +62,14 @@ class Credentials:
         return None
 
     def _command(self, service: str, user: str) -> Login | None:
-        command = shutil.which("keyring", path=self._env.get("PATH", os.defpath))
+        command = safe_path.which("keyring", self._env)
         if command is None:
             return None
         get = ["get", service, user] if user else ["--mode=creds", "get", service, ""]
         with suppress(OSError, subprocess.SubprocessError, ValueError):
             done = subprocess.run(
                 [command, *get],
-                env={**self._env, "PYTHONIOENCODING": "utf-8"},
+                env={**safe_path.environment(self._env), "PYTHONIOENCODING": "utf-8"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 encoding="utf-8",
@@ -124,7 +125,8 @@ def _netrc(env: Mapping[str, str]) -> dict[str, Login]:
     """
     import netrc
 
-    path = env.get("NETRC") or os.path.join(env.get("HOME", ""), ".netrc")
+    home = env.get("HOME")
+    path = env.get("NETRC") or (os.path.join(home, ".netrc") if home else os.devnull)
     try:
         hosts = netrc.netrc(path).hosts
     except (OSError, ValueError, netrc.NetrcParseError):  # absent, or of no use to pip either

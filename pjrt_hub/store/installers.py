@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from pjrt_hub import safe_path
 from pjrt_hub.errors import StoreError
 
 _INSTALLER_SECONDS = 60
@@ -136,8 +135,8 @@ def _pip_command(env: Mapping[str, str]) -> list[str] | None:
     from importlib.util import find_spec
 
     if find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip"]
-    found = shutil.which("pip", path=env.get("PATH", os.defpath))
+        return safe_path.python("-m", "pip")
+    found = safe_path.which("pip", env)
     return [found] if found else None
 
 
@@ -169,8 +168,7 @@ def _default_index(pip: list[str] | None, env: Mapping[str, str]) -> str | None:
     """The index that an installer uses when nothing is configured, read off its own help."""
     if pip:
         return _address_after("--index-url", _said([*pip, "download", "--help"], env))
-    uv = shutil.which("uv", path=env.get("PATH", os.defpath))
-    if uv:
+    if uv := safe_path.which("uv", env):
         return _address_after("--default-index", _said([uv, "help", "pip", "install"], env))
     return None
 
@@ -184,7 +182,7 @@ def _address_after(option: str, text: str) -> str | None:
 
 def _said(command: list[str], env: Mapping[str, str]) -> str:
     # A wide terminal keeps an address on one line of the help.
-    wide = {**env, "COLUMNS": "1000", "NO_COLOR": "1"}
+    wide = {**safe_path.environment(env), "COLUMNS": "1000", "NO_COLOR": "1"}
     try:
         done = subprocess.run(
             command,
@@ -311,11 +309,11 @@ def _uv_tables(env: Mapping[str, str], directory: Path) -> Iterator[dict[str, An
 
 
 def _uv_bases(env: Mapping[str, str]) -> Iterable[Path]:
-    if home := env.get("XDG_CONFIG_HOME"):
-        yield Path(home)
+    if os.path.isabs(base := env.get("XDG_CONFIG_HOME", "")):
+        yield Path(base)
     elif home := env.get("HOME"):
         yield Path(home) / ".config"
-    yield from map(Path, filter(None, env.get("XDG_CONFIG_DIRS", "").split(":")))
+    yield from map(Path, filter(os.path.isabs, env.get("XDG_CONFIG_DIRS", "").split(":")))
     yield Path("/etc")
 
 

@@ -7,10 +7,10 @@ Owns what needs it, the words where it is not there, and remembering results; th
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub import safe_path
 from pjrt_hub.bridges.exported import dimension, obstacle, specialising
 from pjrt_hub.bridges.exported.aval import Aval
 from pjrt_hub.bridges.exported.function import PortableProgram
@@ -134,8 +134,7 @@ def _made(function: ExportedFunction, request: dict[str, object], reasons: list[
     line = json.dumps(request).encode() + b"\n"
     try:
         done = subprocess.run(
-            # -P: what lies in the working directory is no module of jaxlib's.
-            [sys.executable, "-P", specialising.__file__],
+            safe_path.python(specialising.__file__),
             input=line + function.program.code,
             capture_output=True,
             timeout=_SECONDS,

@@ -1,0 +1,65 @@
+"""What is looked for where a process is started never lies in the working directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub import safe_path
+from pjrt_hub.store import installers
+from pjrt_hub.store.credentials import Credentials
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a program `uv` and a folder `bin` with another."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for each in (here, here / "bin", there):
+        each.mkdir()
+        (each / "uv").write_text("#!/bin/sh\n")
+        (each / "uv").chmod(0o755)
+    monkeypatch.chdir(here)
+    return there
+
+
+@pytest.mark.parametrize("path", [":{}", "{}:", ".:{}", "bin:{}", "./bin::{}:"])
+def test_a_program_is_looked_for_in_absolute_folders(folder: Path, path: str) -> None:
+    assert safe_path.which("uv", {"PATH": path.format(folder)}) == str(folder / "uv")
+
+
+@pytest.mark.parametrize("path", ["", ":", ".", "bin", "./bin:../here"])
+def test_a_relative_folder_has_no_program(folder: Path, path: str) -> None:
+    assert safe_path.which("uv", {"PATH": path}) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(None, "/ours"), ("", "/ours"), (":/a", "/ours:/a"), ("/a::b:", "/ours:/a:b")],
+)
+def test_the_empty_entries_of_pythonpath_are_left_out(given: str | None, expected: str) -> None:
+    env = {"X": "1"} if given is None else {"X": "1", "PYTHONPATH": given}
+    assert safe_path.environment(env, "/ours") == {"X": "1", "PYTHONPATH": expected}
+
+
+def test_a_python_of_ours_has_a_safe_path() -> None:
+    assert safe_path.python("-m", "pip") == [sys.executable, "-P", "-m", "pip"]
+
+
+def test_without_a_home_nothing_of_the_working_directory_stands_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / ".netrc").write_text("machine h login me password secret\n")
+    (folder / "uv.d" / "uv").mkdir(parents=True)
+    (folder / "uv.d" / "uv" / "uv.toml").write_text('find-links = ["/trap"]\n')
+    monkeypatch.chdir(folder)
+    assert Credentials({}, "disabled").known("https://h/") is None
+    assert Credentials({"HOME": str(folder)}, "disabled").known("https://h/") == ("me", "secret")
+    bare = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull}
+    for variable in ("XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"):
+        env = {**bare, variable: "uv.d"}
+        assert "/trap" not in installers.configured(env, directory=Path("/")).find_links
+        env = {**bare, variable: str(folder / "uv.d")}
+        assert "/trap" in installers.configured(env, directory=Path("/")).find_links
