@@ -85,7 +85,11 @@ def command(
     with connect(platform, offline, function) as client:
         places: Sequence[str] = ()
         if function is None:
-            results = call(client, client.compile(program), arrays(args))
+            with _told(
+                "it runs on one device here; docs/executables.md runs on several, in Python"
+            ):
+                executable = client.compile(program)
+            results = call(client, executable, arrays(args))
         else:
             places = function.output_paths
             results = call_exported(client, function, args)

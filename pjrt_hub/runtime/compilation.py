@@ -9,11 +9,12 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.runtime import compile_cache
+from pjrt_hub.runtime import compile_cache, partitioning
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.program import Program
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.executable import Executable
     from pjrt_hub.runtime.signature import Signature
+
+#: The create option of XLA's CPU plugin.
+_CPU_DEVICES = "cpu_device_count"
 
 
 def compiled(
@@ -33,15 +37,9 @@ def compiled(
     """What `Client.compile` gives, from the cache where it has an equal compilation."""
     source = Program.of(program)
     source.require_readable(client.api)
-    chosen = CompileOptions() if options is None else options
-    if not isinstance(chosen, CompileOptions):
-        raise TypeError(f"the options are {chosen!r}, not CompileOptions")
-    needed = chosen.num_replicas * chosen.num_partitions
-    if needed > len(client.all_devices):
-        raise ValueError(
-            f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
-            f"{needed} devices, {client.platform_name} has {len(client.all_devices)}"
-        )
+    chosen = partitioning.options_for(
+        source, options, len(client.all_devices), client.platform_name, partial(_more, client)
+    )
     flags = client.plugin._compile_flags
     asked = flags.over(chosen)
 
@@ -66,6 +64,13 @@ def compiled(
             "an HLO proto, compile it with CompileOptions(parameter_is_tupled_arguments=True)"
         )
     return executable
+
+
+def _more(client: Client, devices: int) -> str:
+    """How to get so many devices."""
+    if client.platform_name == "cpu" and client.plugin._takes_option(_CPU_DEVICES):
+        return f'make the client with options={{"{_CPU_DEVICES}": {devices}}}'
+    return f"the client must have {devices} devices, be it of several processes or machines"
 
 
 def deserialized(client: Client, serialized: bytes) -> LoadedExecutable:

@@ -24,6 +24,8 @@ _NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
 _NO_DIALECT = re.compile(
     r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
 )
+#: Custom calls by which JAX and Shardy say where a program is split.
+_SPLITS = ("xla.sdy.", "SPMDFullToShardShape", "SPMDShardToFullShape")
 _READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
 
 
@@ -47,6 +49,8 @@ def hint(error: PjrtError, program: Program) -> str:
         return (
             "CompileOptions.flags are XLA's flags by name, as far as this plugin's build has them"
         )
+    if "SPMD partitioning not enabled" in said:
+        return "a program of several partitions needs use_spmd_partitioning, which is the default"
     if not isinstance(error, UnknownError):  # the code of MLIR's parser and verifier
         return ""
     reads = (
@@ -84,6 +88,8 @@ def _about_function(name: str, *, old: bool, said: str) -> str:
             "as docs/custom_calls.md shows, with plugin.ffi.register(name, handler) for those of "
             'jaxlib.lapack.registrations()["cpu"]'
         )
+    if name.startswith(_SPLITS):
+        return "the program is for several devices, and does not say how many: give num_partitions"
     register = f"before compiling, plugin.ffi.register({name!r}, function): docs/custom_calls.md"
     if old:
         return f"{register}; and call it with `api_version = 4 : i32`"

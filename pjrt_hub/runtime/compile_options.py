@@ -39,22 +39,24 @@ class _Option(Field):
         number: of the field in its message.
         kind: how its value is checked and written.
         build: whether that message is the ExecutableBuildOptionsProto inside CompileOptionsProto.
+        unsaid: what a message without it means; for most the default.
     """
 
-    def __init__(self, number: int, kind: Kind, default: Any, *, build: bool) -> None:
+    def __init__(self, number: int, kind: Kind, default: Any, unsaid: Any, *, build: bool) -> None:
         makes = callable(default)
         super().__init__(MISSING if makes else default, default if makes else None)
         self.number, self.kind, self.build = number, kind, build
+        self.unsaid = (default() if makes else default) if unsaid is None else unsaid
 
 
 def _compile(number: int, kind: Kind, default: Any = None) -> Any:
     """A field of CompileOptionsProto."""
-    return _Option(number, kind, default, build=False)
+    return _Option(number, kind, default, None, build=False)
 
 
-def _build(number: int, kind: Kind, default: Any = None) -> Any:
+def _build(number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:
     """A field of the ExecutableBuildOptionsProto inside it."""
-    return _Option(number, kind, default, build=True)
+    return _Option(number, kind, default, unsaid, build=True)
 
 
 @frozen(kw_only=True)
@@ -69,12 +71,14 @@ class CompileOptions:
     gone in 0.117.
 
     Attributes:
-        num_replicas: copies of the program that run together, at least 1.
-        num_partitions: parts that the program is split into, at least 1.
+        num_replicas: copies of the program that run together, at least 1; None is as many as
+            `device_ids` or the program says (`mhlo.num_replicas`), else 1.
+        num_partitions: parts that the program is split into, at least 1; None as for the replicas
+            (`mhlo.num_partitions`).
         device_ids: the device of each `[replica][partition]`; None leaves the choice to the plugin,
             which takes the first ones.
-        use_spmd_partitioning: split one program over the partitions.
-        use_shardy_partitioner: split by Shardy's annotations.
+        use_spmd_partitioning: split one program over the partitions; None: where there are several.
+        use_shardy_partitioner: split by Shardy's annotations; None: where the program has them.
         allow_spmd_sharding_propagation_to_parameters: whether the partitioner may choose how
             parameters without annotation are split: one bool for all of them or, beside
             `argument_layouts`, one for each.
@@ -110,11 +114,11 @@ class CompileOptions:
             a flag to the plugin, also one of those.
     """
 
-    num_replicas: int = _build(4, option.Int(1, option.INT32_MAX), 1)
-    num_partitions: int = _build(5, option.Int(1, option.INT32_MAX), 1)
+    num_replicas: int | None = _build(4, option.Int(1, option.INT32_MAX), unsaid=1)
+    num_partitions: int | None = _build(5, option.Int(1, option.INT32_MAX), unsaid=1)
     device_ids: Sequence[Sequence[int]] | None = _build(9, option.DeviceAssignment())
-    use_spmd_partitioning: bool = _build(6, option.Bool(), False)
-    use_shardy_partitioner: bool = _build(19, option.Bool(), False)
+    use_spmd_partitioning: bool | None = _build(6, option.Bool(), unsaid=False)
+    use_shardy_partitioner: bool | None = _build(19, option.Bool(), unsaid=False)
     allow_spmd_sharding_propagation_to_parameters: Sequence[bool] = _build(
         18, option.Several(option.Bool()), ()
     )
@@ -175,13 +179,17 @@ class CompileOptions:
     def _check_devices(self) -> None:
         if self.device_ids is not None:
             shape = [len(row) for row in self.device_ids]
-            if shape != [self.num_partitions] * self.num_replicas:
+            counts = {"num_replicas": len(shape), "num_partitions": max(shape, default=0)}
+            for name, count in counts.items():
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, max(count, 1))
+            if shape != [self.num_partitions] * (self.num_replicas or 1):
                 raise ValueError(
                     f"device_ids has rows of {shape} ids; it needs {self.num_replicas} row(s), one "
                     f"for each replica, of {self.num_partitions} id(s), one for each partition"
                 )
         if self.compile_portable_executable and (
-            self.num_replicas * self.num_partitions > 1 or self.device_ids is not None
+            max(self.num_replicas or 1, self.num_partitions or 1) > 1 or self.device_ids is not None
         ):
             raise ValueError(
                 "compile_portable_executable is for one device that is chosen later: it goes with "
@@ -202,6 +210,8 @@ class CompileOptions:
             raise ValueError("auto_spmd_partitioning_mesh_* needs use_auto_spmd_partitioning")
         if self.use_auto_spmd_partitioning and not self.use_spmd_partitioning:
             raise ValueError("use_auto_spmd_partitioning needs use_spmd_partitioning")
+        if self.num_partitions is None:  # the program says it
+            return
         if mesh and math.prod(mesh) != self.num_partitions:
             raise ValueError(
                 f"auto_spmd_partitioning_mesh_shape is {tuple(mesh)}, which has not the size of "
@@ -221,7 +231,8 @@ class CompileOptions:
         build, options = [wire.varint(_DEVICE_ORDINAL, _UNSET_ORDINAL)], list[bytes]()
         for each in _options():
             value = getattr(self, each.name)
-            if value != each.default or each.name in _ALWAYS:
+            value = each.unsaid if value is None else value
+            if value != each.unsaid or each.name in _ALWAYS:
                 where = build if each.build else options
                 where.append(each.kind.write(each.number, value))
         return b"".join([wire.length_delimited(_BUILD_OPTIONS, b"".join(build)), *options])
@@ -237,16 +248,22 @@ class CompileOptions:
             InternalError: the bytes are no such message.
         """
         try:
-            given = {each.name: each.kind.read(values) for each, values in _given(message)}
-            return cls(**{name: value for name, value in given.items() if value is not None})
+            given = {each.name: each.unsaid for each in _options()}
+            for each, found in _given(message):
+                value = each.kind.read(found)
+                given[each.name] = each.unsaid if value is None else value
+            return cls(**given)
         except (TypeError, ValueError) as exc:
             raise InternalError(f"the bytes are no CompileOptionsProto: {exc}") from exc
 
     def changed(self) -> dict[str, Any]:
-        """The options that are not at their default, by name."""
-        default = CompileOptions()
-        given = values(self).items()
-        return {name: value for name, value in given if value != getattr(default, name)}
+        """The options that tell a plugin more than no options would, by name."""
+        given = values(self)
+        return {
+            each.name: given[each.name]
+            for each in _options()
+            if given[each.name] not in (each.default, each.unsaid)
+        }
 
     def __repr__(self) -> str:
         changed = (

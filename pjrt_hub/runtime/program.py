@@ -13,9 +13,8 @@ from pjrt_hub._capi import wire
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.frozen import frozen
-from pjrt_hub.runtime import program_text, signature
+from pjrt_hub.runtime import bytecode, program_text, signature
 
-_BYTECODE = b"ML\xefR"
 #: Bytecode, a version of it as a varint, and its producer.
 _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
 _HINT = (
@@ -101,7 +100,7 @@ class Program:
 
     @classmethod
     def _detect(cls, code: bytes, origin: str) -> Program:
-        if code.startswith(_BYTECODE):
+        if code.startswith(bytecode.MAGIC):
             return cls(code, "mlir", origin)
         if _is_text(code):
             text = code.lstrip()

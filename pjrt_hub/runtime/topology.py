@@ -25,7 +25,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.runtime import display, dtypes, pickled
+from pjrt_hub.runtime import display, dtypes, partitioning, pickled
 from pjrt_hub.runtime.compile_flags import CompileFlags
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
@@ -237,15 +237,13 @@ class Topology:
         """
         source = Program.of(program)
         source.require_readable(self.api)
-        chosen = CompileOptions() if options is None else options
-        if not isinstance(chosen, CompileOptions):
-            raise TypeError(f"the options are {chosen!r}, not CompileOptions")
-        needed, there = chosen.num_replicas * chosen.num_partitions, len(self.device_descriptions)
-        if needed > there and not chosen.serialized_multi_slice_config:
-            raise ValueError(
-                f"{chosen.num_replicas} replica(s) of {chosen.num_partitions} partition(s) need "
-                f"{needed} devices, the topology has {there}"
-            )
+        chosen = partitioning.options_for(
+            source,
+            options,
+            len(self.device_descriptions),
+            "the topology",
+            lambda needed: f"describe a machine of {needed} devices, or several slices of one",
+        )
         try:
             address, sent = self._compile_flags.compiled(
                 chosen, lambda options: self._compiled(source, options)

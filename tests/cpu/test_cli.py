@@ -53,6 +53,13 @@ def test_run_reads_and_writes_files(hub, tmp_path):
     assert np.allclose(np.load(out), expected, atol=1e-6)
 
 
+def test_run_uses_one_device(hub):
+    split = PROGRAMS / "shard_map_shardy.mlir"
+    done = hub("run", split, "--platform", "cpu", "--arg", "f32[16,4]:1", status=1)
+    assert "1 replica(s) of 8 partition(s) need 8 devices, cpu has 1" in done.stderr
+    assert "this runs on one device; docs/executables.md" in done.stderr
+
+
 def test_run_as_json(hub):
     done = hub("run", HELLO, "--platform", "cpu", "--json", *["--arg", "f32[8]:1"] * 2)
     [result] = json.loads(done.stdout)["results"]

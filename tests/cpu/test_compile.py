@@ -175,7 +175,7 @@ def test_damaged_protos_are_errors(child, proto, tmp_path):
             damaged = damaged[: chance.choice([len(proto), chance.randrange(1, len(proto))])]
             try:
                 client.compile(bytes(damaged))
-            except PjrtHubError:
+            except (PjrtHubError, ValueError):  # ValueError: for more devices than there are
                 failed += 1
         print(failed)
         """
@@ -193,8 +193,9 @@ def test_damaged_protos_are_errors(child, proto, tmp_path):
         ({"num_replicas": 2**70}, ValueError, "from 1 to 2147483647"),
         ({"num_replicas": 1.0}, TypeError, "must be an int"),
         ({"num_replicas": "2"}, TypeError, "must be an int"),
-        ({"num_partitions": None}, TypeError, "must be an int"),
-        ({"device_ids": [[0], [1]]}, ValueError, r"rows of \[1, 1\] ids; it needs 1 row"),
+        ({"num_partitions": "1"}, TypeError, "must be an int"),
+        ({"num_replicas": 1, "device_ids": [[0], [1]]}, ValueError, r"of \[1, 1\] ids; it needs 1"),
+        ({"device_ids": [[0, 1], [2]]}, ValueError, r"rows of \[2, 1\] ids; it needs 2 row"),
         ({"device_ids": []}, ValueError, "it needs 1 row"),
         ({"device_ids": [[]]}, ValueError, "it needs 1 row"),
         ({"device_ids": [[-1]]}, ValueError, "an id is an int from 0"),
@@ -229,7 +230,6 @@ def test_more_devices_than_there_are(pair, text, options, message):
     ("options", "message"),
     [
         ({"device_ids": [[7]]}, "device_id 7"),
-        ({"num_partitions": 2}, "SPMD partitioning not enabled"),
         ({"flags": {"xla_absent": True}}, "xla_absent"),
         ({"flags": {"": True}}, "No such compile option"),
         ({"flags": {"xla_cpu_enable_fast_math": 3}}, "not a valid bool"),

@@ -135,7 +135,9 @@ def test_an_option_is_sent_as_its_field(name):
 @pytest.mark.parametrize("name", NUMBERS)
 def test_an_option_is_read_back(name):
     options = options_with(name)
-    assert CompileOptions.parse(options.serialize()) == options
+    found = CompileOptions.parse(options.serialize())
+    assert found.changed() == options.changed()
+    assert found.serialize() == options.serialize()
     assert pickle.loads(pickle.dumps(options)) == options
 
 
@@ -153,7 +155,13 @@ def test_what_an_option_does_not_know_is_left_out():
     """A newer plugin's echo: an unknown field, an unknown effort, and DebugOptions."""
     build = wire.varint(4, 2) + wire.varint(24, 77) + wire.length_delimited(3, b"\x08\x01")
     message = wire.length_delimited(3, build) + wire.varint(900, 1)
-    assert CompileOptions.parse(message) == CompileOptions(num_replicas=2)
+    assert CompileOptions.parse(message).changed() == {"num_replicas": 2}
+
+
+def test_what_was_not_sent_is_told_as_it_was_understood():
+    found = CompileOptions.parse(CompileOptions().serialize())
+    assert (found.num_replicas, found.num_partitions) == (1, 1)
+    assert (found.use_spmd_partitioning, found.use_shardy_partitioner) == (False, False)
 
 
 @pytest.mark.parametrize(

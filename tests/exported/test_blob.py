@@ -8,9 +8,10 @@ import struct
 import pytest
 
 import pjrt_hub
-from pjrt_hub.bridges.exported import bytecode, reading
+from pjrt_hub.bridges.exported import reading
 from pjrt_hub.bridges.exported.flatbuffer import Table
 from pjrt_hub.errors import FileFormatError, NotRunnableError
+from pjrt_hub.runtime import bytecode
 
 from .conftest import ARTIFACTS
 

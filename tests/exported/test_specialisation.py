@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pjrt_hub.bridges.exported import bytecode, specialisation
+from pjrt_hub.bridges.exported import specialisation
 from pjrt_hub.errors import NotRunnableError
+from pjrt_hub.runtime import bytecode
 
 needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
 

@@ -27,7 +27,7 @@ class Machine:
 
     def compile(self, program, options):
         self.options = options
-        if options.num_replicas > 2:
+        if (options.num_replicas or 1) > 2:
             raise ValueError("3 replica(s) need 3 devices")
         return SimpleNamespace(serialize=lambda: b"code")
 

@@ -1,4 +1,4 @@
-"""What a program in MLIR's bytecode uses, read without MLIR (layer 3): operations, custom calls.
+"""Programs in MLIR's bytecode, read without MLIR (layer 2): operations, custom calls, the module.
 
 The layout is that of MLIR's BytecodeFormat documentation, versions 4 to 6; the numbers of
 attributes are those of StableHLO's VhloBytecode.cpp. Must not read what programs compute.
@@ -6,13 +6,18 @@ attributes are those of StableHLO's VhloBytecode.cpp. Must not read what program
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from pjrt_hub.frozen import frozen
 
-_MAGIC = b"ML\xefR"
+#: What bytecode begins with.
+MAGIC = b"ML\xefR"
 _VERSIONS = range(4, 7)
 _STRINGS, _DIALECTS, _ATTRIBUTES, _OFFSETS, _PROPERTIES = 0, 1, 2, 3, 8
+#: Attributes of the dialect builtin: dictionaries, text, numbers.
+_DICTIONARY, _TEXT, _INTEGER = 1, 2, 8
+_COUNTS = ("mhlo.num_replicas", "mhlo.num_partitions")
 #: Of the dialect vhlo: the attribute that only custom calls have, and text.
 _API_VERSION, _STRING = 5, 14
 #: An operation's attributes are in the order of their names: api_version, backend_config, ...
@@ -37,8 +42,20 @@ class Uses:
         return tuple(sorted({name.partition(".")[0] for name in self.operations}))
 
 
+class Module(NamedTuple):
+    """What a program says before its first function.
+
+    Attributes:
+        dialects: of its operations.
+        counts: "mhlo.num_replicas" and "mhlo.num_partitions", where it has them.
+    """
+
+    dialects: frozenset[str]
+    counts: Mapping[str, int]
+
+
 def uses(code: bytes) -> Uses | None:
-    """Reads a program.
+    """Reads what a program is made of.
 
     Returns:
         None where it is not bytecode of a known version, or is malformed: the compiler says how.
@@ -49,24 +66,64 @@ def uses(code: bytes) -> Uses | None:
         return None
 
 
+def module(code: bytes) -> Module | None:
+    """Reads what a program says of itself; None as for `uses`."""
+    try:
+        return _module(code)
+    except (ValueError, LookupError):
+        return None
+
+
 def _uses(code: bytes) -> Uses:
-    if not code.startswith(_MAGIC):
+    sections, strings, dialects, operations = _opened(code)
+    texts, versions, targets = dict[int, str](), set[int](), set[str]()
+    if not any("custom_call" in name for name in operations):
+        return Uses(tuple(sorted(operations)), ())
+    for number, dialect, kind, content in _attributes(sections, dialects):
+        if (dialect, kind) == ("vhlo", _STRING):
+            texts[number] = strings[content.varint()]
+        elif (dialect, kind) == ("vhlo", _API_VERSION):
+            versions.add(number)
+    for numbers in _properties(sections.get(_PROPERTIES)):
+        if len(numbers) > _TARGET and numbers[0] in versions and numbers[_TARGET] in texts:
+            targets.add(texts[numbers[_TARGET]])
+    return Uses(tuple(sorted(operations)), tuple(sorted(targets)))
+
+
+def _module(code: bytes) -> Module:
+    sections, strings, dialects, operations = _opened(code)
+    texts, integers, named = dict[int, str](), dict[int, _Reader](), dict[int, int]()
+    for number, dialect, kind, content in _attributes(sections, dialects):
+        if (dialect, kind) == ("builtin", _TEXT):
+            texts[number] = strings[content.varint()]
+        elif (dialect, kind) == ("builtin", _INTEGER):
+            content.varint()  # its type
+            integers[number] = content
+        elif (dialect, kind) == ("builtin", _DICTIONARY):
+            for _ in range(_fitting(content.varint(), content)):
+                name = content.varint()
+                named[name] = content.varint()
+    # A number of 32 bits is a varint whose lowest bit is the sign. Names may share one.
+    counts = {
+        texts[name]: _Reader(integers[value].data, integers[value].position).varint() >> 1
+        for name, value in named.items()
+        if texts.get(name) in _COUNTS and value in integers
+    }
+    return Module(frozenset(name.partition(".")[0] for name in operations), counts)
+
+
+def _opened(code: bytes) -> tuple[dict[int, _Reader], list[str], list[str], set[str]]:
+    """The sections, and the strings, dialects and operations that the others name by number."""
+    if not code.startswith(MAGIC):
         raise ValueError("no bytecode")
-    reader = _Reader(code, len(_MAGIC))
+    reader = _Reader(code, len(MAGIC))
     if reader.varint() not in _VERSIONS:
         raise ValueError("another version of bytecode")
     reader.position = code.index(b"\0", reader.position) + 1  # behind the producer's name
     sections = dict(_sections(reader))
     strings = _strings(sections[_STRINGS])
     dialects, operations = _operations(sections[_DIALECTS], strings)
-    targets: set[str] = set()
-    if not any("custom_call" in name for name in operations):
-        return Uses(tuple(sorted(operations)), ())
-    texts, versions = _attributes(sections, dialects, strings)
-    for numbers in _properties(sections.get(_PROPERTIES)):
-        if len(numbers) > _TARGET and numbers[0] in versions and numbers[_TARGET] in texts:
-            targets.add(texts[numbers[_TARGET]])
-    return Uses(tuple(sorted(operations)), tuple(sorted(targets)))
+    return sections, strings, dialects, operations
 
 
 class _Reader:
@@ -134,27 +191,21 @@ def _operations(reader: _Reader, strings: list[str]) -> tuple[list[str], set[str
 
 
 def _attributes(
-    sections: dict[int, _Reader], dialects: list[str], strings: list[str]
-) -> tuple[dict[int, str], set[int]]:
-    """The attributes that are text, and those that are a custom call's version, by number."""
+    sections: dict[int, _Reader], dialects: list[str]
+) -> Iterator[tuple[int, str, int, _Reader]]:
+    """Of each attribute that is not kept as text: number, dialect, kind, and what belongs to it."""
     offsets, data = sections[_OFFSETS], sections[_ATTRIBUTES]
     count = offsets.varint()
     offsets.varint()  # how many types there are
-    texts, versions = {}, set()
-    index = 0
-    while index < count:
+    number = 0
+    while number < count:
         dialect = dialects[offsets.varint()]
         for _ in range(_fitting(offsets.varint(), offsets)):
             size = offsets.varint()
             content = _Reader(data.take(size >> 1))
-            if dialect == "vhlo" and size & 1:
-                kind = content.varint()
-                if kind == _STRING:
-                    texts[index] = strings[content.varint()]
-                elif kind == _API_VERSION:
-                    versions.add(index)
-            index += 1
-    return texts, versions
+            if size & 1:
+                yield number, dialect, content.varint(), content
+            number += 1
 
 
 def _properties(reader: _Reader | None) -> Iterator[list[int]]:

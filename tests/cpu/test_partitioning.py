@@ -1,0 +1,218 @@
+"""Programs that say for how many devices they are: compiled so, or refused with both numbers."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pjrt_hub import CompileOptions, Program
+from pjrt_hub._capi import wire
+from pjrt_hub.bridges.exported import reading
+from pjrt_hub.errors import InvalidArgumentError, NotFoundError
+from pjrt_hub.runtime.partitioning import Partitioning
+
+SPLIT = Path(__file__).parents[1] / "exported" / "artifacts" / "split.jaxexport"
+ROWS = np.random.default_rng(0).integers(-9, 9, (16, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def eight(plugin):
+    """A client of eight devices."""
+    with plugin.client({"cpu_device_count": 8}) as client:
+        yield client
+
+
+def module(text: str, attributes: str) -> str:
+    return f"module attributes {{{attributes}}} {{\n{text}\n}}"
+
+
+def run(executable, parts):
+    """What each device gives for its part."""
+    rows = [
+        [executable.client.buffer_from_host(np.ascontiguousarray(part), device=device)]
+        for part, device in zip(parts, executable.devices, strict=True)
+    ]
+    return [result.to_numpy() for [result] in executable.execute(rows)]
+
+
+@pytest.mark.parametrize("name", ["shard_map_shardy", "shard_map_gspmd"])
+@pytest.mark.parametrize("options", [None, CompileOptions(), CompileOptions(num_partitions=8)])
+def test_a_mapped_program_runs_on_its_devices(eight, program, name, options):
+    executable = eight.compile(program(name), options)
+    assert (executable.num_replicas, executable.num_partitions) == (1, 8)
+    expected = 2 * ROWS.reshape(8, 2, 4).sum(axis=0)
+    for result in run(executable, ROWS.reshape(8, 2, 4)):
+        assert np.array_equal(result, expected)
+    told = executable.compile_options
+    assert told.use_spmd_partitioning is True
+    assert told.use_shardy_partitioner is (name == "shard_map_shardy")
+
+
+@pytest.mark.parametrize("name", ["matmul_gspmd", "matmul_shardy"])
+def test_a_split_program_runs_on_its_devices(eight, program, name):
+    """As `test_multi_device` has it with options; here the module's attributes are all."""
+    random = np.random.default_rng(2)
+    a, b = (random.normal(size=size).astype(np.float32) for size in ((8, 16), (16, 6)))
+    executable = eight.compile(module(program(name).read_text(), "mhlo.num_partitions = 8 : i32"))
+    rows = []
+    for index, device in enumerate(executable.devices):
+        x, y = divmod(index, 2)
+        parts = a[2 * x : 2 * x + 2, 8 * y : 8 * y + 8], b[8 * y : 8 * y + 8]
+        rows.append([eight.buffer_from_host(part.copy(), device=device) for part in parts])
+    for index, [part] in enumerate(executable.execute(rows)):
+        x = index // 2
+        np.testing.assert_allclose(
+            part.to_numpy(), np.tanh(a @ b)[2 * x : 2 * x + 2], rtol=1e-5, atol=1e-6
+        )
+
+
+def test_replicas(eight, program):
+    text = module(program("all_reduce").read_text(), "mhlo.num_replicas = 8 : i32")
+    for result in run(eight.compile(text), ROWS[:8]):
+        assert np.array_equal(result, ROWS[:8].sum(axis=0))
+    backwards = [[7 - number] for number in range(8)]
+    executable = eight.compile(text, CompileOptions(device_ids=backwards))
+    assert executable.device_assignment == tuple(map(tuple, backwards))
+    pairs = module(program("collective_permute").read_text(), "mhlo.num_replicas = 8 : i32")
+    moved = run(eight.compile(pairs), ROWS[:8])
+    assert np.array_equal(np.stack(moved), np.vstack([np.zeros((1, 4)), ROWS[:7]]))
+
+
+#: `a + a` of four elements, halved by Shardy, as StableHLO's serializer writes it for 1.8.0.
+HALVED = base64.b85decode(
+    b"O-%1n4O4VsVr*qdOiy2SF)lbRFaQA|2LS~M3jqTU0|OHU2NxS315Ymr0T~Mm6AKR$6AKd)6B7dq6Au>`4+RYm6AK"
+    b"Fq3jqTU1qTxs2Li7J5d{eY0|yBO6A=Lk7XbqU7XbwW2?G}a2Ll%Y2O}2&2@w|o3kL-Q8vz3q2@MYe9{~#kAprpi6"
+    b"#)YSB@F{79UT`V1sxe38vz0WDFYD)5d#AQ0|^9I1p!eD1px;HMFRl|13(P}1yB(M2Lvet1q%ZQ695MW6$1kW0Rag"
+    b"F7Xt$Z0|5mA0O1`23mXL~1r-kw3l9qk5n^>|Y;<XE0CQw{0Cs3>Zvbs?WOZz10BvP+XaHt)Zew3|F#us?WM6hM0C"
+    b"Ht?b#iWBb};}g0BvY&Z!T_iZC`L<a&&2QX>V?G0C)g%WO*)gXkl_>X>Ml#ZDDC{000OZ2L%BE1sMYiBPk;*Ed"
+)
+
+
+def test_a_portable_artifact(pair, client):
+    executable = pair.compile(HALVED)
+    halves = run(executable, ROWS[0].reshape(2, 2))
+    assert np.array_equal(np.concatenate(halves), 2 * ROWS[0])
+    assert executable.compile_options.use_shardy_partitioner is True
+    with pytest.raises(ValueError, match="need 2 devices, cpu has 1"):
+        client.compile(HALVED)
+    assert Partitioning.of(Program.of(HALVED[:200])) == (1, 1, False)
+
+
+def test_an_exported_function():
+    assert Partitioning.of(reading.read(SPLIT).program) == (1, 4, True)
+
+
+def test_an_hlo_proto(client):
+    """Its device assignment has the counts, where it has one; and Shardy's meshes as text."""
+    add = client.compile(module(TWICE, ""))
+    code, form = add.optimized_program()
+    assert form == "hlo_with_config"
+    [bare] = [bytes(value) for number, value in wire.fields(memoryview(code)) if number == 1]
+    assert Partitioning.of(Program(bare, "hlo")) == (1, 1, False)
+    assignment = wire.varint(1, 4) + wire.varint(2, 2)
+    placed = bare + wire.length_delimited(15, assignment)
+    assert Partitioning.of(Program(placed, "hlo")) == (4, 2, False)
+    with pytest.raises(ValueError, match=r"4 replica\(s\) of 2 partition\(s\) need 8 devices"):
+        client.compile(Program(placed, "hlo"))
+    meshes = wire.length_delimited(1, b"xla.sdy.meshes") + wire.length_delimited(2, b"{}")
+    shardy = bare + wire.length_delimited(19, wire.length_delimited(1, meshes))
+    assert Partitioning.of(Program(shardy, "hlo")) == (1, 1, True)
+
+
+TWICE = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %a, %a : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        (TWICE, (1, 1)),
+        (module(TWICE, "mhlo.num_replicas = 3 : i32, mhlo.num_partitions=5:i32"), (3, 5)),
+        (f"// mhlo.num_replicas = 3 : i32\n{TWICE}", (1, 1)),
+        (module(TWICE, 'x.y = "mhlo.num_replicas = 3", mhlo.num_partitions = 2 : i32'), (1, 2)),
+        (module(TWICE, 'x.y = "\\\\\\" // ", mhlo.num_replicas = 3 : i32'), (3, 1)),
+        (module(TWICE, "x.mhlo.num_replicas_of = 3 : i32"), (1, 1)),
+        (
+            f'"builtin.module"() ({{\n{TWICE}\n}}) {{mhlo.num_replicas = 7 : i32}} : () -> ()',
+            (7, 1),
+        ),
+    ],
+)
+def test_what_counts_as_a_count(text, counts):
+    assert Partitioning.of(Program.of(text)) == (*counts, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_shardy"),
+    [
+        (f'sdy.mesh @mesh = <["x"=2]>\n{TWICE}', True),
+        (f'module {{\n  "sdy.mesh"() {{sym_name = "m"}} : () -> ()\n{TWICE}\n}}', True),
+        (module(TWICE, 'mhlo.frontend_attributes = {xla.sdy.meshes = "{}"}'), True),
+        (f"// not a sdy.mesh\n{TWICE}", False),
+    ],
+)
+def test_who_says_how_it_is_split(text, is_shardy):
+    assert Partitioning.of(Program.of(text)).is_shardy is is_shardy
+
+
+def test_options_that_contradict_the_program(eight):
+    text = module(TWICE, "mhlo.num_replicas = 2 : i32, mhlo.num_partitions = 4 : i32")
+    for options, message in [
+        ({"num_replicas": 4}, "says mhlo.num_replicas = 2, the options say num_replicas=4"),
+        ({"num_replicas": 1}, "says mhlo.num_replicas = 2, the options say num_replicas=1"),
+        ({"num_partitions": 8}, "says mhlo.num_partitions = 4, the options say num_partitions=8"),
+        ({"device_ids": [[1], [0]]}, "says mhlo.num_partitions = 4"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            eight.compile(text, CompileOptions(**options))
+
+
+def test_a_program_of_one_runs_as_several(eight):
+    """JAX writes 1 into every program that is not split."""
+    text = module(TWICE, "mhlo.num_replicas = 1 : i32, mhlo.num_partitions = 1 : i32")
+    executable = eight.compile(text, CompileOptions(num_replicas=8))
+    assert np.array_equal(np.stack(run(executable, ROWS[:8])), 2 * ROWS[:8])
+
+
+def test_too_few_devices(client, pair):
+    text = module(TWICE, "mhlo.num_partitions = 8 : i32")
+    for few in (client, pair):
+        with pytest.raises(ValueError, match="need 8 devices") as caught:
+            few.compile(text)
+        assert str(caught.value) == (
+            f"1 replica(s) of 8 partition(s) need 8 devices, cpu has {len(few.devices)}\n\n"
+            'hint: make the client with options={"cpu_device_count": 8}'
+        )
+    with pytest.raises(ValueError, match="8 devices, the topology has 1"):
+        client.topology.compile(text)
+
+
+def test_compile_cache_keeps_them_apart(eight):
+    kept: dict[str, bytes] = {}
+
+    class Memory:
+        get = staticmethod(kept.get)
+        put = staticmethod(kept.__setitem__)
+
+    text = module(TWICE, "mhlo.num_replicas = 8 : i32")
+    assert eight.compile(text, cache=Memory).num_replicas == 8
+    assert eight.compile(text, CompileOptions(num_replicas=8), cache=Memory).num_replicas == 8
+    assert len(kept) == 1
+
+
+def test_what_is_split_by_nobody(pair, program):
+    """The hints of a program whose counts were taken away, or whose options say no."""
+    text = program("shard_map_shardy").read_text().partition("i32} {")[2]
+    bare = "module {" + text
+    with pytest.raises(NotFoundError) as caught:
+        pair.compile(bare)
+    assert caught.value.hint.endswith("does not say how many: give num_partitions")
+    with pytest.raises(InvalidArgumentError, match="SPMD partitioning not enabled") as caught:
+        pair.compile(TWICE, CompileOptions(num_partitions=2, use_spmd_partitioning=False))
+    assert "use_spmd_partitioning, which is the default" in caught.value.hint
+    assert len(pair.compile(TWICE, CompileOptions(num_partitions=2)).devices) == 2
