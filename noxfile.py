@@ -180,7 +180,7 @@ def vendor(session: nox.Session) -> None:
 @nox.session(name="wheel")
 def wheel_(session: nox.Session) -> None:
     """The wheel by itself, installed in a clean environment of each Python that is here."""
-    session.install(*group("test"))
+    session.install(*group("test"), "uv")
     pytest(session, "wheel", PJRT_HUB_WHEEL=str(wheel(session)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,10 +12,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
-
-import capi  # noqa: E402  (found through the path above)
-import layers  # noqa: E402
-import parsed  # noqa: E402
+# What lies there is imported late: a Python that is too old must come as far as being told so.
 
 NATIVE = Path("pjrt_hub") / "_capi"
 AUTHORING = Path("pjrt_hub") / "authoring" / "native"
@@ -33,6 +31,8 @@ class BuildNative(build_ext):
 
     def build_extensions(self) -> None:
         """Generates, points every extension at the generated header, and builds."""
+        import capi
+        import layers
         from cffi import FFI
 
         generated = Path(self.build_temp)
@@ -60,7 +60,13 @@ class BuildPython(build_py):
     """Puts the registry's rows, which live at the top of the repository, into the package."""
 
     def run(self) -> None:
-        """Copies `registry/` to `pjrt_hub/registry/`; an editable install reads the checkout."""
+        """Copies `registry/` to `pjrt_hub/registry/`; an editable install reads the checkout.
+
+        What an earlier build left there goes first: modules deleted since would be shipped.
+        """
+        if not self.editable_mode:
+            for package in ("pjrt_hub", "pjrt_plugins"):
+                shutil.rmtree(Path(self.build_lib) / package, ignore_errors=True)
         super().run()
         if not self.editable_mode:
             for source in sorted((ROOT / "registry").glob("*.*")):
@@ -72,6 +78,8 @@ class BuildPython(build_py):
 
 def write_parsed(root: Path) -> None:
     """Writes what the TOML files say into the package below `root`."""
+    import parsed
+
     (root / "pjrt_hub" / "contract" / "parsed.json").write_text(parsed.text(), "utf-8")
 
 

@@ -16,7 +16,7 @@ HEAD = """\
 # Environment variables
 
 All that are read here, by pjrt-hub itself or by the library that it asks. An empty variable is as
-good as none.
+good as none, but for `PJRT_HUB_SYSTEM_CACHE`, in which it names no folder.
 
 **Elevated processes.** A process that has more rights than its caller (user or group ids that
 differ, `AT_SECURE`, capabilities of the program's file) uses none of them but those of the

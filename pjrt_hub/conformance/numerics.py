@@ -238,7 +238,7 @@ def _norm_ulps(found: Array, wanted: Array, whole: Array, of_largest: bool) -> A
     wide = np.longdouble if found.dtype == np.float64 else np.float64
     with np.errstate(all="ignore"):
         size = (
-            np.maximum(np.abs(whole.real), np.abs(whole.imag)).astype(wide)
+            np.maximum(abs(whole.real), abs(whole.imag)).astype(wide)
             if whole.dtype.kind == "c"
             else np.abs(whole.astype(wide))
         )

@@ -118,8 +118,10 @@ def child(clean_env, program):
     preamble = PREAMBLE.format(add=str(program("add")), slow=SLOW)
 
     def child(code, *, status=0, stderr="", timeout=120, prepared=True, **env):
+        code = (preamble if prepared else "") + textwrap.dedent(code)
         done = subprocess.run(
-            [sys.executable, "-c", (preamble if prepared else "") + textwrap.dedent(code)],
+            # From 3.12 on Python warns of a fork beside threads.
+            [sys.executable, "-W", "ignore:This process", "-c", code],
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -59,8 +59,16 @@ def test_links_within_the_project_lead_somewhere(page):
     assert broken == []
 
 
-def test_the_readme_example_runs(tmp_path):
-    example = marked("example")
+def first_block(page: str) -> str:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)[0]
+
+
+@pytest.mark.parametrize(
+    ("example", "x"),
+    [(marked("example"), np.linspace(-1, 1, 8)), (first_block("docs/runtime.md"), np.arange(8))],
+    ids=["README.md", "docs/runtime.md"],
+)
+def test_the_first_example_runs(example, x, tmp_path):
     assert len(example.splitlines()) <= 8
     # Away from the checkout, whose pjrt_hub is not compiled.
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -69,7 +77,6 @@ def test_the_readme_example_runs(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     printed = [float(word) for word in done.stdout.strip("[] \n").split()]
-    x = np.linspace(-1, 1, 8, dtype=np.float32)
     assert np.allclose(printed, np.tanh(x * x + 1), atol=1e-6)
 
 
@@ -96,6 +103,35 @@ def test_every_command_and_option_is_documented(name, command):
     options = [option for param in command.params for option in param.opts if option[:2] == "--"]
     assert "--json" in options
     assert [option for option in options if f"`{option}" not in section + "`--json"] == []
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """The words after `pjrt-hub` wherever a page shows a command, in its text and in its blocks."""
+    tokens = MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))
+    inline = [child for token in tokens for child in token.children or ()]
+    shown = [token.content for token in inline if token.type == "code_inline"]
+    shown += [
+        line
+        for token in tokens
+        if token.type == "fence" and token.info != ""
+        for line in token.content.splitlines()
+    ]
+    found = [re.search(r"(?:^|.*[\s/`])pjrt-hub +([a-z].*)", line) for line in shown]
+    return [re.split(r" (?:--? |[|>&;#])|  ", match[1])[0].split() for match in found if match]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_commands_of_a_page_are_there(page):
+    wrong = []
+    for words in command_lines(page):
+        command, left = program, words
+        while left and isinstance(command, click.Group):
+            command, left = command.get_command(click.Context(command), left[0]), left[1:]
+        known = {option for param in command.params for option in param.opts} if command else set()
+        options = {word.partition("=")[0].strip(".,;:)`[]") for word in left if word[:2] == "--"}
+        if command is None or options - known - {"--help"}:
+            wrong.append(" ".join(words))
+    assert wrong == []
 
 
 def test_the_exit_statuses_are_documented():

@@ -153,8 +153,10 @@ def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
     def begin(
         library: Path, script: str, *args: str, env: Mapping[str, str] = {}
     ) -> subprocess.Popen[str]:
+        code = PRELUDE + textwrap.dedent(script)
         child = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(script), str(library), *args],
+            # From 3.12 on Python warns of a fork beside threads.
+            [sys.executable, "-W", "ignore:This process", "-c", code, str(library), *args],
             env={**environment, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

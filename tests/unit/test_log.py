@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,13 +63,16 @@ def test_a_process_without_stderr_steps_on(monkeypatch):
 def test_nobody_who_listens_costs_nothing():
     script = """
 import sys
+from pathlib import Path
 from pjrt_hub import log
 log.show(())
 log.step("store", "nothing")
 print("logging" in sys.modules)
 """
+    # Without `site` nobody finds an editable install.
+    path = [str(Path(log.__file__).parents[1]), *sys.path]
     done = subprocess.run(
-        [sys.executable, "-S", "-c", f"import sys; sys.path = {sys.path!r}\n{script}"],
+        [sys.executable, "-S", "-c", f"import sys; sys.path = {path!r}\n{script}"],
         capture_output=True,
         text=True,
         check=True,

@@ -39,7 +39,8 @@ def show():
 def child(script: str, timeout: float = 60):
     env = {**os.environ, "PYTHONPATH": str(Path(pjrt_hub.__file__).parents[1])}
     return subprocess.run(
-        [sys.executable, "-c", BEGIN + textwrap.dedent(script)],
+        # From 3.12 on Python warns of a fork beside threads.
+        [sys.executable, "-W", "ignore:This process", "-c", BEGIN + textwrap.dedent(script)],
         env=env,
         capture_output=True,
         text=True,

@@ -21,13 +21,13 @@ def call():
         name: value for name, value in os.environ.items() if not name.startswith(("PJRT_", "JAX_"))
     }
 
-    def call(*command, status=0, **env):
+    def call(*command, status=0, cwd="/", **env):
         done = subprocess.run(
             [*map(str, command)],
             capture_output=True,
             text=True,
             timeout=600,
-            cwd="/",
+            cwd=cwd,
             env={**clean, **{name: str(value) for name, value in env.items()}},
         )
         assert done.returncode == status, done.stdout + done.stderr
@@ -76,6 +76,15 @@ def each_python(request, install):
     if interpreter is None:
         pytest.skip(f"Python {request.param} is not here")
     return install(interpreter)
+
+
+@pytest.fixture(scope="session")
+def old_python():
+    """The interpreter of the newest Python that is too old."""
+    interpreter = find_python("3.10")
+    if interpreter is None:
+        pytest.skip("Python 3.10 is not here")
+    return interpreter
 
 
 @pytest.fixture(scope="session")

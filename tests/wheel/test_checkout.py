@@ -1,0 +1,78 @@
+"""A checkout as strangers meet it: built by each of the usual tools, and before it is built."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HELLO = "tanh(a * b + 1) = [0.7616"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of the files that belong to the project."""
+    listed = ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).exists():  # else it is deleted and not yet committed
+            target = tmp_path / "checkout" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+    return tmp_path / "checkout"
+
+
+def test_python_started_in_one_that_is_not_built_says_what_to_do(call, environment, checkout):
+    program = "import pjrt_hub; pjrt_hub.client('cpu')"
+    said = call(environment / "python", "-c", program, cwd=checkout, status=1).stderr
+    assert f"ImportError: pjrt_hub was imported from {checkout}, a checkout whose C part" in said
+    assert said.endswith(
+        "\n\nhint: start Python in another folder, or compile it: "
+        f"{environment / 'python'} -m pip install -e {checkout}\n"
+    )
+
+
+def test_a_python_that_is_too_old_is_told_so(call, old_python, checkout, tmp_path):
+    call(old_python, "-m", "venv", tmp_path / "old")
+    said = call(tmp_path / "old" / "bin" / "pip", "install", checkout, status=1).stderr
+    assert "requires a different Python" in said
+    assert ">=3.11" in said
+    assert "Traceback" not in said
+
+
+def test_what_an_earlier_build_left_is_not_shipped(call, checkout, tmp_path):
+    platform = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    gone = checkout / "build" / f"lib.{platform}" / "pjrt_hub" / "gone.py"
+    gone.parent.mkdir(parents=True)
+    gone.write_text("")
+    folder = tmp_path / "wheels"
+    call(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, checkout)
+    [wheel] = folder.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "pjrt_hub/errors.py" in names
+    assert "pjrt_hub/gone.py" not in names
+    assert not gone.exists()  # so it lay where this build's files lie
+
+
+def test_uv_solves_every_group_and_runs_the_example(call, checkout, tmp_path):
+    uv = Path(sys.executable).with_name("uv")
+    env = {"PJRT_HUB_CACHE": tmp_path / "cache", "VIRTUAL_ENV": ""}
+    call(uv, "lock", "--python", sys.executable, cwd=checkout, **env)
+    said = call(
+        *(uv, "run", "--no-dev", "--python", sys.executable, "python", "examples/hello.py"),
+        cwd=checkout,
+        **env,
+    )
+    assert HELLO in said.stdout
+
+
+def test_pip_leaves_nothing_behind(call, install):
+    programs = install(sys.executable)
+    call(programs / "pip", "uninstall", "-q", "-y", "pjrt-hub")
+    assert [*programs.parent.rglob("pjrt_*"), *programs.glob("pjrt*")] == []
