@@ -19,10 +19,10 @@ from pjrt_hub._capi import hotpath, table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.call import BoundFunction, interruptible
 from pjrt_hub._capi.extensions import Extension
-from pjrt_hub._capi.status import raise_error
+from pjrt_hub._capi.status import raise_error, refuse_answer
 from pjrt_hub.abi import DECLARED, ApiVersion, compatible
 
-hotpath.install(raise_error, errors.ClosedError)
+hotpath.install(raise_error, refuse_answer, errors.ClosedError)
 
 _FIRST_SLOT = 40  # struct_size, extension_start and PJRT_Api_Version come before it
 _MAX_EXTENSIONS = 64  # a longer chain is a cycle or garbage

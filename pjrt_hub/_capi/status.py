@@ -46,6 +46,23 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
     )
 
 
+def refuse_answer(function: str, what: str) -> NoReturn:
+    """Raises for an answer without an error that cannot be.
+
+    Args:
+        function: the C function that gave it.
+        what: was found in it.
+
+    Raises:
+        PluginError: always.
+    """
+    raise errors.PluginError(
+        f"{function}: the plugin answered without an error and gave {what}",
+        hint="`pjrt-hub check` with the plugin's library says what else it does wrong; tell its "
+        "makers",
+    )
+
+
 def error_class(code: int) -> type[errors.PjrtError]:
     """The class of a status code; PjrtError itself for one that no class stands for."""
     return _CLASSES.get(code, errors.PjrtError)

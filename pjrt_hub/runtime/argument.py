@@ -51,8 +51,12 @@ def put(executable: LoadedExecutable, index: int, given: Any, device: Device) ->
     if array.shape != slot.shape:
         raise ValueError(f"{what}, the array has the shape {array.shape}")
     buffer = executable.client.buffer_from_host(array, device=device, layout=slot.layout)
+    by_itself = slot.layout is None and buffer._order() is None
+    if buffer._order() != slot.layout:  # rows are not what the plugin makes of itself
+        order = _order(slot)
+        buffer = executable.client.buffer_from_host(array, device=device, layout=order)
     plain = type(given) is type(array) is _numpy().ndarray and dtype.isnative
-    return buffer, dtype if plain and slot.layout is None and not slot.dynamic else None
+    return buffer, dtype if plain and by_itself and not slot.dynamic else None
 
 
 def reject(executable: LoadedExecutable, index: int, given: object) -> None:
@@ -86,13 +90,17 @@ def reject(executable: LoadedExecutable, index: int, given: object) -> None:
             f"argument {index} is on {given.device}, the program runs on {places}\n\n"
             "hint: buffer.copy_to_device(device) moves it"
         )
-    if given.layout != (slot.layout or tuple(range(len(slot.shape) - 1, -1, -1))):
+    if given.layout != _order(slot):
         raise ValueError(
             f"{what} with dimensions in the order {slot.layout or 'row-major'}, the buffer has "
-            f"{given.layout}\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) lays "
-            "it out anew"
+            f"{given.layout}\n\nhint: client.buffer_from_host(numpy.asarray(buffer), "
+            f"layout={_order(slot)}) lays it out anew"
         )
     raise ValueError(f"argument {index} is on {given.device}, its row is for another device")
+
+
+def _order(slot: Slot) -> tuple[int, ...]:
+    return slot.layout or tuple(range(len(slot.shape) - 1, -1, -1))
 
 
 def _wanted(executable: LoadedExecutable, index: int) -> tuple[Slot, str]:

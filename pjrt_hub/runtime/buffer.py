@@ -10,13 +10,13 @@ import enum
 import math
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-from pjrt_hub._capi import callbacks, hotpath, irregular, table
+from pjrt_hub._capi import callbacks, hotpath, table
 from pjrt_hub.errors import ClosedError, PjrtError, PjrtHubError
 from pjrt_hub.runtime import device_memory, display, dlpack, dtypes, memory_layout, pickled
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.shape_spec import ShapeSpec
-from pjrt_hub.runtime.signature import dims_text, row_major_or
+from pjrt_hub.runtime.signature import dims_text
 
 if TYPE_CHECKING:
     import numpy
@@ -111,36 +111,17 @@ class Buffer(hotpath.Buffer):
     @property
     def layout(self) -> tuple[int, ...]:
         """minor_to_major: its dimensions, fastest-varying first (`PJRT_Buffer_GetMemoryLayout`)."""
-        order = self._order()
-        return tuple(range(self.ndim - 1, -1, -1)) if order is None else order
+        return self._order() or tuple(range(self.ndim - 1, -1, -1))
 
     @classmethod
     def _made(cls, client: Client, address: int, spec: ShapeSpec, device: Device) -> Buffer:
         """Takes over a native buffer that was made by a spec.
 
-        The default layout is row-major on the host; elsewhere the plugin is asked when it matters.
-
         Raises:
             UnsupportedByPluginError: it has another layout than the spec.
         """
-        layout = row_major_or(spec.layout)
-        buffer = cls._adopt(client, address, spec.element.code, spec.shape, layout, device)
-        if spec.layout is not None:
-            return memory_layout.heeded(buffer, spec.layout)
-        if not client._on_host:
-            del buffer._layout
-        return buffer
-
-    def _order(self) -> tuple[int, ...] | None:
-        """As `layout`, but None for row-major."""
-        try:
-            return self._layout
-        except AttributeError:  # not asked yet
-            self._check()
-            with self.client._in_call():
-                order = irregular.minor_to_major(self.client.api, self._address)
-            self._layout = row_major_or(order)
-            return self._layout
+        buffer = cls._adopt(client, address, spec.element.code, spec.shape, device)
+        return buffer if spec.layout is None else memory_layout.heeded(buffer, spec.layout)
 
     def to_numpy(self, *, layout: tuple[int, ...] | None = None) -> numpy.ndarray[Any, Any]:
         """Waits for the value and gives it as a read-only array.
@@ -178,27 +159,30 @@ class Buffer(hotpath.Buffer):
 
         code = self._dtype
         dtype = dtypes.numpy_dtype(code)
-        if self.client._lends and not self._dynamic and dtypes.of_code(code).bits >= 8:
+        order = self._order()  # first: it says whether the elements are scattered
+        plain = dtypes.of_code(code).bits >= 8 and not (self._dynamic or self._scattered)
+        if self.client._lends and plain:
             data: Any = self._view(self.size * dtype.itemsize)
         else:
             self._check()
             with self.client._in_call():
-                data = self._copy_to_host()
-        order = self._order()
+                data = self._copy_to_host(order)
         shape = self.logical_shape if self._dynamic else self.shape
         if order is None:
             return numpy.ndarray(shape, dtype, data)
         stored = numpy.ndarray([shape[d] for d in order[::-1]], dtype, data)
         return memory_layout.logical(stored, order)
 
-    def _copy_to_host(self) -> Any:
+    def _copy_to_host(self, order: tuple[int, ...] | None) -> Any:
         import numpy
 
         call = self.client._call
-        nbytes = call("PJRT_Buffer_ToHostBuffer", src=self._address).dst_size
+        layout = memory_layout.members(order or tuple(range(self.ndim - 1, -1, -1)))
+        given = {"src": self._address, "host_layout": layout}
+        nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
         host = numpy.empty(nbytes, numpy.uint8)
         address = host.__array_interface__["data"][0]
-        answer = call("PJRT_Buffer_ToHostBuffer", src=self._address, dst=address, dst_size=nbytes)
+        answer = call("PJRT_Buffer_ToHostBuffer", **given, dst=address, dst_size=nbytes)
         event = Event._of(self.client, answer.event)
         try:
             event.wait()

@@ -193,14 +193,13 @@ def donate(buffer: Buffer) -> tuple[Buffer, ControlDependency]:
     """`PJRT_Buffer_DonateWithControlDependency`."""
     client = buffer.client
     with client._in_call():
-        layout = buffer._order()
         given = buffer._ask("PJRT_Buffer_DonateWithControlDependency")
         answer = partial(
             irregular.answer, _DEPENDENCY, given.dependency_ready_callback, given.callback_data
         )
         dependency = ControlDependency(client, answer)
         donated = type(buffer)._adopt(
-            client, given.out_buffer, buffer._dtype, buffer.shape, layout, buffer.device
+            client, given.out_buffer, buffer._dtype, buffer.shape, buffer.device
         )
         return donated, dependency
 

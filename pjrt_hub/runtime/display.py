@@ -212,8 +212,10 @@ def _text(array: numpy.ndarray[Any, Any], edge: int, threshold: int, separator: 
 
 def _fetches_parts(buffer: Buffer) -> bool:
     client = buffer.client
+    buffer._order()
     return (
         not client._lends
+        and not buffer._scattered
         and client.platform_name in _LINEAR
         and buffer.nbytes > _LARGE
         and not buffer._dynamic

@@ -96,11 +96,13 @@ def lend(
     if wanted != here and wanted[0] != _CPU:
         raise BufferError(f"the buffer lives on DLPack's device {here}, not on {wanted}")
     through_host = wanted != here
-    if element.bits in UNSETTLED_BITS:
+    buffer._order()
+    if element.bits in UNSETTLED_BITS or buffer._scattered:
         if wanted[0] != _CPU:
+            what = "a buffer of tiles" if buffer._scattered else element.name
             raise BufferError(
-                f"how {element.name} lies on a device is each plugin's own matter: ask for a copy "
-                f"on the host, dl_device=({_CPU}, 0)"
+                f"how {what} lies on a device is each plugin's own matter: ask for a copy on the "
+                f"host, dl_device=({_CPU}, 0)"
             )
         through_host = True
     if through_host and copy is False:
@@ -133,6 +135,9 @@ def _held(buffer: Buffer) -> _Memory:
     """Waits for the value and keeps its memory through deletion, donation and close."""
     for function in _HOLDING:
         buffer.client.api.require(function)
+    order = buffer._order()
+    if buffer._scattered:
+        raise BufferError("the elements of the buffer lie in tiles or with gaps: use to_numpy()")
     try:
         loan = buffer._view(0)  # of no bytes, because a device's memory is not the host's to read
         address = buffer._ask("PJRT_Buffer_OpaqueDeviceMemoryDataPointer")
@@ -140,7 +145,7 @@ def _held(buffer: Buffer) -> _Memory:
         if buffer.is_deleted:
             raise ClosedError("the buffer was deleted or donated") from exc
         raise
-    return _Memory(loan, address if buffer.size else 0, strides(buffer.shape, buffer._order()))
+    return _Memory(loan, address if buffer.size else 0, strides(buffer.shape, order))
 
 
 def copied(buffer: Buffer) -> Buffer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub._capi import irregular, table
+from pjrt_hub._capi import table
 from pjrt_hub.errors import UnsupportedByPluginError
 
 if TYPE_CHECKING:
@@ -75,14 +75,12 @@ def heeded(buffer: Buffer, order: Order) -> Buffer:
     Raises:
         UnsupportedByPluginError: it has another.
     """
-    api = buffer.client.api
-    with buffer.client._in_call():
-        found = irregular.minor_to_major(api, buffer._address)
-    if found != order:
+    if buffer.layout != order:
         raise UnsupportedByPluginError(
-            f"the plugin was asked for a buffer of the layout {order} and made one of {found}",
+            f"the plugin was asked for a buffer of the layout {order} and made one of "
+            f"{buffer.layout}",
             function="PJRT_Buffer_MemoryLayout",
             since="",
-            have=str(api.version),
+            have=str(buffer.client.api.version),
         )
     return buffer

@@ -151,8 +151,5 @@ def _put(
         if done:
             callbacks.keep(client.api.address, done, given)
             Event._of(client, done)  # owns it, so that it is freed
-        layout = row_major_or(order)
-        buffer = Buffer._adopt(
-            client, answer.buffer, element.code, known_shape(shape), layout, device
-        )
+        buffer = Buffer._adopt(client, answer.buffer, element.code, known_shape(shape), device)
         return memory_layout.heeded(buffer, order)

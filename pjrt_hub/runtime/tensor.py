@@ -226,7 +226,7 @@ def _why_copied(client: Client, tensor: Tensor, copy: bool | None) -> str:
 
 
 def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
-    kept, layout = [tensor.owner], row_major_or(tensor.order)
+    kept, order = [tensor.owner], tensor.order or ()
     function, argument = callbacks.deleter(kept.clear)
     with client._in_call():
         try:
@@ -236,7 +236,7 @@ def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
                 device_buffer_ptr=tensor.address,
                 dims=list(tensor.shape),
                 element_type=tensor.element.code,
-                layout=members(layout),
+                layout=members(row_major_or(order)),
                 device=place._address,
                 memory=place.default_memory._address,
                 on_delete_callback=function,
@@ -246,6 +246,5 @@ def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
         except BaseException:
             kept.clear()  # no view was made, so nobody calls the deleter
             raise
-        code = tensor.element.code
-        buffer = Buffer._adopt(client, address, code, tensor.shape, layout, place)
-        return buffer if layout is None else heeded(buffer, layout)
+        buffer = Buffer._adopt(client, address, tensor.element.code, tensor.shape, place)
+        return heeded(buffer, order)

@@ -52,6 +52,27 @@ def test_complex_numbers_keep_both_parts(client):
     assert on_one(client, "%r = stablehlo.multiply %0, %0 : T", array).tolist() == [-3 + 4j, -9]
 
 
+def test_results_lie_as_its_buffers_say(client):
+    """The HLO that it shows to hosts says columns, its buffers are rows."""
+    text = """
+    func.func @main(%x: tensor<2x3xi32>) -> (tensor<3x2xi32>, tensor<3x2xi32>) {
+      %y = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xi32>) -> tensor<3x2xi32>
+      %z = stablehlo.add %y, %y : tensor<3x2xi32>
+      return %y, %z : tensor<3x2xi32>, tensor<3x2xi32>
+    }
+    """
+    matrix = np.arange(1, 7, dtype=np.int32).reshape(2, 3)
+    executable = client.compile(text)
+    for call in (executable, executable.bind(matrix)):
+        for _ in range(2):
+            transposed, doubled = call(*[matrix] * (call is executable))
+            assert transposed.to_numpy().tolist() == matrix.T.tolist()
+            assert doubled.tolist() == (2 * matrix.T).tolist()
+            assert transposed.layout == doubled.layout == (1, 0)
+    rows = client.compile(text.replace("2x3", "?").replace("3x2", "2x3").replace("?", "3x2"))
+    assert rows(transposed)[0].tolist() == matrix.tolist()
+
+
 def test_a_composite_is_what_it_is_made_of(client):
     text = """
     func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {

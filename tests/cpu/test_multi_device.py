@@ -334,7 +334,7 @@ def test_a_client_that_cannot_finish_says_so(together):
         rows = pairs()
         device = client.devices[5]
         long = client.buffer_from_host(np.ones(16, np.float32), device=device)
-        rows[5][1] = type(long)._adopt(client, long._address, long._dtype, (8,), None, device)
+        rows[5][1] = type(long)._adopt(client, long._address, long._dtype, (8,), device)
         refused(PjrtHubError, donate.execute, rows)
         assert "nothing on several devices any more" in refused(
             ClosedError, reduce.execute, put(1)

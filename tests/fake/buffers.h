@@ -9,7 +9,7 @@ struct PJRT_Buffer {
   float *data;
   PJRT_Buffer_Type type;
   size_t count, rank, width;
-  int64_t dims[MAX_RANK], minor_to_major[MAX_RANK];
+  int64_t dims[MAX_RANK], minor_to_major[MAX_RANK], strides[MAX_RANK];
   atomic_bool deleted;
   atomic_int lent;
 };
@@ -49,6 +49,18 @@ static size_t width_of(PJRT_Buffer_Type type) {
 #define MOVES_DATA 1
 #endif
 
+/* What the plugin has where nobody wishes for a layout. */
+#ifndef COLUMNS
+#define COLUMNS 0
+#endif
+/* How it tells of them: PJRT_Buffer_GetMemoryLayout says that there are so many tiles, or strides. */
+#ifndef TILES
+#define TILES 0
+#endif
+#ifndef STRIDES
+#define STRIDES 0
+#endif
+
 static void lay_out(PJRT_Buffer *buffer, const PJRT_Buffer_MemoryLayout *layout) {
   if (layout == NULL || !HEEDS_LAYOUTS) return;
   if (layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled) die("a layout of strides", BUFFER);
@@ -66,7 +78,7 @@ static PJRT_Buffer *new_buffer(PJRT_Client *client, PJRT_Buffer_Type type, const
   buffer->rank = rank;
   for (size_t i = 0; i < rank; i++) {
     buffer->dims[i] = dims[i];
-    buffer->minor_to_major[i] = (int64_t)(rank - 1 - i);
+    buffer->minor_to_major[i] = (int64_t)(COLUMNS ? i : rank - 1 - i);
     buffer->count *= (size_t)dims[i];
   }
   lay_out(buffer, layout);
@@ -74,21 +86,31 @@ static PJRT_Buffer *new_buffer(PJRT_Client *client, PJRT_Buffer_Type type, const
   return buffer;
 }
 
+/* Where memory of a layout, or NULL for row-major, holds the element that is the i-th of an array
+   row by row. */
+static size_t place_of(const PJRT_Buffer *buffer, size_t i, const int64_t *minor_to_major) {
+  size_t index[MAX_RANK], place = 0;
+  for (size_t d = buffer->rank; d-- > 0; i /= (size_t)buffer->dims[d])
+    index[d] = i % (size_t)buffer->dims[d];
+  for (size_t k = buffer->rank; k-- > 0;) {
+    size_t d = minor_to_major != NULL ? (size_t)minor_to_major[k] : buffer->rank - 1 - k;
+    place = place * (size_t)buffer->dims[d] + index[d];
+  }
+  return place;
+}
+
+static size_t place_in(const PJRT_Buffer *buffer, size_t i) {
+  return place_of(buffer, i, MOVES_DATA ? buffer->minor_to_major : NULL);
+}
+
 /* Moves an array, row-major without strides, into the layout of the buffer, as a plugin should. */
 static void fill(PJRT_Buffer *buffer, const char *from, const int64_t *strides) {
-  int64_t index[MAX_RANK] = {0};
   for (size_t i = 0; i < buffer->count; i++) {
-    int64_t to = 0, offset = strides != NULL ? 0 : (int64_t)(i * buffer->width);
-    for (size_t d = buffer->rank; d-- > 0;) {
-      int64_t dimension = MOVES_DATA ? buffer->minor_to_major[d] : (int64_t)(buffer->rank - 1 - d);
-      to = to * buffer->dims[dimension] + index[dimension];
-      if (strides != NULL) offset += index[d] * strides[d];
-    }
-    memcpy((char *)buffer->data + (size_t)to * buffer->width, from + offset, buffer->width);
-    for (size_t d = buffer->rank; d-- > 0;) {
-      if (++index[d] < buffer->dims[d]) break;
-      index[d] = 0;
-    }
+    size_t left = i;
+    int64_t offset = strides != NULL ? 0 : (int64_t)(i * buffer->width);
+    for (size_t d = buffer->rank; strides != NULL && d-- > 0; left /= (size_t)buffer->dims[d])
+      offset += (int64_t)(left % (size_t)buffer->dims[d]) * strides[d];
+    memcpy((char *)buffer->data + place_in(buffer, i) * buffer->width, from + offset, buffer->width);
   }
 }
 
@@ -148,17 +170,47 @@ FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
 
 TELLS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer, buffer, BUFFER, args->device_memory_ptr = it->data)
 
-TELLS(PJRT_Buffer_GetMemoryLayout, buffer, BUFFER,
-      args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled,
-      args->layout.tiled.minor_to_major = it->minor_to_major,
-      args->layout.tiled.minor_to_major_size = it->rank)
+static void tell_strides(PJRT_Buffer *buffer, PJRT_Buffer_MemoryLayout *layout) {
+  int64_t step = (int64_t)buffer->width;
+  for (size_t i = 0; i < buffer->rank; i++) {
+    buffer->strides[buffer->minor_to_major[i]] = step;
+    step *= buffer->dims[buffer->minor_to_major[i]];
+  }
+  layout->type = PJRT_Buffer_MemoryLayout_Type_Strides;
+  layout->strides.byte_strides = buffer->strides;
+  layout->strides.num_byte_strides = buffer->rank;
+}
+
+#ifndef ON_LAYOUT
+#define ON_LAYOUT (void)0
+#endif
+
+FUNCTION(PJRT_Buffer_GetMemoryLayout) {
+  static const int64_t tiles[TILES + 1] = {1};
+  static const size_t sizes[TILES + 1] = {1};
+  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
+  args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  args->layout.tiled.minor_to_major = buffer->minor_to_major;
+  args->layout.tiled.minor_to_major_size = buffer->rank;
+  args->layout.tiled.tile_dims = tiles;
+  args->layout.tiled.tile_dim_sizes = sizes;
+  args->layout.tiled.num_tiles = TILES;
+  if (STRIDES) tell_strides(buffer, &args->layout);
+  leave(buffer);
+  ON_LAYOUT;
+  return NULL;
+}
 
 FUNCTION(PJRT_Buffer_ToHostBuffer) {
   PJRT_Buffer *buffer = enter(args->src, BUFFER);
   size_t nbytes = buffer->count * buffer->width;
   PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
   if (error == NULL && args->dst != NULL) {
-    memcpy(args->dst, buffer->data, nbytes);
+    const int64_t *wish =
+        args->host_layout != NULL ? args->host_layout->tiled.minor_to_major : buffer->minor_to_major;
+    for (size_t i = 0; i < buffer->count; i++)
+      memcpy((char *)args->dst + place_of(buffer, i, wish) * buffer->width,
+             (char *)buffer->data + place_in(buffer, i) * buffer->width, buffer->width);
     args->event = new_event(buffer->head.client, buffer->signal);
   }
   args->dst_size = nbytes;

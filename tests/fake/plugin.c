@@ -107,7 +107,8 @@ TELLS(PJRT_DeviceDescription_ProcessIndex, device_description->client, CLIENT,
 TELLS(PJRT_DeviceDescription_Kind, device_description->client, CLIENT, args->device_kind = "stub",
       args->device_kind_size = 4)
 
-/* Programs of float32[4]: "add" of two arguments, otherwise of one, whose copy it returns */
+/* Programs of float32[4]: "add" of two arguments, otherwise of one, whose copy it returns. A "matrix"
+   is float32[2,3]; the compiler "tells_columns" of its result, whose buffers it "gives_columns". */
 
 struct PJRT_LoadedExecutable {
   Head head;
@@ -262,13 +263,15 @@ static void remember(const PJRT_LoadedExecutable_Execute_Args *args) {
 
 /* HloModuleProto {host_program_shape {parameters: f32[4]..., result: f32[4]}} */
 FUNCTION(PJRT_Executable_OptimizedProgram) {
-  static const char shape[] = "\x10\x0b\x1a\x01\x04\x2a\x03\x0a\x01\x00";
-  enum { SHAPE = sizeof shape - 1 };
+  static const char vector[] = "\x10\x0b\x1a\x01\x04\x2a\x03\x0a\x01\x00";
+  static const char matrix[] = "\x10\x0b\x1a\x02\x02\x03\x2a\x04\x0a\x02\x01\x00";
+  static const char columns[] = "\x10\x0b\x1a\x02\x02\x03\x2a\x04\x0a\x02\x00\x01";
   PJRT_Executable *view = enter(args->executable, VIEW);
   PJRT_LoadedExecutable *exe = enter(view->loaded, EXECUTABLE);
   PJRT_Program *program = args->program;
   ON_OPTIMIZED_PROGRAM;
-  size_t inside = (size_t)(exe->num_args + 1) * (2 + SHAPE);
+  size_t size = says(exe, "matrix") ? sizeof matrix - 1 : sizeof vector - 1;
+  size_t inside = (size_t)(exe->num_args + 1) * (2 + size);
   program->format = "hlo";
   program->format_size = 3;
   program->code_size = 2 + inside;
@@ -277,9 +280,12 @@ FUNCTION(PJRT_Executable_OptimizedProgram) {
     *out++ = 0x22;
     *out++ = (char)inside;
     for (int i = 0; i <= exe->num_args; i++) {
-      *out++ = i < exe->num_args ? 0x0a : 0x12;
-      *out++ = SHAPE;
-      out = (char *)memcpy(out, shape, SHAPE) + SHAPE;
+      bool result = i == exe->num_args;
+      const char *shape = says(exe, "matrix") ? matrix : vector;
+      *out++ = result ? 0x12 : 0x0a;
+      *out++ = (char)size;
+      out = memcpy(out, result && says(exe, "tells_columns") ? columns : shape, size);
+      out += size;
     }
   }
   leave(exe);
@@ -298,10 +304,16 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
   }
   if (says(exe, "slow_execute")) nap(2);
   if (error == NULL) {
-    PJRT_Buffer *out = new_buffer(exe->head.client, PJRT_Buffer_Type_F32, inputs[0]->dims,
-                                  inputs[0]->rank, NULL);
+    PJRT_Buffer_MemoryLayout columns = {
+        .type = PJRT_Buffer_MemoryLayout_Type_Tiled,
+        .tiled = {.minor_to_major = (int64_t[]){0, 1}, .minor_to_major_size = 2}};
+    PJRT_Buffer *out =
+        new_buffer(exe->head.client, PJRT_Buffer_Type_F32, inputs[0]->dims, inputs[0]->rank,
+                   says(exe, "gives_columns") ? &columns : NULL);
     for (size_t i = 0; i < out->count; i++)
-      out->data[i] = inputs[0]->data[i] + (exe->num_args == 2 ? inputs[1]->data[i] : 0);
+      out->data[place_in(out, i)] =
+          inputs[0]->data[place_in(inputs[0], i)] +
+          (exe->num_args == 2 ? inputs[1]->data[place_in(inputs[1], i)] : 0);
     if (says(exe, "donate")) inputs[0]->deleted = true;
     out->signal->code = says(exe, "fails") ? 13 : 0;
     for (size_t i = 0; i < args->num_args; i++) {

@@ -151,7 +151,6 @@ OPTIONAL = {
     "PJRT_Buffer_CopyToMemory": "a.copy_to_memory(space())",
     "PJRT_Buffer_DonateWithControlDependency": "a.donate_with_control_dependency()",
     "PJRT_Buffer_DynamicDimensionIndices": "a.dynamic_dimensions",
-    "PJRT_Buffer_GetMemoryLayout": "off_host().layout",
     "PJRT_Buffer_IsOnCpu": "a.is_on_cpu",
     "PJRT_Buffer_Memory": "a.memory",
     "PJRT_Buffer_OnDeviceSizeInBytes": "a.on_device_nbytes",
@@ -248,6 +247,7 @@ LENDING = {
 ASKED_FIRST = {
     "PJRT_Error_ForEachPayload",
     "PJRT_Buffer_DynamicDimensionIndices",
+    "PJRT_Buffer_GetMemoryLayout",
     "PJRT_Client_AddressableDevices",
     "PJRT_Buffer_CopyRawToHost",
     "PJRT_Buffer_CopyToDevice",
@@ -264,6 +264,7 @@ RECEIVING = {
 CHOSEN = {
     "PJRT_Executable_NumOutputs",
     "PJRT_Buffer_CopyRawToHost",
+    "PJRT_Buffer_GetMemoryLayout",
     "PJRT_Client_CreateViewOfDeviceBuffer",
     "PJRT_LoadedExecutable_AddressableDeviceLogicalIds",
 }

@@ -34,13 +34,12 @@ static int check_buffer(ExecutableObject *exe, Py_ssize_t index, PyObject *devic
   const Slot *slot = &exe->parameters[index];
   if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client ||
       buffer->dtype != slot->dtype || !same(&buffer->shape, slot->shape) ||
-      /* A column-major result fed to a row-major parameter would be read transposed, and nobody
-         says. */
-      (buffer->layout != NULL && !same(&buffer->layout, slot->layout)) ||
       /* Memory of a dynamic shape holds less than its bound, and tells how much. */
       buffer->dynamic != slot->dynamic || buffer->device != device)
     return launch_reject(exe, index, argument);
-  return 0;
+  if (layout_know(buffer) < 0) return -1;
+  /* A column-major result fed to a row-major parameter would be read transposed, and nobody says. */
+  return same(&buffer->layout, slot->layout) ? 0 : launch_reject(exe, index, argument);
 }
 
 /* Whether the array has the very dtype that Python found to be the parameter's. */

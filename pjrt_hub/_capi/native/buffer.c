@@ -145,14 +145,14 @@ static bool ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
 }
 
 static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
-  PyObject *client, *shape, *device, *layout;
+  PyObject *client, *shape, *device;
   unsigned long long ptr;
   int dtype;
-  if (!PyArg_ParseTuple(args, "O!KiO!OO", ClientType, &client, &ptr, &dtype, &PyTuple_Type, &shape,
-                        &layout, &device))
+  if (!PyArg_ParseTuple(args, "O!KiO!O", ClientType, &client, &ptr, &dtype, &PyTuple_Type, &shape,
+                        &device))
     return NULL;
   PyObject *buffer = buffer_wrap((PyTypeObject *)type, (ClientObject *)client,
-                                 (PJRT_Buffer *)(uintptr_t)ptr, dtype, shape, layout, device);
+                                 (PJRT_Buffer *)(uintptr_t)ptr, dtype, shape, NULL, device);
   if (buffer != NULL)
     ((BufferObject *)buffer)->dynamic =
         ask_dynamic(((ClientObject *)client)->api, ((BufferObject *)buffer)->ptr);
@@ -167,7 +167,10 @@ static PyObject *buffer_like(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "KO", &ptr, &device)) return NULL;
   PyObject *copy = buffer_wrap(Py_TYPE(self), buffer->client, (PJRT_Buffer *)(uintptr_t)ptr,
                                buffer->dtype, buffer->shape, buffer->layout, device);
-  if (copy != NULL) ((BufferObject *)copy)->dynamic = buffer->dynamic;
+  if (copy != NULL) {
+    ((BufferObject *)copy)->dynamic = buffer->dynamic;
+    ((BufferObject *)copy)->scattered = buffer->scattered;
+  }
   return copy;
 }
 
@@ -262,7 +265,8 @@ static PyObject *buffer_array(PyObject *self, PyObject *unused) {
   static PyObject *ndarray; /* for the life of the process, as numpy itself */
   BufferObject *buffer = (BufferObject *)self;
   if (!buffer_usable(buffer)) return NULL;
-  if (!buffer->client->lends || buffer->dynamic || buffer->layout != Py_None ||
+  if (buffer->layout == NULL && layout_know(buffer) < 0) return NULL;
+  if (!buffer->client->lends || buffer->dynamic || buffer->layout != Py_None || buffer->scattered ||
       element_packed(buffer->dtype) || (size_t)buffer->dtype >= sizeof numpy_types / sizeof *numpy_types)
     Py_RETURN_NONE;
   if (ndarray == NULL) {
@@ -331,11 +335,8 @@ static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
     return refuse_view("the buffer protocol cannot say where or what this is: use to_numpy()");
   if (flags & PyBUF_WRITABLE) return refuse_view("buffers are read-only");
   if (buffer->dynamic) return refuse_view("some dimensions are dynamic: use to_numpy()");
-  if (buffer->layout == NULL) { /* not asked yet */
-    PyObject *order = PyObject_CallMethod(self, "_order", NULL);
-    if (order == NULL) return -1;
-    Py_DECREF(order);
-  }
+  if (layout_know(buffer) < 0) return -1;
+  if (buffer->scattered) return refuse_view("the elements lie in tiles or with gaps: use to_numpy()");
   Py_ssize_t rank = PyTuple_Size(buffer->shape), step = FORMATS[type].size;
   bool row_major = buffer->layout == Py_None;
   int by_row = (PyBUF_C_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS) & ~PyBUF_STRIDES;
@@ -415,7 +416,7 @@ static PyObject *buffer_lent(PyObject *self, void *unused) {
 
 static PyMethodDef methods[] = {
     {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS,
-     "_adopt(client, buffer address, dtype, shape, layout, device)"},
+     "_adopt(client, buffer address, dtype, shape, device)"},
     {"_copy_to_device", (PyCFunction)(void (*)(void))buffer_copy_to_device, METH_FASTCALL,
      "_copy_to_device(device, its address) -> Buffer, or None where Python has to see why not."},
     {"_copy_raw", (PyCFunction)(void (*)(void))buffer_copy_raw, METH_FASTCALL,
@@ -425,6 +426,7 @@ static PyMethodDef methods[] = {
      "_put(client, source, dtype, shape, semantics, device, device address, memory address)"},
     {"_put_plain", (PyCFunction)(void (*)(void))upload_plain, METH_FASTCALL | METH_CLASS,
      "_put_plain(client, array, place, known shapes) -> Buffer, or None where the array is not plain."},
+    {"_order", buffer_order, METH_NOARGS, "As `layout`, but None for row-major."},
     {"_check", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
     {"_array", buffer_array, METH_NOARGS, "As to_numpy(), or None where that takes more than a view."},
     {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
@@ -438,8 +440,9 @@ static PyMemberDef members[] = {
     {"client", T_OBJECT, offsetof(BufferObject, client), READONLY, "The client that owns it."},
     {"shape", T_OBJECT, offsetof(BufferObject, shape), READONLY, "The dimensions, a tuple of int."},
     {"device", T_OBJECT, offsetof(BufferObject, device), READONLY, "The device it lives on."},
-    {"_layout", T_OBJECT_EX, offsetof(BufferObject, layout), 0, "minor_to_major, or None."},
     {"_dynamic", T_BOOL, offsetof(BufferObject, dynamic), READONLY, "Whether `shape` is a bound."},
+    {"_scattered", T_BOOL, offsetof(BufferObject, scattered), READONLY,
+     "Whether its elements lie in tiles or with gaps, once `_order` was asked."},
     {"_dtype", T_INT, offsetof(BufferObject, dtype), READONLY, "The PJRT_Buffer_Type."},
     {"_ready", T_OBJECT_EX, offsetof(BufferObject, ready), 0, "Its event, once it was asked for."},
     {"_interrupt", T_OBJECT_EX, offsetof(BufferObject, interrupt), 0, "What ended a wait."},

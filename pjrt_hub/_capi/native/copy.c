@@ -31,7 +31,10 @@ PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_
   if (error == NULL) {
     result = buffer_wrap(Py_TYPE(self), client, copy.dst_buffer, buffer->dtype, buffer->shape,
                          buffer->layout, args[0]);
-    if (result != NULL) ((BufferObject *)result)->dynamic = buffer->dynamic;
+    if (result != NULL) {
+      ((BufferObject *)result)->dynamic = buffer->dynamic;
+      ((BufferObject *)result)->scattered = buffer->scattered;
+    }
   } else if (is_deleted(api, buffer->ptr)) {
     drop_error(api, error);
     raise_closed("the buffer was deleted or donated");

@@ -1,7 +1,7 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
    Each file uses those before it: process, function, staging, client, owned, event, upcall, dlpack,
    buffer, kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call,
-   compact, module. Two methods of Buffer have files of their own, upload and copy.
+   compact, module. Some methods of Buffer have files of their own: upload, copy and layout.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -48,6 +48,7 @@ typedef struct {
   int owned;    /* objects that only Python frees: somebody may wait for what Python does */
   bool on_host; /* buffers live in host memory, so destroying one never blocks */
   bool lends;   /* and can be looked into */
+  enum { NOT_SEEN, ROWS, ITS_WAY } lays; /* how it has what is put without a wish */
   enum { UNKNOWN, SHARES, COPIES } shares; /* what the plugin does with memory that it may share */
   struct Launches *launches; /* NULL: executions need not take turns */
 } ClientObject;
@@ -75,6 +76,7 @@ typedef struct {
   PJRT_Event *done; /* with source: the plugin no longer looks into it */
   int dtype;        /* PJRT_Buffer_Type */
   bool dynamic;     /* the shape is a bound: what lies in memory is less, packed */
+  bool scattered;   /* there are tiles or gaps: only the plugin can read it */
   bool deleted;
   int launches;     /* on several devices, that have checked it and not used it yet */
   /* Python's attributes: were they slots of the Python class, the end of each Buffer would look for
@@ -86,8 +88,8 @@ typedef struct {
 typedef struct {
   int dtype;
   PyObject *shape;
-  PyObject *layout;
-  bool dynamic; /* some dimensions are bounds */
+  PyObject *layout; /* of an output: NULL where each buffer must be asked */
+  bool dynamic;     /* some dimensions are bounds */
   int rank;
   int64_t *dims;        /* the shape */
   PyObject *host_dtype; /* of a numpy array that was put as it lies, or NULL */
@@ -106,6 +108,7 @@ typedef struct {
   Slot *parameters, *outputs;
   Py_ssize_t num_parameters, num_outputs, num_devices;
   bool closed;
+  bool proven;   /* the outputs' layouts were compared with those of buffers */
   bool adaptive; /* launches that are known to be short keep the GIL: see launch.c */
   bool brief;    /* they are, as far as is known */
   bool doubted;  /* the last sample said otherwise */
@@ -125,6 +128,7 @@ extern unsigned fork_generation;
 extern bool python_is_asked;
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function);
 PyObject *raise_closed(const char *message);
+PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 PyObject *process_install(PyObject *module, PyObject *args);
 
@@ -211,6 +215,12 @@ PyObject *upload_put(PyObject *type, PyObject *args);
 /* copy.c */
 PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+
+/* layout.c */
+int layout_know(BufferObject *buffer);
+void layout_prove(Slot *slot, BufferObject *output);
+void layout_of_put(BufferObject *buffer);
+PyObject *buffer_order(PyObject *self, PyObject *unused);
 
 /* buffer.c */
 bool buffer_usable(BufferObject *buffer);

@@ -20,8 +20,19 @@ static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *out
   return buffer;
 }
 
-PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
-                         bool simplify) {
+/* The first outputs tell whether their layouts are those that the compiler says. */
+static void prove_layouts(ExecutableObject *exe, PyObject *outputs) {
+  exe->proven = true;
+  if (!PyTuple_Check(outputs)) {
+    layout_prove(&exe->outputs[0], (BufferObject *)outputs);
+    return;
+  }
+  for (Py_ssize_t i = 0; i < exe->num_outputs; i++)
+    layout_prove(&exe->outputs[i], (BufferObject *)PyTuple_GetItem(outputs, i));
+}
+
+static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                              bool simplify) {
   if (simplify && exe->num_outputs == 1)
     return wrap_output(exe, &exe->outputs[0], outputs[0], where);
   PyObject *result = PyTuple_New(exe->num_outputs);
@@ -36,6 +47,13 @@ PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **o
     else
       Py_CLEAR(result);
   }
+  return result;
+}
+
+PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                         bool simplify) {
+  PyObject *result = wrap_outputs(exe, where, outputs, simplify);
+  if (!exe->proven && result != NULL) prove_layouts(exe, result);
   return result;
 }
 

@@ -103,7 +103,7 @@ static PyObject *error_payloads(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef functions[] = {
-    {"install", process_install, METH_VARARGS, "install(raise_error, ClosedError)"},
+    {"install", process_install, METH_VARARGS, "install(raise_error, refuse_answer, ClosedError)"},
     {"generation", current_generation, METH_NOARGS, "The number of forks above this process."},
     {"forked_since", forked_since, METH_O, "Whether the process forked after that generation."},
     {"open_library", open_library, METH_VARARGS,

@@ -9,8 +9,9 @@ unsigned fork_generation = 1;
    keeps the GIL would wait for it, and it for the GIL. */
 bool python_is_asked;
 
-static PyObject *status_raiser; /* status.raise_error(api address, error address, function) */
-static PyObject *closed_error;  /* errors.ClosedError */
+static PyObject *status_raiser;  /* status.raise_error(api address, error address, function) */
+static PyObject *answer_refuser; /* status.refuse_answer(function, what it gave) */
+static PyObject *closed_error;   /* errors.ClosedError */
 
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function) {
   PyObject *none = PyObject_CallFunction(status_raiser, "KKs", (unsigned long long)(uintptr_t)api,
@@ -25,6 +26,14 @@ PyObject *raise_closed(const char *message) {
   return NULL;
 }
 
+/* For an answer without an error that cannot be: NULL with an exception set. */
+PyObject *raise_answer(const char *function, const char *what) {
+  PyObject *none = PyObject_CallFunction(answer_refuser, "ss", function, what);
+  Py_XDECREF(none);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an answer was refused silently");
+  return NULL;
+}
+
 /* For an error that nobody can act on: only its memory is of interest. */
 void drop_error(const PJRT_Api *api, PJRT_Error *error) {
   if (error == NULL) return;
@@ -34,11 +43,13 @@ void drop_error(const PJRT_Api *api, PJRT_Error *error) {
 }
 
 PyObject *process_install(PyObject *module, PyObject *args) {
-  PyObject *raiser, *closed;
-  if (!PyArg_ParseTuple(args, "OO", &raiser, &closed)) return NULL;
+  PyObject *raiser, *refuser, *closed;
+  if (!PyArg_ParseTuple(args, "OOO", &raiser, &refuser, &closed)) return NULL;
   Py_INCREF(raiser); /* for the life of the process, as the module itself */
+  Py_INCREF(refuser);
   Py_INCREF(closed);
   status_raiser = raiser;
+  answer_refuser = refuser;
   closed_error = closed;
   Py_RETURN_NONE;
 }

@@ -236,8 +236,8 @@ PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) 
   client_enter(client);
   PJRT_Error *error = upload(client, &host, &ptr);
   if (error == NULL)
-    buffer = buffer_wrap((PyTypeObject *)type, client, ptr, host.dtype, shape,
-                         client->on_host ? Py_None : NULL, device);
+    buffer = buffer_wrap((PyTypeObject *)type, client, ptr, host.dtype, shape, NULL, device);
+  if (buffer != NULL) layout_of_put((BufferObject *)buffer);
   client_leave(client);
   PyBuffer_Release(&view);
   Py_DECREF(shape);
@@ -313,10 +313,9 @@ PyObject *upload_put(PyObject *type, PyObject *args) {
     client_leave(client);
     return raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
   }
-  /* On the host the default layout is row-major; elsewhere the plugin is asked when it matters. */
-  PyObject *layout = client->on_host ? Py_None : NULL;
   PyObject *buffer =
-      buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, layout, device);
+      buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, NULL, device);
+  if (buffer != NULL) layout_of_put((BufferObject *)buffer);
   if (buffer != NULL && shared) {
     ((BufferObject *)buffer)->source = Py_NewRef(source);
     ((BufferObject *)buffer)->done = put.done_with_host_buffer;

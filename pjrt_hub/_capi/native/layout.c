@@ -1,0 +1,138 @@
+/* Layouts: the order in which a buffer's memory holds its dimensions. The buffer itself is asked
+   (PJRT_Buffer_GetMemoryLayout): what a compiler says of its outputs, or a host would guess, is
+   believed only once a buffer has said the same. */
+#include "hotpath.h"
+
+enum { MAX_RANK = 64, UNIMPLEMENTED = 12 };
+
+static const char FUNCTION[] = "PJRT_Buffer_GetMemoryLayout";
+
+static bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
+  PJRT_Error_GetCode_Args code = {.struct_size = PJRT_Error_GetCode_Args_STRUCT_SIZE};
+  code.error = error;
+  PJRT_Error *failure = api->PJRT_Error_GetCode(&code);
+  drop_error(api, failure);
+  return failure == NULL && (int)code.code == UNIMPLEMENTED;
+}
+
+/* The dimensions by their strides; of equal ones, which only dimensions of one element have, the
+   last comes first. */
+static void sort_strides(const int64_t *strides, Py_ssize_t rank, int64_t *order) {
+  for (Py_ssize_t i = 0; i < rank; i++) {
+    Py_ssize_t d = rank - 1 - i, place = i;
+    for (; place > 0 && strides[order[place - 1]] > strides[d]; place--)
+      order[place] = order[place - 1];
+    order[place] = d;
+  }
+}
+
+static bool is_permutation(const int64_t *order, Py_ssize_t rank) {
+  bool seen[MAX_RANK] = {false};
+  for (Py_ssize_t i = 0; i < rank; i++) {
+    if (order[i] < 0 || order[i] >= rank || seen[order[i]]) return false;
+    seen[order[i]] = true;
+  }
+  return true;
+}
+
+/* As a Buffer has it: None for row-major. */
+static PyObject *to_tuple(const int64_t *order, Py_ssize_t rank) {
+  Py_ssize_t in_place = 0;
+  while (in_place < rank && order[in_place] == rank - 1 - in_place) in_place++;
+  if (in_place == rank) return Py_NewRef(Py_None);
+  PyObject *tuple = PyTuple_New(rank);
+  for (Py_ssize_t i = 0; tuple != NULL && i < rank; i++) {
+    PyObject *dimension = PyLong_FromLongLong(order[i]);
+    if (dimension == NULL)
+      Py_CLEAR(tuple);
+    else
+      PyTuple_SetItem(tuple, i, dimension);
+  }
+  return tuple;
+}
+
+/* What the plugin says: 1; 0 where it does not say; -1 with an exception set. */
+static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
+  const PJRT_Api *api = buffer->client->api;
+  PJRT_Buffer_GetMemoryLayout_Args args = {
+      .struct_size = PJRT_Buffer_GetMemoryLayout_Args_STRUCT_SIZE};
+  if (!OFFERS(api, PJRT_Buffer_GetMemoryLayout)) return 0;
+  args.buffer = buffer->ptr;
+  PJRT_Error *error = api->PJRT_Buffer_GetMemoryLayout(&args);
+  if (error != NULL && is_unimplemented(api, error)) {
+    drop_error(api, error);
+    return 0;
+  }
+  if (error != NULL) {
+    raise_status(api, error, FUNCTION);
+    return -1;
+  }
+  Py_ssize_t rank = PyTuple_Size(buffer->shape);
+  bool strided = args.layout.type == PJRT_Buffer_MemoryLayout_Type_Strides;
+  const int64_t *told = strided ? args.layout.strides.byte_strides : args.layout.tiled.minor_to_major;
+  size_t count =
+      strided ? args.layout.strides.num_byte_strides : args.layout.tiled.minor_to_major_size;
+  if (count != (size_t)rank || rank > MAX_RANK || (told == NULL && rank > 0)) {
+    raise_answer(FUNCTION, "a layout of another number of dimensions than the buffer has");
+    return -1;
+  }
+  int64_t sorted[MAX_RANK];
+  if (strided) sort_strides(told, rank, sorted);
+  const int64_t *order = strided ? sorted : told;
+  if (!is_permutation(order, rank)) {
+    raise_answer(FUNCTION, "a layout that is no permutation of the dimensions");
+    return -1;
+  }
+  *scattered = strided || args.layout.tiled.num_tiles > 0;
+  *layout = to_tuple(order, rank);
+  return *layout != NULL ? 1 : -1;
+}
+
+/* Asks for the layout of a buffer where nobody did: -1 with an exception set. A plugin that does not
+   say has rows. */
+int layout_know(BufferObject *buffer) {
+  if (buffer->layout != NULL) return 0;
+  PyObject *layout = NULL;
+  int told = ask(buffer, &layout, &buffer->scattered);
+  if (told < 0) return -1;
+  buffer->layout = told == 1 ? layout : Py_NewRef(Py_None);
+  return 0;
+}
+
+/* Compares the compiler's word for an output with the first buffer of it. Where they agree, or the
+   plugin does not say, the word holds for all; else each buffer is asked when it matters. */
+void layout_prove(Slot *slot, BufferObject *output) {
+  PyObject *word = output->layout;
+  output->layout = NULL;
+  int told = ask(output, &output->layout, &output->scattered);
+  if (told < 0) PyErr_Clear(); /* raised where it matters */
+  bool agreed =
+      told == 0 || (told == 1 && !output->scattered &&
+                    PyObject_RichCompareBool(output->layout, word, Py_EQ) == 1);
+  if (agreed) {
+    Py_XDECREF(output->layout);
+    output->layout = word;
+  } else {
+    Py_XDECREF(word);
+    Py_CLEAR(slot->layout);
+  }
+}
+
+/* Gives a buffer that was put without a wish its layout, where that is known without asking it.
+   In the host's memory one buffer tells for all whether the plugin leaves rows as they are. */
+void layout_of_put(BufferObject *buffer) {
+  ClientObject *client = buffer->client;
+  if (!client->on_host || client->lays == ITS_WAY) return;
+  if (PyTuple_Size(buffer->shape) > 1 && client->lays == NOT_SEEN) {
+    if (layout_know(buffer) < 0) PyErr_Clear(); /* raised where it matters */
+    client->lays = buffer->layout == Py_None && !buffer->scattered ? ROWS : ITS_WAY;
+  }
+  if (buffer->layout == NULL && client->lays != ITS_WAY) buffer->layout = Py_NewRef(Py_None);
+}
+
+/* Buffer._order() -> minor_to_major, None for row-major. */
+PyObject *buffer_order(PyObject *self, PyObject *unused) {
+  BufferObject *buffer = (BufferObject *)self;
+  if (buffer->layout == NULL && (!buffer_usable(buffer) || layout_know(buffer) < 0)) return NULL;
+  return Py_NewRef(buffer->layout);
+}

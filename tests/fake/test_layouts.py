@@ -1,0 +1,170 @@
+"""The layout that a buffer has, where the plugin's compiler or a host would say another."""
+
+from __future__ import annotations
+
+import pytest
+
+PRELUDE = """
+MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
+client = Plugin(path).client()
+put = client.buffer_from_host
+
+
+def layout_of(array):
+    return {(12, 4): (1, 0), (4, 8): (0, 1)}[array.strides]
+
+
+def matrix(words=""):
+    return client.compile(func("matrix " + words))
+
+
+def read_everywhere(buffer, values, layout):
+    assert buffer.to_numpy().tolist() == np.asarray(buffer).tolist() == values.tolist()
+    assert buffer.layout == layout_of(buffer.to_numpy()) == layout, buffer.layout
+    for wish in ((0, 1), (1, 0)):
+        array = buffer.to_numpy(layout=wish)
+        assert (array.tolist(), layout_of(array)) == (values.tolist(), wish)
+    assert str(buffer) == str(buffer.to_numpy())
+    raw = np.zeros(6, np.float32)
+    buffer.copy_raw_to_host(raw).wait()
+    assert raw.tolist() == values.ravel("C" if layout == (1, 0) else "F").tolist()
+    if client.platform_name == "cpu":
+        assert memoryview(buffer).tolist() == values.tolist()
+        assert layout_of(memoryview(buffer)) == layout
+        assert np.from_dlpack(buffer).tolist() == values.tolist()
+"""
+
+#: What the compiler says of the result, and what the buffers have.
+WORDS = [
+    ("", (1, 0)),
+    ("tells_columns", (1, 0)),
+    ("gives_columns", (0, 1)),
+    ("tells_columns gives_columns", (0, 1)),
+]
+
+
+@pytest.mark.parametrize("platform", ["cpu", "other"])
+@pytest.mark.parametrize(("words", "layout"), WORDS)
+def test_a_result_is_read_in_the_layout_of_its_buffer(check, stub, platform, words, layout):
+    check(
+        stub(f'PLATFORM="{platform}"'),
+        PRELUDE
+        + f"""
+exe, layout, argument = matrix({words!r}), {layout}, put(MATRIX)
+calls = (
+    lambda: exe(argument),
+    lambda: exe(MATRIX),
+    exe.bind(argument),
+    lambda: exe.execute([[argument]])[0][0],
+    lambda: exe.execute_sharded([argument], client.devices[0])[0][0],
+)
+for call in calls:
+    for _ in range(2):
+        read_everywhere(call(), MATRIX, layout)
+""",
+    )
+
+
+@pytest.mark.parametrize("platform", ["cpu", "other"])
+@pytest.mark.parametrize(("words", "layout"), WORDS)
+def test_a_result_is_an_argument_in_the_layout_of_its_buffer(check, stub, platform, words, layout):
+    check(
+        stub(f'PLATFORM="{platform}"'),
+        PRELUDE
+        + f"""
+first, second, layout = matrix({words!r}), matrix("add donate"), {layout}
+for _ in range(2):
+    result = first(put(MATRIX))
+    if layout == (1, 0):
+        assert second(result, result).tolist() == (2 * MATRIX).tolist()
+    else:
+        for use in (second, second.bind, lambda *both: second.execute([both])):
+            refused = raises(ValueError, use, result, result)
+            assert "the buffer has (0, 1)" in str(refused), refused
+""",
+    )
+
+
+@pytest.mark.parametrize("platform", ["cpu", "other"])
+def test_what_is_put_is_read_in_the_layout_of_its_buffer(check, stub, platform):
+    check(
+        stub(f'PLATFORM="{platform}"', "COLUMNS=1"),
+        PRELUDE
+        + """
+from pjrt_hub.runtime.buffer import HostBufferSemantics
+
+for _ in range(2):
+    for given in (MATRIX, MATRIX.tolist(), MATRIX.T.copy().T):
+        read_everywhere(put(given), MATRIX, (0, 1))
+    for semantics in HostBufferSemantics:
+        read_everywhere(put(MATRIX.copy(), semantics=semantics), MATRIX, (0, 1))
+    read_everywhere(put(MATRIX, layout=(1, 0)), MATRIX, (1, 0))
+    assert put(ONE_TO_FOUR).tolist() == memoryview(ONE_TO_FOUR).tolist()
+exe = matrix()
+for _ in range(2):  # rows are asked for where the program wants them
+    read_everywhere(exe(MATRIX), MATRIX, (0, 1))
+assert "the buffer has (0, 1)" in str(raises(ValueError, exe, put(MATRIX)))
+""",
+    )
+
+
+@pytest.mark.parametrize("told", ["TILES=1", "STRIDES=1"])
+@pytest.mark.parametrize("platform", ["cpu", "other"])
+def test_only_the_plugin_reads_tiles_and_strides(check, stub, platform, told):
+    check(
+        stub(f'PLATFORM="{platform}"', told),
+        PRELUDE
+        + """
+results = [matrix(words)(put(MATRIX)) for words in ("", "tells_columns", "gives_columns")]
+for buffer, layout in zip([put(MATRIX), *results], [(1, 0)] * 3 + [(0, 1)]):
+    assert buffer.layout == layout
+    first, second = buffer.to_numpy(), buffer.to_numpy()
+    assert first.tolist() == second.tolist() == MATRIX.tolist()
+    assert not np.shares_memory(first, second)
+    raises(BufferError, memoryview, buffer)
+    if client.platform_name == "cpu":
+        assert np.from_dlpack(buffer).tolist() == MATRIX.tolist()
+assert matrix()(results[0]).tolist() == MATRIX.tolist()
+assert put(ONE_TO_FOUR).tolist() == [1, 2, 3, 4]
+""",
+    )
+
+
+def test_a_plugin_that_does_not_say_is_read_as_its_compiler_says(check, stub):
+    check(
+        stub('PLATFORM="other"', 'ON_LAYOUT=return fail(12, "what is a layout?")'),
+        PRELUDE
+        + """
+for words in ("", "tells_columns", "gives_columns"):
+    assert matrix(words)(put(MATRIX)).tolist() == MATRIX.tolist()
+assert put(MATRIX).layout == (1, 0)
+""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ("args->layout.tiled.minor_to_major = NULL", "another number of dimensions"),
+        ("args->layout.tiled.minor_to_major_size = 1", "another number of dimensions"),
+        ("args->layout.tiled.minor_to_major_size = 1ull << 60", "another number of dimensions"),
+        ("buffer->minor_to_major[0] = 5", "no permutation"),
+        ("buffer->minor_to_major[0] = -1", "no permutation"),
+        ("buffer->minor_to_major[0] = buffer->minor_to_major[1]", "no permutation"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_an_error(check, stub, lie, words):
+    check(
+        stub(f"ON_LAYOUT={lie}"),
+        PRELUDE
+        + f"""
+exe, buffers = matrix(), [put(MATRIX), put(MATRIX)]
+uses = [lambda: exe(MATRIX), lambda: exe(buffers[0])]
+for buffer in buffers:
+    uses += [buffer.to_numpy, lambda: buffer.layout, lambda: memoryview(buffer)]
+for use in uses:
+    error = raises(errors.PluginError, use)
+    assert str(error).startswith("PJRT_Buffer_GetMemoryLayout: the plugin answered"), error
+    assert {words!r} in str(error), error
+""",
+    )
