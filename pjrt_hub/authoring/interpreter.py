@@ -17,9 +17,16 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-from pjrt_hub.authoring import partitioning, shortcomings
+from pjrt_hub.authoring import partitioning, remedies, shortcomings
 
-_LOWERING = ("func.func(chlo-legalize-to-stablehlo)", "symbol-dce")
+#: To operations that the interpreter has, and complex functions to exact ones of real numbers.
+_LOWERING = (
+    "func.func(chlo-legalize-to-stablehlo)",
+    "func.func(stablehlo-legalize-deprecated-ops{fail-on-unused=false})",
+    "func.func(stablehlo-canonicalize-dynamism)",
+    "func.func(stablehlo-complex-math-expander)",
+    "symbol-dce",
+)
 
 Array = Any
 
@@ -160,7 +167,7 @@ def lowered(module: ir.Module, partitions: int) -> None:
     for each in passes:
         passmanager.PassManager.parse(f"builtin.module({each})").run(module.operation)
     shortcomings.require_right(module)
-    shortcomings.mend(module)
+    remedies.mend(module)
 
 
 def _used(module: ir.Module) -> tuple[set[str], set[str]]:
@@ -187,6 +194,7 @@ def described(module: ir.Module) -> Description:
     """Reads what `main` takes and gives, and makes HLO of it."""
     main = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    outputs = tuple(_tensor(each) for each in kind.results)
     donated = []
     if "arg_attrs" in main.attributes:
         donated = [
@@ -197,18 +205,21 @@ def described(module: ir.Module) -> Description:
     return Description(
         name=_attribute(module.operation, "sym_name") or "main",
         parameters=tuple(_tensor(each) for each in kind.inputs),
-        outputs=tuple(_tensor(each) for each in kind.results),
+        outputs=outputs,
         donated=tuple(donated),
-        hlo=_hlo(module),
+        hlo=_hlo(module, outputs),
     )
 
 
-def _hlo(module: ir.Module) -> bytes:
-    """The program for hosts that read HLO; nothing where XLA cannot say it."""
+def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
+    """The program for hosts that read HLO; nothing where XLA cannot say it, or says another one."""
     from io import BytesIO
 
     from jaxlib import _jax
 
+    module.operation.attributes["mhlo.xla_entry_computation_result_layout"] = ir.ArrayAttr.get(
+        [_row_major(len(each.shape)) for each in outputs]
+    )
     code = BytesIO()
     module.operation.write_bytecode(code)
     try:
@@ -216,7 +227,17 @@ def _hlo(module: ir.Module) -> bytes:
         hlo = bytes(computation.as_serialized_hlo_module_proto())
     except Exception:  # what XLA refuses the interpreter may know
         return b""
+    given = computation.program_shape().result_shape()
+    shapes = [each.dimensions() for each in (given.tuple_shapes() if given.is_tuple() else [given])]
+    if shapes != [each.shape for each in outputs]:  # a bool has eight bits in XLA, and one here
+        return b""
     return hlo + partitioning.told(module, _main(module))
+
+
+def _row_major(rank: int) -> ir.Attribute:
+    """How outputs lie, whatever layout XLA's importer would have for them."""
+    order = str(list(range(rank)[::-1])) if rank else ""
+    return ir.Attribute.parse(f"dense<{order}> : tensor<{rank}xindex>")
 
 
 def _main(module: ir.Module) -> ir.Operation:

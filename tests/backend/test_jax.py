@@ -132,7 +132,7 @@ def test_what_the_interpreter_lacks_is_said_and_leaves_it_usable(jax):
         print(jnp.add(1, 1))
         """
     )
-    refused = "UNIMPLEMENTED: the reference interpreter has no stablehlo.fft"
+    refused = "UNIMPLEMENTED: the reference plugin has no stablehlo.fft"
     assert (status, printed.splitlines()) == (0, [refused, "2"]), errors
 
 

@@ -10,7 +10,8 @@ IMPORT_ALL = """
 import importlib, pkgutil, pjrt_hub
 of_an_extra = {'pjrt_hub.store.signed', 'pjrt_hub.store.signing'}  # pjrt-hub[registry]
 of_an_extra |= {  # jaxlib, in the reference interpreter's own process
-    f'pjrt_hub.authoring.{name}' for name in ('interpreter', 'partitioning', 'shortcomings')
+    f'pjrt_hub.authoring.{name}'
+    for name in ('interpreter', 'partitioning', 'remedies', 'shortcomings')
 }
 of_an_extra |= {'pjrt_hub.torch_xla.device_plugin'}  # torch_xla, which alone imports it
 of_an_extra |= {'pjrt_hub.conformance.pytest_plugin'}  # pytest, which alone imports it
