@@ -82,7 +82,9 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
         ),
         sha256=functools.partial(probes.sha256, path) if probes else None,
         compile_cache=_compile_cache(here),
-        compile_flags=lambda given, api: manifest.compile_flags_beside({*named, *given}, api),
+        compile_flags=lambda given, api, code: manifest.compile_flags_beside(
+            {*named, *given}, api, code
+        ),
         caches_by_default=environment().get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
         topology_options=lambda target, options, api: manifest.topology_options(
             target, options, path, api

@@ -156,10 +156,11 @@ def _flags(own: Manifest) -> Iterable[str]:
     if not own.compile_flags:
         return
     yield f"\n<details markdown><summary>Compile flags of {own.name}</summary>\n\n"
-    yield "[Sent](executables.md#flags) with each compilation that names none of the first two "
-    yield "columns.\n\n| flag | gives way to | value | PJRT API | why |\n|---|---|---|---|---|\n"
+    yield "[Sent](executables.md#flags) with each compilation that has none of the first two "
+    yield "columns in its options or its program.\n\n"
+    yield "| flag | gives way to | value | PJRT API | why |\n|---|---|---|---|---|\n"
     for each in own.compile_flags:
-        others = ", ".join(f"`{name}`" for name in each.unless)
+        others = ", ".join(f"`{name}`" for name in (*each.unless, *each.unless_used))
         value = str(each.value).replace(",", ", ")
         since = f"since {each.since}" if each.since else ""
         until = f" until {each.until}" if each.until else ""

@@ -25,6 +25,7 @@ class CompileFlag:
         since: the first PJRT API version of this plugin that takes it, or None.
         until: the last one, or None.
         unless: other flags, any of which the user may set to do without this one.
+        unless_used: operations, "maximum": a program that uses one of them does without it.
     """
 
     name: str
@@ -33,6 +34,7 @@ class CompileFlag:
     since: ApiVersion | None = None
     until: ApiVersion | None = None
     unless: tuple[str, ...] = ()
+    unless_used: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, name: str, flags: Table) -> CompileFlag:
@@ -54,15 +56,21 @@ class CompileFlag:
             since=table.version("since"),
             until=table.version("until"),
             unless=table.texts("unless"),
+            unless_used=table.texts("unless_used"),
         )
         table.finish()
         return flag
 
-    def fits(self, given: Container[str], api: ApiVersion) -> bool:
-        """Whether it goes with a user's flags to a plugin of this version."""
+    def fits(self, given: Container[str], api: ApiVersion, code: bytes) -> bool:
+        """Whether it goes with a user's flags and a program to a plugin of this version.
+
+        Text, bytecode and HLO protos all spell the operations that they use.
+        """
         is_early = self.since is not None and api < self.since
         is_late = self.until is not None and api > self.until
-        return not (is_early or is_late or any(name in given for name in (self.name, *self.unless)))
+        if is_early or is_late or any(name in given for name in (self.name, *self.unless)):
+            return False
+        return not any(name.encode() in code for name in self.unless_used)
 
 
 def read_all(flags: Table) -> tuple[CompileFlag, ...]:

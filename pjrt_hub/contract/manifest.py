@@ -191,14 +191,17 @@ class Manifest:
             return name, option.undescribed(given)
         return self.targets.resolve(name, given, plugin=self.name, library=library, api=api)
 
-    def compile_flags_beside(self, given: Container[str], api: ApiVersion) -> dict[str, FlagValue]:
+    def compile_flags_beside(
+        self, given: Container[str], api: ApiVersion, code: bytes = b""
+    ) -> dict[str, FlagValue]:
         """Gives XLA's flags to compile with beside a user's.
 
         Args:
             given: the names of the user's.
             api: the plugin's version.
+            code: the program that is compiled.
         """
-        return {each.name: each.value for each in self.compile_flags if each.fits(given, api)}
+        return {each.name: each.value for each in self.compile_flags if each.fits(given, api, code)}
 
     def environment_for(self, *, present: bool) -> dict[str, str]:
         """Gives the variables to set by default on a machine with or without the hardware."""

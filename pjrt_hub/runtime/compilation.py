@@ -41,11 +41,11 @@ def compiled(
         source, options, len(client.all_devices), client.platform_name, partial(_more, client)
     )
     flags = client.plugin._compile_flags
-    asked = flags.over(chosen)
+    asked = flags.over(chosen, source.code)
 
     def compile_() -> LoadedExecutable:
         executable, sent = flags.compiled(
-            chosen, lambda options: _compiled(client, source, options)
+            chosen, source.code, lambda options: _compiled(client, source, options)
         )
         executable._given_options = sent
         return executable

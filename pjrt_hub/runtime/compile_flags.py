@@ -24,26 +24,29 @@ class CompileFlags:
     has: what was refused once is not tried again.
 
     Args:
-        choose: takes the flags of a user's options, gives those to add to them.
+        choose: takes the flags of a user's options and a program, gives those to add to them.
     """
 
-    def __init__(self, choose: Callable[[Mapping[str, Flag]], Mapping[str, Flag]]) -> None:
+    def __init__(self, choose: Callable[[Mapping[str, Flag], bytes], Mapping[str, Flag]]) -> None:
         self._choose = choose
         self._refused: set[str] = set()
 
-    def beside(self, given: Mapping[str, Flag]) -> dict[str, Flag]:
-        """Those to add to the flags `given`."""
-        chosen = self._choose(given).items()
+    def beside(self, given: Mapping[str, Flag], code: bytes = b"") -> dict[str, Flag]:
+        """Those to add to the flags `given`, for a program."""
+        chosen = self._choose(given, code).items()
         taken = self._refused | given.keys()
         return {name: value for name, value in chosen if name not in taken}
 
-    def over(self, options: CompileOptions) -> CompileOptions:
-        """Gives `options` with those to add to them."""
-        added = self.beside(options.flags)
+    def over(self, options: CompileOptions, code: bytes) -> CompileOptions:
+        """Gives `options` with those to add to them, for a program."""
+        added = self.beside(options.flags, code)
         return replace(options, flags={**added, **options.flags}) if added else options
 
     def compiled(
-        self, options: CompileOptions, compile_: Callable[[CompileOptions], Executable]
+        self,
+        options: CompileOptions,
+        code: bytes,
+        compile_: Callable[[CompileOptions], Executable],
     ) -> tuple[Executable, CompileOptions]:
         """Compiles with the default flags, less those that the plugin refuses.
 
@@ -51,6 +54,7 @@ class CompileFlags:
 
         Args:
             options: the user's.
+            code: the program.
             compile_: compiles with the options that it gets.
 
         Returns:
@@ -60,7 +64,7 @@ class CompileFlags:
             PjrtError: the plugin cannot compile it.
         """
         while True:
-            sent = self.over(options)
+            sent = self.over(options, code)
             try:
                 return compile_(sent), sent
             except PjrtError as exc:

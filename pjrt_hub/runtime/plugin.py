@@ -36,8 +36,8 @@ TopologyOptions = Callable[
     tuple[str, Mapping[str, values.NamedValue]],
 ]
 
-#: Takes a user's flags and the plugin's version, gives those to compile with beside them.
-ChooseFlags = Callable[[Mapping[str, Flag], ApiVersion], Mapping[str, Flag]]
+#: Takes a user's flags, the plugin's version and a program, gives those to add to the first.
+ChooseFlags = Callable[[Mapping[str, Flag], ApiVersion, bytes], Mapping[str, Flag]]
 
 
 class Plugin:
@@ -63,7 +63,7 @@ class Plugin:
         sha256: Callable[[], str] | None = None,
         compile_cache: CompileCache | None = None,
         caches_by_default: bool = False,
-        compile_flags: ChooseFlags = lambda _given, _api: {},
+        compile_flags: ChooseFlags = lambda _given, _api, _code: {},
         reload: Reload | None = None,
         tell: Callable[[str], None] = lambda step: None,
         through: Callable[[int], int] | None = None,
@@ -104,7 +104,9 @@ class Plugin:
         self.api.known_sha256 = sha256
         self.compile_cache = compile_cache
         self.caches_by_default = caches_by_default
-        self._compile_flags = CompileFlags(lambda given: compile_flags(given, self.api_version))
+        self._compile_flags = CompileFlags(
+            lambda given, code: compile_flags(given, self.api_version, code)
+        )
         self.reload = reload
 
     @property
@@ -124,7 +126,10 @@ class Plugin:
 
     @property
     def compile_flags(self) -> Mapping[str, Flag]:
-        """XLA's flags that compilations get where `CompileOptions.flags` names none."""
+        """XLA's flags that compilations get where `CompileOptions.flags` names none.
+
+        Some are not for every program: `exe.compile_options` tells what one was compiled with.
+        """
         return self._compile_flags.beside({})
 
     @property

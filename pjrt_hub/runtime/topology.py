@@ -246,7 +246,7 @@ class Topology:
         )
         try:
             address, sent = self._compile_flags.compiled(
-                chosen, lambda options: self._compiled(source, options)
+                chosen, source.code, lambda options: self._compiled(source, options)
             )
         except PjrtError as exc:
             from pjrt_hub.runtime import compile_error

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -20,13 +21,22 @@ NAN = "xla_cpu_enable_fast_min_max"
 LENGTH = 1 << 17
 
 
-def reduction(operation: str, start: str) -> str:
+def reduction(
+    operation: str,
+    start: str,
+    dtype: str = "f32",
+    shape: tuple[int, ...] = (LENGTH,),
+    axis: int = 0,
+) -> str:
+    """One operation over one axis."""
+    whole = "x".join([*map(str, shape), dtype])
+    left = "x".join([*(str(size) for n, size in enumerate(shape) if n != axis), dtype])
     return f"""
-func.func @main(%a: tensor<{LENGTH}xf32>) -> tensor<f32> {{
-  %z = stablehlo.constant dense<{start}> : tensor<f32>
-  %0 = stablehlo.reduce(%a init: %z) applies stablehlo.{operation} across dimensions = [0]
-    : (tensor<{LENGTH}xf32>, tensor<f32>) -> tensor<f32>
-  return %0 : tensor<f32>
+func.func @main(%a: tensor<{whole}>) -> tensor<{left}> {{
+  %z = stablehlo.constant dense<{start}> : tensor<{dtype}>
+  %0 = stablehlo.reduce(%a init: %z) applies stablehlo.{operation} across dimensions = [{axis}]
+    : (tensor<{whole}>, tensor<{dtype}>) -> tensor<{left}>
+  return %0 : tensor<{left}>
 }}"""
 
 
@@ -82,10 +92,89 @@ def test_who_wants_the_nan_of_a_maximum_gets_it(client):
     assert np.isnan(maximum(client.buffer_from_host(values)).to_numpy())
 
 
+#: An element type's numpy type, and its infinity as XLA writes its bits, less than 0 and more.
+FLOATS = {
+    "f32": (np.float32, "0xFF800000", "0x7F800000"),
+    "f64": (np.float64, "0xFFF0000000000000", "0x7FF0000000000000"),
+    "f16": (np.float16, "0xFC00", "0x7C00"),
+    "bf16": (ml_dtypes.bfloat16, "0xFF80", "0x7F80"),
+}
+
+
+def special(dtype, shape) -> dict[str, np.ndarray]:
+    """Arrays of ordinary numbers, with one kind of others among them."""
+    chance = np.random.default_rng(11)
+    plain = chance.standard_normal(shape).astype(dtype)
+    some = [tuple(chance.integers(0, size) for size in shape) for _ in range(4)]
+
+    def holding(*values):
+        array = plain.copy()
+        for place, value in zip(some, values, strict=False):
+            array[place] = value
+        return array
+
+    least = np.asarray(ml_dtypes.finfo(dtype).smallest_subnormal, dtype)
+    return {
+        "plain": plain,
+        "NaN": holding(np.nan, np.nan, np.nan),
+        "infinity": holding(np.inf, np.inf),
+        "both infinities": holding(np.inf, -np.inf, -np.inf),
+        "NaN and infinity": holding(np.nan, np.inf, np.nan, -np.inf),
+        "negative zeros": np.full(shape, -0.0, dtype),
+        "denormals": np.full(shape, least, dtype),
+        "only NaN": np.full(shape, np.nan, dtype),
+    }
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("length", [17, 125_000])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_no_value_is_less_right_than_the_plugins_own(client, dtype, length, axis):
+    """Against the plugin without our flags: maxima bit by bit, sums as near the exact one."""
+    scalar, low, high = FLOATS[dtype]
+    shape = (length, 8) if axis == 0 else (8, length)
+    arrays = special(scalar, shape)
+    for operation, start in (("maximum", low), ("minimum", high), ("add", "0.0")):
+        text = reduction(operation, start, dtype, shape, axis)
+        ours = client.compile(text)
+        own = client.compile(text, CompileOptions(flags=dict.fromkeys(client.plugin.compile_flags)))
+        for kind, array in arrays.items():
+            buffer = client.buffer_from_host(array)
+            found, expected = (exe(buffer).to_numpy().astype(np.float64) for exe in (ours, own))
+            if operation != "add":
+                assert np.array_equal(found, expected, equal_nan=True), (operation, kind)
+                continue
+            wide = array.astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                exact = wide.sum(axis=axis)
+            finite = np.isfinite(exact)
+            assert np.array_equal(found[~finite], expected[~finite], equal_nan=True), kind
+            bound = np.abs(wide).sum(axis=axis)[finite] * float(ml_dtypes.finfo(scalar).eps)
+            found, expected, exact = (values[finite] for values in (found, expected, exact))
+            own_error = np.abs(expected - exact)
+            assert (np.abs(found - exact) <= np.maximum(bound, own_error)).all(), kind
+
+
+def test_a_program_with_a_maximum_is_compiled_as_the_plugin_would(client):
+    sum_and_maximum = SUM.replace(
+        "  return %0", "  %1 = stablehlo.maximum %0, %z : tensor<f32>\n  return %1"
+    )
+    executable = client.compile(sum_and_maximum)
+    assert YNN not in executable.compile_options.flags
+    assert not is_fused(executable)
+    assert executable(np.ones(LENGTH, np.float32)).item() == LENGTH
+    own = CompileOptions(flags={YNN: None})
+    hlo = client.compile(sum_and_maximum, own).optimized_program()[0]
+    assert YNN not in client.plugin._compile_flags.beside({}, hlo)
+    assert YNN in client.plugin._compile_flags.beside(
+        {}, client.compile(SUM).optimized_program()[0]
+    )
+
+
 @pytest.mark.parametrize("flag", [{"xla_absent": True}, {YNN: "ABSENT"}])
 def test_a_default_that_the_plugin_refuses_is_left_out_and_told(clean_env, caplog, flag):
     plugin = pjrt_hub.load("cpu", offline=True)
-    plugin._compile_flags = CompileFlags(lambda _: {"xla_cpu_enable_fast_math": False, **flag})
+    plugin._compile_flags = CompileFlags(lambda *_: {"xla_cpu_enable_fast_math": False, **flag})
     (name,) = flag
     with plugin.client() as client, caplog.at_level(logging.WARNING, "pjrt_hub.compile_flags"):
         executable = client.compile(SUM)
@@ -121,7 +210,7 @@ def test_they_are_part_of_the_cache_key(client):
 
 def test_other_options_stay(client):
     options = CompileOptions(profile_version=3, flags={"xla_cpu_enable_fast_math": False})
-    sent = client.plugin._compile_flags.over(options)
+    sent = client.plugin._compile_flags.over(options, b"")
     assert sent.profile_version == 3
     assert sent.flags == {**client.plugin.compile_flags, **options.flags}
     assert options.flags == {"xla_cpu_enable_fast_math": False}

@@ -84,8 +84,8 @@ def test_options_come_back(client, program, executables):
     options = CompileOptions(num_replicas=1, flags={"xla_cpu_enable_fast_math": False})
     executable = client.compile(program("add"), options)
     given = CompileOptions(flags={**added, **options.flags})
-    assert executable.compile_options == given
-    assert executables("add").compile_options == CompileOptions(flags=added)
+    assert executable.compile_options.changed() == given.changed()
+    assert executables("add").compile_options.changed() == {"flags": added}
     if not client.api.has("PJRT_Executable_GetCompileOptions"):
         with pytest.raises(UnsupportedByPluginError, match=r"came with PJRT API 0\.87"):
             _ = client.load(executable.serialize()).compile_options

@@ -184,7 +184,7 @@ def test_compile_flags_fit_a_version_and_what_the_user_gave(tmp_path: Path):
         + """[compile_flags]
 always = { value = true }
 early = { value = 1, until = "0.81" }
-late = { value = "a,b", since = "0.82", unless = ["exact"] }
+late = { value = "a,b", since = "0.82", unless = ["exact"], unless_used = ["maximum"] }
 """
     )
     (toy,) = manifests(tmp_path, text)
@@ -193,6 +193,8 @@ late = { value = "a,b", since = "0.82", unless = ["exact"] }
     assert toy.compile_flags_beside((), new) == {"always": True, "late": "a,b"}
     assert toy.compile_flags_beside({"always": None}, new) == {"late": "a,b"}
     assert toy.compile_flags_beside({"exact": False}, new) == {"always": True}
+    assert toy.compile_flags_beside((), new, b"stablehlo.maximum") == {"always": True}
+    assert toy.compile_flags_beside((), new, b"stablehlo.add") == {"always": True, "late": "a,b"}
 
 
 def test_the_examples_in_the_page(tmp_path: Path):
