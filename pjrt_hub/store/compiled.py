@@ -10,9 +10,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache as once
 from pathlib import Path
 
 from pjrt_hub.contract import variables
+from pjrt_hub.errors import CacheError
+from pjrt_hub.store import disk, ownership
 from pjrt_hub.store.layout import LAYOUT
 
 #: Variables that the compilers of XLA, libtpu, cuDNN and Triton read.
@@ -34,7 +37,7 @@ class CompiledPrograms:
     """A directory of serialized executables, the least recently used of which go first.
 
     Whoever can write the directory can run code in the processes that use it: it is made for its
-    owner alone.
+    owner alone, and left out with a warning where somebody else could have written to it.
 
     Args:
         root: an absolute path; the layout's version is a folder below it.
@@ -79,12 +82,14 @@ class CompiledPrograms:
         """The bytes under a key, verified by their sha256, or None; a damaged file is removed."""
         path = self._path(key)
         try:
-            with open(path, "rb") as file:
-                content = file.read()
-                with suppress(OSError):  # a read-only directory is of use, too
-                    os.utime(file.fileno())  # used now, for the eviction
+            content = ownership.read(self.root, path)
+        except CacheError as exc:
+            _leave_out(exc.message)
+            return None
         except OSError:
             return None
+        with suppress(OSError):  # a read-only directory is of use, too
+            os.utime(path)  # used now, for the eviction
         value = content[_HEADER_NBYTES:]
         if content[:_HEADER_NBYTES] != _header(value):
             _log(f"removed the damaged compiled program {path}")
@@ -99,7 +104,9 @@ class CompiledPrograms:
             return
         path = self._path(key)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk.make(self.root, self._folder.parent)  # plugins lie there, too, for everybody
+            disk.make(self._folder.parent, path.parent, mode=0o700)
+            ownership.require(self.root, path.parent)
             from tempfile import mkstemp
 
             file, partial = mkstemp(prefix=f"{path.name}{_PARTIAL}", dir=path.parent)
@@ -115,6 +122,8 @@ class CompiledPrograms:
                     os.unlink(partial)
                 raise
             self._evict()
+        except CacheError as exc:
+            _leave_out(exc.message)
         except OSError as exc:
             _log(f"the compiled program cannot be kept in {self.root}: {exc}")
 
@@ -167,6 +176,12 @@ def _sha256(value: bytes) -> bytes:
     import hashlib
 
     return hashlib.sha256(value).digest()
+
+
+@once
+def _leave_out(why: str) -> None:
+    hint = "make it this user's alone, or set PJRT_HUB_COMPILE_CACHE to a directory that is"
+    _log(f"programs are compiled without the compile cache: {why}\n\nhint: {hint}")
 
 
 def _log(text: str) -> None:

@@ -89,16 +89,21 @@ def _free(path: Path) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1
 
 
-def make(root: Path, path: Path) -> Path:
+def make(root: Path, path: Path, mode: int = 0o755) -> Path:
     """Makes a directory below the cache root: for its owner alone, with nothing others can write.
 
     Step by step, because the mode of `mkdir(parents=True)` counts for the last one only.
+
+    Args:
+        root: of the cache.
+        path: of the directory.
+        mode: of what has to be made below the root.
     """
     if not root.is_dir():
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     for part in reversed([path, *path.parents]):
         if part != root and part.is_relative_to(root):
-            part.mkdir(mode=0o755, exist_ok=True)
+            part.mkdir(mode=mode, exist_ok=True)
     return path
 
 

@@ -16,9 +16,8 @@ from pjrt_hub.contract import digest
 from pjrt_hub.errors import CacheError
 from pjrt_hub.store import disk, ownership
 
-_COMMON = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_READ = os.O_RDONLY | _COMMON
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_WRITE |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Memo:
@@ -60,12 +59,7 @@ class Memo:
     def read(self, name: str) -> dict[str, Any] | None:
         """The answer of that name, or None where there is none that can be read and trusted."""
         try:
-            with ownership.opened(self._root, self._folder) as folder:
-                file = os.open(self._where(f"{name}.json", folder), _READ, dir_fd=folder)
-                with open(file, "rb") as answers:
-                    if ownership.oddity(os.fstat(file)):
-                        return None
-                    answer = json.loads(answers.read())
+            answer = json.loads(ownership.read(self._root, self._folder / f"{name}.json"))
         except (OSError, ValueError, CacheError):
             return None
         return answer if isinstance(answer, dict) else None

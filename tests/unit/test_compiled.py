@@ -48,6 +48,59 @@ def test_only_the_owner_can_write_and_read(kept, tmp_path):
     assert file.parent.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("umask", [0o002, 0o000, 0o077])
+def test_it_is_made_for_its_owner_alone_whatever_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        kept = CompiledPrograms(tmp_path / "cache" / "root")
+        kept.put(KEY, b"code")
+    finally:
+        os.umask(before)
+    (file,) = files(tmp_path)
+    folders = [each for each in file.parents if each.is_relative_to(tmp_path / "cache" / "root")]
+    private = [each for each in folders if each.is_relative_to(kept.root / "v1/compiled")]
+    assert [each.stat().st_mode & 0o777 for each in (*private, kept.root)] == [0o700] * 3
+    assert not any(each.stat().st_mode & 0o022 for each in folders)
+    assert kept.get(KEY) == b"code"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("above", range(5))
+def test_what_somebody_else_planted_is_not_run(kept, tmp_path, caplog, above):
+    kept.put(KEY, b"code")
+    (file,) = files(tmp_path)
+    planted = [file, *file.parents][above]
+    os.chown(planted, 65534, 65534)
+    assert kept.get(KEY) is None
+    assert f"{planted} belongs to user 65534" in caplog.text
+    kept.put("b" * 64, b"more")  # where it could be exchanged at once
+    assert kept.get("b" * 64) == (b"more" if above < 2 else None)
+
+
+@pytest.mark.parametrize("others", [0o020, 0o002])
+@pytest.mark.parametrize("above", range(5))
+def test_what_others_can_write_is_not_run(kept, tmp_path, caplog, above, others):
+    kept.put(KEY, b"code")
+    (file,) = files(tmp_path)
+    loose = [file, *file.parents][above]
+    loose.chmod(loose.stat().st_mode | others)
+    assert kept.get(KEY) is None
+    assert f"{loose} can be written by others" in caplog.text
+    assert "PJRT_HUB_COMPILE_CACHE" in caplog.text
+    loose.chmod(loose.stat().st_mode & ~others)
+    assert kept.get(KEY) == b"code"
+
+
+def test_no_link_is_followed_to_a_program(kept, tmp_path):
+    kept.put(KEY, b"code")
+    (file,) = files(tmp_path)
+    aside = tmp_path / "aside"
+    file.rename(aside)
+    file.symlink_to(aside)
+    assert kept.get(KEY) is None
+    assert aside.exists()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
