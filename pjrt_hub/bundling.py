@@ -13,7 +13,14 @@ from pjrt_hub.contract.names import canonical, did_you_mean
 from pjrt_hub.errors import PjrtHubError, PluginNotFoundError
 from pjrt_hub.host import HostTag
 from pjrt_hub.store.pins import kind, serves
-from pjrt_hub.surroundings import cache, catalog, environment, pins, refresh_registry
+from pjrt_hub.surroundings import (
+    cache,
+    catalog,
+    environment,
+    follows_registry,
+    pins,
+    refresh_registry,
+)
 
 if TYPE_CHECKING:
     from pjrt_hub.store.catalog import Artifact
@@ -78,10 +85,9 @@ def _chosen(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
     """The newest row of each plugin for each kind of machine."""
     from packaging.version import Version
 
-    locked = pins()
-    if locked is None:
+    if follows_registry():
         refresh_registry()  # what it pins is about to be fetched
-    rows = catalog(locked).rows()
+    rows = catalog(pins()).rows()
     words = {word for row in rows for word in _words(row)}
     for unknown in (each for each in platforms if each not in words):
         raise PluginNotFoundError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub import log
 from pjrt_hub.errors import PluginNotFoundError
-from pjrt_hub.surroundings import environment, pins, refresh_registry, world
+from pjrt_hub.surroundings import environment, follows_registry, refresh_registry, world
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue
@@ -186,10 +186,10 @@ def _chosen(request: Request | None, offline: bool) -> Choice:
     try:
         choice = select.choose(_survey(), request, offline=offline)
     except PluginNotFoundError:
-        if offline or pins() is not None or not refresh_registry():
+        if offline or not follows_registry() or not refresh_registry():
             raise
     else:
-        fetches = choice.candidate.must_be_fetched and not offline and pins() is None
+        fetches = choice.candidate.must_be_fetched and not offline and follows_registry()
         if not fetches or not refresh_registry(choice.candidate.artifact):
             return choice
     return select.choose(_survey(), request, offline=offline)

@@ -78,7 +78,8 @@ _NEXT = {
 
 def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
     if locked := surroundings.pins():
-        names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in locked.rows))
+        rows = surroundings.catalog(locked).rows()
+        names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in rows))
         yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
     candidate = connect.choose(name).candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")

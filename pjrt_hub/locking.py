@@ -34,10 +34,13 @@ class Locked:
     Attributes:
         pins: what it says, or would say.
         changes: what is not as it was, a line for each; empty where the file was right already.
+        additions: plugins that the registry does not pin as the file does; they can be used only
+            where the user names the file.
     """
 
     pins: Pins
     changes: tuple[str, ...]
+    additions: tuple[str, ...]
 
 
 def lock(
@@ -81,7 +84,10 @@ def lock(
     changes = tuple(_changes(before, after))
     if changes and not check:
         after.write()
-    return Locked(after, changes)
+    vouched = after.among(registry().rows())
+    return Locked(
+        after, changes, tuple({row.plugin for row in after.rows} - {row.plugin for row in vouched})
+    )
 
 
 def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
@@ -293,8 +299,10 @@ class _Resolving:
                     "try again, or see what changes the file on its way",
                 )
             row = self._christened(row, folder, plugin)
-            known = any(row.sha256 == each.sha256 for each in self._before)
-            if not known and (self._trust is None or not self._trust(_shown(row))):
+            for each in self._before:
+                if each.sha256 == row.sha256:  # not run again: who wrote the file need not be we
+                    return replace(row, api_version=each.api_version, api_note=each.api_note)
+            if self._trust is None or not self._trust(_shown(row)):
                 raise self._fail(
                     f"{row.package} {row.version} (sha256 {row.sha256}) is in no registry, and "
                     "nobody has said that it is to be trusted",

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub import elevation
 from pjrt_hub.errors import PjrtHubError
-from pjrt_hub.surroundings import cache, catalog, environment, pins, refresh_registry, say
+from pjrt_hub.surroundings import (
+    cache,
+    catalog,
+    environment,
+    follows_registry,
+    pins,
+    refresh_registry,
+    say,
+)
 
 if TYPE_CHECKING:
     from pjrt_hub.store.audit import Audit
@@ -54,7 +62,7 @@ def repair(audit: Audit) -> str:
 def _row(sha256: str) -> Artifact | None:
     """The row of an archive; that of a signed registry counts as long as it may be fetched."""
     found = _known(sha256)
-    if found is not None and pins() is None and refresh_registry(found):
+    if found is not None and follows_registry() and refresh_registry(found):
         found = _known(sha256)
     return found
 

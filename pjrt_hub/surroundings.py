@@ -90,17 +90,30 @@ def registry() -> Catalog:
 
 
 def catalog(locked: Pins | None) -> Catalog:
-    """What may be fetched here: the rows of the lock file, else of the registry.
+    """What may be fetched here: the rows of a lock file that the user named, else of the registry.
 
     Args:
-        locked: the lock file that holds here, or None.
+        locked: the lock file that holds here, or None; one that was found leaves of the registry
+            what it has, too.
 
     Raises:
         RegistryError: as `registry`.
     """
     from pjrt_hub.store.catalog import Catalog
 
-    return registry() if locked is None else Catalog([], locked.rows)
+    if locked is None:
+        return registry()
+    return Catalog([], locked.rows if locked.is_named else locked.among(registry().rows()))
+
+
+def follows_registry() -> bool:
+    """Whether rows of the registry may be fetched: unless the user named a lock file.
+
+    Raises:
+        LockFileError: as `pins`.
+    """
+    locked = pins()
+    return locked is None or not locked.is_named
 
 
 def remote() -> Remote | None:
@@ -177,7 +190,7 @@ def pins() -> Pins | None:
     from pjrt_hub.store.pins import read
 
     path = lock_path()
-    return None if path is None else read(path)
+    return None if path is None else read(path, is_named=bool(environment().get("PJRT_HUB_LOCK")))
 
 
 def lock_path() -> Path | None:

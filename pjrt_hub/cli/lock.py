@@ -47,13 +47,21 @@ def command(
     )
     if as_json:
         rows = [row.as_row() for row in locked.pins.rows]
-        value = {"path": str(locked.pins.path), "changes": locked.changes, "artifacts": rows}
+        value = {
+            "path": str(locked.pins.path),
+            "changes": locked.changes,
+            "additions": locked.additions,
+            "artifacts": rows,
+        }
         output.show_json(value)
     else:
         for change in locked.changes:
             print(change)
         verdict = ("would change" if check else "written") if locked.changes else "is up to date"
         print(f"{locked.pins.path}: {verdict}, {len(locked.pins.rows)} builds")
+        if locked.additions:
+            names = ", ".join(locked.additions)
+            print(f"in no registry, so only with PJRT_HUB_LOCK={locked.pins.path}: {names}")
     return FAILED if check and locked.changes else 0
 
 

@@ -67,7 +67,8 @@ OURS = (
     Variable("PJRT_HUB_DOWNLOAD_SECONDS", "how long one download may take as a whole"),
     Variable(
         "PJRT_HUB_LOCK",
-        "the lock file, outside of which nothing is fetched or loaded; `0` for none",
+        "the lock file, outside of which nothing is fetched or loaded, and whose rows stand for "
+        "the registry's; `0` for none",
         "the nearest `pjrt-hub.lock` from the working directory upward",
     ),
     Variable("PJRT_HUB_REGISTRY", "the address of a signed registry beside the shipped one"),

@@ -39,9 +39,24 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
 def _unlocked(
     world: World, described: Sequence[Described], locked: set[str]
 ) -> Iterator[Rejection]:
-    """Tells of what could be fetched if the lock file held it."""
+    """Tells of what could be fetched if the lock file held it, or if the user had named the file.
+
+    Args:
+        world: with its lock file.
+        described: the manifests.
+        locked: the plugins that the file and the registry have in common.
+    """
     if world.pins is None:
         return
+    beyond = {row.plugin: row for row in world.pins.rows if row.plugin not in locked}
+    for row in beyond.values():
+        reason = (
+            f"the registry does not pin what {world.pins.path} has of it, {row.package} "
+            f"{row.version}, and a lock file that was found adds nothing"
+        )
+        hint = f"if you trust who wrote that file, name it: PJRT_HUB_LOCK={world.pins.path}"
+        yield Rejection(row.plugin, "the lock file", reason, hint, absent=True)
+    locked = locked | beyond.keys()
     for manifest in (each.manifest for each in described):
         if manifest.registry and not locked & set(manifest.registry):
             reason = f"the lock file {world.pins.path} does not hold it"

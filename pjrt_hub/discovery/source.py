@@ -36,7 +36,7 @@ class World:
         sys_path: the folders that Python imports from, in order.
         catalog: the registry, or None for none.
         cache: what was fetched before, or None for none.
-        pins: the lock file that holds, whose rows are the catalog's; or None for none.
+        pins: the lock file that holds, which the catalog has heeded; or None for none.
         root: the folder that stands for "/" when /dev, /sys and /proc are looked at.
         first_party: the folder of our own `pjrt_plugins`.
         finders: import finders of editable installs, asked where a package lies.

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pjrt_hub import safe_path
 from pjrt_hub.errors import StoreError
+from pjrt_hub.store import ownership
 
 _INSTALLER_SECONDS = 60
 #: The options of pip that say where and how it looks.
@@ -297,10 +298,11 @@ def _uv_tables(env: Mapping[str, str], directory: Path) -> Iterator[dict[str, An
     with suppress(FileNotFoundError):  # the current directory is gone
         directory = directory.absolute()
     for folder in (directory, *directory.parents):
-        if (folder / "uv.toml").is_file():
-            yield _toml(folder / "uv.toml")
+        if path := ownership.found(folder, "uv.toml"):
+            yield _toml(path)
             break
-        tool = _toml(folder / "pyproject.toml").get("tool")
+        path = ownership.found(folder, "pyproject.toml")
+        tool = _toml(path).get("tool") if path else None
         if _is_table(tool) and _is_table(tool.get("uv")):
             yield tool["uv"]
             break

@@ -1,4 +1,4 @@
-"""Whose a directory below a cache root is: owner, mode, links (layer 2).
+"""Whose a directory below a cache root is, and a file that was found: owner, mode, links (layer 2).
 
 Owns the way down: each folder is opened in the one above it and looked at before it is used, so
 nobody can exchange one on the way. Must not change anything.
@@ -10,12 +10,14 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache as once
 from pathlib import Path
 
 from pjrt_hub.errors import CacheError
 
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_READ = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
 #: Windows has neither these modes nor `dir_fd`; there the user's folder is the user's by its ACL.
 _HAS_MODES = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -72,6 +74,20 @@ def require(root: Path, folder: Path) -> None:
         pass
 
 
+def read(root: Path, path: Path) -> bytes:
+    """Reads a file below a cache root that nobody else could have written.
+
+    Raises:
+        CacheError: somebody else could.
+        OSError: there is no such file, or it cannot be read.
+    """
+    with opened(root, path.parent) as folder:
+        file = os.open(path if folder is None else path.name, _READ, dir_fd=folder)
+        with open(file, "rb") as content:
+            _require(path, os.fstat(file))
+            return content.read()
+
+
 def oddity(found: os.stat_result) -> str:
     """Says who else could have written a file or folder, or gives an empty string."""
     if not _HAS_MODES:
@@ -81,6 +97,48 @@ def oddity(found: os.stat_result) -> str:
     if found.st_mode & _OTHERS_WRITE:
         return f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
     return ""
+
+
+def found(folder: Path, name: str) -> Path | None:
+    """Gives the file of a name in a folder, or None where there is none to be listened to.
+
+    In a folder that everybody can write to, another user's is passed over, with a warning.
+    """
+    path = folder / name
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        what, is_shared = suspicion(path), folder.stat().st_mode & stat.S_IWOTH
+    except OSError:  # absent, or in a folder that this user may not look into
+        return None
+    if what and is_shared:
+        _pass_over(path, what)
+        return None
+    return path
+
+
+def suspicion(path: Path) -> str:
+    """Says who else may have written a file that was found, or gives an empty string.
+
+    A team may share it by its group, as a working copy is shared.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    if not _HAS_MODES:
+        return ""
+    for found, what in ((path.lstat(), "is a link that " * path.is_symlink()), (path.stat(), "")):
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{what}belongs to user {found.st_uid}"
+    return "can be written by everybody" if found.st_mode & stat.S_IWOTH else ""
+
+
+@once
+def _pass_over(path: Path, what: str) -> None:
+    import logging
+
+    text = "passed over %s: it %s, and lies where every user can put files"
+    logging.getLogger("pjrt_hub.store").warning(text, path, what)
 
 
 def _require(path: Path, found: os.stat_result) -> None:

@@ -6,17 +6,15 @@ locks that make processes take turns are `lock.py`.
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import LockFileError, ManifestError
-from pjrt_hub.frozen import frozen
+from pjrt_hub.frozen import field, frozen
 from pjrt_hub.host import HostTag
-from pjrt_hub.store import disk
+from pjrt_hub.store import disk, ownership
 from pjrt_hub.store.catalog import Artifact, as_toml, write_rows
 
 FILE_NAME = "pjrt-hub.lock"
@@ -44,12 +42,20 @@ class Pins:
         requests: what was to be locked: platforms, plugins, packages, addresses; () for all.
         hosts: the machines that it is for, such as "linux-x86_64"; () for all.
         rows: what may be fetched and loaded.
+        is_named: whether the user named the file; whoever wrote one that was only found may
+            narrow what the registry pins, and not add to it.
     """
 
     path: Path
     requests: tuple[str, ...]
     hosts: tuple[str, ...]
     rows: tuple[Artifact, ...]
+    is_named: bool = field(default=False, compare=False)
+
+    def among(self, rows: Iterable[Artifact]) -> list[Artifact]:
+        """Gives those of the registry's rows whose archives the file has, for the same plugin."""
+        known = {(row.plugin, row.sha256) for row in self.rows}
+        return [row for row in rows if (row.plugin, row.sha256) in known]
 
     def refusal(self, library_path: Path, sha256: Callable[[Path], str]) -> str:
         """Says why a library may not be loaded, or gives an empty string.
@@ -111,20 +117,18 @@ def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
     if named := env.get(VARIABLE):
         return None if named == "0" else Path(named).expanduser().absolute()
     for each in (folder, *folder.parents) if folder else ():
-        path = each / FILE_NAME
-        try:
-            found = path.stat()
-        except OSError:  # absent, or in a folder that this user may not look into
-            continue
-        if not stat.S_ISREG(found.st_mode):
-            continue
-        _require_ours(path, found)
-        return path
+        if (path := ownership.found(each, FILE_NAME)) is not None:
+            _require_ours(path)
+            return path
     return None
 
 
-def read(path: Path) -> Pins:
+def read(path: Path, *, is_named: bool = False) -> Pins:
     """Reads a lock file.
+
+    Args:
+        path: of the file.
+        is_named: whether the user named it.
 
     Raises:
         LockFileError: it cannot be read, is malformed, or of a newer format.
@@ -158,7 +162,8 @@ def read(path: Path) -> Pins:
         raise _broken(path, f"it has an unknown key {min(data)!r}")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise _broken(path, "artifact is not an array of tables")
-    pins = Pins(path, requests, hosts, tuple(_row(path, *each) for each in enumerate(rows, 1)))
+    read_rows = tuple(_row(path, *each) for each in enumerate(rows, 1))
+    pins = Pins(path, requests, hosts, read_rows, is_named)
     _require_one_each(pins)
     return pins
 
@@ -208,18 +213,11 @@ def _place(row: Artifact) -> tuple[str, ...]:
     return row.platform, row.plugin, *kind(row)
 
 
-def _require_ours(path: Path, found: os.stat_result) -> None:
-    """Whoever can write a lock that holds here decides what this user loads."""
-    if not hasattr(os, "geteuid"):
-        return
-    what = ""
-    if found.st_uid not in (0, os.geteuid()):
-        what = f"belongs to user {found.st_uid}"
-    elif found.st_mode & stat.S_IWOTH:
-        what = "can be written by everybody"
-    if what:
+def _require_ours(path: Path) -> None:
+    """Whoever can write a lock that holds here has a say in what this user loads."""
+    if what := ownership.suspicion(path):
         raise LockFileError(
-            f"the lock file {path} {what}, so it could make this user load anything",
+            f"the lock file {path} {what}, so others could choose what this user loads",
             path=path,
             hint=f"`chmod o-w` or `chown` it, or say that it is meant: {VARIABLE}={path}; "
             f"{VARIABLE}=0 goes without a lock",

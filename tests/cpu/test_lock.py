@@ -109,12 +109,47 @@ def test_a_library_of_ones_own_is_trusted_once_and_never_silently(hub, project, 
     assert (row["plugin"], row["platform"], row["package"]) == ("mine", "mine", "mine")
     assert (row["api_version"], row["library"]) == ("0.81", "xla_cpu_pjrt.so")
     # It is fetched from where it lay, held to the bytes that were looked at.
+    assert f"only with PJRT_HUB_LOCK={project}/pjrt-hub.lock: mine" in done.stdout
+    named = {"PJRT_HUB_LOCK": str(project / "pjrt-hub.lock")}
     run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", "--platform", "mine")
-    assert "f32" in hub(*run).stdout
+    assert f"PJRT_HUB_LOCK={project}/pjrt-hub.lock" in hub(*run, status=3).stderr
+    assert "f32" in hub(*run, **named).stdout
     assert "mine" in hub("cache", "list").stdout
+    assert hub(*run, status=3).stdout == ""  # what lies in the cache is not believed either
     copy.write_bytes(copy.read_bytes()[:-1] + b"\1")
     assert "nobody has said" in hub("lock", "--check", status=4).stderr
-    assert "f32" in hub(*run).stdout  # out of the cache, as it was
+    assert "f32" in hub(*run, **named).stdout  # out of the cache, as it was
+
+
+def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_path):
+    """A cloned repository brings a library under a known name, and a file that locks it."""
+    copy = altered(library, project)
+    hub("lock", f"mine={copy}", "--yes")
+    path = project / "pjrt-hub.lock"
+    path.write_text(path.read_text().replace('"mine"', '"cpu"').replace("mine=", "cpu="))
+    hub("cache", "clear")
+    run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1")
+    for more in (("--platform", "cpu"), ()):
+        assert "lock" in hub(*run, *more, status=3).stderr
+    assert "lock" in hub("get", "cpu", status=3).stderr
+    assert "0 B" in hub("cache", "list").stdout
+    # Writing the file again asks, or takes it as it is: it runs nothing.
+    ran = tmp_path / "ran"
+    source = tmp_path / "evil.c"
+    source.write_text(
+        "#include <stdio.h>\n__attribute__((constructor)) static void run(void) "
+        f'{{ fclose(fopen("{ran}", "w")); }}\nvoid *GetPjrtApi(void) {{ return 0; }}\n'
+    )
+    evil = project / "evil.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", evil, source], check=True, timeout=60)
+    out = tmp_path / "trusted.lock"
+    hub("lock", f"evil={evil}", "--yes", "--output", out)
+    assert ran.exists()  # the yes was for that
+    ran.unlink()
+    path.write_text(out.read_text())
+    hub("lock", "--check")
+    hub("lock")
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,87 @@ def test_a_lock_of_another_user_is_refused(tmp_path: Path):
         find({}, tmp_path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_link_and_the_file_must_both_be_ours(tmp_path: Path):
+    target, path = tmp_path / "target", tmp_path / FILE_NAME
+    target.touch()
+    path.symlink_to(target)
+    assert find({}, tmp_path) == path
+    os.chown(path, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(LockFileError, match="is a link that belongs to user 12345"):
+        find({}, tmp_path)
+    os.chown(path, 0, 0, follow_symlinks=False)
+    os.chown(target, 12345, 12345)
+    with pytest.raises(LockFileError, match=r"lock file .* belongs to user 12345"):
+        find({}, tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("mode", [0o1777, 0o777])
+@pytest.mark.parametrize("planted", ["file", "link"])
+def test_what_another_user_left_in_a_shared_folder_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, planted: str
+):
+    shared = tmp_path / "shared"
+    project = shared / "project"
+    project.mkdir(parents=True)
+    shared.chmod(mode)
+    (tmp_path / FILE_NAME).touch()
+    path = shared / FILE_NAME
+    if planted == "link":
+        path.symlink_to(tmp_path / FILE_NAME)
+    else:
+        path.write_text("not a lock file")
+    os.chown(path, 12345, 12345, follow_symlinks=False)
+    assert find({}, project) == tmp_path / FILE_NAME
+    assert f"passed over {path}: it " in caplog.text
+    assert "belongs to user 12345" in caplog.text
+    os.chown(path, 0, 0, follow_symlinks=False)
+    assert find({}, project) == path
+
+
+def test_a_file_that_was_found_leaves_of_the_registry_what_it_has_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    forged, other = replace(PIN, sha256="f" * 64), replace(OTHER, sha256="a" * 64)
+    lying = replace(other, plugin="toy", library="elsewhere.so", urls=("https://e.example/x",))
+    monkeypatch.setattr(surroundings, "registry", lambda: Catalog([], (PIN, other)))
+
+    def fetched(*rows: Artifact, is_named: bool = False) -> tuple[Artifact, ...]:
+        pins = replace(locking(tmp_path / FILE_NAME, *rows), is_named=is_named)
+        return tuple(surroundings.catalog(pins).rows())
+
+    assert fetched(PIN, forged) == (PIN,)
+    assert fetched(replace(PIN, library="elsewhere.so")) == (PIN,)  # the registry's own row
+    assert fetched(forged) == fetched(lying) == fetched() == ()
+    assert fetched(forged, is_named=True) == (forged,)
+    assert set(surroundings.catalog(None).rows()) == {PIN, other}
+
+
+def test_the_variable_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    locking(tmp_path / FILE_NAME, PIN).write()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PJRT_HUB_LOCK", raising=False)
+    found = surroundings.pins()
+    assert found is not None
+    assert (found.rows, found.is_named) == ((PIN,), False)
+    assert surroundings.follows_registry()
+    monkeypatch.setenv("PJRT_HUB_LOCK", FILE_NAME)
+    named = surroundings.pins()
+    assert named is not None
+    assert named.is_named
+    assert not surroundings.follows_registry()
+    monkeypatch.setenv("PJRT_HUB_LOCK", "0")
+    assert surroundings.pins() is None
+
+
+def test_what_a_found_file_adds_is_told_with_the_way_to_name_it(tmp_path: Path):
+    pins = locking(tmp_path / FILE_NAME, PIN)
+    with pytest.raises(PluginNotFoundError, match="the registry does not pin what") as caught:
+        choose(survey(world(tmp_path, catalog=Catalog([], ()), pins=pins)), Request.read("toy", {}))
+    assert f"PJRT_HUB_LOCK={pins.path}" in str(caught.value)
+
+
 def test_a_process_with_more_rights_than_its_caller_looks_for_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -252,7 +333,7 @@ def test_a_variable_or_a_path_is_no_way_around(tmp_path: Path):
     locked = world(tmp_path, env=env, pins=pins, cache=Cache(tmp_path / "cache"))
     found = survey(locked)
     assert found.candidates == ()
-    assert [each.reason for each in found.rejections] == [
+    assert [each.reason for each in found.rejections if each.origin != "the lock file"] == [
         f"{pins.path} does not lock the bytes of {library}"
     ]
     with pytest.raises(PluginLoadError, match="does not lock") as caught:
