@@ -181,7 +181,7 @@ def vendor(session: nox.Session) -> None:
 def wheel_(session: nox.Session) -> None:
     """The wheel by itself, installed in a clean environment of each Python that is here."""
     session.install(*group("test"), "uv")
-    pytest(session, "wheel", PJRT_HUB_WHEEL=str(wheel(session)))
+    pytest(session, "wheel", TESTED_WHEEL=str(wheel(session)))
 
 
 @nox.session
@@ -189,14 +189,14 @@ def docs(session: nox.Session) -> None:
     """The site, built into .nox/site; links, the generated pages, docstrings, the pages' code."""
     install_wheel(session, *group("docs"), *group("cpu"))
     session.run("mkdocs", "--quiet", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
-    pytest(session, "docs", PJRT_HUB_SITE=str(ROOT / ".nox" / "site"))
+    pytest(session, "docs", TESTED_SITE=str(ROOT / ".nox" / "site"))
 
 
 @nox.session(default=False)
 def faults_full(session: nox.Session) -> None:
     """The same with every number as large as docs/reliability.md says, and with the CPU plugin."""
     install_wheel(session, *group("test"), *group("cpu"))
-    pytest(session, "faults", PJRT_HUB_FAULTS="full")
+    pytest(session, "faults", TESTED_FAULTS="full")
 
 
 @nox.session(default=False)
@@ -255,7 +255,7 @@ def backend(session: nox.Session) -> None:
 def authoring(session: nox.Session) -> None:
     """A plugin's package from an empty folder to JAX's devices, as docs/authoring.md says."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
-    pytest(session, "authoring", PJRT_HUB_WHEEL=str(wheel(session)))
+    pytest(session, "authoring", TESTED_WHEEL=str(wheel(session)))
 
 
 @nox.session(default=False, tags=["long"])

@@ -36,13 +36,18 @@ class ApiVersion:
 
 @frozen
 class Verdict:
-    """An answer with its reason; a positive one may carry a note."""
+    """An answer with its reason; a positive one may carry a note.
 
-    ok: bool
+    Attributes:
+        ok: the answer; None where nobody can tell.
+        reason: why, or the note.
+    """
+
+    ok: bool | None
     reason: str = ""
 
     def __bool__(self) -> bool:
-        return self.ok
+        return bool(self.ok)
 
 
 #: The version that our declarations describe.

@@ -6,25 +6,28 @@ Read it as choose -> opening.plugin -> client.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pjrt_hub import log
-from pjrt_hub.errors import PluginNotFoundError
-from pjrt_hub.surroundings import environment, follows_registry, refresh_registry, world
+from pjrt_hub.errors import InvalidArgumentError, PjrtError, PluginError, PluginNotFoundError
+from pjrt_hub.surroundings import environment, follows_registry, refresh_registry, warn, world
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.values import NamedValue
     from pjrt_hub.contract.target import Target
     from pjrt_hub.discovery.finding import Finding
     from pjrt_hub.discovery.select import Choice, Request
+    from pjrt_hub.discovery.source import Candidate
     from pjrt_hub.discovery.survey import Survey
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.kv_store import Distributed
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.runtime.topology import Topology
     from pjrt_hub.store.partial import Progress
+
+Used = TypeVar("Used")
 
 
 def client(
@@ -37,10 +40,14 @@ def client(
 ) -> Client:
     """Chooses a plugin, fetches it where it is missing, loads it and makes a client.
 
+    A plugin that was not asked for alone and fails is passed over, with a warning. One whose
+    hardware is absent is not fetched.
+
     Args:
         platform: a platform, plugin or alias ("cuda"), "distribution:plugin", or several joined by
-            commas in the order of preference. None asks `PJRT_HUB_PLATFORMS`, then `JAX_PLATFORMS`,
-            then takes the plugin of the highest priority whose hardware is there.
+            commas in the order of preference; or the path of a library. None asks
+            `PJRT_HUB_PLATFORMS`, then `JAX_PLATFORMS`, then takes the plugin of the highest
+            priority whose hardware is not absent.
         options: create options of the plugin's client, checked before they reach it.
         distributed: the place of this process among those that it shares the platform with.
         offline: use no network.
@@ -55,10 +62,17 @@ def client(
         TypeError: an option has another type than the plugin takes.
         ValueError: the plugin has no such option.
     """
-    plugin = _load(choose(platform, offline=offline), offline, progress)
-    client = plugin.client(options, distributed=distributed)
-    log.step("runtime", "%s", client, plugin=plugin.name, options=dict(options or {}))
-    return client
+
+    def connect(choice: Choice) -> Client:
+        plugin = _load(choice, offline, progress)
+        client = plugin.client(options, distributed=distributed)
+        log.step("runtime", "%s", client, plugin=plugin.name, options=dict(options or {}))
+        return client
+
+    if distributed is not None:  # whose other processes would be of another platform
+        return connect(choose(platform, offline=offline, to_run=True))
+    mistakes = (InvalidArgumentError,) if options else ()
+    return _use_first(platform, connect, offline=offline, to_run=True, mistakes=mistakes)
 
 
 def load(
@@ -68,6 +82,9 @@ def load(
     progress: Progress | None = None,
 ) -> Plugin:
     """Loads a plugin without making a client: a library by its path, or as `client` chooses.
+
+    It may serve to compile ahead of time, so one that was asked for alone is fetched even where
+    its hardware is absent.
 
     Args:
         path_or_name: a library's path, or what `client` takes.
@@ -80,7 +97,9 @@ def load(
         StoreError: the plugin cannot be fetched.
         PluginError: it cannot be loaded, does not fit, or crashed at first contact.
     """
-    return _load(choose(path_or_name, offline=offline), offline, progress)
+    return _use_first(
+        path_or_name, lambda choice: _load(choice, offline, progress), offline=offline
+    )
 
 
 def topology(
@@ -158,33 +177,54 @@ def plugins(platform: str | None = None, *, offline: bool = False) -> list[Findi
     from pjrt_hub import contact
     from pjrt_hub.discovery.finding import findings
     from pjrt_hub.discovery.survey import survey
+    from pjrt_hub.store.offline import is_offline
 
     here = world()
     probes = contact.memory(here)
+    offline = offline or is_offline(here.env)
     return findings(survey(here), _request(platform), offline=offline, probes=probes)
 
 
-def choose(path_or_name: str | os.PathLike[str] | None = None, *, offline: bool = False) -> Choice:
+def choose(
+    path_or_name: str | os.PathLike[str] | None = None,
+    *,
+    offline: bool = False,
+    to_run: bool = False,
+    failed: Sequence[tuple[Candidate, str]] = (),
+) -> Choice:
     """Chooses a plugin as `client` does, or takes the library of a path.
 
     With `PJRT_HUB_DEBUG` it prints every candidate and its reason.
+
+    Args:
+        path_or_name: a library's path, or what `client` takes.
+        offline: as for `client`.
+        to_run: fetch nothing for hardware that is absent.
+        failed: what was chosen before, and why it is of no use.
     """
     from pjrt_hub.discovery import select
+    from pjrt_hub.store.offline import is_offline
 
     if path_or_name is not None and _is_path(path_or_name):
         return select.choose(_survey(Path(path_or_name).absolute()))
     request = _request(None if path_or_name is None else os.fspath(path_or_name))
-    choice = _chosen(request, offline)
+    offline = offline or is_offline(environment())
+
+    def chosen() -> Choice:
+        survey = _survey()
+        for candidate, reason in failed:
+            survey = survey.without(candidate, reason)
+        return select.choose(survey, request, offline=offline, to_run=to_run)
+
+    choice = _chosen(chosen, offline)
     _tell(choice)
     return choice
 
 
-def _chosen(request: Request | None, offline: bool) -> Choice:
+def _chosen(chosen: Callable[[], Choice], offline: bool) -> Choice:
     """Asks the signed registry again, if there is one, before something is fetched or missing."""
-    from pjrt_hub.discovery import select
-
     try:
-        choice = select.choose(_survey(), request, offline=offline)
+        choice = chosen()
     except PluginNotFoundError:
         if offline or not follows_registry() or not refresh_registry():
             raise
@@ -192,12 +232,48 @@ def _chosen(request: Request | None, offline: bool) -> Choice:
         fetches = choice.candidate.must_be_fetched and not offline and follows_registry()
         if not fetches or not refresh_registry(choice.candidate.artifact):
             return choice
-    return select.choose(_survey(), request, offline=offline)
+    return chosen()
+
+
+def _use_first(
+    path_or_name: str | os.PathLike[str] | None,
+    use: Callable[[Choice], Used],
+    *,
+    offline: bool,
+    to_run: bool = False,
+    mistakes: tuple[type[PjrtError], ...] = (),
+) -> Used:
+    """Uses the plugin that is chosen; where it fails and was not asked for alone, the next one.
+
+    Args:
+        path_or_name: as for `choose`.
+        use: loads it.
+        offline: as for `choose`.
+        to_run: as for `choose`.
+        mistakes: errors that are the caller's own, whatever the plugin.
+    """
+    failed: list[tuple[Candidate, str]] = []
+    choice = choose(path_or_name, offline=offline, to_run=to_run)
+    while True:
+        try:
+            return use(choice)
+        except (PluginError, PjrtError) as exc:
+            if choice.was_asked_for_alone or isinstance(exc, mistakes):
+                raise
+            loser = choice.candidate
+            failed.append((loser, f"it failed: {exc.message}"))
+            try:
+                choice = choose(path_or_name, offline=offline, to_run=to_run, failed=failed)
+            except PluginError:
+                raise exc from exc.__cause__
+            warn(f"{loser} is passed over for {choice.candidate.name}: {exc}")
 
 
 def _tell(choice: Choice) -> None:
     from pjrt_hub.discovery import select
 
+    for word in choice.unknown:
+        warn(f"{word}")
     winner, why = choice.candidate, choice.reason
     text = select.explain(select.Choice(winner, (), why))
     log.step("discovery", "%s", text, plugin=winner.name, reason=why)

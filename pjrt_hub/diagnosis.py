@@ -84,8 +84,9 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
     candidate = connect.choose(name).candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
     # A plugin without its hardware still compiles ahead of time: worth a word, no failure.
-    absent = "" if candidate.hardware.ok else "absent, so it can only compile: "
-    yield Step("hardware", True, absent + candidate.hardware.reason)
+    words = {True: "", None: "unknown: ", False: "absent, so it can only compile: "}
+    hardware = candidate.hardware
+    yield Step("hardware", True, words[hardware.ok] + hardware.reason)
     world = surroundings.world()
     path = candidate.library_path
     if path is None:
@@ -111,7 +112,7 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
     if preloads.missing:
         absent = ", ".join(preloads.missing)
         yield Step("preload", True, f"not found, and perhaps not needed: {absent}")
-    defaults = candidate.manifest.environment_for(present=candidate.hardware.ok)
+    defaults = candidate.manifest.environment_for(present=candidate.may_run)
     answer = contact.first_contact(path, preloads.paths, {**defaults, **env})
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")

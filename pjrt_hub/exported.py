@@ -89,15 +89,20 @@ def client_for(
 
     Args:
         function: what `bridges.exported.reading.read` gave.
-        platform: as for `client`, or the path of a library; see `load_exported` for None.
+        platform: as for `client`; see `load_exported` for None.
         offline: as for `client`.
 
     Raises:
+        NotRunnableError: the function is not for the platform, whose plugin would be fetched.
         As `client`.
     """
-    if platform is not None and os.sep in platform:
-        return connect.load(platform, offline=offline).client()
-    return connect.client(platform or _preferred(function), offline=offline)
+    from pjrt_hub.bridges.exported import obstacle
+
+    wanted = platform or _preferred(function)
+    candidate = connect.choose(wanted, offline=offline, to_run=True).candidate
+    if candidate.must_be_fetched:
+        obstacle.refuse_platform(function, candidate.platform)
+    return connect.client(wanted, offline=offline)
 
 
 def _preferred(function: ExportedFunction) -> str | None:

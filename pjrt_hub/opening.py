@@ -58,7 +58,7 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
 
     manifest = candidate.manifest
     distrust()
-    defaults = manifest.environment_for(present=candidate.hardware.ok)
+    defaults = manifest.environment_for(present=candidate.may_run)
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     here = world()
@@ -177,9 +177,10 @@ def library(
         yield candidate.library_path, None
         return
     from pjrt_hub.store.fetch import leased
+    from pjrt_hub.store.offline import is_offline
 
     store = cache()
-    offline = offline or bool(elevation.reason())
+    offline = offline or is_offline(environment()) or bool(elevation.reason())
     if candidate.must_be_fetched and not offline:
         size = f"{artifact.size / 1e6:.0f} MB"
         say(

@@ -33,7 +33,24 @@ def environment() -> Mapping[str, str]:
 
         return {name: value for name, value in os.environ.items() if is_safe(name)}
     log.show(log.areas(os.environ.get("PJRT_HUB_DEBUG", "")))
+    _warn_of_unknown_variables()
     return os.environ
+
+
+@once
+def _warn_of_unknown_variables() -> None:
+    """Tells of names that begin as ours do and that nothing reads: misspelled ones."""
+    prefix = "PJRT_HUB_"
+    ours = sorted(name for name in os.environ if name.startswith(prefix))
+    if not ours:
+        return  # so nobody waits for the table
+    from pjrt_hub.contract import names, variables
+
+    for name in ours:
+        if variables.find(name) is None:
+            known = (each.name for each in variables.OURS)
+            meant = names.did_you_mean(name, known, prefix=prefix)
+            warn(f"nothing reads the variable {name}{meant and f': {meant}'}")
 
 
 def distrust() -> None:
@@ -85,7 +102,9 @@ def registry() -> Catalog:
         return shipped
     reading = elsewhere.reading()
     if reading is not None and elsewhere.has_expired(reading):
-        _warn_of_expiry(elsewhere.name)
+        text = f"what was read of the registry {elsewhere.name} has expired: what it pins goes on "
+        text += "working, and nothing new of it is fetched before `pjrt-hub registry refresh` or "
+        warn(text + "the next fetch reads it")
     return Catalog([], elsewhere.beside(shipped.rows(), reading))
 
 
@@ -173,12 +192,11 @@ def configuration() -> Path:
 
 
 @once
-def _warn_of_expiry(name: str) -> None:
+def warn(text: str) -> None:
+    """Logs a warning, once in this process."""
     import logging
 
-    text = "what was read of the registry %s has expired: what it pins goes on working, and nothing"
-    text += " new of it is fetched before `pjrt-hub registry refresh` or the next fetch reads it"
-    logging.getLogger("pjrt_hub").warning(text, name)
+    logging.getLogger("pjrt_hub").warning("%s", text)
 
 
 def pins() -> Pins | None:

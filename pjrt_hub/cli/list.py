@@ -12,6 +12,8 @@ from pjrt_hub.cli import output
 if TYPE_CHECKING:
     from pjrt_hub import Finding
 
+_HARDWARE = {True: "yes", False: "no", None: "unknown"}
+
 
 @click.command("list")
 @click.argument("platform", required=False)
@@ -58,7 +60,7 @@ def as_row(finding: Finding) -> tuple[str, ...]:
         finding.version or "-",
         str(finding.api_version or "-"),
         str(finding.priority) if known else "-",
-        ("yes" if finding.hardware.ok else "no") if known else "-",
+        _HARDWARE[finding.hardware.ok] if known else "-",
         str(finding.library_path or finding.origin),
         ": ".join(filter(None, (word, finding.verdict.reason))),
     )

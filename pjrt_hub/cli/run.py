@@ -134,13 +134,11 @@ def exported(path: Path) -> ExportedFunction | None:
 
 def connect(platform: str | None, offline: bool, function: ExportedFunction | None) -> Client:
     """Makes a client of what `--platform` says: a platform's name, or the path of a library."""
-    if platform is not None:
-        return pjrt_hub.load(platform, offline=offline).client()
     if function is not None:
         from pjrt_hub.exported import client_for
 
-        return client_for(function, offline=offline)
-    return pjrt_hub.client(offline=offline)
+        return client_for(function, platform, offline=offline)
+    return pjrt_hub.client(platform, offline=offline)
 
 
 def arrays(args: Sequence[arguments.Argument]) -> list[NDArray[Any]]:

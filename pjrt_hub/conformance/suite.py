@@ -80,9 +80,9 @@ class Suite:
         manifest.create_options(asked)  # before anything is fetched
         path = opening.library_path(candidate, offline=offline).resolve()
         self._setup = _setup(path, manifest, {**dict(candidate.create_options), **asked}, target)
-        defaults = manifest.environment_for(present=candidate.hardware.ok)
+        defaults = manifest.environment_for(present=candidate.may_run)
         self._env = {**defaults, **surroundings.environment()}
-        self._jobs = jobs or _default_jobs(candidate.platform, bool(candidate.hardware.ok))
+        self._jobs = jobs or _default_jobs(candidate.platform, candidate.may_run)
         self._seconds = seconds
         self._begin = time.monotonic()
         self.identity = Identity(

@@ -70,7 +70,8 @@ class Probe:
 
     Attributes:
         kind: "always"; "files" (any of `files` exists); "kfd" (an AMD compute node);
-            "pci" (a device of `vendor` and one of `devices`).
+            "pci" (a device of `vendor` and one of `devices`); "unknown" for a plugin that nobody
+            described.
         files: absolute paths.
         vendor: PCI vendor, as in /sys ("0x1ae0").
         devices: PCI devices; empty means any.
@@ -236,7 +237,8 @@ def read(path: Path) -> tuple[Manifest, ...]:
 
 def undescribed(name: str, platform: str = "") -> Manifest:
     """Gives the manifest of a plugin that nobody described."""
-    return Manifest(name, platform or name, description="no pjrt_plugin.toml describes it")
+    what = f"no {FILE_NAME} describes it"
+    return Manifest(name, platform or name, description=what, probe=Probe("unknown"))
 
 
 def _added(shared: Mapping[str, Any], table: Table) -> dict[str, Any]:

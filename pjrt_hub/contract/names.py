@@ -32,14 +32,22 @@ def canonical(distribution: str) -> str:
     return name
 
 
-def did_you_mean(text: str, known: Iterable[str]) -> str:
+def did_you_mean(text: str, known: Iterable[str], *, prefix: str = "") -> str:
     """Gives "did you mean 'cuda'?", or an empty string where nothing is close.
 
     It is a text only: nothing is ever chosen by likeness.
+
+    Args:
+        text: what was written.
+        known: what could be meant.
+        prefix: what all of them begin with, which makes none alike.
     """
     from difflib import get_close_matches
 
-    close = get_close_matches(text.lower()[:80], sorted(set(known)), n=2, cutoff=0.6)
+    spelled = {each.removeprefix(prefix).lower(): each for each in sorted(set(known))}
+    wanted = text.removeprefix(prefix).lower()[:80]
+    found = get_close_matches(wanted, spelled, n=2, cutoff=0.6)
+    close = [spelled[each] for each in found]
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

@@ -64,6 +64,7 @@ OURS = (
         "folders or addresses to fetch from first, joined by commas; the bytes are pinned "
         "wherever they come from",
     ),
+    Variable("PJRT_HUB_OFFLINE", "`1` uses no network, as `offline=True` and `--offline` do"),
     Variable("PJRT_HUB_DOWNLOAD_SECONDS", "how long one download may take as a whole"),
     Variable(
         "PJRT_HUB_LOCK",

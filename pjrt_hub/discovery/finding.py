@@ -73,7 +73,7 @@ def findings(
         what = exc.message.partition("\n")[0]
         reasons = {
             (item.name, item.origin): what
-            if item.hardware.ok
+            if item.may_run
             else f"its hardware is absent: {item.hardware.reason}"
             for item in survey.candidates
         }
@@ -110,7 +110,7 @@ def _usable(
         source=candidate.source,
         origin=candidate.origin,
         library_path=candidate.library_path,
-        verdict=Verdict(is_chosen or candidate.hardware.ok, reason),
+        verdict=Verdict(is_chosen or candidate.may_run, reason),
         chosen=is_chosen,
     )
 

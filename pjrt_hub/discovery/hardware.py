@@ -10,16 +10,21 @@ import re
 from pathlib import Path
 
 from pjrt_hub.abi import Verdict
-from pjrt_hub.contract.manifest import Probe
+from pjrt_hub.contract.manifest import FILE_NAME, Probe
 
 # Linux writes less than a page; the bound keeps a fake tree from costing more.
 _MAX_NBYTES = 16384
 
 
 def present(probe: Probe, root: Path = Path("/")) -> Verdict:
-    """Looks below `root` for what `probe` describes; the reason says what was or was not there."""
+    """Looks below `root` for what `probe` describes; the reason says what was or was not there.
+
+    Neither yes nor no of a plugin that nobody described.
+    """
     if probe.kind == "always":
         return Verdict(True, "needs no special hardware")
+    if probe.kind == "unknown":
+        return Verdict(None, f"no {FILE_NAME} says what hardware it needs")
     verdict = {"files": _files, "kfd": _kfd, "pci": _pci}[probe.kind](probe, root)
     return _driver(probe, root, verdict) if verdict.ok and probe.driver_file else verdict
 

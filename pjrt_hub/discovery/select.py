@@ -18,6 +18,7 @@ from pjrt_hub.frozen import frozen, replace
 OURS = "PJRT_HUB_PLATFORMS"
 JAX = "JAX_PLATFORMS"
 _FETCHED = ("cached", "catalogued")
+_NO_SUCH_NAME = "no plugin, platform or alias has that name"
 
 
 @frozen
@@ -59,20 +60,32 @@ class Choice:
         candidate: the winner.
         rejections: everything else, each with its reason.
         reason: why the winner won.
+        was_asked_for_alone: whether no other one would do.
+        unknown: words that were asked for and that nothing has for a name.
     """
 
     candidate: Candidate
     rejections: tuple[Rejection, ...]
     reason: str
+    was_asked_for_alone: bool = False
+    unknown: tuple[Rejection, ...] = ()
 
 
-def choose(survey: Survey, request: Request | None = None, *, offline: bool = False) -> Choice:
+def choose(
+    survey: Survey,
+    request: Request | None = None,
+    *,
+    offline: bool = False,
+    to_run: bool = False,
+) -> Choice:
     """Chooses one plugin.
 
     Args:
         survey: what there is.
         request: what is wanted, in order of preference; None lets priority decide.
         offline: leave out, where nobody asked for it by name, what would have to be fetched.
+        to_run: leave out what would have to be fetched for hardware that is absent: to compile
+            ahead of time is all that it could serve for.
 
     Raises:
         PluginNotFoundError: nothing fits; `.rejections` holds every reason.
@@ -80,10 +93,11 @@ def choose(survey: Survey, request: Request | None = None, *, offline: bool = Fa
     """
     for given in survey.candidates:
         if given.source == explicit.name:
-            return Choice(_noted(given), survey.rejections, "its path was given")
+            why = "its path was given"
+            return Choice(_noted(given), survey.rejections, why, was_asked_for_alone=True)
     if request is None:
         return _by_priority(survey, offline)
-    return _by_request(survey, request)
+    return _by_request(survey, request, to_run)
 
 
 def explain(answer: Survey | Choice) -> str:
@@ -101,7 +115,7 @@ def explain(answer: Survey | Choice) -> str:
 def line(candidate: Candidate) -> str:
     """Describes a candidate in one line."""
     shipped = f"{candidate.distribution} {candidate.version}".strip()
-    here = "present" if candidate.hardware.ok else "absent"
+    here = {True: "present", False: "absent", None: "unknown"}[candidate.hardware.ok]
     return (
         f"{candidate.name}: platform {candidate.platform}, priority {candidate.priority}, "
         f"{f'{shipped}, ' if shipped else ''}{candidate.library_path or 'must be fetched'}, "
@@ -110,7 +124,7 @@ def line(candidate: Candidate) -> str:
 
 
 def _by_priority(survey: Survey, offline: bool) -> Choice:
-    present = [each for each in survey.candidates if each.hardware.ok]
+    present = [each for each in survey.candidates if each.may_run]
     # Who installed something that works here did not ask for a download.
     installed = [each for each in present if each.source not in _FETCHED]
     local = [each for each in present if not each.must_be_fetched]
@@ -123,26 +137,37 @@ def _by_priority(survey: Survey, offline: bool) -> Choice:
             "`pjrt-hub doctor` says what is missing",
         )
     winner = _first(survey, sorted(eligible, key=_standing), None)
-    reason = f"its hardware is present and its priority, {winner.priority}, is the highest"
+    known = "is present" if winner.hardware.ok else "may be here"
+    reason = f"its hardware {known} and its priority, {winner.priority}, is the highest"
     otherwise = f"it would have to be fetched, and {winner.name} is here"
     return Choice(winner, _losers(survey, winner, eligible, otherwise), reason)
 
 
-def _by_request(survey: Survey, request: Request) -> Choice:
+def _by_request(survey: Survey, request: Request, to_run: bool) -> Choice:
     unknown: list[Rejection] = []
     for word in request.words:
         matches = _matches(survey, word)
         if not matches:
             unknown.append(_unknown(survey, word, request.origin))
-        present = [each for each in matches if each.hardware.ok]
+        present = [each for each in matches if each.may_run]
         if present:
             return _asked(survey, request, word, present, unknown)
     # One plugin or platform asked for by its name may serve to compile without the hardware.
     (word, *others) = request.words
     named = [each for each in _matches(survey, word) if word not in each.aliases]
-    if named and not others:
-        return _asked(survey, request, word, named, unknown)
-    raise _not_found(survey, request, unknown)
+    usable = [each for each in named if not (to_run and each.must_be_fetched)]
+    if usable and not others:
+        return _asked(survey, request, word, usable, unknown)
+    idle = "" if others or not named else _fetched_all_the_same(named[0])
+    raise _not_found(survey, request, unknown, idle)
+
+
+def _fetched_all_the_same(idle: Candidate) -> str:
+    """The next step of who insists on a plugin that is not here, nor is its hardware."""
+    return (
+        f"nothing was fetched; `pjrt-hub get {idle.name}` fetches it all the same, to compile "
+        "ahead of time or where the hardware is there in spite of this"
+    )
 
 
 def _asked(
@@ -156,12 +181,18 @@ def _asked(
     ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_standing(each)))
     winner = _first(survey, ranked, word)
     losers = _losers(survey, winner, matches, "it was not asked for")
-    return Choice(_noted(winner), (*unknown, *losers), f"{request.origin} asks for {word!r}")
+    return Choice(
+        _noted(winner),
+        (*unknown, *losers),
+        f"{request.origin} asks for {word!r}",
+        was_asked_for_alone=len(request.words) == 1,
+        unknown=tuple(each for each in unknown if each.reason == _NO_SUCH_NAME),
+    )
 
 
 def _noted(winner: Candidate) -> Candidate:
     """Tells, of a plugin that was asked for all the same, that its hardware is absent."""
-    if winner.hardware.ok:
+    if winner.may_run:
         return winner
     note = f"its hardware is absent: {winner.hardware.reason}"
     return replace(winner, notes=(*winner.notes, note))
@@ -231,9 +262,15 @@ def _unknown(survey: Survey, word: str, origin: str) -> Rejection:
     reason = (
         f"it means {' or '.join(dict.fromkeys(meant))}, which cannot be had here"
         if meant
-        else "no plugin, platform or alias has that name"
+        else _NO_SUCH_NAME
     )
-    return Rejection(_printable(word), origin, reason)
+    hint = did_you_mean(word, _all_words(survey)) if not meant else ""
+    return Rejection(_printable(word), origin, reason, hint)
+
+
+def _all_words(survey: Survey) -> set[str]:
+    manifests = (*survey.known, *(each.manifest for each in survey.candidates))
+    return {word for each in manifests for word in _words(each)}
 
 
 def _words(manifest: Manifest) -> tuple[str, ...]:
@@ -247,7 +284,7 @@ def _losers(
     for each in survey.candidates:
         if each is winner:
             continue
-        if not each.hardware.ok:
+        if not each.may_run:
             reason = f"its hardware is absent: {each.hardware.reason}"
         elif winner is None or each not in eligible:
             reason = otherwise
@@ -262,11 +299,11 @@ def _losers(
 
 
 def _not_found(
-    survey: Survey, request: Request, unknown: Sequence[Rejection]
+    survey: Survey, request: Request, unknown: Sequence[Rejection], next_step: str
 ) -> PluginNotFoundError:
     manifests = (*survey.known, *(each.manifest for each in survey.candidates))
     names = {each.name for each in manifests}
-    words = {word for each in manifests for word in _words(each)}
+    words = _all_words(survey)
     words |= {each.name for each in survey.rejections} & set(request.words)
     meant = [did_you_mean(word, words) for word in request.words if word not in words]
     wanted = " or ".join(f"'{_printable(word)}'" for word in request.words)
@@ -281,7 +318,9 @@ def _not_found(
         + f"\nknown: {', '.join(sorted(names)) or 'none'}; "
         f"also by platform or alias: {', '.join(sorted(words - names - asked)) or 'none'}",
         rejections=rejections,
-        hint=" ".join(filter(None, meant)) or "`pjrt-hub list` shows every plugin and its verdict",
+        hint=" ".join(filter(None, meant))
+        or next_step
+        or "`pjrt-hub list` shows every plugin and its verdict",
     )
 
 

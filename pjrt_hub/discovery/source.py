@@ -165,9 +165,20 @@ class Candidate:
         return None if self.artifact is None else self.artifact.api_version
 
     @property
+    def may_run(self) -> bool:
+        """Whether its hardware is here, or nobody can tell."""
+        return self.hardware.ok is not False
+
+    @property
     def must_be_fetched(self) -> bool:
         """Whether it is not on this machine yet."""
         return self.library_path is None
+
+    def is_same_build(self, other: Candidate) -> bool:
+        """Whether it is one plugin with another one; a row stays itself when it is fetched."""
+        if self.artifact or other.artifact:
+            return self.artifact == other.artifact
+        return (self.name, self.library_path) == (other.name, other.library_path)
 
     def __str__(self) -> str:
         """Names it so that two candidates can be told apart: plugin, distribution, place."""

@@ -48,6 +48,12 @@ class Survey:
     rejections: tuple[Rejection, ...]
     known: tuple[Manifest, ...] = ()
 
+    def without(self, failed: Candidate, reason: str) -> Survey:
+        """Gives the survey in which a candidate that failed is a rejection."""
+        left = tuple(each for each in self.candidates if not each.is_same_build(failed))
+        why = Rejection(failed.name, failed.origin, reason)
+        return replace(self, candidates=left, rejections=(*self.rejections, why))
+
 
 def survey(world: World, explicit_path: Path | None = None) -> Survey:
     """Asks every source; nothing of a plugin is imported, loaded or run.

@@ -40,7 +40,7 @@ class Backend:
         """
         from pjrt_hub.jax import host_functions
 
-        plugin, manifest, _ = self._load()
+        plugin, manifest, _ = self._load(to_run=True)
         options = settings.create_options(plugin, manifest, self._options)
         client = framework.make_client(self.name, options)
         if client.platform == "cpu":
@@ -63,13 +63,13 @@ class Backend:
         name, checked = plugin.check_topology_options(topology_name, options)
         return framework.make_topology(capsule, name, checked)
 
-    def _load(self) -> tuple[Plugin, Manifest, object]:
+    def _load(self, to_run: bool = False) -> tuple[Plugin, Manifest, object]:
         from pjrt_hub import connect, older_framework, opening
         from pjrt_hub._capi import capsule
 
         with self._loading:
             if self._loaded is None:
-                choice = connect.choose(self.platform)
+                choice = connect.choose(self.platform, to_run=to_run)
                 plugin = opening.plugin(choice, reload=connect.load)
                 release = f"JAX {framework.release()}"
                 table = older_framework.table(

@@ -16,6 +16,7 @@ from pjrt_hub.errors import CacheError, DigestMismatchError, DownloadError, Offl
 from pjrt_hub.store import flight, index, lock, owner
 from pjrt_hub.store.cache import Cache, Entry
 from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.offline import is_offline
 from pjrt_hub.store.partial import Partial, Progress, fill, forked
 from pjrt_hub.store.transport import Late, Patience, Refused, redacted
 
@@ -38,7 +39,7 @@ def obtain(
     Args:
         artifact: the pin.
         cache: where entries are kept.
-        env: `PJRT_HUB_MIRRORS`, and the variables of pip, uv and TLS.
+        env: `PJRT_HUB_MIRRORS`, `PJRT_HUB_OFFLINE`, and the variables of pip, uv and TLS.
         offline: whether the network is forbidden.
         progress: is told how a download goes.
         notify: is told what the user should know of a wait.
@@ -54,7 +55,7 @@ def obtain(
     """
     if entry := cache.lookup(artifact):
         return entry
-    if offline:
+    if offline or is_offline(env):
         raise OfflineError(
             f"{artifact.package} {artifact.version} is not in the cache {cache.root}, "
             "and the network is forbidden",

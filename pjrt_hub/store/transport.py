@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pjrt_hub import log
-from pjrt_hub.errors import StoreError
+from pjrt_hub.errors import OfflineError, StoreError
 from pjrt_hub.store.credentials import Credentials, split
 from pjrt_hub.store.installers import Sources
+from pjrt_hub.store.offline import VARIABLE, is_offline
 
 if TYPE_CHECKING:
     import logging
@@ -194,7 +195,7 @@ class Transport:
 
     Args:
         env: SSL_CERT_FILE and SSL_CERT_DIR name the certificates to trust, NETRC or HOME the
-            .netrc of passwords.
+            .netrc of passwords; `PJRT_HUB_OFFLINE` lets nothing be asked.
         sources: what the user's installer is configured with goes before those.
         patience: the limits.
 
@@ -213,6 +214,7 @@ class Transport:
 
         sources = sources or Sources()
         self.patience = patience
+        self._is_offline = is_offline(env)
         self._credentials = Credentials(env, sources.keyring, sources.indexes)
         self._trusted_hosts = sources.trusted_hosts
         _hush()
@@ -251,10 +253,17 @@ class Transport:
         """Sends a GET and gives the answer, of status 200, 206 or 416, with its body unread.
 
         Raises:
+            OfflineError: `PJRT_HUB_OFFLINE` is set.
             Refused: the address is not allowed, or the answer is final.
             Dropped: the connection failed, here or while the block reads, or the server is busy.
         """
         import httpx
+
+        if self._is_offline:
+            raise OfflineError(
+                f"{redacted(url)} is needed, and {VARIABLE} forbids the network",
+                hint=f"unset {VARIABLE}, or set PJRT_HUB_MIRRORS to a folder that holds the file",
+            )
 
         try:
             with self._private():

@@ -89,7 +89,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
 
         with self._loading:
             if self._loaded is None:
-                choice = connect.choose(self._platform)
+                choice = connect.choose(self._platform, to_run=True)
                 plugin = opening.plugin(choice, reload=connect.load)
                 self._loaded = plugin, choice.candidate.manifest
             return self._loaded

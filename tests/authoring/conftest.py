@@ -19,9 +19,9 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel that PJRT_HUB_WHEEL names, else with one that is built now."""
+    """A folder with the wheel that TESTED_WHEEL names, else with one that is built now."""
     folder = tmp_path_factory.mktemp("wheels")
-    if named := os.environ.get("PJRT_HUB_WHEEL"):
+    if named := os.environ.get("TESTED_WHEEL"):
         shutil.copy(named, folder)
     else:
         pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", f"--wheel-dir={folder}"]

@@ -65,8 +65,8 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that PJRT_HUB_SITE names, else one that is built now."""
-    if named := os.environ.get("PJRT_HUB_SITE"):
+    """The folder that TESTED_SITE names, else one that is built now."""
+    if named := os.environ.get("TESTED_SITE"):
         return Path(named)
     folder = tmp_path_factory.mktemp("site")
     command = ["mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", folder]

@@ -1,6 +1,6 @@
 """Faults on purpose, and a count of each at the end: `faults: kill -9 ...: 200 of 200 healed`.
 
-A toy plugin of a few MiB stands in for the vendors'. `PJRT_HUB_FAULTS=full` makes every test use
+A toy plugin of a few MiB stands in for the vendors'. `TESTED_FAULTS=full` makes every test use
 the full number of faults; without it a seeded choice of them runs.
 """
 
@@ -24,7 +24,7 @@ from pjrt_hub.abi import ApiVersion
 from pjrt_hub.store.cache import Cache
 
 HERE = Path(__file__).parent
-IS_FULL = os.environ.get("PJRT_HUB_FAULTS") == "full"
+IS_FULL = os.environ.get("TESTED_FAULTS") == "full"
 COUNTS = pytest.StashKey[list[str]]()
 
 

@@ -508,8 +508,8 @@ ROWS = {row.file_name: row for row in Catalog.shipped().rows()}
 
 @pytest.fixture(scope="module")
 def vendors(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The pinned wheels: those in `PJRT_HUB_WHEELS`, or of the packages that are installed here."""
-    if named := os.environ.get("PJRT_HUB_WHEELS"):
+    """The pinned wheels: those in `TESTED_WHEELS`, or of the packages that are installed here."""
+    if named := os.environ.get("TESTED_WHEELS"):
         return [path for path in sorted(Path(named).glob("*.whl")) if path.name in ROWS]
     folder = tmp_path_factory.mktemp("wheels")
     for row in ROWS.values():

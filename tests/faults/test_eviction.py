@@ -39,7 +39,7 @@ def test_loads_of_the_real_plugin(
     count = rounds(0, 1000)
     if not count or find_spec("xla_plugins") is None:
         tally("loads of the CPU plugin: skipped, they take minutes")
-        pytest.skip("only with PJRT_HUB_FAULTS=full and the package xla-cpu-pjrt")
+        pytest.skip("only with TESTED_FAULTS=full and the package xla-cpu-pjrt")
     distribution = importlib.metadata.distribution("xla-cpu-pjrt")
     library = next(Path(file.locate()) for file in distribution.files if file.suffix == ".so")
     members = {**wheels.contents(1), wheels.LIBRARY: library.read_bytes()}

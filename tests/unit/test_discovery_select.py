@@ -134,6 +134,49 @@ def test_a_plugin_asked_for_by_name_may_lack_its_hardware():
         pick("gpu", CUDA13_IDLE, CPU)
 
 
+def test_hardware_that_is_absent_is_no_reason_to_download():
+    idle = plugin("cuda13", "cuda", 500, hardware=ABSENT)
+    assert pick("cuda", idle, CPU).candidate.name == "cuda13"  # to compile ahead of time
+    for word in ("cuda", "cuda13"):
+        with pytest.raises(PluginNotFoundError, match="cuda13: its hardware is absent") as caught:
+            pick(word, idle, CPU, to_run=True)
+        assert caught.value.hint.startswith("nothing was fetched; `pjrt-hub get cuda13` fetches it")
+    # What is here costs nothing to try.
+    assert pick("cuda", CUDA13_IDLE, CPU, to_run=True).candidate.name == "cuda13"
+
+
+def test_hardware_that_nobody_can_tell_is_neither_present_nor_absent():
+    untold = plugin("npu", "npu", 400, "npu", hardware=Verdict(None, "nobody said"))
+    choice = pick(None, untold, CPU_HERE)
+    assert choice.candidate is untold
+    assert choice.reason == "its hardware may be here and its priority, 400, is the highest"
+    assert "hardware unknown (nobody said)" in explain(choice)
+    assert pick("npu,cpu", untold, CPU_HERE).candidate is untold
+
+
+def test_what_failed_is_passed_over_with_its_reason():
+    found = Survey((CUDA13_HERE, CPU_HERE), ())
+    choice = choose(found.without(CUDA13_HERE, "it failed: no driver"))
+    assert choice.candidate is CPU_HERE
+    assert [(each.name, each.reason) for each in choice.rejections] == [
+        ("cuda13", "it failed: no driver")
+    ]
+    # A row that was fetched meanwhile is the same plugin.
+    fetched = replace(CUDA13, source="cached", library_path=Path("/cache/a.so"))
+    assert choose(Survey((fetched, CPU_HERE), ()).without(CUDA13, "")).candidate is CPU_HERE
+
+
+def test_whether_it_was_asked_for_alone():
+    assert pick("cuda", CUDA13_HERE, CPU_HERE).was_asked_for_alone
+    assert not pick("cuda,cpu", CUDA13_HERE, CPU_HERE).was_asked_for_alone
+    assert not pick(None, CUDA13_HERE, CPU_HERE).was_asked_for_alone
+
+
+def test_names_that_nothing_has_are_kept_apart():
+    (unknown,) = pick("cdua,cpu", CUDA13_HERE, CPU_HERE).unknown
+    assert (unknown.name, unknown.hint) == ("cdua", "did you mean 'cuda' or 'cuda13'?")
+
+
 def test_what_is_here_comes_before_a_download_and_the_newest_download_first():
     assert pick("cuda", CUDA12_HERE, CUDA13).candidate is CUDA12_HERE
     old = plugin("cuda12", "cuda", 500, api=ApiVersion(0, 58))

@@ -102,7 +102,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         monkeypatch.setenv("PJRT_HUB_MIRRORS", server.url("/files"))
         monkeypatch.setenv("PJRT_HUB_REGISTRY", place.url)
         monkeypatch.chdir(tmp_path)
-        surroundings._warn_of_expiry.cache_clear()
+        surroundings.warn.cache_clear()
         yield place
 
 

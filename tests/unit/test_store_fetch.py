@@ -435,6 +435,8 @@ def test_offline_asks_nobody(server: Loopback, cache: Cache, slept: Slept) -> No
     with pytest.raises(OfflineError, match="the network is forbidden") as caught:
         get(server, cache, slept, offline=True)
     assert "pjrt-hub get toy" in caught.value.hint
+    with pytest.raises(OfflineError, match="the network is forbidden"):
+        get(server, cache, slept, env={**env(server), "PJRT_HUB_OFFLINE": "1"})
     assert server.requests == []
     assert not cache.root.exists()
     get(server, cache, slept)

@@ -14,7 +14,7 @@ import wheels
 from loopback import Answer, Loopback
 from unearth.collector import SUPPORTED_CONTENT_TYPES
 
-from pjrt_hub.errors import DownloadError, StoreError
+from pjrt_hub.errors import DownloadError, OfflineError, StoreError
 from pjrt_hub.store import index, installers
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.fetch import obtain
@@ -453,6 +453,20 @@ def test_the_first_index_with_the_name_owns_it(server: Loopback) -> None:
         found = index.releases("toy-plugin", env, patience=HASTY)
         assert [file.version for file in found] == ["1.0"]
         assert other.requests == []
+
+
+def test_the_variable_forbids_every_request(server: Loopback, tmp_path: Path) -> None:
+    listed(server, a_file("1.0"))
+    env = {**BARE, "PIP_INDEX_URL": server.url("/simple")}
+    for word in ("1", "yes"):
+        for places in (env, {**BARE, "PJRT_HUB_MIRRORS": server.url("/mirror")}):
+            with pytest.raises(OfflineError, match="PJRT_HUB_OFFLINE forbids the netw") as caught:
+                index.releases("toy", {**places, "PJRT_HUB_OFFLINE": word}, patience=HASTY)
+            assert "unset PJRT_HUB_OFFLINE" in caught.value.hint
+    assert server.requests == []
+    for word in ("", "0"):
+        allowed = {**env, "PJRT_HUB_OFFLINE": word}
+        assert len(index.releases("Toy.Plugin", allowed, patience=HASTY)) == 1
 
 
 def test_a_folder_of_wheels_lists_its_releases(tmp_path: Path) -> None:

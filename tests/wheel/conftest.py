@@ -38,8 +38,8 @@ def call():
 
 @pytest.fixture(scope="session")
 def wheel(call, tmp_path_factory):
-    """The wheel that PJRT_HUB_WHEEL names, else one that is built now."""
-    if named := os.environ.get("PJRT_HUB_WHEEL"):
+    """The wheel that TESTED_WHEEL names, else one that is built now."""
+    if named := os.environ.get("TESTED_WHEEL"):
         return Path(named)
     folder = tmp_path_factory.mktemp("wheel")
     call(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", f"--wheel-dir={folder}", ROOT)

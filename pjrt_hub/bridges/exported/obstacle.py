@@ -57,10 +57,23 @@ def refuse(function: ExportedFunction, client: Client) -> None:
         NotRunnableError: anything else.
     """
     require_readable(function, client)
-    reasons = found(function, client.platform_name, len(client.devices))
-    if reasons:
+    refuse_platform(function, client.platform_name, len(client.devices))
+
+
+def refuse_platform(function: ExportedFunction, platform: str, devices: int | None = None) -> None:
+    """Refuses what cannot be run on a platform, whatever the version of its program.
+
+    Args:
+        function: what is to be run.
+        platform: the name that the plugin's client has.
+        devices: how many there are; None where it is not known.
+
+    Raises:
+        NotRunnableError: it cannot.
+    """
+    if reasons := found(function, platform, devices):
         raise NotRunnableError(
-            f"{function.origin} cannot be run on {client.platform_name}: {'; '.join(reasons)}",
+            f"{function.origin} cannot be run on {platform}: {'; '.join(reasons)}",
             reasons=reasons,
         )
 

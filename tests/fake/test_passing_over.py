@@ -1,0 +1,145 @@
+"""Plugins that fail: passed over with a reason where another one would do, an error where none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+MANIFEST = """schema = 1
+name = "plain"
+platform = "plain"
+priority = 10
+
+[[library]]
+path = "libplain.so"
+"""
+#: Prints what a client was made of, and what went before.
+ASK = """
+    import logging, pjrt_hub
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    try:
+        with {call} as client:
+            print(client.plugin.name)
+    except errors.PjrtHubError as exc:
+        print(type(exc).__name__, exc.message)
+"""
+
+
+@pytest.fixture
+def install(stub, tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Installs a plugin that works, and a vendor's of these macros; gives the variables."""
+
+    def installed(*macros: str) -> dict[str, str]:
+        site = tmp_path / "site"
+        for package, library, macro in (
+            ("pjrt_plugins/plain", "libplain.so", ()),
+            ("jax_plugins/npu", "pjrt_plugin_npu.so", macros),
+        ):
+            (site / package).mkdir(parents=True)
+            shutil.copy(stub(*macro), site / package / library)
+        (site / "pjrt_plugins" / "plain" / "pjrt_plugin.toml").write_text(MANIFEST)
+        return {"PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+    return installed
+
+
+REFUSES = 'ON_CREATE=return fail(9, "no device of ours")'
+ABORTS = "ON_INITIALIZE=abort()"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("pjrt_hub.client()", {}),
+        ('pjrt_hub.client("npu,plain")', {}),
+        ("pjrt_hub.client()", {"PJRT_HUB_PLATFORMS": "npu,plain"}),
+        ("pjrt_hub.client()", {"JAX_PLATFORMS": "npu,plain"}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("macro", "said"),
+    [
+        (REFUSES, "PJRT_Client_Create: no device of ours"),
+        (ABORTS, "died of SIGABRT in PJRT_Plugin_Initialize"),
+    ],
+)
+def test_the_next_one_is_used(install, run, stub, call, words, macro, said) -> None:
+    ended = run(stub(), ASK.format(call=call), env={**install(macro), **words})
+    assert (ended.stdout.strip(), ended.returncode) == ("plain", 0)
+    (warning, *_) = [line for line in ended.stderr.splitlines() if "passed over" in line]
+    assert warning.startswith("WARNING npu (")
+    assert " is passed over for plain: " in warning
+    assert said in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ('pjrt_hub.client("npu")', {}),
+        ("pjrt_hub.client()", {"PJRT_HUB_PLATFORMS": "npu"}),
+        ('pjrt_hub.client("npu,absent")', {}),
+    ],
+)
+def test_what_was_asked_for_alone_is_an_error(install, run, stub, call, words) -> None:
+    ended = run(stub(), ASK.format(call=call), env={**install(REFUSES), **words})
+    said = "FailedPreconditionError PJRT_Client_Create: no device of ours"
+    assert (ended.stdout.strip(), ended.returncode) == (said, 0)
+
+
+def test_a_wrong_option_is_the_callers_error(install, run, stub) -> None:
+    call = 'pjrt_hub.client(options={"colour": "red"})'
+    refuses = install('ON_CREATE=return fail(3, "no option colour")')
+    ended = run(stub(), ASK.format(call=call), env=refuses)
+    assert ended.stdout.strip() == "InvalidArgumentError PJRT_Client_Create: no option colour"
+
+
+def test_loading_passes_over_what_cannot_be_loaded(install, run, stub) -> None:
+    call = 'pjrt_hub.load("npu,plain").client()'
+    ended = run(stub(), ASK.format(call=call), env=install(ABORTS))
+    assert ended.stdout.strip() == "plain"
+    assert "passed over" in ended.stderr
+
+
+def test_hardware_that_nobody_described_is_unknown(install, run, stub) -> None:
+    script = """
+        import json, pjrt_hub
+        for each in pjrt_hub.plugins():
+            if each.name in ("npu", "plain"):
+                print(each.name, each.hardware.ok, each.verdict.ok, each.chosen)
+        path = pjrt_hub.plugins("npu")[0].library_path
+        print([step.detail for step in pjrt_hub.diagnose(path).steps if step.what == "hardware"])
+    """
+    ended = run(stub(), script, env=install())
+    assert ended.stdout.splitlines() == [
+        "npu None True True",
+        "plain True True False",
+        "['unknown: no pjrt_plugin.toml says what hardware it needs']",
+    ]
+
+
+def test_a_name_that_nothing_has_is_told_once(install, run, stub) -> None:
+    twice = ASK.format(call="pjrt_hub.client()") * 2
+    here = install()
+    for variable in ("PJRT_HUB_PLATFORMS", "JAX_PLATFORMS"):
+        ended = run(stub(), twice, env={**here, variable: "plian,plain"})
+        assert ended.stdout.split() == ["plain", "plain"]
+        (warning,) = ended.stderr.splitlines()
+        assert warning == (
+            "WARNING plian: no plugin, platform or alias has that name "
+            f"(did you mean 'plain'?) [${variable}]"
+        )
+
+
+def test_a_variable_that_nothing_reads_is_told_once(install, run, stub) -> None:
+    own = {"PJRT_HUB_PLATFORM": "npu", "PJRT_HUB_CACHE_DIR": "/nowhere", "PJRT_HUB_XYZZY": ""}
+    ended = run(stub(), ASK.format(call='pjrt_hub.client("plain")') * 2, env={**install(), **own})
+    assert ended.stdout.split() == ["plain", "plain"]
+    assert ended.stderr.splitlines() == [
+        "WARNING nothing reads the variable PJRT_HUB_CACHE_DIR: did you mean 'PJRT_HUB_CACHE'?",
+        "WARNING nothing reads the variable PJRT_HUB_PLATFORM: did you mean 'PJRT_HUB_PLATFORMS'?",
+        "WARNING nothing reads the variable PJRT_HUB_XYZZY",
+    ]
