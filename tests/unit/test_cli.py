@@ -78,7 +78,7 @@ def public(monkeypatch):
 
 @pytest.fixture
 def program(tmp_path, public):
-    public("client", lambda *, offline: Client())
+    public("client", lambda platform, *, offline: Client())
     path = tmp_path / "program.mlir"
     path.write_text(PROGRAM)
     return str(path)
@@ -187,8 +187,7 @@ def test_run_as_json_keeps_what_json_cannot_say(program, capsys):
 
 def test_run_takes_a_platform_or_a_library(program, public, capsys):
     asked = []
-    plugin = SimpleNamespace(client=Client)
-    public("load", lambda name, *, offline: asked.append((name, offline)) or plugin)
+    public("client", lambda name, *, offline: asked.append((name, offline)) or Client())
     assert run(["run", program, "--platform", "./x.so", "--offline", "--arg", "1"]) == 0
     assert asked == [("./x.so", True)]
     assert capsys.readouterr().out == "1 on a device\n"
