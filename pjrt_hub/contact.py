@@ -173,17 +173,26 @@ def first_contact(
 
 
 def _deadline(env: Mapping[str, str]) -> float:
-    text = env.get("PJRT_HUB_PROBE_SECONDS") or DEADLINE
+    return seconds("PJRT_HUB_PROBE_SECONDS", env.get("PJRT_HUB_PROBE_SECONDS"), DEADLINE)
+
+
+def seconds(name: str, said: str | None, default: float) -> float:
+    """Reads a variable that holds a number of seconds.
+
+    Raises:
+        PjrtHubError: it holds something else.
+    """
+    text = said or default
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= threading.TIMEOUT_MAX:  # which nan is not
+        number = 0.0
+    if not 0 < number <= threading.TIMEOUT_MAX:  # which nan is not
         raise PjrtHubError(
-            f"PJRT_HUB_PROBE_SECONDS is {text!r}, which is not a number of seconds",
+            f"{name} is {text!r}, which is not a number of seconds",
             hint="set it to a number such as 60, or unset it",
         )
-    return seconds
+    return number
 
 
 def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:

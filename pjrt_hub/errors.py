@@ -8,8 +8,8 @@
         ManifestError             a plugin's data is malformed (ValueError)
         PluginLoadError           the library cannot be loaded; `.path` (ImportError)
         IncompatiblePluginError   its PJRT API or StableHLO version does not fit; `.need`, `.have`
-        PluginCrashedError        the first probe died; `.signal`, `.returncode`, `.stderr`
-        PluginTimeoutError        the first probe passed its deadline; `.seconds`
+        PluginCrashedError        a process that met it for this one died; `.signal`, `.returncode`, `.stderr`
+        PluginTimeoutError        such a process passed its deadline; `.seconds`
       StoreError                  getting and keeping binaries
         DownloadError             no source gave the file; `.url` (OSError)
         DigestMismatchError       bytes are not the pinned bytes; `.expected`, `.actual`
@@ -126,7 +126,7 @@ class IncompatiblePluginError(PluginError):
 
 
 class PluginCrashedError(PluginError):
-    """The child process that first touched the plugin died.
+    """A process that met the plugin for this one died: at first contact, or compiling.
 
     Attributes:
         signal: the signal's name ("SIGABRT"), or None where the child exited by itself.
@@ -146,7 +146,7 @@ class PluginCrashedError(PluginError):
 
 
 class PluginTimeoutError(PluginError):
-    """The child process that first touched the plugin passed its deadline and was ended.
+    """A process that met the plugin for this one passed its deadline and was ended.
 
     Attributes:
         seconds: the deadline.

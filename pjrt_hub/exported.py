@@ -30,6 +30,7 @@ def load_exported(
     dimensions: Mapping[str, int] | None = None,
     types: Mapping[str, Callable[..., Any]] | None = None,
     cache: bool | CompileCache | None = None,
+    isolated: bool | None = None,
     offline: bool = False,
 ) -> Exported:
     """Makes a function that was exported to a file callable, without its framework.
@@ -47,6 +48,8 @@ def load_exported(
         types: for containers that the exporter's user registered, by their serialized names:
             what makes one of its children. Namedtuples need none.
         cache: as for `Client.compile`: True keeps what is compiled on disk.
+        isolated: as for `Client.compile`, and None means True here: what comes from elsewhere is
+            compiled in a process of its own, unless `PJRT_HUB_ISOLATE` is 0.
         offline: as for `client`.
 
     Raises:
@@ -74,6 +77,7 @@ def load_exported(
             dimensions=dimensions,
             types=types,
             cache=cache,
+            isolated=isolates() if isolated is None else isolated,
             owns_client=owned,
         )
     except BaseException:
@@ -103,6 +107,15 @@ def client_for(
     if candidate.must_be_fetched:
         obstacle.refuse_platform(function, candidate.platform)
     return connect.client(wanted, offline=offline)
+
+
+def isolates() -> bool:
+    """Whether programs of files are compiled in a process of their own where nobody says.
+
+    Not where layers are to see the calls, which would be that process's.
+    """
+    env = environment()
+    return env.get("PJRT_HUB_ISOLATE") != "0" and not env.get("PJRT_HUB_LAYERS")
 
 
 def _preferred(function: ExportedFunction) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +18,10 @@ from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.surroundings import cache, distrust, environment, say, world
 
 if TYPE_CHECKING:
+    from pjrt_hub.contract.manifest import Manifest
     from pjrt_hub.discovery.select import Choice
     from pjrt_hub.discovery.source import Candidate, World
+    from pjrt_hub.runtime.isolation import Workplace
     from pjrt_hub.runtime.plugin import Plugin
     from pjrt_hub.store.cache import Entry
     from pjrt_hub.store.compiled import CompiledPrograms
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     Reload = Callable[[str], Plugin]
 
+#: A day, which ends compilations that would never end.
+_COMPILE_SECONDS = 86400.0
 #: Libraries that the loader opened after they were changed.
 _SPOILT: set[Path] = set()
 
@@ -86,6 +90,8 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
             {*named, *given}, api, code
         ),
         caches_by_default=environment().get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
+        isolates_by_default=environment().get("PJRT_HUB_ISOLATE", "") not in ("", "0"),
+        workplace=functools.partial(_workplace, dict(environment()), manifest, here),
         topology_options=lambda target, options, api: manifest.topology_options(
             target, options, path, api
         ),
@@ -93,6 +99,17 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
         through=through,
         tell=see,
     )
+
+
+def _workplace(env: Mapping[str, str], manifest: Manifest, here: World) -> Workplace:
+    """Where isolated compilations run: in processes that see what this one saw as it loaded."""
+    from pjrt_hub import contact
+    from pjrt_hub.runtime.isolation import Workplace
+
+    limit = contact.seconds(
+        "PJRT_HUB_ISOLATE_SECONDS", env.get("PJRT_HUB_ISOLATE_SECONDS"), _COMPILE_SECONDS
+    )
+    return Workplace(env, contact.dependencies(manifest, here), limit)
 
 
 def _import_runtime() -> None:

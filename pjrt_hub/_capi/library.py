@@ -177,6 +177,15 @@ def load(
     return api
 
 
+def is_loaded(path: str | os.PathLike[str]) -> bool:
+    """Whether the file that is there now is one that this process loaded."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) in _loaded
+
+
 def adopt(address: int, path: str | os.PathLike[str]) -> Api:
     """Takes a table that is already in this process and initializes its plugin.
 

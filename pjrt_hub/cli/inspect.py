@@ -57,7 +57,7 @@ def judged(
 ) -> dict[str, Any]:
     """Whether the chosen plugin can run it: the documented JSON."""
     from pjrt_hub.bridges.exported import description
-    from pjrt_hub.exported import client_for
+    from pjrt_hub.exported import client_for, isolates
 
     try:
         with client_for(function, platform, offline=offline) as client:
@@ -72,7 +72,7 @@ def judged(
             }
             if compiles and verdict.ok and not function.is_symbolic:
                 try:
-                    Exported(function, client).compile()
+                    Exported(function, client, isolated=isolates()).compile()
                     told["compiled"] = True
                 except PjrtHubError as exc:
                     told |= {"compiled": False, "can_run": False, "reasons": [exc.message]}

@@ -66,6 +66,11 @@ def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) ->
     callback=in_a_folder,
     help="Write the result to FILE.npy, or each result to DIR/0.npy, DIR/1.npy and so on.",
 )
+@click.option(
+    "--no-isolate",
+    is_flag=True,
+    help="Compile in this process, which a program may end where the compiler dies of it.",
+)
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
 @output.json_option
 def command(
@@ -73,6 +78,7 @@ def command(
     args: list[arguments.Argument],
     platform: str | None,
     out: Path | None,
+    no_isolate: bool,
     offline: bool,
     as_json: bool,
 ) -> None:
@@ -81,18 +87,21 @@ def command(
     PROGRAM is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
     that torch_xla saved.
     """
+    from pjrt_hub.exported import isolates
+
     function = exported(program)
+    isolated = isolates() and not no_isolate
     with connect(platform, offline, function) as client:
         places: Sequence[str] = ()
         if function is None:
             with _told(
                 "it runs on one device here; docs/executables.md runs on several, in Python"
             ):
-                executable = client.compile(program)
+                executable = client.compile(program, isolated=isolated)
             results = call(client, executable, arrays(args))
         else:
             places = function.output_paths
-            results = call_exported(client, function, args)
+            results = call_exported(client, function, args, isolated=isolated)
         paths = write(results, out) if out else []
         if as_json:
             output.show_json(
@@ -160,6 +169,8 @@ def call_exported(
     client: Client,
     function: ExportedFunction,
     args: Sequence[arguments.Argument],
+    *,
+    isolated: bool,
 ) -> tuple[Buffer, ...]:
     """Calls an exported function, and waits for every result.
 
@@ -170,7 +181,7 @@ def call_exported(
 
     with _told("`pjrt-hub inspect` prints the name and type of each argument"):
         positional, named = assigned(function, [(each.place, each.value) for each in args])
-        result = pjrt_hub.Exported(function, client)(*positional, **named)
+        result = pjrt_hub.Exported(function, client, isolated=isolated)(*positional, **named)
     results: list[Buffer] = []
     function.out_tree.flatten(result, results, "result")
     for each in results:

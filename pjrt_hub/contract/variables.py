@@ -81,6 +81,17 @@ OURS = (
         "only with `cache=True`, in the folder of fetched plugins",
     ),
     Variable(
+        "PJRT_HUB_ISOLATE",
+        "`1` compiles in processes of their own without `isolated=True`; `0` does not, also where "
+        "that is the default",
+        "only with `isolated=True`, in `pjrt-hub run` and in `load_exported`",
+    ),
+    Variable(
+        "PJRT_HUB_ISOLATE_SECONDS",
+        "how long a compilation in a process of its own may take",
+        "86400",
+    ),
+    Variable(
         "PJRT_HUB_COMPILE_CACHE_NBYTES",
         "what the compiled programs may take, in bytes",
         "2147483648",

@@ -72,6 +72,9 @@ class Client(Closing, hotpath.Client):
         closed: whether `close` was called, or the process forked since.
     """
 
+    #: Why no other process could have a client as this one; empty where none was tried, or could.
+    _not_isolated = ""
+
     def __init__(
         self, plugin: Plugin, address: int, options: Mapping[str, Any] | None = None
     ) -> None:
@@ -416,6 +419,7 @@ class Client(Closing, hotpath.Client):
         options: CompileOptions | None = None,
         *,
         cache: bool | compile_cache.CompileCache | None = None,
+        isolated: bool | None = None,
     ) -> LoadedExecutable:
         """Compiles a program and loads it (`PJRT_Client_Compile`); Ctrl-C ends the waiting.
 
@@ -426,15 +430,19 @@ class Client(Closing, hotpath.Client):
             cache: True loads an equal compilation from the compile cache on disk, or keeps this one
                 there; an object with `get(key)` and `put(key, bytes)` is used instead of that.
                 None asks `PJRT_HUB_COMPILE_CACHE`.
+            isolated: True compiles in a process of its own, so that a program at which the compiler
+                dies is an exception and not the end of this process. None asks `PJRT_HUB_ISOLATE`.
 
         Raises:
             FileFormatError: the program is none of these.
             PjrtError: the plugin cannot compile it.
+            PluginCrashedError: the compiler died, in its own process.
+            PluginTimeoutError: it passed `PJRT_HUB_ISOLATE_SECONDS` there.
             TypeError: it takes a tuple, and the options do not say so.
             ValueError: it needs more devices than there are.
             ClosedError: the client is closed.
         """
-        return compilation.compiled(self, program, options, cache)
+        return compilation.compiled(self, program, options, cache, isolated)
 
     def load(self, serialized: bytes | Executable) -> LoadedExecutable:
         """Loads what `serialize` gave (`PJRT_Executable_DeserializeAndLoad`).

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi.call import interruptible
-from pjrt_hub.errors import PjrtError
+from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
 from pjrt_hub.runtime import compile_cache, partitioning
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
@@ -33,6 +33,7 @@ def compiled(
     program: Program | str | bytes | os.PathLike[str],
     options: CompileOptions | None,
     cache: bool | compile_cache.CompileCache | None,
+    isolated: bool | None,
 ) -> LoadedExecutable:
     """What `Client.compile` gives, from the cache where it has an equal compilation."""
     source = Program.of(program)
@@ -41,11 +42,13 @@ def compiled(
         source, options, len(client.all_devices), client.platform_name, partial(_more, client)
     )
     flags = client.plugin._compile_flags
+    if isolated is None:
+        isolated = client.plugin.isolates_by_default
     asked = flags.over(chosen, source.code)
 
     def compile_() -> LoadedExecutable:
         executable, sent = flags.compiled(
-            chosen, source.code, lambda options: _compiled(client, source, options)
+            chosen, source.code, lambda options: _compiled(client, source, options, isolated)
         )
         executable._given_options = sent
         return executable
@@ -109,8 +112,12 @@ def loaded(client: Client, executable: Executable) -> LoadedExecutable:
     return loaded
 
 
-def _compiled(client: Client, source: Program, chosen: CompileOptions) -> LoadedExecutable:
+def _compiled(
+    client: Client, source: Program, chosen: CompileOptions, isolated: bool
+) -> LoadedExecutable:
     try:
+        if isolated and (executable := _isolated(client, source, chosen)):
+            return executable
         return _loaded(
             client,
             "PJRT_Client_Compile",
@@ -123,6 +130,27 @@ def _compiled(client: Client, source: Program, chosen: CompileOptions) -> Loaded
 
         exc.hint = compile_error.hint(exc, source) or exc.hint
         raise
+
+
+def _isolated(client: Client, source: Program, chosen: CompileOptions) -> LoadedExecutable | None:
+    """What was compiled elsewhere and loaded here; None where that cannot be, with a warning."""
+    from pjrt_hub.runtime import isolation
+
+    client._check()
+    try:
+        code, signature = isolation.compiled(client, source, chosen, _import_numpy)
+    except isolation.NotIsolatedError as exc:
+        why = str(exc)
+    else:
+        try:
+            return deserialized(client, client.guards.seal(code, signature))
+        except (PjrtError, UnsupportedByPluginError) as exc:
+            why = exc.message
+    import logging
+
+    text = "%s is compiled in this process, which its compiler may end: %s"
+    logging.getLogger("pjrt_hub.isolation").warning(text, source.origin, why)
+    return None
 
 
 def _loaded(

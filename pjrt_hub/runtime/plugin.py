@@ -23,6 +23,7 @@ from pjrt_hub.runtime.pickled import Reload
 if TYPE_CHECKING:
     from pjrt_hub.runtime.extensions.custom_calls import CustomCalls
     from pjrt_hub.runtime.extensions.profiler import Profiler
+    from pjrt_hub.runtime.isolation import Workplace
     from pjrt_hub.runtime.kv_store import Distributed
     from pjrt_hub.runtime.topology import Topology
 
@@ -48,6 +49,8 @@ class Plugin:
         api: its function table.
         compile_cache: what `Client.compile(cache=True)` uses, or None.
         caches_by_default: whether `Client.compile` uses it unasked.
+        isolates_by_default: whether `Client.compile` compiles in a process of its own unasked.
+        workplace: says where `Client.compile(isolated=True)` compiles, or None.
         reload: loads the same plugin in another process, or None.
     """
 
@@ -64,6 +67,8 @@ class Plugin:
         compile_cache: CompileCache | None = None,
         caches_by_default: bool = False,
         compile_flags: ChooseFlags = lambda _given, _api, _code: {},
+        isolates_by_default: bool = False,
+        workplace: Callable[[], Workplace] | None = None,
         reload: Reload | None = None,
         tell: Callable[[str], None] = lambda step: None,
         through: Callable[[int], int] | None = None,
@@ -83,6 +88,8 @@ class Plugin:
             compile_cache: for `Client.compile(cache=True)`.
             caches_by_default: use it unasked.
             compile_flags: chooses those to compile with beside the user's.
+            isolates_by_default: compile in processes of their own unasked.
+            workplace: says where these run; without it nothing is isolated.
             reload: loads the same plugin in another process, where something of it is unpickled.
             tell: is told each step of the loading before it is taken, and may refuse it.
             through: gives the address of a table to use instead of the plugin's, which sees every
@@ -107,6 +114,8 @@ class Plugin:
         self._compile_flags = CompileFlags(
             lambda given, code: compile_flags(given, self.api_version, code)
         )
+        self.isolates_by_default = isolates_by_default
+        self.workplace = workplace
         self.reload = reload
 
     @property

@@ -13,7 +13,7 @@ from pjrt_hub._capi import wire
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.frozen import frozen
-from pjrt_hub.runtime import bytecode, program_text, signature
+from pjrt_hub.runtime import bytecode, signature
 
 #: Bytecode, a version of it as a varint, and its producer.
 _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
@@ -110,8 +110,6 @@ class Program:
                 found = "empty"
             elif b"func" not in text and b"module" not in text:
                 found = f"text, but not MLIR: it begins {text[:40].decode(errors='replace')!r}"
-            elif hazard := program_text.hazard(text):
-                found = hazard
             else:
                 return cls(code, "mlir", origin)
         elif _is_hlo_module(code):

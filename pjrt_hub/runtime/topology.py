@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.pickled import Reload
 
 _MAX_ELEMENTS = 1 << 48
-_NO_FLAGS = CompileFlags(lambda _: {})
+_NO_FLAGS = CompileFlags(lambda _given, _code: {})
 
 
 class Topology:

@@ -93,18 +93,6 @@ def test_a_path_is_not_the_bytes_of_an_executable(client, path):
         client.load(path)
 
 
-@pytest.mark.parametrize(
-    "dimensions",
-    ["4611686018427387904x", "65536x65536x65536x65536x", "65536x65536x65536x32767x0x",
-     "99999x 99999 x99999x 99999x?x", "9" * 5000 + "x"],
-)  # fmt: skip
-def test_a_type_whose_size_overflows_is_refused(client, dimensions):
-    tensor = f"tensor<{dimensions}f32>"
-    body = f"%i = stablehlo.iota dim = 0 : {tensor}\n%r = stablehlo.tanh %a : tensor<4xf32>"
-    with pytest.raises(FileFormatError, match="larger than any memory"):
-        client.compile(function(body))
-
-
 def test_a_type_that_is_only_too_large_for_this_machine_is_compiled(client):
     large = "tensor<1000000x1000000x1000xf32>"
     client.compile(f"func.func @main() -> {large} {{\n%r = stablehlo.iota dim = 0 : {large}\n"
@@ -133,102 +121,6 @@ def test_a_name_is_no_infeed(client):
 
 
 FLOATS = "tensor<4xf32>"
-LEAF = f"func.func @main(%a: {FLOATS}) -> {FLOATS} {{ return %a : {FLOATS} }}\n"
-
-
-def calling(name, callee, visibility=""):
-    return (
-        f"func.func {visibility} @{name}(%a: {FLOATS}) -> {FLOATS} {{\n"
-        f"  %0 = func.call @{callee}(%a) : ({FLOATS}) -> {FLOATS} // and not call @main\n"
-        f"  return %0 : {FLOATS}\n}}\n"
-    )
-
-
-COMPOSED = LEAF.replace(
-    "{ return %a",
-    '{ %0 = stablehlo.composite "a.b" %a {decomposition = @main} : '
-    f"({FLOATS}) -> {FLOATS}\n return %0",
-)
-GENERIC = f"""
-"builtin.module"() ({{
-  "func.func"() <{{function_type = ({FLOATS}) -> {FLOATS}, sym_name = "main"}}> ({{
-    ^bb0(%a: {FLOATS}):
-      %0 = "func.call"(%a) <{{callee = @main}}> : ({FLOATS}) -> {FLOATS}
-      "func.return"(%0) : ({FLOATS}) -> ()
-  }}) : () -> ()
-}}) : () -> ()
-"""
-
-
-@pytest.mark.parametrize(
-    ("program", "cycle"),
-    [
-        (calling("main", "main"), "@main -> @main"),
-        (calling("main", '"main"'), "@main -> @main"),
-        (calling("main", "main").replace("{\n", "{\n// func.func @x\n"), "@main -> @main"),
-        (calling("main", "f") + calling("f", "f", "private"), "@f -> @f"),
-        (calling("main", "f") + calling("f", "main", "private"), r"@(\w+) -> @\w+ -> @\1"),
-        (LEAF + calling("f", "f"), "@f -> @f"),
-        (COMPOSED, "@main -> @main"),
-        (GENERIC, "@main -> @main"),
-    ],
-)
-def test_functions_that_call_themselves_are_refused(client, program, cycle):
-    """XLA follows the calls until its stack ends."""
-    with pytest.raises(FileFormatError, match=f"call themselves.*: {cycle}\n"):
-        client.compile(program)
-
-
-def test_functions_that_call_others_are_not_refused(client):
-    vector = client.buffer_from_host([1.0, 2.0, 3.0, 4.0])
-    unreached = LEAF + calling("f", "g", "private") + calling("g", "f", "private")
-    chain = calling("main", "f") + calling("f", "g", "private") + LEAF.replace("main", "g")
-    comment = "// func.func @main calls: call @main\n" + LEAF
-    for program in (unreached, chain, comment):
-        assert client.compile(program)(vector).tolist() == [1.0, 2.0, 3.0, 4.0]
-
-
-def deep(depth):
-    chain = "".join(calling(f"f{n}", f"f{n + 1}", "private") for n in range(1, depth - 1))
-    return calling("main", "f1") + chain + LEAF.replace("@main", f"private @f{depth - 1}")
-
-
-@pytest.mark.parametrize("wrapped", ["{}", "// func.func @x\n{}"])
-def test_functions_that_call_each_other_too_deep_are_refused(client, wrapped):
-    """XLA ends the process at some 700 of them."""
-    with pytest.raises(FileFormatError, match=r"functions call each other 501 deep.*stack"):
-        client.compile(wrapped.format(deep(501)))
-    vector = client.buffer_from_host([1.0, 2.0, 3.0, 4.0])
-    assert client.compile(wrapped.format(deep(300)))(vector).tolist() == [1.0, 2.0, 3.0, 4.0]
-
-
-BOUNDED = "tensor<?x3xf32, #stablehlo.bounds<2, ?>>"
-RESIZED = f"""
-func.func @main(%a: tensor<2x3xf32> ARGUMENT, %n: tensor<i32>) -> ({BOUNDED} RESULT) {{
-  %0 = stablehlo.set_dimension_size %a, %n, dim = 0 : (tensor<2x3xf32>, tensor<i32>) -> {BOUNDED}
-  return %0 : {BOUNDED}
-}}"""
-
-
-def mode(layout):
-    return f'{{jax.result_info = "{{x}}", mhlo.layout_mode = "{layout}"}}'
-
-
-def test_a_layout_of_dynamic_dimensions_is_refused(client):
-    program = RESIZED.replace("ARGUMENT", "").replace("RESULT", mode("{0,1}"))
-    with pytest.raises(FileFormatError, match=r"dynamic dimensions in the layout_mode \{0,1\}"):
-        client.compile(program)
-
-
-@pytest.mark.parametrize(
-    ("argument", "result"), [("", "{1,0}"), ("", "default"), ("{0,1}", "{1,0}")]
-)
-def test_other_layouts_beside_dynamic_dimensions(client, argument, result):
-    program = RESIZED.replace("ARGUMENT", mode(argument) if argument else "")
-    executable = client.compile(program.replace("RESULT", mode(result)))
-    assert executable.signature.outputs[0].dynamic == (0,)
-
-
 #: HLO protos by the fields of XLA's ShapeProto, ProgramShapeProto, HloInstructionProto and so on.
 ARRAY = wire.varint(2, 11) + wire.packed(3, [4]) + wire.length_delimited(5, wire.packed(1, [0]))
 PAIR = wire.varint(2, 13) + wire.length_delimited(4, ARRAY) * 2

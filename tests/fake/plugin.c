@@ -21,6 +21,9 @@
 #ifndef ON_CREATE
 #define ON_CREATE (void)0
 #endif
+#ifndef ON_COMPILE
+#define ON_COMPILE (void)0
+#endif
 #ifndef ON_OPTIMIZED_PROGRAM
 #define ON_OPTIMIZED_PROGRAM (void)0
 #endif
@@ -140,6 +143,7 @@ static PJRT_Error *error_said(const PJRT_LoadedExecutable *exe) {
 }
 
 FUNCTION(PJRT_Client_Compile) {
+  ON_COMPILE;
   PJRT_Client *client = enter(args->client, CLIENT);
   PJRT_LoadedExecutable *exe = make(sizeof(PJRT_LoadedExecutable), EXECUTABLE, client);
   exe->text = strndup(args->program->code, args->program->code_size);

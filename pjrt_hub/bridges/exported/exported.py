@@ -75,6 +75,7 @@ class Exported:
         dimensions: Mapping[str, int] | None = None,
         types: Types | None = None,
         cache: bool | CompileCache | None = None,
+        isolated: bool | None = None,
         owns_client: bool = False,
     ) -> None:
         """Checks whether the client's plugin can run it; compiles nothing.
@@ -87,6 +88,7 @@ class Exported:
             types: for containers that the exporter's user registered, by their serialized names:
                 what makes one of its children.
             cache: as for `Client.compile`.
+            isolated: as for `Client.compile`.
             owns_client: whether `close` closes the client.
 
         Raises:
@@ -100,6 +102,7 @@ class Exported:
         self._given = dict(dimensions or {})
         self._types = dict(types or {})
         self._cache = cache
+        self._isolated = isolated
         self._owns_client = owns_client
         self._bound: tuple[Buffer, ...] = ()
         self._taken = 0
@@ -394,7 +397,7 @@ class Exported:
             _log(f"{self.function.origin}: {doubt}")
         options = sharding.options(self.function, self._options)
         try:
-            return self.client.compile(program, options, cache=self._cache)
+            return self.client.compile(program, options, cache=self._cache, isolated=self._isolated)
         except UnknownError as exc:  # the code of MLIR's parser and verifier
             newest = obstacle.newest_stablehlo(self.client.plugin.attributes)
             version = program.stablehlo_version

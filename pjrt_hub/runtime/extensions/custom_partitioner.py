@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _registering = threading.Lock()
 _registered: set[tuple[int, str]] = set()
+#: The plugins whose compilations depend on what was registered here.
+_used: set[int] = set()
 
 
 class Array(NamedTuple):
@@ -109,6 +111,12 @@ def register(
         callbacks = hotpath.custom_partitioner(_asked(name, partitioner), replicated_side_effects)
         node.call(function, name=name, callbacks=callbacks)
         _registered.add((api.address, name))
+        _used.add(api.address)
+
+
+def is_used(api: Api) -> bool:
+    """Whether the compilations of a plugin in this process depend on what was registered here."""
+    return api.address in _used
 
 
 def register_batch_partitionable(api: Api, name: str) -> None:
@@ -127,6 +135,7 @@ def register_batch_partitionable(api: Api, name: str) -> None:
     if not name:
         raise ValueError("there is no name")
     api.extension("Custom_Partitioner").call("PJRT_Register_Batch_Partitionable", name=name)
+    _used.add(api.address)
 
 
 def _asked(name: str, partitioner: Partitioner) -> Callable[..., object]:

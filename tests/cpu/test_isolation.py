@@ -1,0 +1,395 @@
+"""A compiler in a process of its own: its death is an exception here, and nothing else differs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub import CompileOptions
+from pjrt_hub._capi import child as child_module
+from pjrt_hub._capi import library
+from pjrt_hub.errors import (
+    ClosedError,
+    PjrtError,
+    PluginCrashedError,
+    PluginTimeoutError,
+)
+
+VECTOR = "tensor<4xf32>"
+
+
+def main(arguments: str, results: str, *body: str, attributes: str = "") -> str:
+    head = f"func.func @main({arguments}) -> {attributes or results} {{"
+    return "\n".join([head, *body, f"return %r : {results}", "}"])
+
+
+def calling(name: str, callee: str, visibility: str = "private") -> str:
+    return (
+        f"func.func {visibility} @{name}(%a: {VECTOR}) -> {VECTOR} {{\n"
+        f"  %r = func.call @{callee}(%a) : ({VECTOR}) -> {VECTOR}\n  return %r : {VECTOR}\n}}\n"
+    )
+
+
+def chain(depth: int) -> str:
+    links = "".join(calling(f"f{n}", f"f{n + 1}") for n in range(1, depth))
+    end = f"func.func private @f{depth}(%a: {VECTOR}) -> {VECTOR} {{ return %a : {VECTOR} }}\n"
+    return calling("main", "f1", "public") + links + end
+
+
+def by_zero(operation: str) -> str:
+    return main(
+        "",
+        "tensor<i32>",
+        "%a = stablehlo.constant dense<1> : tensor<i32>",
+        "%z = stablehlo.constant dense<0> : tensor<i32>",
+        f"%r = stablehlo.{operation} %a, %z : tensor<i32>",
+    )
+
+
+def bitcast(given: str, wanted: str) -> str:
+    return main(
+        f"%a: tensor<{given}>",
+        f"tensor<{wanted}>",
+        f"%r = stablehlo.bitcast_convert %a : (tensor<{given}>) -> tensor<{wanted}>",
+    )
+
+
+def reordered(element: str) -> str:
+    kind = f"tensor<2x3x{element}>"
+    return (
+        f'func.func @main(%a: {kind} {{mhlo.layout_mode = "{{0,1}}"}}) -> '
+        f'({kind} {{mhlo.layout_mode = "{{1,0}}"}}) {{\n  return %a : {kind}\n}}'
+    )
+
+
+BOUNDED = "tensor<?x3xf32, #stablehlo.bounds<2, ?>>"
+COMPOSITE = (
+    f"func.func @main(%a: {VECTOR}) -> {VECTOR} {{\n"
+    f'  %r = stablehlo.composite "a.b" %a {{decomposition = @main}} : ({VECTOR}) -> {VECTOR}\n'
+    f"  return %r : {VECTOR}\n}}"
+)
+HUGE = "tensor<4611686018427387904xf32>"
+GENERIC_CALL = f"""
+"builtin.module"() ({{
+  "func.func"() <{{function_type = ({VECTOR}) -> {VECTOR}, sym_name = "main"}}> ({{
+    ^bb0(%a: {VECTOR}):
+      %0 = "func.call"(%a) <{{callee = @main}}> : ({VECTOR}) -> {VECTOR}
+      "func.return"(%0) : ({VECTOR}) -> ()
+  }}) : () -> ()
+}}) : () -> ()
+"""
+
+#: Each ends the process that compiles it with the CPU plugin 0.0.1, and how.
+DEADLY = {
+    "a function that calls itself": (calling("main", "main", "public"), "SIGSEGV"),
+    "the same in MLIR's generic form": (GENERIC_CALL, "SIGSEGV"),
+    "a composite of itself": (COMPOSITE, "SIGSEGV"),
+    "sizes that overflow": (
+        main(f"%a: {HUGE}", HUGE, f"%r = stablehlo.add %a, %a : {HUGE}"),
+        "SIGABRT",
+    ),
+    "functions in a circle": (calling("main", "f", "public") + calling("f", "main"), "SIGSEGV"),
+    "5000 calls deep": (chain(5000), "SIGSEGV"),
+    "i1 as i64": (bitcast("64xi1", "i64"), "SIGSEGV"),
+    "i1 as f64": (bitcast("2x64xi1", "2xf64"), "SIGSEGV"),
+    "i64 as i1": (bitcast("2xi64", "2x64xi1"), "SIGSEGV"),
+    "a constant divided by zero": (by_zero("divide"), "SIGFPE"),
+    "the remainder of that": (by_zero("remainder"), "SIGFPE"),
+    "i2 joined": (
+        main(
+            "%a: tensor<3xi2>, %b: tensor<3xi2>",
+            "tensor<6xi2>",
+            "%r = stablehlo.concatenate %a, %b, dim = 0 : "
+            "(tensor<3xi2>, tensor<3xi2>) -> tensor<6xi2>",
+        ),
+        "SIGABRT",
+    ),
+    "another layout of i4": (reordered("i4"), "SIGABRT"),
+    "another layout of ui4": (reordered("ui4"), "SIGABRT"),
+    "dynamic dimensions in another order": (
+        main(
+            "%a: tensor<2x3xf32>, %n: tensor<i32>",
+            BOUNDED,
+            "%r = stablehlo.set_dimension_size %a, %n, dim = 0 : "
+            f"(tensor<2x3xf32>, tensor<i32>) -> {BOUNDED}",
+            attributes=f'({BOUNDED} {{mhlo.layout_mode = "{{0,1}}"}})',
+        ),
+        "SIGABRT",
+    ),
+}  # fmt: skip
+
+
+def adds(client, executable):
+    ones = client.buffer_from_host(np.ones(8, np.float32))
+    return executable(ones, ones).tolist() == [2.0] * 8
+
+
+@pytest.mark.parametrize("name", DEADLY)
+def test_a_deadly_program_is_an_exception(client, program, name):
+    text, signal = DEADLY[name]
+    with pytest.raises(PluginCrashedError) as caught:
+        client.compile(text, isolated=True)
+    assert (caught.value.signal, caught.value.returncode < 0) == (signal, True)
+    assert f"died of {signal} as it compiled the program" in caught.value.message
+    assert caught.value.stderr in caught.value.message
+    assert "docs/executables.md" in caught.value.hint
+
+
+def test_the_last_words_are_the_compilers(client):
+    with pytest.raises(PluginCrashedError, match="; its last words:\n") as caught:
+        client.compile(DEADLY["i2 joined"][0], isolated=True)
+    assert "Check failed: bit_offset != nullptr" in caught.value.stderr
+
+
+def test_without_isolation_it_is_the_end(child):
+    """What the tests above are worth: the same program here ends the process."""
+    text = DEADLY["a constant divided by zero"][0]
+    assert child(f"client.compile({text!r})", status=-8) == ""
+
+
+def test_what_comes_is_what_a_plain_compilation_gives(client, program):
+    plain = client.compile(program("add"))
+    executable = client.compile(program("add"), isolated=True)
+    assert adds(client, executable)
+    assert executable.signature == plain.signature
+    for name in ("name", "fingerprint", "devices", "compile_options", "parameters"):
+        assert getattr(executable, name) == getattr(plain, name), name
+    assert adds(client, client.load(executable.serialize()))
+
+
+DONATING = (
+    "func.func @main(%a: tensor<8xf32> {tf.aliasing_output = 0 : i32}) -> tensor<8xf32> {\n"
+    "  %r = stablehlo.add %a, %a : tensor<8xf32>\n  return %r : tensor<8xf32>\n}"
+)
+
+
+def test_donation_is_kept(client, vector):
+    executable = client.compile(DONATING, isolated=True)
+    given = vector()
+    assert executable(given).tolist() == [2.0 * n for n in range(8)]
+    with pytest.raises(ClosedError, match="deleted or donated"):
+        executable(given)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        CompileOptions(num_replicas=2),
+        CompileOptions(num_replicas=2, device_ids=[[1], [0]]),
+        CompileOptions(device_ids=[[1]]),
+        CompileOptions(flags={"xla_cpu_enable_fast_math": True}),
+    ],
+    ids=["replicas", "in another order", "the second device", "a flag"],
+)
+def test_options_are_kept(pair, program, options):
+    plain, executable = (
+        pair.compile(program("add"), options, isolated=isolated) for isolated in (False, True)
+    )
+    assert executable.devices == plain.devices
+    assert executable.signature == plain.signature
+    ones = np.ones(8, np.float32)
+    rows = executable.execute([[ones, ones] for _ in executable.devices])
+    assert [result.tolist() for [result] in rows] == [[2.0] * 8] * len(plain.devices)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("module {}", None),
+        (main(f"%a: {VECTOR}", VECTOR, f"%r = stablehlo.newer %a : {VECTOR}"), None),
+        (main(f"%a: {VECTOR}", VECTOR, f"%r = stablehlo.custom_call @absent(%a) "
+              f"{{api_version = 4 : i32}} : ({VECTOR}) -> {VECTOR}"), None),
+        (main(f"%a: {VECTOR}", VECTOR, f"%r = stablehlo.tanh %a : {VECTOR}"),
+         CompileOptions(flags={"xla_absent": True})),
+        (main(f"%a: {VECTOR}", VECTOR, "%t = stablehlo.create_token : !stablehlo.token",
+              '%r, %u = "stablehlo.infeed"(%t) {infeed_config = ""} : '
+              f"(!stablehlo.token) -> ({VECTOR}, !stablehlo.token)"), None),
+    ],
+    ids=["no main", "an operation", "a function", "a flag", "an infeed"],
+)  # fmt: skip
+def test_what_a_compiler_refuses_is_the_same_error(client, text, options):
+    found = []
+    for isolated in (False, True):
+        with pytest.raises(PjrtError) as caught:
+            client.compile(text, options, isolated=isolated)
+        error = caught.value
+        found.append(
+            (type(error), error.code, error.function, error.message, error.hint, error.payloads)
+        )
+    assert found[0] == found[1]
+
+
+def test_a_function_of_this_process_is_called(own, plugin):
+    def double(given, out, *, times):
+        out[...] = given * times
+
+    plugin.ffi.register("isolated_double", double, instantiate=lambda **attributes: attributes)
+    text = main(
+        f"%a: {VECTOR}",
+        VECTOR,
+        "%r = stablehlo.custom_call @isolated_double(%a) {api_version = 4 : i32, "
+        f"backend_config = {{times = 3.0 : f32}}}} : ({VECTOR}) -> {VECTOR}",
+    )
+    executable = own.compile(text, isolated=True)
+    assert executable(np.arange(4, dtype=np.float32)).tolist() == [0.0, 3.0, 6.0, 9.0]
+
+
+def test_large_constants(client):
+    """They travel in a file: 32 MB there, and again on the way back."""
+    values = np.arange(8 << 20, dtype=np.float32)
+    kind = f"tensor<{values.size}xf32>"
+    text = main(
+        f"%a: {kind}",
+        kind,
+        f'%c = stablehlo.constant dense<"0x{values.tobytes().hex().upper()}"> : {kind}',
+        f"%r = stablehlo.add %a, %c : {kind}",
+    )
+    result = client.compile(text, isolated=True)(np.ones_like(values))
+    np.testing.assert_array_equal(result.to_numpy(), values + 1)
+
+
+class Kept(dict):
+    put = dict.__setitem__
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Counts the processes that were started."""
+    count = []
+    start = child_module.Child.__init__
+
+    def counting(self, *words, **options):
+        count.append(words)
+        start(self, *words, **options)
+
+    monkeypatch.setattr(child_module.Child, "__init__", counting)
+    return count
+
+
+def test_a_cached_compilation_starts_no_process(client, program, started):
+    kept = Kept()
+    for _ in range(3):
+        assert adds(client, client.compile(program("add"), cache=kept, isolated=True))
+    assert (len(kept), len(started)) == (1, 1)
+    assert adds(client, client.compile(program("add"), cache=kept))
+    other = Kept()
+    client.compile(program("add"), cache=other)
+    assert other.keys() == kept.keys()
+    client.compile(program("add"), cache=other, isolated=True)
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("value", ["1", "", "0"])
+def test_the_variable_says_what_is_isolated(clean_env, program, monkeypatch, started, value):
+    monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
+    monkeypatch.setenv("PJRT_HUB_ISOLATE", value)
+    with pjrt_hub.client("cpu", offline=True) as client:
+        assert adds(client, client.compile(program("add")))
+        assert len(started) == (1 if value == "1" else 0)
+        assert adds(client, client.compile(program("add"), isolated=value != "1"))
+        assert len(started) == 1
+
+
+def test_a_deadline(clean_env, slow_to_compile, monkeypatch):
+    monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
+    monkeypatch.setenv("PJRT_HUB_ISOLATE_SECONDS", "8")
+    with pjrt_hub.client("cpu", offline=True) as client:
+        with pytest.raises(PluginTimeoutError, match="within 8 s") as caught:
+            client.compile(slow_to_compile, isolated=True)
+        assert caught.value.seconds == 8
+        assert "PJRT_HUB_ISOLATE_SECONDS" in caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def slow_to_compile():
+    kind = "tensor<64x64xf32>"
+    product = "%{} = stablehlo.dot_general %{}, %a, contracting_dims = [1] x [0] : ({}, {}) -> {}"
+    lines = [product.format(n + 1, n, kind, kind, kind) for n in range(20_000)]
+    first = f"%0 = stablehlo.add %a, %a : {kind}"
+    return main(f"%a: {kind}", kind, first, *lines, f"%r = stablehlo.add %20000, %a : {kind}")
+
+
+def compilers(mark: str) -> list[int]:
+    """The processes that compile for the process with that mark in its environment."""
+    found = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with (
+                open(f"/proc/{pid}/cmdline", "rb") as words,
+                open(f"/proc/{pid}/environ", "rb") as env,
+            ):
+                if b"pjrt_hub.runtime.isolation" in words.read() and mark.encode() in env.read():
+                    found.append(int(pid))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("end", ["SIGINT", "SIGKILL"])
+def test_the_compiler_ends_with_whoever_waits_for_it(
+    child, slow_to_compile, tmp_path, wait_until, end
+):
+    path = tmp_path / "slow.mlir"
+    path.write_text(slow_to_compile)
+    mark = f"MARK={tmp_path}"
+    code = (
+        child.preamble
+        + f"""
+try:
+    client.compile({str(path)!r}, isolated=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    )
+    env = {**child.env, "MARK": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) as waiting:
+        wait_until(lambda: len(compilers(mark)) == 2)  # the watcher, and the compiler below it
+        time.sleep(0.5)
+        begun = time.monotonic()
+        waiting.send_signal(getattr(signal, end))
+        out, _ = waiting.communicate(timeout=30)
+        took = time.monotonic() - begun
+    if end == "SIGINT":
+        assert out == b"interrupted\n"
+        assert took < 5  # less than a second, but on a busy machine
+    wait_until(lambda: compilers(mark) == [])
+
+
+def test_where_no_other_process_can_compile(plugin, program, caplog):
+    """A plugin that was loaded by hand says nothing of where another process would find it."""
+    with pjrt_hub.Plugin(plugin.path).client() as client, caplog.at_level(logging.WARNING):
+        assert adds(client, client.compile(program("add"), isolated=True))
+    [record] = [each for each in caplog.records if each.name == "pjrt_hub.isolation"]
+    assert "compiled in this process, which its compiler may end: " in record.getMessage()
+
+
+def test_a_library_that_was_replaced_is_not_used(own, program, caplog, monkeypatch):
+    monkeypatch.setattr(library, "_loaded", {})
+    with caplog.at_level(logging.WARNING):
+        assert adds(own, own.compile(program("add"), isolated=True))
+    assert "is not the file any more that was loaded" in caplog.text
+
+
+def test_create_options_that_only_one_client_can_have(own, program, caplog, started, monkeypatch):
+    """Where no second client can be made, that is tried once."""
+    monkeypatch.setattr(own.plugin, "_create_options", lambda *_: {"cpu_device_count": "two"})
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert adds(own, own.compile(program("add"), isolated=True))
+    assert len(started) == 1
+    assert caplog.text.count("died of SIGABRT") == 2
+
+
+def test_a_closed_client(plugin, program):
+    client = plugin.client()
+    client.close()
+    with pytest.raises(ClosedError):
+        client.compile(program("add"), isolated=True)
