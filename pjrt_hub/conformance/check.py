@@ -34,6 +34,7 @@ AREAS = (
     "errors",
     "donation",
     "external",
+    "runtime",
     "serialization",
     "kv_store",
     "analysis",

@@ -53,7 +53,7 @@ def test_complex_numbers_keep_both_parts(client):
 
 
 def test_results_lie_as_its_buffers_say(client):
-    """The HLO that it shows to hosts says columns, its buffers are rows."""
+    """By rows, as does the HLO that hosts read; XLA's importer would say columns."""
     text = """
     func.func @main(%x: tensor<2x3xi32>) -> (tensor<3x2xi32>, tensor<3x2xi32>) {
       %y = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xi32>) -> tensor<3x2xi32>

@@ -50,6 +50,7 @@ NOTES = {
     "plugin.absent_functions": "absent of 138 functions: PJRT_Client_CreateErrorBuffer",
     "plugin.older_client_create": "takes no PJRT_Client_Create_Args of 72 bytes",
     "plugin.older_execute_options": "takes no PJRT_ExecuteOptions of 72 bytes",
+    "runtime.types": "types that pass through a program: i1, i8,",
     "serialization.flipped": "of 16 flipped bytes are not noticed",
     "topology.device_descriptions": "1 x cpu",
     "transfers.bandwidth": "GB/s to the device",

@@ -76,6 +76,7 @@ DEFECTS = {
     "goes_on_alone": ("kv_store.lost_store", "found a client of 1 process(es)"),
     "half_the_size": ("buffers.on_device_size", "expected at least 16, found 8"),
     "kind_not_utf8": ("devices.texts", "expected UTF-8"),
+    "layout_by_columns": ("runtime.outputs", "the second output, by to_numpy: expected"),
     "layout_of_one": ("extensions.default_layout", "found {0}"),
     "literal_by_columns": ("transfers.literal", "the values"),
     "loads_anything": ("serialization.junk", "expected an error, found success"),
