@@ -27,7 +27,7 @@ _EXECUTE = _STAGES["XLA_FFI_ExecutionStage_EXECUTE"]
 _TYPED, _STAGED, _RECORDED = 2, 3, 4
 _POINTER = 8
 
-PythonEntry = Callable[[int], tuple[int, bytes] | None]
+PythonEntry = Callable[[int], tuple[Any, ...] | None]
 
 
 class Value(NamedTuple):

@@ -48,7 +48,7 @@ class Bridge:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
-    def failure(self, exc: BaseException, name: str) -> tuple[int, bytes]:
+    def failure(self, exc: BaseException, name: str) -> upcall.Failure:
         """An exception as a status code and text."""
         if type(exc).__module__ == PjrtError.__module__ and isinstance(exc, PjrtError):
             return exc.code, exc.message.encode("utf-8", "replace")  # said on purpose

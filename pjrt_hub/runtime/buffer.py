@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from pjrt_hub._capi import callbacks, hotpath, table
-from pjrt_hub.errors import ClosedError, PjrtError, PjrtHubError
+from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.runtime import device_memory, display, dlpack, dtypes, memory_layout, pickled
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
@@ -62,7 +62,6 @@ class Buffer(hotpath.Buffer):
     shape: tuple[int, ...]
 
     __slots__ = ()
-    _interrupt: tuple[type[BaseException], tuple[Any, ...]] | None
     _ready: Event
 
     @property
@@ -324,10 +323,8 @@ class Buffer(hotpath.Buffer):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
         """Serves `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
-        kind, args = getattr(self, "_interrupt", None) or (None, ())
-        if kind is not None:
-            self._interrupt = None
-            raise kind(*args)
+        if dropped := self._take_dropped():  # by numpy, which asked for a memoryview first
+            raise dropped
         array = self.to_numpy()
         if dtype is None and not copy:
             return array
@@ -344,10 +341,6 @@ class Buffer(hotpath.Buffer):
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         self.__copy__()
-
-    def _keep_interrupt(self, exc: BaseException) -> None:
-        """Keeps for `__array__` what ended the wait of `memoryview(buffer)` from outside."""
-        self._interrupt = None if isinstance(exc, PjrtHubError) else (type(exc), exc.args)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's (device type, device id) of where it lives.

@@ -15,29 +15,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from traceback import FrameSummary
 
-#: What stands for an interrupt that came while a Python function ran on the main thread.
-_INTERRUPTED = -1
+#: Status code and text; and an interrupt, which the main thread raises once the plugin is done.
+Failure = tuple[int, bytes] | tuple[int, bytes, KeyboardInterrupt]
+
 _CODES = table.ENUMS["PJRT_Error_Code"]
 
 
-def failure(exc: BaseException, name: str, depth: int) -> tuple[int, bytes]:
-    """The status code and the text of an exception; XLA FFI numbers codes as PJRT does.
+def failure(exc: BaseException, name: str, depth: int) -> Failure:
+    """What an exception is to a plugin: a status code, numbered as in PJRT and XLA FFI, and text.
 
     Args:
         exc: with its traceback.
         name: of what was called.
         depth: how many frames of the traceback are pjrt-hub's own.
     """
-    return _code(exc), f"{name}: {_words(exc, depth)}".encode("utf-8", "replace").replace(
-        b"\0", b""
-    )
+    text = f"{name}: {_words(exc, depth)}".encode("utf-8", "replace").replace(b"\0", b"")
+    return (_code(exc), text, exc) if isinstance(exc, KeyboardInterrupt) else (_code(exc), text)
 
 
 def _code(exc: BaseException) -> int:
     if isinstance(exc, PjrtError) and exc.code:
         return exc.code
-    if isinstance(exc, KeyboardInterrupt):
-        return _INTERRUPTED
     if isinstance(exc, NotImplementedError):
         return _CODES["PJRT_Error_Code_UNIMPLEMENTED"]
     if isinstance(exc, TypeError | ValueError):

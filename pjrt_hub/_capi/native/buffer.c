@@ -74,7 +74,6 @@ static void buffer_dealloc(PyObject *self) {
   if (buffer->ptr != NULL && buffer->client->generation == fork_generation)
     buffer_destroy(&buffer->child);
   Py_XDECREF(buffer->ready);
-  Py_XDECREF(buffer->interrupt);
   Py_XDECREF(buffer->shape);
   Py_XDECREF(buffer->layout);
   Py_XDECREF(buffer->device);
@@ -307,21 +306,43 @@ static int refuse_view(const char *why) {
   return -1;
 }
 
-/* numpy drops what a signal's handler raised here, and asks __array__ next: that raises it. */
-static void keep_interrupt(PyObject *self) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  PyObject *none = PyObject_CallMethod(self, "_keep_interrupt", "O", value);
-  if (none == NULL) PyErr_Clear();
-  Py_XDECREF(none);
-  PyErr_Restore(type, value, traceback);
+/* numpy drops what ended a wait here, a signal's handler maybe, and asks __array__ next: that raises
+   it. Not kept in the buffer, to which its traceback leads. */
+static struct {
+  PyObject *exception, *traceback;
+} dropped;
+
+static void forget_dropped(void) {
+  Py_CLEAR(dropped.exception);
+  Py_CLEAR(dropped.traceback);
+}
+
+static void keep_dropped(void) {
+  PyObject *type;
+  PyErr_Fetch(&type, &dropped.exception, &dropped.traceback);
+  PyErr_NormalizeException(&type, &dropped.exception, &dropped.traceback);
+  if (dropped.traceback != NULL) PyException_SetTraceback(dropped.exception, dropped.traceback);
+  PyErr_Restore(type, Py_NewRef(dropped.exception), Py_XNewRef(dropped.traceback));
+}
+
+/* _take_dropped() -> the exception that ended the latest memoryview of a buffer, once; None where
+   Python saw it, which made its traceback longer. */
+static PyObject *buffer_take_dropped(PyObject *unused, PyObject *none) {
+  PyObject *exception = Py_XNewRef(dropped.exception);
+  PyObject *traceback = exception != NULL ? PyException_GetTraceback(exception) : NULL;
+  bool seen = traceback != dropped.traceback;
+  Py_XDECREF(traceback);
+  forget_dropped();
+  if (exception != NULL && !seen) return exception;
+  Py_XDECREF(exception);
+  Py_RETURN_NONE;
 }
 
 /* memoryview(buffer): its memory, read-only, with format, shape and strides. Waits. */
 static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   BufferObject *buffer = (BufferObject *)self;
   out->obj = NULL;
+  forget_dropped();
   if (!buffer_usable(buffer)) return -1;
   PyObject *gone = buffer_is_deleted(self, NULL); /* donated: the plugin's own words are vague */
   if (gone == NULL) return -1;
@@ -359,7 +380,7 @@ static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   PyObject *view = lend(self, step);
   if (view == NULL) {
     PyMem_Free(extents);
-    keep_interrupt(self);
+    keep_dropped();
     return -1;
   }
   PyBuffer_FillInfo(out, view, ((HostViewObject *)view)->data, step, 1, PyBUF_SIMPLE);
@@ -429,6 +450,8 @@ static PyMethodDef methods[] = {
     {"_order", buffer_order, METH_NOARGS, "As `layout`, but None for row-major."},
     {"_check", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
     {"_array", buffer_array, METH_NOARGS, "As to_numpy(), or None where that takes more than a view."},
+    {"_take_dropped", buffer_take_dropped, METH_NOARGS | METH_STATIC,
+     "_take_dropped() -> what ended the latest memoryview of a Buffer and nobody saw, or None."},
     {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
     {"delete", buffer_delete, METH_NOARGS,
      "Gives the device memory back without waiting; may be called again (PJRT_Buffer_Delete).\n\n"
@@ -445,7 +468,6 @@ static PyMemberDef members[] = {
      "Whether its elements lie in tiles or with gaps, once `_order` was asked."},
     {"_dtype", T_INT, offsetof(BufferObject, dtype), READONLY, "The PJRT_Buffer_Type."},
     {"_ready", T_OBJECT_EX, offsetof(BufferObject, ready), 0, "Its event, once it was asked for."},
-    {"_interrupt", T_OBJECT_EX, offsetof(BufferObject, interrupt), 0, "What ended a wait."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(BufferObject, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

@@ -79,7 +79,7 @@ static int latch_await(Latch *latch, double seconds) {
     pthread_mutex_unlock(&latch->mutex);
     Py_END_ALLOW_THREADS;
     if (fired) return 1;
-    if (PyErr_CheckSignals() < 0) return -1;
+    if (Py_MakePendingCalls() < 0) return -1; /* signals, and what was to be raised later */
     if (last) return 0;
   }
 }

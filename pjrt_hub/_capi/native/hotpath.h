@@ -1,5 +1,5 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, function, staging, client, owned, event, upcall, dlpack,
+   Each file uses those before it: process, upcall, function, staging, client, owned, event, dlpack,
    buffer, kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call,
    compact, module. Some methods of Buffer have files of their own: upload, copy and layout.
 
@@ -81,7 +81,7 @@ typedef struct {
   int launches;     /* on several devices, that have checked it and not used it yet */
   /* Python's attributes: were they slots of the Python class, the end of each Buffer would look for
      them by their descriptions. */
-  PyObject *weakrefs, *ready, *interrupt;
+  PyObject *weakrefs, *ready;
 } BufferObject;
 
 /* What one parameter must be, or what one output is. */
@@ -132,6 +132,19 @@ PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 PyObject *process_install(PyObject *module, PyObject *args);
 
+/* upcall.c */
+bool upcall_begins(PyGILState_STATE *state);
+void upcall_ends(PyGILState_STATE state);
+bool upcall_running(void);
+bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size);
+PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer);
+PJRT_Error *upcall_plain_error(PJRT_CallbackError *maker, PJRT_Error_Code code, const char *text);
+PJRT_Error *upcall_refused(PJRT_CallbackError *maker);
+void upcall_unraisable(PyObject *callable);
+void raise_later(PyObject *exception);
+PyObject *upcalls_end(PyObject *module, PyObject *unused);
+void upcall_reset(void);
+
 /* function.c */
 extern PyTypeObject *FunctionType, *FunctionsType;
 extern PyType_Spec function_spec, functions_spec;
@@ -179,18 +192,6 @@ PyObject *event_wake(PyObject *module, PyObject *fd);
 PyObject *event_dispatch(PyObject *module, PyObject *unused);
 PyObject *event_end(PyObject *module, PyObject *unused);
 void event_queue_reset(void);
-
-/* upcall.c */
-bool upcall_begins(PyGILState_STATE *state);
-void upcall_ends(PyGILState_STATE state);
-bool upcall_running(void);
-bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size);
-PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer);
-PJRT_Error *upcall_plain_error(PJRT_CallbackError *maker, PJRT_Error_Code code, const char *text);
-PJRT_Error *upcall_refused(PJRT_CallbackError *maker);
-void upcall_unraisable(PyObject *callable);
-PyObject *upcalls_end(PyObject *module, PyObject *unused);
-void upcall_reset(void);
 
 /* dlpack.c */
 PyObject *dlpack_lend(PyObject *module, PyObject *args);

@@ -114,7 +114,7 @@ bool launches_begin(Launches *launches, Turn turn) {
   bool begun = begin(launches, turn);
   pthread_mutex_unlock(&launches->mutex);
   while (!begun) {
-    if (PyErr_CheckSignals() < 0) return false;
+    if (Py_MakePendingCalls() < 0) return false;
     begun = begin_soon(launches, turn);
   }
   if (!turn.together || !launches->broken) return true;

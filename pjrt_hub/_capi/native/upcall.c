@@ -31,21 +31,32 @@ void upcall_ends(PyGILState_STATE state) {
   atomic_fetch_sub(&asking, 1);
 }
 
-/* What Python answers where it fails: (code, text). Signals that came while it ran on the main
-   thread are given back to Python, whose caller waits for them. False where it is no such answer. */
+static int raise_it(void *exception) {
+  PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)exception), exception);
+  Py_DECREF((PyObject *)exception);
+  return -1;
+}
+
+/* The main thread raises it, itself, in its next step or wait: for an interrupt that arrived where
+   nothing may be raised. Not before the last step of what must not see it. */
+void raise_later(PyObject *exception) {
+  if (Py_AddPendingCall(raise_it, Py_NewRef(exception)) == 0) return;
+  Py_DECREF(exception); /* too many are pending */
+  PyErr_SetInterrupt();
+}
+
+/* What Python answers where it fails: (code, text), and an interrupt, which is the main thread's.
+   False where it is no such answer. */
 bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size) {
-  enum { INTERRUPTED = -1 };
   Py_ssize_t length;
+  PyObject *interrupt = NULL;
   if (answer == NULL || !PyTuple_Check(answer) ||
-      !PyArg_ParseTuple(answer, "iy#", code, text, &length)) {
+      !PyArg_ParseTuple(answer, "iy#|O", code, text, &length, &interrupt)) {
     PyErr_Clear();
     return false;
   }
   *size = (size_t)length;
-  if (*code == INTERRUPTED) {
-    PyErr_SetInterrupt();
-    *code = PJRT_Error_Code_CANCELLED;
-  }
+  if (interrupt != NULL) raise_later(interrupt);
   return true;
 }
 
@@ -67,14 +78,19 @@ PJRT_Error *upcall_refused(PJRT_CallbackError *maker) {
   return upcall_plain_error(maker, PJRT_Error_Code_CANCELLED, "Python is ending");
 }
 
-/* For an exception that no plugin takes: an interrupt is the main thread's, the rest is reported. */
+/* For an exception that nobody takes: an interrupt is the main thread's, the rest is reported. */
 void upcall_unraisable(PyObject *callable) {
-  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-    PyErr_Clear();
-    PyErr_SetInterrupt();
-  } else {
+  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
     PyErr_WriteUnraisable(callable);
+    return;
   }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  raise_later(value);
+  Py_DECREF(type);
+  Py_DECREF(value);
+  Py_XDECREF(traceback);
 }
 
 /* upcalls_end(): from here on Python is not asked; returns when the last answer was given. */

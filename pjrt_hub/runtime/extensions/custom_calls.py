@@ -367,7 +367,7 @@ def _python_entry(
 ) -> custom_calls.PythonEntry:
     """What an entry point calls: it raises nothing and gives the code and text of an error."""
 
-    def run(address: int) -> tuple[int, bytes] | None:
+    def run(address: int) -> upcall.Failure | None:
         outer = getattr(_running, "call", None)  # a function may run a program itself
         try:
             frame = custom_calls.Frame(address)

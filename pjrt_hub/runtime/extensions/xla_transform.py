@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from pjrt_hub._capi import hotpath
 from pjrt_hub.errors import AlreadyExistsError
 from pjrt_hub.runtime.closing import Closing
-from pjrt_hub.runtime.upcall import failure
+from pjrt_hub.runtime.upcall import Failure, failure
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.library import Api
@@ -109,8 +109,8 @@ class XlaTransform(Closing):
 
 def _asked(
     name: str, function: Callable[[bytes], bytes | None]
-) -> Callable[[bytes], bytes | tuple[int, bytes] | None]:
-    def ask(module: bytes) -> bytes | tuple[int, bytes] | None:
+) -> Callable[[bytes], bytes | Failure | None]:
+    def ask(module: bytes) -> bytes | Failure | None:
         try:
             answer = function(module)
             if answer is not None and not isinstance(answer, bytes):
