@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub import log
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
+from pjrt_hub.fork import Lock
 
 if TYPE_CHECKING:
     from pjrt_hub.contract.linking import Problem
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 DEADLINE = 30.0
 
 _INITIALIZED: set[str] = set()
-_INITIALIZING = threading.RLock()
+_INITIALIZING = Lock()
 
 
 def initialize(path: Path, manifest: Manifest) -> bool:

@@ -107,6 +107,8 @@ class NativeLog:
 
     def _forget(self) -> None:
         """In a forked child, whose stderr the parent goes on to capture."""
+        global _changing
+        _changing = threading.Lock()  # a thread of the parent may hold the former
         if not self.is_closed:
             self.is_closed = True
             os.close(self._back)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 #: What each part of the package may import of ours, itself apart. "" is `pjrt_hub` itself, whose
 #: names are public, as those of `errors` and of the bridges are.
 FOUNDATION = frozenset(
-    {"errors", "frozen", "abi", "host", "log", "native_log", "safe_path", "terminal"}
+    {"errors", "frozen", "fork", "abi", "host", "log", "native_log", "safe_path", "terminal"}
 )
 FINDING = frozenset({"contract", "store", "discovery"})
 RUNNING = frozenset({"_capi", "runtime", "bridges"})
@@ -25,6 +25,7 @@ ABOVE = FOUNDATION | RUNNING | {"", "contract", "connect", "contact", "opening",
 MAY_IMPORT = {
     "errors": frozenset[str](),
     "frozen": frozenset[str](),
+    "fork": frozenset[str](),
     "abi": frozenset({"frozen"}),
     "host": frozenset({"frozen"}),
     "log": frozenset[str](),
@@ -34,9 +35,9 @@ MAY_IMPORT = {
     "contract": FOUNDATION,
     "store": FOUNDATION | {"contract"},
     "discovery": FOUNDATION | {"contract", "store"},
-    "_capi": frozenset({"errors", "frozen", "abi", "safe_path"}),
-    "runtime": frozenset({"errors", "frozen", "abi", "_capi"}),
-    "bridges": frozenset({"errors", "frozen", "runtime", "safe_path"}),
+    "_capi": frozenset({"errors", "frozen", "fork", "abi", "safe_path"}),
+    "runtime": frozenset({"errors", "frozen", "fork", "abi", "_capi"}),
+    "bridges": frozenset({"errors", "frozen", "fork", "runtime", "safe_path"}),
     "contact": BELOW,
     "elevation": frozenset[str](),
     "surroundings": BELOW | {"elevation"},
@@ -89,6 +90,10 @@ NATIVE = frozenset({"_cffi_backend", "cffi", "ctypes", "ffi"})
 #: a file with -I and -S, and one writes the name down for a host without Python.
 STARTS = frozenset({"sys.executable", "shutil.which"})
 MAY_START = frozenset({"safe_path", "native_log", "authoring.building"})
+#: A fork copies a lock as it is, so locks and what holds one come from `fork`. Of the others one
+#: runs without the package, and one wants forks to wait.
+LOCKS = frozenset({"threading.Lock", "threading.RLock", "functools.cached_property"})
+MAY_LOCK = frozenset({"fork", "native_log", "store.transport"})
 REGISTRATIONS = ("os.register_at_fork(", "hotpath.install(")
 #: To import a file of checks is to register them, those that a loop makes among them.
 CHECKS = "pjrt_hub.conformance.checks."
@@ -248,6 +253,18 @@ def unsafe_starts(known: dict[str, Module]) -> Iterator[str]:
                 yield f"{module.name}:{found.line} imports {found.target}: see safe_path"
 
 
+def locks_that_forks_copy(known: dict[str, Module]) -> Iterator[str]:
+    for module in known.values():
+        if module.name.partition(".")[2] in MAY_LOCK:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and (name := ast.unparse(node)) in LOCKS:
+                yield f"{module.name}:{node.lineno} uses {name}: see fork"
+        for found in imports(module):
+            if found.target in LOCKS:
+                yield f"{module.name}:{found.line} imports {found.target}: see fork"
+
+
 def work_at_import(known: dict[str, Module]) -> Iterator[str]:
     """A module's top level holds names: no loops, no `with`, no bare calls.
 
@@ -270,6 +287,7 @@ RULES = [
     native_imports,
     environment_reads,
     unsafe_starts,
+    locks_that_forks_copy,
     work_at_import,
 ]
 
@@ -300,6 +318,8 @@ PLANTED = [
     (environment_reads, "store/cache.py", "from os import getenv", "1 reads os.getenv"),
     (unsafe_starts, "store/cache.py", "import sys\nX = [sys.executable]", "2 uses sys.exec"),
     (unsafe_starts, "store/cache.py", "from shutil import which", "1 imports shutil.which"),
+    (locks_that_forks_copy, "store/cache.py", "import threading\nX = threading.Lock()", "2 uses"),
+    (locks_that_forks_copy, "store/cache.py", "from functools import cached_property", "1 imports"),
     (work_at_import, "store/cache.py", "print(1)", "1 works at import time"),
     (work_at_import, "store/cache.py", "for x in ():\n    pass", "1 works at import time"),
 ]

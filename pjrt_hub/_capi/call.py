@@ -16,6 +16,7 @@ from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.status import raise_error
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import UnsupportedByPluginError
+from pjrt_hub.fork import Lock
 
 #: What the compiled call path calls the types of plain values: the letters of the `struct` module.
 _KINDS = {
@@ -167,7 +168,7 @@ def interruptible(
         finally:
             ended()
     done = threading.Event()
-    lock = threading.Lock()
+    lock = Lock()
     outcome: dict[str, Any] = {}
 
     def run() -> None:

@@ -12,8 +12,9 @@ import threading
 from collections.abc import Callable
 
 from pjrt_hub._capi import hotpath
+from pjrt_hub.fork import Lock
 
-_lock = threading.Lock()
+_lock = Lock()
 _started = False
 
 
@@ -76,8 +77,7 @@ def _end() -> None:
 
 def _after_fork() -> None:
     """The dispatcher does not exist in the child, where every object refuses anyway."""
-    global _started, _lock
-    _lock = threading.Lock()
+    global _started
     _started = False
 
 

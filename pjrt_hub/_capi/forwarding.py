@@ -6,12 +6,12 @@ For hosts that take the path of a library and no table. Must not load plugins.
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.fork import Lock
 
-_arming = threading.Lock()
+_arming = Lock()
 
 
 def library_path() -> Path:

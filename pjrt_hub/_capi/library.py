@@ -7,10 +7,8 @@ plugin's threads and static destructors outlive the mapping. Must not search for
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,14 @@ from pjrt_hub._capi.call import BoundFunction, interruptible
 from pjrt_hub._capi.extensions import Extension
 from pjrt_hub._capi.status import raise_error, refuse_answer
 from pjrt_hub.abi import DECLARED, ApiVersion, compatible
+from pjrt_hub.fork import Lock, cached_property
 
 hotpath.install(raise_error, refuse_answer, errors.ClosedError)
 
 _FIRST_SLOT = 40  # struct_size, extension_start and PJRT_Api_Version come before it
 _MAX_EXTENSIONS = 64  # a longer chain is a cycle or garbage
 _loaded: dict[tuple[int, int], Api] = {}
-_loading = threading.Lock()
+_loading = Lock()
 
 #: What the compiled call path and `status` call without asking: a plugin without is refused.
 REQUIRED = (
@@ -306,12 +305,3 @@ def _extensions(node: Any) -> Iterator[tuple[str, Any]]:
             return
         yield names.get(int(node.type), f"unknown {int(node.type)}"), node
         node = node.next
-
-
-def _after_fork() -> None:
-    """A thread of the parent may be loading right now; it does not exist in the child."""
-    global _loading
-    _loading = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -23,6 +22,7 @@ import pjrt_hub
 from pjrt_hub import safe_path, surroundings
 from pjrt_hub.authoring.backend import Backend, Device, Executable, Program, Signature, Slot
 from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, UnimplementedError
+from pjrt_hub.fork import Lock
 
 if TYPE_CHECKING:
     import subprocess
@@ -95,7 +95,7 @@ class Interpreter:
     """The process with the interpreter: started when it is first asked, and again after its end."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._connection: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None

@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from pjrt_hub.contract.elf import ElfFile
 from pjrt_hub.contract.manifest import Library, Manifest
 from pjrt_hub.contract.names import canonical
 from pjrt_hub.errors import ManifestError, PjrtHubError, PluginLoadError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.host import HostTag
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from pjrt_hub._capi import library, table
 from pjrt_hub.conformance import programs
 from pjrt_hub.conformance.finding import Failed, Skipped, Unsupported
 from pjrt_hub.errors import PjrtError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.compile_options import CompileOptions
 

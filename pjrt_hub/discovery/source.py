@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pjrt_hub.abi import ApiVersion, Verdict
 from pjrt_hub.contract.manifest import Manifest
 from pjrt_hub.discovery.installed import Installed
+from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.host import HostTag
 

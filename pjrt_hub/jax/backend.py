@@ -5,10 +5,10 @@ Must not import JAX at its top: `framework` knows JAX.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import IncompatiblePluginError
+from pjrt_hub.fork import Lock
 from pjrt_hub.jax import framework, settings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Backend:
         self.platform = platform
         self.name = name
         self._options = options
-        self._loading = threading.Lock()
+        self._loading = Lock()
         self._loaded: tuple[Plugin, Manifest, object] | None = None
 
     def client(self) -> Any:

@@ -7,10 +7,10 @@ points of `_capi`. What only jaxlib's own client can call is refused with its re
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import AlreadyExistsError, UnimplementedError
+from pjrt_hub.fork import Lock
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.plugin import Plugin
@@ -24,7 +24,7 @@ PYTHON = (
 )
 _TYPED = 1  # the XLA FFI; the version before it has another calling convention
 
-_lock = threading.RLock()
+_lock = Lock()
 _functions: dict[str, object] = {}
 _plugins: list[Plugin] = []
 _is_listening = False

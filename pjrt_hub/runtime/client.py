@@ -13,13 +13,13 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub._capi import hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import PjrtError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import (
     compilation,
     compile_cache,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any
 
 from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
+from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.compile_options import CompileOptions

@@ -6,11 +6,11 @@ Both are borrowed from their client: they are views that end with it and are nev
 from __future__ import annotations
 
 import operator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import irregular
 from pjrt_hub.errors import PjrtError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import display
 from pjrt_hub.runtime.async_tracking_event import AsyncTrackingEvent
 from pjrt_hub.runtime.device_description import DeviceDescription

@@ -6,10 +6,10 @@ Borrowed from a client or a topology, whose native objects they end with; they a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, Protocol
 
 from pjrt_hub.errors import ClosedError
+from pjrt_hub.fork import cached_property
 
 
 class Owner(Protocol):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, PjrtError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import display, dtypes, pickled
 from pjrt_hub.runtime.compiled import Compiled
 from pjrt_hub.runtime.serialized import Guards

@@ -7,13 +7,13 @@ are `native/host_transfer.c`.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import callbacks, custom_calls, hotpath, transfer_callbacks
 from pjrt_hub._capi.call import Struct
+from pjrt_hub.fork import Lock
 from pjrt_hub.runtime import dtypes, upcall
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.host_array import address_of, as_bytes
@@ -48,7 +48,7 @@ class CopyToDeviceStream(hotpath.Owned):
     client: Client
     _address: int
     _added: int
-    _lock: threading.Lock
+    _lock: Lock
 
     __slots__ = ("__weakref__", "_added", "_address", "_lock")
 
@@ -57,7 +57,7 @@ class CopyToDeviceStream(hotpath.Owned):
         stream = cls()
         stream._address = address
         stream._added = 0
-        stream._lock = threading.Lock()
+        stream._lock = Lock()
         stream._bind(client, partial(hotpath.host_transfer_end, client.api.address, address))
         return stream
 

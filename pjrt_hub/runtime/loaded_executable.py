@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pjrt_hub._capi import callbacks, hotpath, irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import display, host_feed, pickled
 from pjrt_hub.runtime.argument import put, reject
 from pjrt_hub.runtime.bound_call import BoundCall

@@ -7,12 +7,12 @@ as one of that plugin.
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError
+from pjrt_hub.fork import Lock
 from pjrt_hub.runtime import serialized
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _clients: weakref.WeakValueDictionary[int, Client] = weakref.WeakValueDictionary
 _numbers = itertools.count()
 #: The clients that unpickled executables needed, for the life of the process.
 _kept: list[Client] = []
-_opening = threading.Lock()
+_opening = Lock()
 
 
 def welcome(client: Client) -> None:

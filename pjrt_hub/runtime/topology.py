@@ -11,7 +11,6 @@ import operator
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import display, dtypes, partitioning, pickled
 from pjrt_hub.runtime.compile_flags import CompileFlags
 from pjrt_hub.runtime.compile_options import CompileOptions

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 import operator
-import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub._capi.call import Struct
 from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.fork import Lock
 from pjrt_hub.runtime import dtypes, memory_layout
 from pjrt_hub.runtime.buffer import Buffer
 from pjrt_hub.runtime.closing import Closing
@@ -65,7 +65,7 @@ class Transfer(Closing, hotpath.Owned):
         ]
         device, memory_address = client._place(None, memory)
         self._place = device
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._retrieved = [False] * len(self._specs)
         #: Of each buffer: what has come, in bytes, as (start, end) in order; None when complete.
         self._parts: list[list[tuple[int, int]] | None] = [[] for _ in self._specs]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pjrt_hub.abi import DECLARED, ApiVersion, compatible
 from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.host import HostTag
 

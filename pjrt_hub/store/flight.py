@@ -6,18 +6,18 @@ Threads wait for the one that works, not for a lock file. Must not fetch anythin
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
 from typing import TypeVar
 
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.fork import Lock
 
 T = TypeVar("T")
 
 _flights: dict[Hashable, Future[object]] = {}
-_changing = threading.Lock()
+_changing = Lock()
 
 
 def joined(key: Hashable, work: Callable[[], T], *, patience_seconds: float) -> T:
@@ -70,8 +70,6 @@ def _land(key: Hashable, flight: Future[object]) -> None:
 
 def _after_fork() -> None:
     """The threads that worked do not exist in the child."""
-    global _changing
-    _changing = threading.Lock()
     _flights.clear()
 
 

@@ -5,12 +5,12 @@ It imports torch_xla, so only torch_xla and what has asked for it import this mo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch_xla.experimental import plugins
 
+from pjrt_hub.fork import Lock
 from pjrt_hub.torch_xla import asked, framework
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         super().__init__()
         self._platform = platform
         self._options = dict(options or {})
-        self._loading = threading.Lock()
+        self._loading = Lock()
         self._loaded: tuple[Plugin, Manifest] | None = None
 
     def library_path(self) -> str:

@@ -5,10 +5,10 @@ Owns their words; what symbolic dimensions mean is `dimension`'s.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.bridges.exported import dimension
+from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import dtypes
 

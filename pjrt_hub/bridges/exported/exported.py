@@ -15,6 +15,7 @@ from pjrt_hub.bridges.exported import argument, dimension, obstacle, sharding, s
 from pjrt_hub.bridges.exported.function import ExportedFunction, Weight
 from pjrt_hub.bridges.exported.tree import LEAF, Tree, Types
 from pjrt_hub.errors import ClosedError, IncompatiblePluginError, UnknownError
+from pjrt_hub.fork import Lock
 from pjrt_hub.runtime import compile_cache
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
 
@@ -108,7 +109,7 @@ class Exported:
         self._taken = 0
         self._ready: dict[_Sizes, _Ready] = {}
         self._weights: dict[tuple[Path, Device], Buffer] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed = threading.Event()
         self._make = function.out_tree.maker(self._types)
         positional, self._named = function.in_tree.children

@@ -5,11 +5,11 @@ Must not touch a plugin.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.bridges.exported.aval import Aval
 from pjrt_hub.bridges.exported.tree import Tree
+from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime.bytecode import Uses, uses
 from pjrt_hub.runtime.program import Program

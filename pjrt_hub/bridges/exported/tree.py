@@ -9,9 +9,9 @@ import json
 import keyword
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
+from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 
 LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict", "custom"

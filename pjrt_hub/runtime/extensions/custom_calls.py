@@ -23,6 +23,7 @@ from pjrt_hub.errors import (
     PluginInternalError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.fork import Lock
 from pjrt_hub.runtime import dtypes, packing, upcall
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ _GPU_API_VERSION = 1  # of the GPU extension's function: an XLA FFI handler
 _TOKEN = 17
 _TYPE_NAME = "pjrt_hub.user_data"
 
-_registering = threading.Lock()
+_registering = Lock()
 _registered: dict[int, dict[tuple[str, str], object]] = {}
 _user_data_types: dict[int, int | None] = {}
-_state_typing = threading.Lock()
+_state_typing = Lock()
 _state_types: dict[int, int] = {}
 _functions: dict[int, int] = {}
 _user_data: weakref.WeakValueDictionary[int, _UserData] = weakref.WeakValueDictionary()

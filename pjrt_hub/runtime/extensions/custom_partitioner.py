@@ -6,18 +6,18 @@ read; nothing here looks inside.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pjrt_hub._capi import hotpath
 from pjrt_hub.errors import AlreadyExistsError
+from pjrt_hub.fork import Lock
 from pjrt_hub.runtime.upcall import failure
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.library import Api
 
-_registering = threading.Lock()
+_registering = Lock()
 _registered: set[tuple[int, str]] = set()
 #: The plugins whose compilations depend on what was registered here.
 _used: set[int] = set()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import irregular, multi_slice
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime.option import INT32_MAX
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub._capi import irregular, wire
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.program import Program
 

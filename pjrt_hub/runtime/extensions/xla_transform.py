@@ -5,12 +5,12 @@ From the extension XlaTransform. Modules pass as serialized HloModuleProto; noth
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from pjrt_hub._capi import hotpath
 from pjrt_hub.errors import AlreadyExistsError
+from pjrt_hub.fork import Lock
 from pjrt_hub.runtime.closing import Closing
 from pjrt_hub.runtime.upcall import Failure, failure
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Stage = Literal["pre_scheduler", "post_scheduler"]
 _STAGES: dict[str, int] = {"pre_scheduler": 0, "post_scheduler": 1}
 
-_registering = threading.Lock()
+_registering = Lock()
 _registered: dict[int, tuple[int, str, str]] = {}
 
 
