@@ -109,6 +109,21 @@ def test_a_junk_program_is_an_error_with_a_hint(hub, tmp_path):
         assert "Traceback" not in done.stderr
 
 
+def test_a_program_that_the_compiler_dies_of_is_an_error(hub, tmp_path):
+    path = tmp_path / "by_zero.mlir"
+    path.write_text(
+        "func.func @main() -> tensor<i32> {\n"
+        "  %a = stablehlo.constant dense<1> : tensor<i32>\n"
+        "  %z = stablehlo.constant dense<0> : tensor<i32>\n"
+        "  %r = stablehlo.divide %a, %z : tensor<i32>\n  return %r : tensor<i32>\n}\n"
+    )
+    done = hub("run", path, "--platform", "cpu", status=5)
+    assert done.stdout == ""
+    assert f"xla_cpu_pjrt.so died of SIGFPE as it compiled {path}\n\nhint: " in done.stderr
+    hub("run", path, "--platform", "cpu", "--no-isolate", status=-8)
+    hub("run", path, "--platform", "cpu", status=-8, PJRT_HUB_ISOLATE="0")
+
+
 def test_debug_adds_the_traceback(hub):
     done = hub("run", HELLO, "--platform", "cppu", status=3, PJRT_HUB_DEBUG="1")
     assert "Traceback" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import signal
@@ -126,6 +127,22 @@ DEADLY = {
     ),
 }  # fmt: skip
 
+#: The first of them as jaxlib writes it in MLIR's bytecode, and as a portable artifact of 1.0.0.
+BYTECODE = {
+    "bytecode": (
+        "O-%1n4NXi*QZh3xFfK4>X><Sq83h3a2>}BO0|y5W69Xj^2LTfc3lj?y6AKd)0S6No2Leq63k3}q0RaIG0~Y}"
+        "U0~Y}UBMAc+0R;^g0S5yc0}%xU0|5g83j|FC0Z;`22LwF>0R;n42?GZNDFX!y0|N^H1x61A0|5g82LurV0|o"
+        ";D1pxqG4+{kk3l9qsVs&Y3bZKq?W_5030Bvt%b!=q-V_|G;0CHt?b#iV1EdXs{X>I@rAqNEk0Sy5M0RaO62>"
+        "}fO0R"
+    ),
+    "a portable artifact": (
+        "O-%1n4O4VsVr*qdOiy2SF)lDJFaQA=1px&K0RsyI2M-e$11l8=0SyZi6B82?0|^TY3kw4W6Bh>pQ3VYb0Rsa"
+        "U0R;ya0R<-)0S6Tq0SOBO0UZw`104}50}%xg0|5g82?R|A0Z;=02LwF>0R;n41p@~JDFX!y0|N&D1x5)40|5"
+        "g82LuZP0|o;D1pxqo69Wqc6%i2+3lU;<X>4?9ZUA;@Y;OQ<Z)A0BWdLS%Zew3|F#uy>Y;0e4F#vL9bairWUv"
+        "@D7EdXs{X>I@j2pI<j0RamQ5e*L$0}l"
+    ),
+}
+
 
 def adds(client, executable):
     ones = client.buffer_from_host(np.ones(8, np.float32))
@@ -141,6 +158,15 @@ def test_a_deadly_program_is_an_exception(client, program, name):
     assert f"died of {signal} as it compiled the program" in caught.value.message
     assert caught.value.stderr in caught.value.message
     assert "docs/executables.md" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", BYTECODE)
+def test_a_recursion_in_bytecode_is_an_exception(client, form):
+    code = base64.b85decode(BYTECODE[form])
+    assert code.startswith(b"ML\xefR")
+    with pytest.raises(PluginCrashedError) as caught:
+        client.compile(code, isolated=True)
+    assert caught.value.signal == "SIGSEGV"
 
 
 def test_the_last_words_are_the_compilers(client):

@@ -9,6 +9,7 @@ import pytest
 
 from pjrt_hub import Buffer
 from pjrt_hub.errors import ClosedError
+from pjrt_hub.runtime import isolation
 
 WEIGHTS = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 X = np.array([0.1, -0.2, 0.3], np.float32)
@@ -17,6 +18,25 @@ GIVEN = {"a": WEIGHTS, "unused": np.zeros(1, np.int32)}
 
 def nested(x, scale):
     return np.tanh(WEIGHTS @ x) * scale
+
+
+@pytest.mark.parametrize(
+    ("isolated", "value", "started"),
+    [(None, "", 1), (None, "1", 1), (None, "0", 0), (False, "1", 0), (True, "0", 1)],
+)
+def test_it_compiles_in_a_process_of_its_own(load, monkeypatch, isolated, value, started):
+    monkeypatch.setenv("PJRT_HUB_ISOLATE", value)
+    asked = []
+    compiled = isolation.compiled
+
+    def compile(*given):
+        asked.append(given)
+        return compiled(*given)
+
+    monkeypatch.setattr(isolation, "compiled", compile)
+    with load("add", isolated=isolated) as add:
+        add.compile()
+    assert len(asked) == started
 
 
 def test_arrays_in_a_buffer_out(load):
