@@ -290,7 +290,7 @@ def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
     if ctype in _KINDS:
         return value, 0
     if isinstance(value, int):
-        return ffi.cast(ctype, value), 0
+        return _pointer(ctype, value), 0
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, bytes | bytearray | memoryview):
@@ -317,7 +317,13 @@ def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
 def _element(element: str, value: Any, keep: list[Any]) -> Any:
     if isinstance(value, Mapping):
         return _struct(element, value, keep)[0]
-    return ffi.cast(element, value) if element.endswith("*") else value
+    return _pointer(element, value) if element.endswith("*") else value
+
+
+def _pointer(ctype: str, address: int) -> Any:
+    if not 0 <= address < 1 << 64:  # which a cast would wrap
+        raise OverflowError(f"{address} does not fit {ctype}")
+    return ffi.cast(ctype, address)
 
 
 def _struct(name: str, members: Mapping[str, Any], keep: list[Any]) -> Any:

@@ -114,9 +114,9 @@ class Wheel:
             f"{info}/entry_points.txt": self.entry_points,
         }
         rows: list[str] = []
-        partial = target.with_suffix(".partial")
+        partial = target.with_name(f".{target.name}.{os.urandom(8).hex()}")  # of this call alone
         try:
-            with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
                 for name, content in {**files, **last}.items():
                     rows.append(_add(archive, name, content, moment))
                 record = f"{info}/RECORD"

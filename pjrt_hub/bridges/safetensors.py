@@ -278,9 +278,9 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str
 
 def _publish(path: Path, parts: Iterable[Any]) -> None:
     """Writes a file under another name, and renames it once all of it is on the disk."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # of this call alone
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "xb") as file:
             for part in parts:
                 file.write(part)
             file.flush()

@@ -39,7 +39,8 @@ class HostBufferSemantics(enum.IntEnum):
     #: Shared where the plugin can (host memory, 64-byte aligned), copied elsewhere: must not change
     #: while the buffer lives; pjrt-hub keeps the array alive.
     IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
-    #: As above, and a program that the buffer is donated to writes into the array.
+    #: As above, and a program that the buffer is donated to writes into the array, which must not
+    #: be read-only.
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pjrt_hub._capi import hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
-from pjrt_hub.errors import PjrtError
+from pjrt_hub.errors import PjrtError, PluginError
 from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import (
     compilation,
@@ -83,6 +83,8 @@ class Client(Closing, hotpath.Client):
         self.api: Api = plugin.api
         try:
             name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
+            if self.api.has("PJRT_Client_Devices"):
+                _require_devices(name, self.api.call("PJRT_Client_Devices", client=address))
         except BaseException:
             self.api.call("PJRT_Client_Destroy", client=address)
             raise
@@ -549,6 +551,14 @@ class Client(Closing, hotpath.Client):
             return f"<Client {self.platform_name} closed>"
         count = len(self.devices)
         return f"<Client {self.platform_name} with {count} device{'s' if count != 1 else ''}>"
+
+
+def _require_devices(platform: str, devices: Sequence[int]) -> None:
+    if not devices:
+        raise PluginError(
+            f"PJRT_Client_Create: the plugin made a client of {platform} without any device",
+            hint="its create options, or a variable such as CUDA_VISIBLE_DEVICES, leave none",
+        )
 
 
 @atexit.register

@@ -115,8 +115,7 @@ class DirectoryStore:
     def put(self, key: str, value: bytes) -> None:
         """See `KeyValueStore`."""
         file = self._file(key)
-        writer = f"{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
-        partial = file.with_name(f".{file.name}.{writer}")
+        partial = file.with_name(f".{file.name}.{os.urandom(8).hex()}")  # of this call alone
         try:
             partial.write_bytes(value)
             partial.replace(file)  # whole or not at all

@@ -6,6 +6,7 @@ that is there already.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +156,8 @@ def view(
     if on_delete is not None and not callable(on_delete):
         raise TypeError(f"on_delete is {on_delete!r}, which cannot be called")
     owner = None
-    if isinstance(memory_at, int):
-        address = memory_at
+    if isinstance(memory_at, numbers.Integral):  # numpy's among them
+        address = int(memory_at)
     else:
         owner = as_bytes(memory_at)
         address = address_of(owner)
@@ -164,8 +165,8 @@ def view(
             raise ValueError(f"{spec} needs {spec.nbytes} bytes, the memory has {owner.nbytes}")
         if not client._on_host:
             raise ValueError("the memory of a host array is no device memory of this platform")
-    if address <= 0:
-        raise ValueError(f"{address} is no address")
+    if not 0 < address <= (1 << 64) - max(spec.nbytes, 1):
+        raise ValueError(f"{address} is no address of {spec.nbytes} bytes")
     if client._on_host and address % ALIGNMENT:
         raise ValueError(f"the memory at {address:#x} does not begin at a multiple of {ALIGNMENT}")
     place, memory_address = client._place(device, memory)

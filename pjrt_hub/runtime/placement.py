@@ -53,6 +53,11 @@ def from_host(
         plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
     if not plain.flags.aligned:
         plain = plain.copy()
+    if semantics is HostBufferSemantics.MUTABLE_ZERO_COPY and not plain.flags.writeable:
+        raise ValueError(
+            "the array is read-only, and MUTABLE_ZERO_COPY lets programs write into it\n\n"
+            "hint: give IMMUTABLE_ZERO_COPY, which shares it as it is, or array.copy()"
+        )
     if order is not None:
         return put(client, plain, element, semantics, (device, memory_address), order)
     place = (device, device._address, memory_address)

@@ -122,9 +122,7 @@ def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
     Raises:
         OSError: it cannot be written; the old one is as it was.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        partial.unlink()
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # of this call alone
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)

@@ -183,9 +183,7 @@ class Repository:
         names = {row.file_name for row in rows}
         every = (*(row for row in old if row.file_name not in names), *rows)
         ordered = sorted(every, key=lambda row: (row.platform, row.plugin, row.file_name))
-        partial = self.draft.with_suffix(".new")
-        partial.write_text(_HEAD + write_rows(ordered), "utf-8")
-        partial.replace(self.draft)
+        disk.replace(self.draft, (_HEAD + write_rows(ordered)).encode())
         return tuple(ordered)
 
     def publish(self, keys: KeyRing, days: Days | None = None) -> Published:

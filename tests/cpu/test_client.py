@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.errors import (
+    ClosedError,
+    PluginError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
 
 
 def test_what_a_client_tells(client, plugin):
@@ -78,14 +83,15 @@ def test_options_are_refused_before_the_plugin_sees_them(plugin, options, error)
         plugin.client(options)
 
 
-def test_a_client_without_devices(plugin):
-    with plugin.client({"cpu_device_count": 0}) as client:
-        assert client.devices == ()
-        assert repr(client) == "<Client cpu with 0 devices>"
-        with pytest.raises(ValueError, match="no device"):
-            client.buffer_from_host([1])
-        with pytest.raises(ValueError, match="cpu has 0"):
-            client.compile("func.func @main() { return }")
+@pytest.mark.parametrize("make", ["plugin", "client"])
+def test_a_client_without_devices_is_refused(plugin, make):
+    options = {"cpu_device_count": 0}
+    makes = {
+        "plugin": lambda: plugin.client(options),
+        "client": lambda: pjrt_hub.client("cpu", options=options),
+    }
+    with pytest.raises(PluginError, match="made a client of cpu without any device"):
+        makes[make]()
 
 
 def test_functions_that_the_plugin_lacks(client):

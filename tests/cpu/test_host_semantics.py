@@ -61,6 +61,7 @@ ARRAYS = {
     "one element": lambda: np.full((1, 1, 1), 5, "i4"),
     "a field": lambda: np.full(9, 3, [("a", "i4"), ("b", "f8")])["a"],
 }
+READ_ONLY = {"read-only", "bytes", "one for all", "a row for all"}
 SHAREABLE = {"aligned", "read-only", "pages", "matrix"}
 
 
@@ -73,6 +74,10 @@ def address(array):
 def test_the_value_is_the_arrays_as_it_was(client, name, semantics):
     source = ARRAYS[name]()
     expected = np.array(source, "i4", order="C")
+    if semantics == OVERWRITTEN and name in READ_ONLY:
+        with pytest.raises(ValueError, match="the array is read-only"):
+            client.buffer_from_host(source, semantics=semantics)
+        return
     buffer = client.buffer_from_host(source, semantics=semantics)
     assert (buffer.shape, buffer.dtype) == (source.shape, np.int32)
     if semantics == UNTIL_DONE:
@@ -88,6 +93,48 @@ def test_the_value_is_the_arrays_as_it_was(client, name, semantics):
     litter = [np.full(COUNT, -2, "i4") for _ in range(8)]
     assert np.array_equal(buffer.to_numpy(), expected)
     del litter
+
+
+def mapped_file(path):
+    aligned().tofile(path)
+    return np.memmap(path, "i4", mode="r")
+
+
+def of_buffer(path):
+    with pjrt_hub.client("cpu") as client:
+        return client.buffer_from_host(aligned()).to_numpy()
+
+
+@pytest.mark.parametrize("layout", [None, (0,)])
+@pytest.mark.parametrize("make", [mapped_file, of_buffer, lambda _: read_only()])
+def test_what_is_read_only_is_never_given_to_be_overwritten(client, tmp_path, make, layout):
+    source = make(tmp_path / "numbers")
+    for given in (source, source.view("u4"), memoryview(source)):
+        with pytest.raises(ValueError, match="hint: give IMMUTABLE_ZERO_COPY"):
+            client.buffer_from_host(given, semantics=OVERWRITTEN, layout=layout)
+    assert source.tolist() == list(range(COUNT))
+
+
+DOUBLE = """
+func.func @main(%a: tensor<4096xi32> {tf.aliasing_output = 0 : i32}) -> tensor<4096xi32> {
+  %0 = stablehlo.add %a, %a : tensor<4096xi32>
+  return %0 : tensor<4096xi32>
+}"""
+
+
+@pytest.mark.parametrize("way", ["copied", "until", "shared", "dlpack", "view", "file"])
+def test_what_is_read_only_stays_when_its_buffer_is_donated(client, tmp_path, way):
+    source = mapped_file(tmp_path / "numbers") if way == "file" else read_only()
+    buffer = {
+        "copied": lambda: client.buffer_from_host(source, semantics=COPIED),
+        "until": lambda: client.buffer_from_host(source, semantics=UNTIL_DONE),
+        "shared": lambda: client.buffer_from_host(source, semantics=SHARED),
+        "dlpack": lambda: client.from_dlpack(source),
+        "view": lambda: client.create_view_of_device_buffer(source, (COUNT,), "i32"),
+        "file": lambda: client.buffer_from_file(tmp_path / "numbers", (COUNT,), "i32"),
+    }[way]()
+    assert client.compile(DOUBLE)(buffer).tolist() == list(range(0, 2 * COUNT, 2))
+    assert source.tolist() == list(range(COUNT))
 
 
 @pytest.mark.parametrize("semantics", HostBufferSemantics)

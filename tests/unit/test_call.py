@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pjrt_hub._capi import hotpath, table
-from pjrt_hub._capi.call import not_plain
+from pjrt_hub._capi.call import Struct, not_plain
+from pjrt_hub.abi import DECLARED
 
 #: Function -> the fields for which it is called in Python.
 IN_PYTHON = {
@@ -172,3 +173,9 @@ def test_wrong_inputs_are_refused_before_the_call(given: dict[str, Any], error: 
 def test_rows_that_would_write_outside_are_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="a is no field that can be called in C"):
         Function(wrong)
+
+
+@pytest.mark.parametrize("address", [-1, 1 << 64, (1 << 70) + 64])
+def test_an_address_that_does_not_fit_is_refused_in_python_too(address: int) -> None:
+    with pytest.raises(OverflowError, match=f"{address} does not fit PJRT_ExecuteContext"):
+        Struct("PJRT_ExecuteOptions", {"context": address}, DECLARED)

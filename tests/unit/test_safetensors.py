@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import ml_dtypes
@@ -485,3 +486,17 @@ def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
         safetensors.save_file({"t": np.zeros(2)}, path)
     assert safetensors.open_file(path)["t"].tolist() == [1, 1]
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_threads_that_save_to_one_path_publish_whole_files(path):
+    kinds = [{"t": np.full(4096, number, "i4")} for number in range(2)]
+
+    def save(kind):
+        for _ in range(40):
+            safetensors.save_file(kind, path)
+            found = set(safetensors.open_file(path)["t"].tolist())
+            assert found in ({0}, {1}), found
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(save, kinds))
+    assert [each.name for each in path.parent.iterdir()] == [path.name]

@@ -26,6 +26,7 @@ from fetching import (
 from loopback import Answer, Loopback, Request
 
 from pjrt_hub import errors
+from pjrt_hub.store import disk
 from pjrt_hub.store.cache import Cache
 
 CHILD = """
@@ -203,3 +204,17 @@ def test_the_peak_of_memory_does_not_follow_the_file(server: Loopback, tmp_path:
     )
     assert done.returncode == 0, done.stderr
     assert 0 < int(done.stdout) < 64 << 10  # KiB
+
+
+def test_threads_that_replace_one_file_publish_whole_ones(tmp_path):
+    path = tmp_path / "reading.json"
+    contents = [bytes([number]) * (1 << 16) for number in range(4)]
+
+    def write(content: bytes) -> None:
+        for _ in range(20):
+            disk.replace(path, content)
+            assert path.read_bytes() in contents
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        list(pool.map(write, contents))
+    assert list(tmp_path.iterdir()) == [path]

@@ -12,6 +12,10 @@ CASES = {
     # Views of memory
     "memory nowhere": (lambda c: c.view(0), ValueError, "0 is no address"),
     "memory below": (lambda c: c.view(-64), ValueError, "-64 is no address"),
+    "memory beyond 64 bits": (lambda c: c.view(1 << 64), ValueError, "18446744073709551616 is no"),
+    "memory far beyond": (lambda c: c.view((1 << 70) + 64), ValueError, "is no address of 32"),
+    "memory past the last": (lambda c: c.view((1 << 64) - 16), ValueError, "is no address of 32"),
+    "a number of numpy's": (lambda c: c.view(np.uint64(68)), ValueError, "0x44 does not begin at"),
     "memory askew": (lambda c: c.view(68), ValueError, "0x44 does not begin at a multiple of 64"),
     "too little memory": (
         lambda c: c.view(pjrt_hub.empty_aligned((4,))),
