@@ -1,7 +1,6 @@
 """Programs of several partitions (layer 5): Shardy's passes, and how hosts are told the splitting.
 
-Runs where the interpreter does. Hosts read the splitting from the HLO; the numbers are fields of
-XLA's HloModuleProto and OpSharding.
+Runs where the interpreter does. Hosts read the splitting from the HLO.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from pjrt_hub._capi import wire
+from pjrt_hub.runtime import hlo
 
 #: How the partitions of a program become programs of their own, with what they exchange.
 PASSES = (
@@ -21,10 +21,6 @@ PASSES = (
     "func.func(sdy-reshard-to-collectives)",
     "sdy-convert-global-to-local",
 )
-
-_OUTPUT, _PARAMETERS = 12, 14
-_TYPE, _TILE_DIMENSIONS, _TILE_DEVICES, _TUPLE_SHARDINGS, _REPLICATED_LAST = 1, 3, 4, 5, 6
-_REPLICATED, _TUPLE, _OTHER = 0, 2, 3
 
 
 def require_manual(module: ir.Module, main: ir.Operation) -> None:
@@ -61,10 +57,10 @@ def told(module: ir.Module, main: ir.Operation) -> bytes:
     outputs = _shardings(main, "res_attrs", len(kind.results), meshes)
     if not meshes or None in parameters or None in outputs:
         return b""
-    whole = b"".join(wire.length_delimited(_TUPLE_SHARDINGS, each or b"") for each in outputs)
-    output = outputs[0] if len(outputs) == 1 else wire.varint(_TYPE, _TUPLE) + whole
-    return wire.length_delimited(_OUTPUT, output or b"") + b"".join(
-        wire.length_delimited(_PARAMETERS, each or b"") for each in parameters
+    whole = b"".join(wire.length_delimited(hlo.SHARDING_TUPLE, each or b"") for each in outputs)
+    output = outputs[0] if len(outputs) == 1 else wire.varint(hlo.SHARDING_TYPE, hlo.TUPLE) + whole
+    return wire.length_delimited(hlo.MODULE_OUTPUT_SHARDING, output or b"") + b"".join(
+        wire.length_delimited(hlo.MODULE_PARAMETER_SHARDINGS, each or b"") for each in parameters
     )
 
 
@@ -83,7 +79,7 @@ def _shardings(
     return [
         _op_sharding(attributes["sdy.sharding"], meshes)
         if "sdy.sharding" in attributes
-        else wire.varint(_TYPE, _REPLICATED)
+        else wire.varint(hlo.SHARDING_TYPE, hlo.REPLICATED)
         for attributes in each
     ]
 
@@ -105,19 +101,19 @@ def _op_sharding(attribute: ir.Attribute, meshes: dict[str, Any]) -> bytes | Non
         used += [axis.name for axis in axes]
         tiles.append(int(numpy.prod([sizes[axis.name] for axis in axes], dtype=int)))
     if not used:
-        return wire.varint(_TYPE, _REPLICATED)
+        return wire.varint(hlo.SHARDING_TYPE, hlo.REPLICATED)
     names = list(sizes)
     rest = [name for name in names if name not in used]
     copies = int(numpy.prod([sizes[name] for name in rest], dtype=int))
     ids = numpy.array(list(mesh.device_ids) or range(int(numpy.prod(list(sizes.values())))))
     order = ids.reshape(list(sizes.values())).transpose([names.index(n) for n in used + rest])
-    last = wire.varint(_REPLICATED_LAST, True) if copies > 1 else b""
+    last = wire.varint(hlo.SHARDING_COPIES_LAST, True) if copies > 1 else b""
     dimensions = [*tiles, copies] if copies > 1 else tiles
     return b"".join(
         [
-            wire.varint(_TYPE, _OTHER),
-            wire.packed(_TILE_DIMENSIONS, dimensions),
-            wire.packed(_TILE_DEVICES, order.reshape(-1).tolist()),
+            wire.varint(hlo.SHARDING_TYPE, hlo.TILED),
+            wire.packed(hlo.SHARDING_TILES, dimensions),
+            wire.packed(hlo.SHARDING_DEVICES, order.reshape(-1).tolist()),
             last,
         ]
     )

@@ -1,4 +1,4 @@
-"""HLO modules (layer 2): a writer of small ones, and the numbers that readers of any share.
+"""HLO modules (layer 2): a writer of small ones, and what readers of any share.
 
 The numbers are fields of XLA's HloModuleProto, of what is in it, and of what is around it. Shapes
 are ShapeProtos, which `signature` owns.
@@ -15,7 +15,7 @@ WITH_CONFIG_MODULE, _WITH_CONFIG_CONFIG = 1, 2
 _CONFIG_ENTRY_LAYOUT, _CONFIG_REPLICA_COUNT, _CONFIG_NUM_PARTITIONS = 1, 4, 5
 
 MODULE_COMPUTATIONS, MODULE_PROGRAM_SHAPE, MODULE_ALIASES, MODULE_DONORS = 3, 4, 8, 18
-MODULE_DEVICE_ASSIGNMENT = 15
+MODULE_OUTPUT_SHARDING, MODULE_PARAMETER_SHARDINGS, MODULE_DEVICE_ASSIGNMENT = 12, 14, 15
 ASSIGNMENT_REPLICAS, ASSIGNMENT_PARTITIONS = 1, 2
 _MODULE_NAME, _MODULE_ENTRY_NAME, _MODULE_ID, _MODULE_ENTRY_ID = 1, 2, 5, 6
 ENTRIES = 1  # of the aliases, and of the donors
@@ -29,6 +29,12 @@ INSTRUCTION_OPCODE = 2
 _NAME, _SHAPE, _PARAMETER_NUMBER, _CALL_TARGET, _ID, _OPERANDS = 1, 3, 9, 28, 35, 36
 
 PROGRAM_PARAMETERS, PROGRAM_RESULT, PROGRAM_NAMES = 1, 2, 3
+
+SHARDING_TYPE, SHARDING_TILES, SHARDING_DEVICES, SHARDING_TUPLE = 1, 3, 4, 5
+#: What the tiles are that an array has no dimensions for: copies, by a bool, or each by its type.
+SHARDING_COPIES_LAST, SHARDING_COPIES = 6, 8
+SHARDING_IOTA, SHARDING_IOTA_ORDER = 9, 10
+REPLICATED, TUPLE, TILED = 0, 2, 3  # types of an OpSharding
 
 _ENTRY = "main"
 _ENTRY_NUMBER = 1
@@ -125,6 +131,32 @@ def with_config(module: bytes, replicas: int, partitions: int) -> bytes:
     return wire.length_delimited(WITH_CONFIG_MODULE, module) + wire.length_delimited(
         _WITH_CONFIG_CONFIG, config
     )
+
+
+def module_in(code: bytes, form: str) -> memoryview:
+    """Gives the HloModuleProto in the answer of `PJRT_Executable_OptimizedProgram`.
+
+    Args:
+        code: the module, or one with its configuration around it.
+        form: the format that the plugin names, "hlo" or "hlo_with_config".
+
+    Raises:
+        ValueError: the bytes are not what their format says.
+    """
+    whole = memoryview(code)
+    return message(whole, WITH_CONFIG_MODULE) if form == "hlo_with_config" else whole
+
+
+def message(of: memoryview, number: int) -> memoryview:
+    """Gives the first message in a field of another.
+
+    Raises:
+        ValueError: it has none there.
+    """
+    for each, value in wire.fields(of):
+        if each == number and isinstance(value, memoryview):
+            return value
+    raise ValueError(f"field {number} is missing")
 
 
 def _text(number: int, text: str) -> bytes:

@@ -114,8 +114,8 @@ class Signature:
             InternalError: the bytes are not what their format says.
         """
         try:
-            module = _module(code, form)
-            program = _message(module, hlo.MODULE_PROGRAM_SHAPE)
+            module = hlo.module_in(code, form)
+            program = hlo.message(module, hlo.MODULE_PROGRAM_SHAPE)
             parameters: list[Slot] = []
             outputs: list[Slot] = []
             names: list[str] = []
@@ -193,24 +193,12 @@ def tuple_parameters(code: bytes, form: str) -> list[bool]:
     Raises:
         ValueError: the bytes are not what their format says.
     """
-    program = _message(_module(code, form), hlo.MODULE_PROGRAM_SHAPE)
+    program = hlo.message(hlo.module_in(code, form), hlo.MODULE_PROGRAM_SHAPE)
     return [
         any(field == (_SHAPE_TYPE, _TUPLE) for field in wire.fields(value))
         for number, value in wire.fields(program)
         if number == hlo.PROGRAM_PARAMETERS and isinstance(value, memoryview)
     ]
-
-
-def _module(code: bytes, form: str) -> memoryview:
-    module = memoryview(code)
-    return _message(module, hlo.WITH_CONFIG_MODULE) if form == "hlo_with_config" else module
-
-
-def _message(message: memoryview, number: int) -> memoryview:
-    for each, value in wire.fields(message):
-        if each == number and isinstance(value, memoryview):
-            return value
-    raise ValueError(f"field {number} is missing")
 
 
 def _donated(module: memoryview) -> tuple[int, ...]:

@@ -10,6 +10,8 @@ import pytest
 import pjrt_hub
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
+#: Of JAX, beside 0.10.2: "nested-0.6.2.jaxexport" and "split-0.6.2.jaxexport" are of 0.6.2.
+RELEASES = ("0.4.33", "0.4.38", "0.6.2", "0.8.3", "0.11.2", "0.12.0.1")
 OURS = ("PJRT_", "JAX_")
 
 

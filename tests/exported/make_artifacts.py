@@ -1,13 +1,17 @@
 """Writes the small artifacts of these tests: `python make_artifacts.py`, with jax and flatbuffers.
 
-With a JAX before 0.5 it writes only the one of the old form.
+Those of the repository are of JAX 0.10.2. With `release` behind it, only the one of this release.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from pathlib import Path
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +19,7 @@ import numpy as np
 from jax import export
 from jax._src import core, effects
 from jax.interpreters import mlir
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 HERE = Path(__file__).parent / "artifacts"
 F32 = jnp.float32
@@ -89,29 +93,63 @@ def write(name, exported):
     (HERE / f"{name}.jaxexport").write_bytes(exported.serialize())
 
 
+def mesh(*sizes):
+    """The devices in the shape of these sizes, of the axes x and y."""
+    devices = np.array(jax.devices()[: np.prod(sizes)])
+    return Mesh(devices.reshape(sizes), ("x", "y")[: len(sizes)])
+
+
+def lay(*spec, over=(2, 2)):
+    """How an array lies on a mesh."""
+    return NamedSharding(mesh(*over), PartitionSpec(*spec))
+
+
 def split():
     """A product on a mesh of 2 x 2, one result split and one not."""
-    mesh = jax.make_mesh((2, 2), ("x", "y"))
-
-    def on(*spec):
-        return NamedSharding(mesh, PartitionSpec(*spec))
-
     function = jax.jit(
         lambda a, b: {"c": a @ b, "n": a.sum()},
-        in_shardings=(on("x", "y"), on(("y", "x"))),
-        out_shardings={"c": on("x"), "n": on()},
+        in_shardings=(lay("x", "y"), lay(("y", "x"))),
+        out_shardings={"c": lay("x"), "n": lay()},
     )
     return export.export(function, platforms=("cpu",))(of((4, 4)), of((4, 6)))
+
+
+def leave_open(given, *platforms, shape=(8, 4), **more):
+    """A transposed result and a scaled one, which the compiler may split as it likes."""
+    function = jax.jit(lambda a: (a.T, a * 2), in_shardings=given, **more)
+    return export.export(function, platforms=platforms or ("cpu",))(of(shape))
+
+
+def split_unevenly():
+    """Six rows over four devices, of which the last gets none."""
+    rows = lay("x", over=(4,))
+    function = jax.jit(lambda a: jax.lax.with_sharding_constraint(a * 2, rows))
+    return export.export(function, platforms=("cpu",))(of((6, 2)))
+
+
+def special(x):
+    """Functions that JAX writes in the dialect chlo."""
+    return {
+        "erf": jax.scipy.special.erf(x),
+        "cdf": jax.scipy.stats.norm.cdf(x),
+        "top_k": jax.lax.top_k(x, 2),
+        "asin": jnp.arcsin(x),
+        "acosh": jnp.arccosh(x + 1),
+        "atanh": jnp.arctanh(x),
+        "sinh": jnp.sinh(x),
+        "cosh": jnp.cosh(x),
+    }
 
 
 def main():
     """Writes all of them."""
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     HERE.mkdir(exist_ok=True)
-    if jax.__version_info__ < (0, 5):
-        write("old_form", export.export(jax.jit(nested))(*nested_types(), scale=of()))
+    if sys.argv[1:] == ["release"]:
+        release = jax.__version__
+        write(f"nested-{release}", export.export(jax.jit(nested))(*nested_types(), scale=of()))
+        write(f"split-{release}", split())
         return
-    jax.config.update("jax_num_cpu_devices", 4)
     export.register_namedtuple_serialization(Point, serialized_name="geometry.Point")
 
     def on(function, *platforms):
@@ -134,7 +172,17 @@ def main():
     write("ordered_effect", on(effect_of(Ordered, ordered=True))(of((2,))))
     write("unordered_effect", on(effect_of(Unordered, ordered=False))(of((2,))))
     write("composite", on(jax.scipy.special.erf)(of((3,))))
+    write("special", on(special, "cuda", "cpu")(of((3, 4))))
+    write("special_symbolic", on(special)(of((b, 4))))
     write("split", split())
+    write("open", leave_open(lay("x", "y")))
+    write("open_platforms", leave_open(lay("x", "y"), "cuda", "cpu"))
+    write("open_symbolic", leave_open(lay("x"), shape=(4 * b, 4)))
+    write("open_in", leave_open(None, out_shardings=(lay("x"), lay("y", "x"))))
+    jax.config.update("jax_use_shardy_partitioner", False)
+    write("open_gspmd", leave_open(lay("x", "y")))
+    write("uneven", split_unevenly())
+    jax.config.update("jax_use_shardy_partitioner", True)
     write("bfloat16", on(lambda x: x * 2)(of((4,), jnp.bfloat16)))
 
 

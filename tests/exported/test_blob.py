@@ -51,9 +51,20 @@ def test_another_calling_convention(add, version, hint):
     assert hint in e.value.hint
 
 
-def test_another_serialization(add):
-    with pytest.raises(FileFormatError, match="its serialization version is 9, not 2 or 3"):
-        reading.read(patched(add, 0, "H", 9))
+def test_another_serialization(add, path, caplog):
+    with pytest.raises(FileFormatError, match="its serialization version is 1, below 2"):
+        reading.read(patched(add, 0, "H", 1))
+    newest = path("nested-0.12.0.1").read_bytes()
+    assert reading.read(newest).jax_version == "0.12.0.1"
+    assert not caplog.records
+
+
+def test_a_newer_serialization_is_tried(add, caplog):
+    newer = patched(add, 0, "H", 13)
+    assert reading.read(newer).function_name == "add"
+    assert "has the serialization version 13; pjrt-hub knows 12" in caplog.text
+    with pytest.raises(FileFormatError, match=r"\(version 13 of it, newer than 12\): "):
+        reading.read(newer[:-100])
 
 
 @pytest.mark.parametrize("text", [b"(", b"1(", b" ", b"\xff"])

@@ -11,6 +11,8 @@ from pjrt_hub import Buffer
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.runtime import isolation
 
+from .conftest import RELEASES
+
 WEIGHTS = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 X = np.array([0.1, -0.2, 0.3], np.float32)
 GIVEN = {"a": WEIGHTS, "unused": np.zeros(1, np.int32)}
@@ -51,8 +53,9 @@ def test_a_result_is_an_argument(load):
     assert add(add(ones, ones), add(ones, ones)).tolist() == [4] * 8
 
 
-@pytest.mark.parametrize("name", ["nested", "old_form"])
+@pytest.mark.parametrize("name", ["nested", *(f"nested-{release}" for release in RELEASES)])
 def test_nested_arguments_and_results(load, name):
+    """As JAX 0.10.2 wrote it, and every release that changed the form of files."""
     result = load(name)(GIVEN, X, scale=np.float32(2))
     assert list(result) == ["y", "z"]
     np.testing.assert_allclose(result["y"], nested(X, 2), rtol=1e-5)

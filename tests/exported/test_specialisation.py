@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,28 @@ def test_operations_of_a_newer_stablehlo_are_written_for_the_plugins(load, clien
     assert "vhlo.composite_v2" in erf.function.uses.operations
     x = np.array([-1, 0, 0.5], np.float32)
     np.testing.assert_allclose(erf(x), [-0.8427008, 0, 0.5204999], rtol=1e-5)
+
+
+@needs_jaxlib
+@pytest.mark.parametrize("name", ["special", "special_symbolic"])
+def test_functions_of_the_dialect_chlo(load, name):
+    """For several platforms, and with symbolic dimensions."""
+    x = np.array([[0.1, 0.5, 0.3, 0.7], [0.2, 0.9, 0.8, 0.4], [0.6, 0.1, 0.2, 0.3]], np.float32)
+    result = load(name)(x)
+    values, places = result.pop("top_k")
+    np.testing.assert_array_equal(values, np.sort(x)[:, :1:-1])
+    np.testing.assert_array_equal(places, np.argsort(x)[:, :1:-1])
+    erf = np.vectorize(math.erf)
+    for key, expected in {
+        "erf": erf(x),
+        "cdf": (1 + erf(x / math.sqrt(2))) / 2,
+        "asin": np.arcsin(x),
+        "acosh": np.arccosh(x + 1),
+        "atanh": np.arctanh(x),
+        "sinh": np.sinh(x),
+        "cosh": np.cosh(x),
+    }.items():
+        np.testing.assert_allclose(result[key], expected, rtol=1e-5, err_msg=key)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A function for four devices, on a client that has four."""
+"""Functions for several devices, on a client that has four."""
 
 from __future__ import annotations
 
@@ -6,24 +6,82 @@ import numpy as np
 import pytest
 
 import pjrt_hub
+from pjrt_hub.bridges.exported import specialisation
 from pjrt_hub.errors import NotRunnableError
+from pjrt_hub.runtime import op_sharding
+
+from .conftest import RELEASES
 
 A = np.arange(16, dtype=np.float32).reshape(4, 4)
 B = np.arange(24, dtype=np.float32).reshape(4, 6)
+ROWS = np.arange(32, dtype=np.float32).reshape(8, 4)
 
 
-def test_whole_arrays_in_and_out(client, path):
+@pytest.fixture(scope="module")
+def four(client):
+    """A client of four devices, shared."""
     with client.plugin.client({"cpu_device_count": 4}) as four:
-        multiply = pjrt_hub.load_exported(path("split"), client=four)
-        assert multiply.nr_devices == 4
-        result = multiply(A, four.buffer_from_host(B))
-        np.testing.assert_allclose(result["c"], A @ B)
-        assert float(result["n"]) == A.sum()
-        executable = multiply.compile()
-        assert len(executable.devices) == 4
-        assert [slot.shape for slot in executable.signature.parameters] == [(2, 2), (1, 6)]
-        with pytest.raises(ValueError, match=r"args\[1\]: expected f32\[4,6\], found f32\[4,4\]"):
-            multiply(A, A)
+        yield four
+
+
+@pytest.fixture
+def spread(four, path):
+    """Loads an artifact on four devices."""
+    return lambda name: pjrt_hub.load_exported(path(name), client=four)
+
+
+def shapes(slots):
+    return [slot.shape for slot in slots]
+
+
+@pytest.mark.parametrize("name", ["split", *(f"split-{release}" for release in RELEASES)])
+def test_whole_arrays_in_and_out(spread, four, name):
+    """By Shardy, by its attributes as JAX 0.6 wrote them, and by GSPMD before."""
+    multiply = spread(name)
+    assert multiply.nr_devices == 4
+    result = multiply(A, four.buffer_from_host(B))
+    np.testing.assert_allclose(result["c"], A @ B)
+    assert float(result["n"]) == A.sum()
+    executable = multiply.compile()
+    assert len(executable.devices) == 4
+    assert shapes(executable.signature.parameters) == [(2, 2), (1, 6)]
+    with pytest.raises(ValueError, match=r"args\[1\]: expected f32\[4,6\], found f32\[4,4\]"):
+        multiply(A, A)
+
+
+@pytest.mark.parametrize("name", ["open", "open_platforms", "open_gspmd"])
+def test_outputs_that_are_left_to_the_compiler(spread, name):
+    function = spread(name)
+    turned, doubled = function(ROWS)
+    np.testing.assert_array_equal(turned, ROWS.T)
+    np.testing.assert_array_equal(doubled, ROWS * 2)
+    signature = function.compile().signature
+    assert shapes(signature.parameters)[-1] == (4, 2)
+    if name != "open_gspmd":  # whose compiler leaves the results whole
+        assert shapes(signature.outputs) == [(2, 4), (4, 2)]
+
+
+def test_arguments_that_are_left_to_the_compiler(spread):
+    turned, doubled = spread("open_in")(ROWS)
+    np.testing.assert_array_equal(turned, ROWS.T)
+    np.testing.assert_array_equal(doubled, ROWS * 2)
+
+
+@pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
+def test_symbolic_sizes_over_devices(spread):
+    function = spread("open_symbolic")
+    for rows in (ROWS, ROWS[:4]):
+        turned, doubled = function(rows)
+        np.testing.assert_array_equal(turned, rows.T)
+        np.testing.assert_array_equal(doubled, rows * 2)
+
+
+def test_six_rows_on_four_devices(spread):
+    """Two on each of three, and none on the last."""
+    function = spread("uneven")
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    np.testing.assert_array_equal(function(rows), rows * 2)
+    assert shapes(function.compile().signature.outputs) == [(2, 2)]
 
 
 def test_too_few_devices(load):
@@ -31,9 +89,9 @@ def test_too_few_devices(load):
         load("split")
 
 
-def test_a_file_that_does_not_say_how(client, path):
-    with client.plugin.client({"cpu_device_count": 4}) as four:
-        multiply = pjrt_hub.load_exported(path("split"), client=four)
-        object.__setattr__(multiply.function, "in_shardings", ())
-        with pytest.raises(NotRunnableError, match="does not say how its arrays are split"):
-            multiply(A, B)
+def test_a_compiler_that_does_not_say_how(spread, monkeypatch):
+    """Its parts are then no whole arrays, which is seen."""
+    multiply = spread("split")
+    monkeypatch.setattr(op_sharding, "of_program", lambda code, form: ([], []))
+    with pytest.raises(NotRunnableError, match=r"splits arrays is not told: .* its part is"):
+        multiply(A, B)

@@ -64,5 +64,10 @@ class Aval:
         """The dimensions of the array that is passed: a random key has one more."""
         return (*self.shape, KEYS[self.dtype]) if self.dtype in KEYS else self.shape
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The dimensions of the array that is passed, of a static type."""
+        return tuple(map(int, self.dimensions))
+
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.bridges.exported import argument, dimension, obstacle, sharding, specialisation
@@ -44,7 +43,7 @@ class _Ready(NamedTuple):
         device: where arguments go.
         template: what the program takes, with None where an input belongs.
         slots: such a position, and the number of the input, for each input that it takes.
-        split: the parts of arguments and of results on several devices; None for one.
+        split: of arguments and of results over several devices; None for one.
     """
 
     executable: LoadedExecutable
@@ -52,7 +51,7 @@ class _Ready(NamedTuple):
     device: Device
     template: tuple[Any, ...]
     slots: tuple[tuple[int, int], ...]
-    split: tuple[list[list[sharding.Part]], list[list[sharding.Part]]] | None = None
+    split: sharding.Split | None = None
 
 
 class Exported:
@@ -295,12 +294,7 @@ class Exported:
                     self.client, row[position], aval, self.function, index, ready.device
                 )
 
-    def _call_split(
-        self,
-        row: list[Any],
-        ready: _Ready,
-        split: tuple[list[list[sharding.Part]], list[list[sharding.Part]]],
-    ) -> list[Buffer]:
+    def _call_split(self, row: list[Any], ready: _Ready, split: sharding.Split) -> list[Buffer]:
         """Runs on several devices, with whole arrays from the host."""
         import numpy as np
 
@@ -309,34 +303,15 @@ class Exported:
             aval = ready.inputs[index]
             row[position] = argument.host_array(given, aval, self.function, index)
         arrays = [np.asarray(each) for each in row]
-        shapes = [tuple(map(int, each.dimensions)) for each in self.function.outputs]
-        return sharding.call(
-            self.client,
-            ready.executable,
-            list(zip(arrays, split[0], strict=True)),
-            list(zip(shapes, split[1], strict=True)),
-        )
+        return sharding.call(self.client, ready.executable, arrays, split)
 
-    def _split(
-        self, executable: LoadedExecutable, ready: _Ready
-    ) -> tuple[list[list[sharding.Part]], list[list[sharding.Part]]]:
+    def _split(self, ready: _Ready, sizes: Mapping[str, int]) -> sharding.Split:
         """The parts of arguments and results on the devices of a mesh."""
-        function = self.function
-        count, origin = function.nr_devices, function.origin
-        arguments = [
-            sharding.parts(None, each.shape if each else (), count, origin)
-            for each in ready.template
-        ]
+        arguments = [each.shape if each else () for each in ready.template]
         for position, index in ready.slots:
-            found = function.in_shardings[index] if function.in_shardings else None
-            shape = tuple(map(int, ready.inputs[index].dimensions))
-            arguments[position] = sharding.parts(found, shape, count, origin)
-        results = [
-            sharding.parts(found, tuple(map(int, aval.dimensions)), count, origin)
-            for found, aval in zip_longest(function.out_shardings, function.outputs)
-        ]
-        sharding.check(executable, arguments, results, origin)
-        return arguments, results
+            arguments[position] = ready.inputs[index].sizes
+        results = [specialisation.static(each, sizes).sizes for each in self.function.outputs]
+        return sharding.split(ready.executable, arguments, results, self.function.origin)
 
     def _moved(self, leaves: list[Any], first: int) -> Iterator[Buffer]:
         """Buffers of values; of symbolic dimensions as they are, to be checked at the call."""
@@ -387,7 +362,7 @@ class Exported:
             inputs = tuple(specialisation.static(each, dict(sizes)) for each in function.inputs)
             ready = _Ready(executable, inputs, device, tuple(template), tuple(slots))
             if function.nr_devices > 1:
-                ready = ready._replace(split=self._split(executable, ready))
+                ready = ready._replace(split=self._split(ready, dict(sizes)))
             self._ready[sizes] = ready
             return ready
 
@@ -396,9 +371,10 @@ class Exported:
         doubts = obstacle.doubts(self.function, self.client)
         for doubt in doubts:
             _log(f"{self.function.origin}: {doubt}")
-        options = sharding.options(self.function, self._options)
         try:
-            return self.client.compile(program, options, cache=self._cache, isolated=self._isolated)
+            return self.client.compile(
+                program, self._options, cache=self._cache, isolated=self._isolated
+            )
         except UnknownError as exc:  # the code of MLIR's parser and verifier
             newest = obstacle.newest_stablehlo(self.client.plugin.attributes)
             version = program.stablehlo_version

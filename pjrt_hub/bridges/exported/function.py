@@ -33,19 +33,6 @@ class PortableProgram(Program):
 
 
 @frozen(slots=False)
-class Sharding:
-    """How one array lies on the devices of a mesh.
-
-    Attributes:
-        axes: names and sizes of the mesh's axes, the last varying fastest over the devices.
-        spec: for each dimension the axes that split it; dimensions left out are whole.
-    """
-
-    axes: tuple[tuple[str, int], ...]
-    spec: tuple[tuple[str, ...], ...]
-
-
-@frozen(slots=False)
 class Weight:
     """An argument that is kept beside the program.
 
@@ -81,8 +68,6 @@ class ExportedFunction:
         unordered_effects: that may happen in any order.
         disabled_checks: what the exporter was told to let pass, "platform" or a custom call.
         nr_devices: that it was exported for.
-        in_shardings: one for each input, where it has one.
-        out_shardings: one for each output, where it has one.
         uses_global_constants: whether its module has symbolic dimensions or other values that are
             to be replaced by constants.
         jax_version: that exported it, where it says.
@@ -103,8 +88,6 @@ class ExportedFunction:
     unordered_effects: tuple[str, ...] = ()
     disabled_checks: tuple[str, ...] = ()
     nr_devices: int = 1
-    in_shardings: tuple[Sharding | None, ...] = ()
-    out_shardings: tuple[Sharding | None, ...] = ()
     uses_global_constants: bool = False
     jax_version: str = ""
 

@@ -1,7 +1,7 @@
 """What `jax.export` serializes (layer 3): a flatbuffer of the type `Exported`.
 
 The field numbers are those of JAX's serialization.fbs, the meanings those of its serialization.py;
-both as of JAX 0.10, with the fields of older releases. Must not import JAX.
+both as of JAX 0.12, with the fields of older releases. Must not import JAX.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from pjrt_hub.bridges.exported.function import (
     MLIR_BYTECODE,
     ExportedFunction,
     PortableProgram,
-    Sharding,
 )
 from pjrt_hub.errors import FileFormatError, NotRunnableError
 
-#: What JAX writes; its number stayed when the schema grew.
-_SERIALIZATION_VERSIONS = (2, 3)
+#: What JAX wrote until 2026-07 whatever its schema was, which grew; and what it writes since.
+_OLDEST_VERSION, _NEWEST_VERSION = 2, 12
 #: Those whose arguments are: the platform's number, tokens, and the arguments that are kept.
 CALLING_CONVENTIONS = (9, 10)
 
@@ -39,22 +38,35 @@ def read(data: bytes, origin: str) -> ExportedFunction:
         FileFormatError: it is damaged, or no such blob.
         NotRunnableError: its calling convention is another.
     """
+    version = _NEWEST_VERSION
     try:
-        return _exported(Table.root(data), origin)
+        root = Table.root(data)
+        version = root.number(0, "H")
+        if version < _OLDEST_VERSION:
+            raise ValueError(f"its serialization version is {version}, below {_OLDEST_VERSION}")
+        function = _exported(root, origin)
     except (ValueError, RecursionError) as exc:
         if isinstance(exc, FileFormatError):
             raise
+        newer = f" (version {version} of it, newer than {_NEWEST_VERSION})"
         raise FileFormatError(
-            f"{origin} is not what jax.export serializes: {exc}",
+            f"{origin} is not what jax.export serializes"
+            f"{newer if version > _NEWEST_VERSION else ''}: {exc}",
             path=origin,
             hint="write it with jax.export.export(jax.jit(f))(...).serialize()",
         ) from exc
+    if version > _NEWEST_VERSION:
+        _warn(f"{origin} has the serialization version {version}; pjrt-hub knows {_NEWEST_VERSION}")
+    return function
+
+
+def _warn(text: str) -> None:
+    import logging
+
+    logging.getLogger("pjrt_hub.exported").warning(text)
 
 
 def _exported(root: Table, origin: str) -> ExportedFunction:
-    version = root.number(0, "H")
-    if version not in _SERIALIZATION_VERSIONS:
-        raise ValueError(f"its serialization version is {version}, not 2 or 3")
     code = root.bytes(13)
     if not code.startswith(MLIR_BYTECODE):
         raise ValueError("it holds no program in MLIR's bytecode")
@@ -82,8 +94,6 @@ def _exported(root: Table, origin: str) -> ExportedFunction:
     platforms = root.texts(9)
     if not platforms or not all(platforms):
         raise ValueError("it names no platform")
-    meshes = root.tables(20)
-    shardings = [_sharding(each, meshes) for each in root.tables(21)]
     return ExportedFunction(
         origin=origin,
         exporter="jax.export",
@@ -102,8 +112,6 @@ def _exported(root: Table, origin: str) -> ExportedFunction:
             each.text(1) if each.number(0, "b") else "platform" for each in root.tables(12)
         ),
         nr_devices=root.number(18, "I") or root.number(6, "h") or 1,
-        in_shardings=_shardings(root, 24, shardings, len(inputs)),
-        out_shardings=_shardings(root, 25, shardings, len(outputs)),
         uses_global_constants=bool(root.number(16, "B")),
         jax_version=root.text(26),
     )
@@ -166,29 +174,3 @@ def _dimension(text: str) -> int | str:
 
 def _effects(root: Table, field: int) -> tuple[str, ...]:
     return tuple(each.text(0) for each in root.tables(field))
-
-
-def _shardings(
-    root: Table, field: int, unique: list[Sharding], count: int
-) -> tuple[Sharding | None, ...]:
-    numbers = root.numbers(field, "I")
-    if not numbers:
-        return ()
-    if len(numbers) != count or max(numbers) > len(unique):
-        raise ValueError(f"it has {len(unique)} shardings, and refers to {list(numbers)}")
-    return tuple(unique[number - 1] if number else None for number in numbers)
-
-
-def _sharding(table: Table, meshes: tuple[Table, ...]) -> Sharding:
-    number = table.number(3, "I")
-    mesh = meshes[number] if number < len(meshes) else table.table(0)
-    if mesh is None:
-        raise ValueError("a sharding has no mesh")
-    names, sizes = mesh.texts(1), mesh.numbers(0, "I")
-    if len(set(names)) != len(sizes):
-        raise ValueError(f"a mesh has the axes {list(names)} of the sizes {list(sizes)}")
-    spec = table.table(1)
-    parts = () if spec is None else tuple(each.texts(0) for each in spec.tables(0))
-    if any(axis not in names for part in parts for axis in part):
-        raise ValueError(f"a sharding uses an axis that its mesh {list(names)} lacks")
-    return Sharding(tuple(zip(names, sizes, strict=True)), parts)

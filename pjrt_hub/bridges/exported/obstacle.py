@@ -193,8 +193,6 @@ def found(function: ExportedFunction, platform: str, devices: int | None = None)
         reasons.append(
             f"it was exported for {function.nr_devices} devices, and the client has {devices}"
         )
-    if function.nr_devices > 1 and function.is_symbolic:
-        reasons.append("it is for several devices and has symbolic dimensions as well")
     return reasons
 
 

@@ -90,10 +90,10 @@ def specialised(
 
 
 def _context() -> Any:
-    """With the dialects that JAX's programs come in."""
+    """With the dialects that JAX's programs come in, and those that jaxlib makes of them."""
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-    from jaxlib.mlir.dialects import sdy, stablehlo
+    from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
@@ -101,6 +101,7 @@ def _context() -> Any:
     context.append_dialect_registry(registry)
     context.load_all_available_dialects()
     stablehlo.register_dialect(context)
+    chlo.register_dialect(context)
     sdy.register_dialect(context)
     return context
 
