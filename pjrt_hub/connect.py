@@ -64,7 +64,8 @@ def client(
     """
 
     def connect(choice: Choice) -> Client:
-        plugin = _load(choice, offline, progress)
+        wanted = dict(options or {}) if distributed is None else None
+        plugin = _load(choice, offline, progress, wanted)
         client = plugin.client(options, distributed=distributed)
         log.step("runtime", "%s", client, plugin=plugin.name, options=dict(options or {}))
         return client
@@ -293,10 +294,17 @@ def _request(platform: str | None) -> Request | None:
     return Request.read(platform, environment())
 
 
-def _load(choice: Choice, offline: bool, progress: Progress | None) -> Plugin:
+def _load(
+    choice: Choice,
+    offline: bool,
+    progress: Progress | None,
+    create_options: Mapping[str, NamedValue] | None = None,
+) -> Plugin:
     from pjrt_hub import opening
 
-    return opening.plugin(choice, offline=offline, progress=progress, reload=load)
+    return opening.plugin(
+        choice, create_options=create_options, offline=offline, progress=progress, reload=load
+    )
 
 
 def _is_path(path_or_name: str | os.PathLike[str]) -> bool:

@@ -1,7 +1,8 @@
 """First contact with a chosen library (layer 4): check its file, preload, probe it in a child.
 
 Everything here happens before the library enters this process. What is remembered of an earlier
-contact is trusted for the same bytes, so a warm start costs a few stat calls.
+contact is trusted for the same bytes where nothing else has changed that it depended on, so a warm
+start costs a few stat calls.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadErr
 from pjrt_hub.fork import Lock
 
 if TYPE_CHECKING:
-    from pjrt_hub.contract.linking import Problem
+    from pjrt_hub._capi.values import NamedValue
+    from pjrt_hub.contract.linking import Problem, Search
     from pjrt_hub.contract.manifest import Manifest
     from pjrt_hub.discovery.source import World
     from pjrt_hub.store.probes import Probes
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 #: Seconds for the first contact; `PJRT_HUB_PROBE_SECONDS` overrides it.
 DEADLINE = 30.0
 
+#: Variables that decide which libraries a plugin finds.
+_SEARCHED = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+
+#: The libraries whose clients were tried in this process, each with the key of its options.
+_TRIED: set[tuple[Path, str]] = set()
 _INITIALIZED: set[str] = set()
 _INITIALIZING = Lock()
 
@@ -65,7 +72,13 @@ def initialize(path: Path, manifest: Manifest) -> bool:
     return function is not None
 
 
-def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]) -> None:
+def prepare(
+    path: Path,
+    manifest: Manifest,
+    world: World,
+    env: Mapping[str, str],
+    create_options: Mapping[str, NamedValue] | None = None,
+) -> None:
     """Makes sure that loading `path` into this process is safe, and loads what it needs first.
 
     Args:
@@ -73,6 +86,7 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
         manifest: names the libraries to preload.
         world: where those are looked for, and the machine.
         env: the environment that the plugin will see.
+        create_options: of the client that is to be made next, or None.
 
     Raises:
         PluginLoadError: the file is damaged, not for this machine, or lacks libraries.
@@ -81,7 +95,6 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
         PluginTimeoutError: it hung at first contact.
     """
     from pjrt_hub._capi import library
-    from pjrt_hub.discovery.hardware import drivers
 
     _refuse_noexec(path)
     if env.get("PJRT_HUB_CAPTURE", "") not in ("", "0"):
@@ -89,21 +102,7 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
 
         native_log.capture_native_logs()
     needed = dependencies(manifest, world)
-    probes = memory(world)
-    drivers_here = drivers(world.root)
-    answer = _known(probes.recall(path) if probes else None, drivers_here)
-    if answer is None:
-        refuse(path, list(problems(path, world, needed, env)))
-        log.step("probe", "%s: its headers fit %s", path, world.host, path=str(path))
-        answer = _known(probes.recall_content(path) if probes else None, drivers_here)
-    if answer is None:
-        log.step("probe", "%s: first contact, in a process of its own", path, path=str(path))
-        answer = {**first_contact(path, needed, env), "drivers": drivers_here}
-        if probes:
-            probes.remember(path, answer)
-    else:
-        text = "%s: known from an earlier contact under the same drivers"
-        log.step("probe", text, path, path=str(path))
+    answer = _meet(path, manifest, world, env, needed, create_options)
     log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
     _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
     for dependency in needed:
@@ -111,16 +110,109 @@ def prepare(path: Path, manifest: Manifest, world: World, env: Mapping[str, str]
         library.preload(dependency)
 
 
+def try_client(
+    path: Path,
+    manifest: Manifest,
+    world: World,
+    env: Mapping[str, str],
+    create_options: Mapping[str, NamedValue],
+) -> None:
+    """Makes sure that the plugin survives the making of a client, in a process of its own.
+
+    What it answers there does not matter: this process will hear it again.
+
+    Args:
+        path: the library.
+        manifest: of the plugin. The options of one that it describes were checked, so that those of
+            one client stand for all.
+        world: the machine.
+        env: the environment that the plugin sees.
+        create_options: of the client.
+
+    Raises:
+        PluginCrashedError: it died.
+        PluginTimeoutError: it hung.
+    """
+    if (path, _key(manifest, create_options)) not in _TRIED:
+        _meet(path, manifest, world, env, dependencies(manifest, world), create_options)
+
+
+def _meet(
+    path: Path,
+    manifest: Manifest,
+    world: World,
+    env: Mapping[str, str],
+    needed: tuple[Path, ...],
+    create_options: Mapping[str, NamedValue] | None,
+) -> dict[str, Any]:
+    """What a plugin said at first contact: as it is remembered, else asked now and remembered."""
+    from pjrt_hub.discovery.hardware import drivers
+
+    probes = memory(world)
+    client = None if create_options is None else _key(manifest, create_options)
+    around = {name: env.get(name, "") for name in _SEARCHED}
+    around |= {"drivers": drivers(world.root), "preloaded": " ".join(map(str, needed))}
+    answer = probes.recall(path) if probes else None
+    if not _holds(answer, path, around, client):
+        refuse(path, list(problems(path, world, needed, env)))
+        log.step("probe", "%s: its headers fit %s", path, world.host, path=str(path))
+        answer = probes.recall_content(path) if probes else None
+    if answer is not None and _holds(answer, path, around, client):
+        text = "%s: known from an earlier contact, and nothing has changed that it depended on"
+        log.step("probe", text, path, path=str(path))
+    else:
+        log.step("probe", "%s: first contact, in a process of its own", path, path=str(path))
+        before = answer["clients"] if answer and _holds(answer, path, around, None) else []
+        answer = first_contact(path, needed, env, create_options)
+        made = [client] if answer["client_error"] == "" else []
+        files = {*answer["libraries"], *answer["modules"]} - {str(path)}
+        answer["files"] = {file: _identity(file) for file in sorted(files)}
+        answer |= {"path": str(path), "around": around, "clients": [*before, *made]}
+        if probes:
+            probes.remember(path, answer)
+    if client is not None:
+        _TRIED.add((path, client))
+    return answer
+
+
+def _key(manifest: Manifest, create_options: Mapping[str, NamedValue]) -> str:
+    """Which clients are as good as one with these options."""
+    if manifest.path is not None or not create_options:
+        return ""
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(create_options, sort_keys=True).encode()).hexdigest()
+
+
+def _holds(
+    answer: Mapping[str, Any] | None, path: Path, around: Mapping[str, str], client: str | None
+) -> bool:
+    """Whether a remembered answer is still true, and tells of a client like the one wanted."""
+    if answer is None or answer.get("around") != around:
+        return False
+    if client is not None and client not in answer.get("clients", ()):
+        return False
+    files = answer.get("files", {})
+    if files and answer.get("path") != str(path):
+        return False  # a copy elsewhere may find others
+    return all(_identity(file) == known for file, known in files.items())
+
+
+def _identity(file: str) -> str:
+    from pjrt_hub.store.memo import identity
+
+    try:
+        return identity(Path(file))
+    except OSError:
+        return ""
+
+
 def dependencies(manifest: Manifest, world: World) -> tuple[Path, ...]:
     """The libraries that are loaded before the plugin's own, in that order."""
     from pjrt_hub.discovery.place import preloads
 
     return preloads(world, manifest).paths
-
-
-def _known(answer: dict[str, Any] | None, drivers_here: str) -> dict[str, Any] | None:
-    """An answer that was given under the drivers of today."""
-    return answer if answer and answer.get("drivers", "") == drivers_here else None
 
 
 def _refuse_noexec(path: Path) -> None:
@@ -149,15 +241,30 @@ def problems(
 
     if world.host.os != "linux":
         return  # only ELF is read
+    yield from linking.problems(elf.inspect(path), world.host, search(preloaded, env))
+
+
+def search(preloaded: tuple[Path, ...], env: Mapping[str, str]) -> Search:
+    """Where the loader looks, with these variables and after these libraries."""
+    from pjrt_hub.contract.linking import Search
+
     folders = tuple(filter(None, env.get("LD_LIBRARY_PATH", "").split(":")))
-    search = linking.Search(library_path=folders, preloaded=preloaded)
-    yield from linking.problems(elf.inspect(path), world.host, search)
+    return Search(library_path=folders, preloaded=preloaded)
 
 
 def first_contact(
-    path: Path, dependencies: tuple[Path, ...], env: Mapping[str, str]
+    path: Path,
+    dependencies: tuple[Path, ...],
+    env: Mapping[str, str],
+    create_options: Mapping[str, NamedValue] | None = None,
 ) -> dict[str, Any]:
     """Loads the library in a child process and gives what it says of itself.
+
+    Args:
+        path: the library.
+        dependencies: are loaded before it.
+        env: of the child.
+        create_options: of a client to make there; None makes none.
 
     Raises:
         IncompatiblePluginError: its API version cannot be driven.
@@ -169,7 +276,10 @@ def first_contact(
 
     from pjrt_hub._capi.probe import probe
 
-    answer = probe(path, env=env, preload=dependencies, seconds=_deadline(env))
+    seconds = _deadline(env)
+    answer = probe(
+        path, env=env, preload=dependencies, create_options=create_options, seconds=seconds
+    )
     return asdict(answer)
 
 

@@ -1,7 +1,7 @@
 """What would happen, step by step, and why (layer 4): the answer of `pjrt-hub doctor`.
 
-Walks the same path as `connect.client` up to the first contact, in a child process, and stops at
-the first step that fails. Fetches nothing.
+Walks the same path as `connect.client`, which makes the client in a child process, and stops at the
+first step that fails. Fetches nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +10,17 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pjrt_hub import connect, contact, surroundings
 from pjrt_hub.abi import ApiVersion
+from pjrt_hub.contract import linking
+from pjrt_hub.contract.shippers import shipper
 from pjrt_hub.discovery import place
 from pjrt_hub.errors import LockFileError, PjrtHubError, PluginLoadError
+
+if TYPE_CHECKING:
+    from pjrt_hub.discovery.source import Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +52,16 @@ class Diagnosis:
         return all(step.ok for step in self.steps)
 
 
-def diagnose(name: str | os.PathLike[str] | None = None) -> Diagnosis:
-    """Says what `client(name)` would do on this machine.
+def diagnose(name: str | os.PathLike[str] | None = None, *, to_run: bool = True) -> Diagnosis:
+    """Says what `client(name)` would do on this machine, or `topology(name, ...)`.
 
     Args:
         name: as for `client`, or the path of a library.
+        to_run: whether programs are to run here; False asks only for compiling ahead of time,
+            which needs no hardware.
     """
     steps: list[Step] = []
-    walk = _walk(name)
+    walk = _walk(name, to_run)
     what = "choice"
     try:
         for step in walk:
@@ -76,17 +84,16 @@ _NEXT = {
 }
 
 
-def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
+def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
     if locked := surroundings.pins():
         rows = surroundings.catalog(locked).rows()
         names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in rows))
         yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
     candidate = connect.choose(name).candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
-    # A plugin without its hardware still compiles ahead of time: worth a word, no failure.
-    words = {True: "", None: "unknown: ", False: "absent, so it can only compile: "}
-    hardware = candidate.hardware
-    yield Step("hardware", True, words[hardware.ok] + hardware.reason)
+    yield _hardware(candidate, to_run)
+    if to_run and not candidate.may_run:
+        return
     world = surroundings.world()
     path = candidate.library_path
     if path is None:
@@ -109,18 +116,56 @@ def _walk(name: str | os.PathLike[str] | None) -> Iterator[Step]:
     if found:
         return
     yield Step("headers", True, f"fits {world.host}, every library it needs is there")
-    if preloads.missing:
-        absent = ", ".join(preloads.missing)
-        yield Step("preload", True, f"not found, and perhaps not needed: {absent}")
     defaults = candidate.manifest.environment_for(present=candidate.may_run)
-    answer = contact.first_contact(path, preloads.paths, {**defaults, **env})
+    manifest, options = candidate.manifest, None
+    if to_run:
+        options = manifest.create_options(dict(candidate.create_options))
+    answer = contact.first_contact(path, preloads.paths, {**defaults, **env}, options)
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
     flags = candidate.manifest.compile_flags_beside((), ApiVersion.parse(answer["api_version"]))
     if flags:
         told = ", ".join(f"{name}={value}" for name, value in flags.items())
         yield Step("compile flags", True, f"{told}, unless options or XLA_FLAGS say otherwise")
+    if preloads.missing:
+        search = contact.search(preloads.paths, env)
+        there = [name for name in preloads.missing if linking.finds(name, world.host.arch, search)]
+        yield _preload(preloads.missing, there, answer["libraries"], to_run)
+    if error := answer["client_error"]:
+        hint = "the words are the plugin's own; see its documentation, and that of its driver"
+        yield Step("client", False, error, hint)
+    elif to_run:
+        yield Step("client", True, "the plugin makes one")
     yield from _mapped(answer["libraries"])
+
+
+def _hardware(candidate: Candidate, to_run: bool) -> Step:
+    """Whether it is here; compiling ahead of time does without."""
+    found, name = candidate.hardware, candidate.name
+    if candidate.may_run:
+        return Step("hardware", True, ("" if found.ok else "unknown: ") + found.reason)
+    if not to_run:
+        return Step("hardware", True, f"absent, and not needed to compile: {found.reason}")
+    hint = f"`pjrt-hub doctor {name} --for compile` says whether it can compile for it here"
+    return Step("hardware", False, f"absent: {found.reason}", hint)
+
+
+def _preload(names: tuple[str, ...], found: list[str], libraries: list[str], to_run: bool) -> Step:
+    """The libraries that a plugin opens by itself and that are not where its vendor puts them."""
+    # A file's name may say more than the library's: libcudart.so.13.0.96.
+    files = [os.path.basename(each) + "." for each in libraries]
+    mapped = [name for name in names if any(file.startswith(f"{name}.") for file in files)]
+    elsewhere = [name for name in names if name in mapped or name in found]
+    absent = [name for name in names if name not in elsewhere]
+    told = f"found by the loader: {', '.join(elsewhere)}" if elsewhere else ""
+    if not absent:
+        return Step("preload", True, told)
+    ways = dict.fromkeys(how for _, how in map(shipper, absent) if how)
+    told = "; ".join(filter(None, (f"not found: {', '.join(absent)}", told)))
+    if not to_run:
+        return Step("preload", True, f"{told}; needed to run, and by some programs to compile")
+    hint = "; ".join(ways) or "install them, or name their folders in LD_LIBRARY_PATH"
+    return Step("preload", False, told, hint)
 
 
 def _mapped(libraries: list[str]) -> Iterator[Step]:

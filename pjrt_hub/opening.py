@@ -18,6 +18,7 @@ from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.surroundings import cache, distrust, environment, say, world
 
 if TYPE_CHECKING:
+    from pjrt_hub._capi.values import NamedValue
     from pjrt_hub.contract.manifest import Manifest
     from pjrt_hub.discovery.select import Choice
     from pjrt_hub.discovery.source import Candidate, World
@@ -36,12 +37,18 @@ _SPOILT: set[Path] = set()
 
 
 def plugin(
-    choice: Choice, *, offline: bool = False, progress: Progress | None = None, reload: Reload
+    choice: Choice,
+    *,
+    create_options: Mapping[str, NamedValue] | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+    reload: Reload,
 ) -> Plugin:
     """Fetches the library where it is missing, checks it, and loads it.
 
     Args:
         choice: what `discovery.select` chose.
+        create_options: of the client that is to be made next, or None: then both are tried at once.
         offline: use no network.
         progress: is told how a download goes; by default a bar where stderr is a terminal.
         reload: loads the same plugin again by its name or path, for what was unpickled elsewhere.
@@ -52,10 +59,16 @@ def plugin(
     """
     candidate = choice.candidate
     with library(candidate, offline=offline, progress=progress) as (path, entry):
-        return _load(candidate, path, entry, reload)
+        return _load(candidate, path, entry, reload, create_options)
 
 
-def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload) -> Plugin:
+def _load(
+    candidate: Candidate,
+    path: Path,
+    entry: Entry | None,
+    reload: Reload,
+    create_options: Mapping[str, NamedValue] | None,
+) -> Plugin:
     from pjrt_hub import contact
     from pjrt_hub._capi import library
     from pjrt_hub.discovery.survey import require_locked
@@ -68,8 +81,12 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
     here = world()
     require_locked(candidate, path, here)  # again: the file may be another one by now
     contact.initialize(path, manifest)
-    contact.prepare(path, manifest, here, {**defaults, **environment()})
     given, named = dict(candidate.create_options), _named_flags()
+    env = {**defaults, **environment()}
+    wanted = None
+    if create_options is not None:
+        wanted = manifest.create_options({**given, **create_options}, candidate.api_version)
+    contact.prepare(path, manifest, here, env, wanted)
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
@@ -81,6 +98,7 @@ def _load(candidate: Candidate, path: Path, entry: Entry | None, reload: Reload)
         path,
         name=candidate.name,
         create_options=lambda options, api: manifest.create_options({**given, **options}, api),
+        try_client=lambda options: contact.try_client(path, manifest, here, env, options),
         takes_option=lambda option: (
             manifest.path is None or any(option == each.name for each in manifest.options)
         ),

@@ -6,38 +6,49 @@ end of the user's process. Must not remember anything: the caller keeps the answ
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub import errors
 from pjrt_hub._capi import watch
-from pjrt_hub._capi.child import Child, signal_name
+from pjrt_hub._capi.child import Child, listen, signal_name
 from pjrt_hub.abi import ApiVersion
+
+if TYPE_CHECKING:
+    from pjrt_hub._capi.values import NamedValue
 
 #: What the child's error tells beside its words, so that the same error is raised here.
 _DETAILS = ("path", "need", "have", "function", "since", "code")
 _TPU_LOCK = "/tmp/libtpu_lockfile"
+_CREATE = "PJRT_Client_Create"
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a plugin says of itself before any client exists.
+    """What a plugin says of itself.
 
     Attributes:
         api_version: as text, "0.81".
         extensions: name to the size of the extension's node in bytes.
         attributes: of the plugin (`PJRT_Plugin_Attributes`).
         libraries: the files that the loader mapped for it, itself among them (Linux only).
+        modules: the files of the Python modules that it imported.
+        client_error: why it makes no client, in its own words; empty where it made one, None where
+            it was not asked.
     """
 
     api_version: str
     extensions: dict[str, int]
     attributes: dict[str, object]
     libraries: list[str] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    client_error: str | None = None
 
     @property
     def version(self) -> ApiVersion:
@@ -50,15 +61,18 @@ def probe(
     *,
     env: Mapping[str, str],
     preload: Sequence[Path] = (),
+    create_options: Mapping[str, NamedValue] | None = None,
     seconds: float = 30.0,
 ) -> ProbeResult:
-    """Loads and initializes a plugin in a child process.
+    """Loads and initializes a plugin in a child process, and makes a client there.
 
     Args:
         path: of the library.
         env: the child's environment.
         preload: libraries to load before it, as the parent will.
-        seconds: the deadline; a child that passes it is ended, with all that it started.
+        create_options: of the client; None makes none.
+        seconds: the deadline of the loading, and that of the client; a child that passes one is
+            ended, with all that it started.
 
     Raises:
         PluginLoadError: the library cannot be loaded.
@@ -70,20 +84,24 @@ def probe(
     """
     deadline = time.monotonic() + seconds
     said: dict[str, Any] = {}
-    with Child(__spec__.name, [str(path), *map(str, preload)], env=env) as child:
-        for answer in child.answers(deadline):
-            said.update(answer)
+    words = [str(path), json.dumps(create_options), *map(str, preload)]
+    with Child(__spec__.name, words, env=env) as child:
+        while not child.silent and time.monotonic() < deadline:
+            for _, answer in listen([child], deadline):
+                said.update(answer)
+                if answer.get("step") == _CREATE:
+                    deadline = time.monotonic() + seconds
         late = not child.silent
     step = f" in {said['step']}" if said.get("step") else ""
+    doing = "make a client" if said.get("step") == _CREATE else "finish loading"
     if late:
         raise errors.PluginTimeoutError(
-            f"{path} did not finish loading within {seconds:g} s{step and f': it hung{step}'}",
+            f"{path} did not {doing} within {seconds:g} s{step and f': it hung{step}'}",
             seconds=seconds,
             hint=_timeout_hint(path),
         )
     if "api_version" in said:
-        names = ("api_version", "extensions", "attributes", "libraries")
-        return ProbeResult(**{name: said[name] for name in names})
+        return ProbeResult(**{each.name: said[each.name] for each in fields(ProbeResult)})
     if "error" in said:
         raise getattr(errors, said["error"])(said["message"], hint=said["hint"], **said["details"])
     raise _crash(path, said.get("status", child.status()), step, child.words())
@@ -92,13 +110,17 @@ def probe(
 def _crash(path: Path, status: int, step: str, tail: str) -> errors.PluginCrashedError:
     name = signal_name(-status) if status < 0 else None
     how = f"died of {name}" if name else f"exited with status {status}"
+    hint = "the library is damaged or not made for this machine; try another release of it"
+    if step.endswith(_CREATE):
+        hint = "see that its device is here and free, that its driver fits, and that it takes the "
+        hint += "create options given; else try another release of it"
     last_words = f"; its last words:\n{tail}" if tail else ""
     return errors.PluginCrashedError(
         f"{path}: the process that loaded it {how}{step}{last_words}",
         signal=name,
         returncode=status,
         stderr=tail,
-        hint="the library is damaged or not made for this machine; try another release of it",
+        hint=hint,
     )
 
 
@@ -114,14 +136,14 @@ def _timeout_hint(path: Path) -> str:
     )
 
 
-def _load(tell: watch.Tell, path: str, *preload: str) -> int:
+def _load(tell: watch.Tell, path: str, create_options: str, *preload: str) -> int:
     """What the child's child does: it meets the plugin."""
     try:
         from pjrt_hub._capi import library
     except ImportError as exc:
         tell(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
         return 1
-    before = set(_mapped())
+    files, modules = set(_mapped()), set(sys.modules)
     try:
         tell(step="dlopen")
         for dependency in preload:
@@ -131,9 +153,28 @@ def _load(tell: watch.Tell, path: str, *preload: str) -> int:
         details = {name: getattr(exc, name) for name in _DETAILS if hasattr(exc, name)}
         tell(error=type(exc).__name__, message=exc.message, hint=exc.hint, details=details)
         return 1
-    mapped = [each for each in _mapped() if each not in before]
-    tell(**asdict(ProbeResult(str(api.version), api.extensions, dict(api.attributes), mapped)))
+    options, client_error = json.loads(create_options), None
+    if options is not None:
+        tell(step=_CREATE)
+        try:
+            api.call(_CREATE, create_options=options)
+            client_error = ""
+        except errors.PjrtHubError as exc:
+            client_error = exc.message
+    mapped = [each for each in _mapped() if each not in files]
+    imported = _files_of(sys.modules.keys() - modules)
+    attributes: dict[str, object] = dict(api.attributes)
+    result = ProbeResult(
+        str(api.version), api.extensions, attributes, mapped, imported, client_error
+    )
+    tell(**asdict(result))
     return 0
+
+
+def _files_of(modules: Iterable[str]) -> list[str]:
+    """The files that modules were imported from, of those that have one."""
+    found = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return sorted({file for file in found if isinstance(file, str)})
 
 
 def _mapped() -> list[str]:

@@ -11,13 +11,20 @@ from pjrt_hub.cli.status import FAILED
 
 @click.command("doctor")
 @click.argument("platform", required=False)
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(["run", "compile"]),
+    default="run",
+    help="What it is to be used for: to run programs here, or only to compile ahead of time.",
+)
 @output.json_option
-def command(platform: str | None, as_json: bool) -> int:
+def command(platform: str | None, purpose: str, as_json: bool) -> int:
     """Say what would happen for PLATFORM, or for no name at all, and what is missing.
 
     Exits with 1 where a step fails.
     """
-    diagnosis = pjrt_hub.diagnose(platform)
+    diagnosis = pjrt_hub.diagnose(platform, to_run=purpose == "run")
     if as_json:
         output.show_json(
             [

@@ -133,6 +133,15 @@ def missing(elf: ElfFile, search: Search) -> list[Missing]:
     return lost
 
 
+def finds(name: str, machine: str, search: Search) -> bool:
+    """Says whether the loader finds a library that is opened by its name alone."""
+    folders = (*search.library_path, *search.folders)
+    return (
+        name in _loader_cache(search.cache, machine)
+        or _in_folders(name, folders, machine) is not None
+    )
+
+
 def _in_folders(name: str, folders: tuple[str, ...], machine: str) -> ElfFile | None:
     # Like ld.so, a file of another machine is passed over.
     for path in [Path(name)] if "/" in name else [Path(folder, name) for folder in folders]:

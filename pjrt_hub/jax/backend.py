@@ -42,6 +42,8 @@ class Backend:
 
         plugin, manifest, _ = self._load(to_run=True)
         options = settings.create_options(plugin, manifest, self._options)
+        if not framework.place_in_job():  # else the one that is tried would join the others
+            plugin.try_client(options)
         client = framework.make_client(self.name, options)
         if client.platform == "cpu":
             host_functions.give_to(plugin)

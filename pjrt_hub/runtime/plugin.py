@@ -62,6 +62,7 @@ class Plugin:
         address: int | None = None,
         create_options: CreateOptions | None = None,
         topology_options: TopologyOptions | None = None,
+        try_client: Callable[[Mapping[str, values.NamedValue]], None] = lambda _: None,
         takes_option: Callable[[str], bool] = lambda _: True,
         sha256: Callable[[], str] | None = None,
         compile_cache: CompileCache | None = None,
@@ -83,6 +84,8 @@ class Plugin:
             create_options: checks a user's options and adds defaults; by default they pass as they
                 are, which is for plugins that nobody described.
             topology_options: the same for topologies.
+            try_client: is given the checked options before a client is made of them, and raises
+                where that would end this process.
             takes_option: whether there is a create option of a name.
             sha256: gives the library's digest where it is known; by default the file is hashed.
             compile_cache: for `Client.compile(cache=True)`.
@@ -107,6 +110,7 @@ class Plugin:
         self._topology_options: TopologyOptions = topology_options or (
             lambda name, options, _: (name, options)
         )
+        self._try_client = try_client
         self._takes_option = takes_option
         self.api.known_sha256 = sha256
         self.compile_cache = compile_cache
@@ -192,6 +196,7 @@ class Plugin:
             TypeError: an option has another type than the plugin takes.
             ValueError: the plugin has no such option.
             PjrtError: the plugin cannot make a client, for example without its hardware.
+            PluginError: it died or hung in the process where that was tried first.
             PjrtHubError: the client did not join the other processes.
         """
         # Checked before the call, because a wrong type aborts some plugins.
@@ -203,6 +208,8 @@ class Plugin:
             given = {**distributed.create_options(self._takes_option), **given}
             exchange = Exchange(distributed.store)
         checked = self._create_options(given, self.api_version)
+        if exchange is None:  # else the one that is tried would join the others
+            self._try_client(checked)
         callbacks = exchange.arguments() if exchange else {}
         address = interruptible(
             lambda: self.api.call("PJRT_Client_Create", create_options=checked, **callbacks),
@@ -230,6 +237,17 @@ class Plugin:
             ValueError: the plugin has no such option.
         """
         return self._create_options(options, self.api_version)
+
+    def try_client(self, options: Mapping[str, values.NamedValue]) -> None:
+        """Makes sure that making a client will not end this process; a host does it by itself.
+
+        Args:
+            options: what `check_create_options` gave.
+
+        Raises:
+            PluginError: it died or hung in the process where that was tried.
+        """
+        self._try_client(options)
 
     def check_topology_options(
         self, name: str, options: Mapping[str, values.NamedValue]

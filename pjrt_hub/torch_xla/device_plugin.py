@@ -66,9 +66,11 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         Raises:
             TypeError: an option has another type than the plugin takes.
             ValueError: the plugin has no such option.
+            PluginError: it died or hung where a client was tried.
         """
         plugin, manifest = self._load()
         checked = plugin.check_create_options(self._given(manifest))
+        plugin.try_client(checked)
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in checked.items()

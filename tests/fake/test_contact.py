@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from trees import compile_library
 
 from pjrt_hub import contact, errors
 from pjrt_hub._capi import table
@@ -37,6 +38,8 @@ def test_a_working_plugin_tells_about_itself(stub, meet) -> None:
         "extensions": {},
         "attributes": {"stub_version": [1, 2, 3], "stub_name": "stub"},
         "libraries": [str(library)],
+        "modules": [],
+        "client_error": None,
     }
 
 
@@ -192,7 +195,7 @@ def test_a_missing_slot_is_found_at_first_contact(stub, meet) -> None:
 
 CONNECT = """
 import pjrt_hub
-client = pjrt_hub.load(path).client()
+client = pjrt_hub.client(path)
 assert client.platform_name == "cpu"
 assert len(client.devices) == 1
 """
@@ -223,6 +226,67 @@ def test_failure_is_not_remembered_and_the_parent_lives(stub, check, tmp_path) -
     """
     check(stub("ON_INITIALIZE=abort()"), crashing)
     assert len(set(loads(tmp_path))) == 2
+
+
+@pytest.mark.parametrize("call", ["client(path)", "load(path).client()"])
+@pytest.mark.parametrize(
+    ("macro", "raised", "said"),
+    [
+        ("ON_CREATE=abort()", "PluginCrashedError", "died of SIGABRT in PJRT_Client_Create"),
+        ("ON_CREATE=exit(4)", "PluginCrashedError", "exited with status 4 in PJRT_Client_Create"),
+        ("ON_CREATE=pause()", "PluginTimeoutError", "did not make a client within 2 s"),
+    ],
+)
+def test_a_client_that_would_end_the_process(stub, check, call, macro, raised, said) -> None:
+    check(
+        stub(macro),
+        f"""
+        import pjrt_hub
+        error = raises(errors.{raised}, lambda: pjrt_hub.{call})
+        assert {said!r} in error.message, error
+        """,
+        env={"PJRT_HUB_PROBE_SECONDS": "2"},
+    )
+
+
+def test_options_of_an_undescribed_plugin_are_tried_each(stub, check, tmp_path) -> None:
+    script = """
+    import pjrt_hub
+    plugin = pjrt_hub.load(path)
+    for options in ({}, {"count": 2}, {"count": 3}, {"count": 2}):
+        plugin.client(options).close()
+    """
+    library = stub()
+    check(library, script)
+    assert len(loads(tmp_path)) == 5  # the library, itself, and three kinds of client
+    check(library, script)
+    assert len(loads(tmp_path)) == 6
+
+
+def test_a_dependency_that_changes_is_met_again(stub, check, tmp_path) -> None:
+    dependency = compile_library("void nothing(void) {}", tmp_path / "libneeded.so")
+    macro = f'ON_LOAD=extern void *dlopen(const char *, int); dlopen("{dependency}", 2)'
+    check(stub(macro), CONNECT)
+    check(stub(macro), CONNECT)
+    assert len(loads(tmp_path)) == 3
+    dying = "__attribute__((constructor)) static void die(void) { __builtin_trap(); }"
+    dependency.unlink()
+    compile_library(dying, dependency)
+    check(
+        stub(macro),
+        """
+        import pjrt_hub
+        error = raises(errors.PluginCrashedError, lambda: pjrt_hub.client(path))
+        assert "in dlopen" in error.message, error
+        """,
+    )
+
+
+@pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "LD_PRELOAD"])
+def test_another_search_is_another_contact(stub, check, tmp_path, variable: str) -> None:
+    check(stub(), CONNECT)
+    check(stub(), CONNECT, env={variable: str(compile_library("", tmp_path / "other.so"))})
+    assert len(loads(tmp_path)) == 4
 
 
 def test_a_client_that_cannot_be_made(stub, check) -> None:

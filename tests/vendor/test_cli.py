@@ -50,7 +50,11 @@ def test_list_finds_each_without_its_hardware(hub):
 
 @pytest.mark.parametrize("name", VERSIONS)
 def test_doctor_loads_each_in_a_child(hub, name):
-    steps = {step["what"]: step for step in json.loads(hub("doctor", name, "--json").stdout)}
+    told = json.loads(hub("doctor", name, "--json", status=1).stdout)
+    assert (told[-1]["what"], told[-1]["ok"]) == ("hardware", False)
+    assert f"pjrt-hub doctor {name} --for compile" in told[-1]["hint"]
+    told = json.loads(hub("doctor", name, "--for", "compile", "--json").stdout)
+    steps = {step["what"]: step for step in told}
     assert f"PJRT API {VERSIONS[name]}," in steps["load"]["detail"]
 
 
