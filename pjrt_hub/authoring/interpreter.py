@@ -381,7 +381,7 @@ def _whole(given: Iterator[ir.Attribute], kind: TensorType) -> Array:
 def _numpy(element: str) -> Any:
     from pjrt_hub.runtime import dtypes
 
-    return dtypes.numpy_dtype(dtypes.of_numpy(element).code)
+    return dtypes.numpy_dtype(dtypes.of_type(element).code)
 
 
 def serve(connection: Connection) -> None:

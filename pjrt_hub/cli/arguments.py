@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Value = NDArray[Any] | dict[str, NDArray[Any]] | bool | int | float
 
 #: "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, its shape, and values.
-_TYPED = re.compile(r"(?P<type>[a-z][a-z0-9]*)\[(?P<shape>(\d+(,\d+)*)?)\]:(?P<values>.*)")
+_TYPED = re.compile(r"(?P<type>[A-Za-z][\w<>]*)\[(?P<shape>(\d+(,\d+)*)?)\]:(?P<values>.*)")
 
 #: "x=...", "args[0]['w']=...", or without the quotes.
 _NAMED = re.compile(r"(?P<place>[A-Za-z_][\w.\-]*(\[[^\]=]*\]|\.\w+)*)=(?P<value>.*)", re.DOTALL)
@@ -194,12 +194,12 @@ def _literal(text: str) -> NDArray[Any]:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    import ml_dtypes  # noqa: F401 - teaches NumPy the names of the short types
-    import numpy as np
+    """A type as programs have it, else what a dtype of that name is everywhere."""
+    import pjrt_hub
 
     try:
-        return np.dtype(_NUMPY_NAMES[name])
-    except (KeyError, TypeError):
+        return pjrt_hub.empty_aligned(0, _NUMPY_NAMES.get(name, name)).dtype
+    except TypeError:
         raise ValueError(
             f"{name!r} is not an element type such as f32, bf16, s32 or pred"
         ) from None

@@ -156,7 +156,7 @@ class Program:
 
 def dtype_of(element: str) -> np.dtype[Any]:
     """The numpy dtype of an element type, by StableHLO's name."""
-    return dtypes.numpy_dtype(dtypes.of_numpy(element).code)
+    return dtypes.numpy_dtype(dtypes.of_type(element).code)
 
 
 def type_of(element: str, shape: Iterable[int]) -> str:

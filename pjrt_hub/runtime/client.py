@@ -203,8 +203,9 @@ class Client(Closing, hotpath.Client):
                 numbers and nested lists, with any strides. Python's ints become int32, floats
                 float32 and complex numbers complex64 unless `dtype` says otherwise; arrays keep
                 their dtype. Masked arrays are refused: a device has no masks.
-            dtype: of the buffer, converted on the host; numpy's, ml_dtypes' or StableHLO's names,
-                where StableHLO's win: "i8" has 8 bits.
+            dtype: of the buffer, converted on the host. A name means what numpy means by it, "i4"
+                has 4 bytes; else what ml_dtypes, StableHLO or XLA do: "int4", "bf16", "s32". Ints
+                must fit, floats are rounded, and never become ints.
             device: one of `devices`; by default the first, unless `memory` says where.
             memory: one of a device's memories; by default the device's own.
             semantics: how long the array must stay unchanged; by default it is copied at once.
@@ -212,9 +213,9 @@ class Client(Closing, hotpath.Client):
                 by default the plugin's own. The value is the array's in every layout.
 
         Raises:
-            TypeError: PJRT has no such dtype.
+            TypeError: PJRT has no such dtype, or a float would become an int.
             ValueError: a device or memory of another client, or a layout that is no permutation.
-            OverflowError: a Python int does not fit int32.
+            OverflowError: an int does not fit the dtype, a Python int by itself int32.
             UnsupportedByPluginError: the plugin is older than the dtype, or makes no such layout.
             ClosedError: the client is closed.
         """

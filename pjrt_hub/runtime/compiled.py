@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
@@ -17,6 +17,9 @@ from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.signature import Signature
 
+if TYPE_CHECKING:
+    import numpy
+
 
 @frozen
 class Parameter:
@@ -24,14 +27,14 @@ class Parameter:
 
     Attributes:
         name: as the compiler has it, "" where it has none.
-        dtype: as StableHLO writes it, "f32".
+        dtype: numpy's, as `Buffer.dtype`.
         shape: one device's dimensions.
         layout: minor_to_major.
         donated: whether a call may take the argument's memory.
     """
 
     name: str
-    dtype: str
+    dtype: numpy.dtype[Any]
     shape: tuple[int, ...]
     layout: tuple[int, ...]
     donated: bool
@@ -91,7 +94,7 @@ class Compiled:
         return tuple(
             Parameter(
                 name,
-                dtypes.of_code(slot.dtype).name,
+                dtypes.numpy_dtype(slot.dtype),
                 slot.shape,
                 slot.layout or tuple(range(len(slot.shape) - 1, -1, -1)),
                 index in signature.donated,

@@ -37,7 +37,27 @@ class ElementType:
     numpy: str
     since: int = 0
 
+    @property
+    def xla(self) -> str:
+        """As XLA writes it, "s32", "pred", "c64"."""
+        if self.name.startswith("ui"):
+            return f"u{self.bits}"
+        if self.name.startswith("i") and self.name not in _XLA:
+            return f"s{self.bits}"
+        return _XLA.get(self.name, self.name.lower())
 
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """The least and the greatest of integers and booleans; None for the others."""
+        if self.name == "i1":
+            return 0, 1
+        if not self.numpy.startswith(("int", "uint")):
+            return None
+        top = 1 << self.bits - self.numpy.startswith("int")
+        return (-top if self.numpy.startswith("int") else 0), top - 1
+
+
+_XLA = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 ELEMENT_TYPES = (
     ElementType("i1", 1, 1, 8, "bool"),
     ElementType("i8", 2, 2, 8, "int8"),
@@ -77,10 +97,12 @@ _BY_CODE = {element.code: element for element in ELEMENT_TYPES}
 _BY_PRIMITIVE = {element.primitive: element for element in ELEMENT_TYPES if element.primitive >= 0}
 _BY_NUMPY = {element.numpy: element for element in ELEMENT_TYPES}
 
-#: What was asked for before, and the names of StableHLO and ml_dtypes, which numpy does not know.
-_BY_DTYPE: dict[Any, ElementType] = {
-    name: element for element in ELEMENT_TYPES for name in (element.name, element.numpy)
-}
+_BY_TYPE = {name: element for element in ELEMENT_TYPES for name in (element.name, element.xla)}
+
+#: What was asked for before, and the names that need no numpy to be understood.
+_BY_DTYPE: dict[Any, ElementType] = dict(_BY_NUMPY)
+#: How much of a number a kind of dtype holds: a value goes up by itself, and never down.
+_RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 def of_code(code: int) -> ElementType:
@@ -107,8 +129,24 @@ def of_primitive(number: int) -> ElementType:
         raise TypeError(f"values of XLA primitive type {number} cannot be passed") from None
 
 
+def of_type(name: str) -> ElementType:
+    """The element type that programs call so: StableHLO's name ("i8" has 8 bits) or XLA's ("s8").
+
+    Raises:
+        TypeError: there is none.
+    """
+    try:
+        return _BY_TYPE[name]
+    except KeyError:
+        raise TypeError(f"programs have no element type {name!r}") from None
+
+
 def of_numpy(dtype: Any) -> ElementType:
-    """The element type of what `numpy.dtype` accepts, or of one of StableHLO's names ("bf16").
+    """The element type that a user calls so.
+
+    Args:
+        dtype: what `numpy.dtype` accepts, with numpy's meaning ("i8" has 8 bytes); else a name of
+            StableHLO's or XLA's ("bf16", "f8E4M3FN", "s32", "pred").
 
     Raises:
         TypeError: PJRT has no such type (object, datetime, text, structured).
@@ -119,12 +157,25 @@ def of_numpy(dtype: Any) -> ElementType:
         pass
     import numpy
 
-    resolved = numpy.dtype(dtype)
-    element = _BY_NUMPY.get(resolved.name)
-    if element is None:
-        raise TypeError(f"PJRT has no element type for numpy's {resolved.name!r}")
-    _BY_DTYPE[resolved] = element
-    return element
+    known = _BY_TYPE.get(dtype) if isinstance(dtype, str) else None
+    try:
+        resolved = numpy.dtype(dtype)
+    except TypeError:
+        if known is None:
+            raise
+    else:  # "f16" is numpy's long double, which no device has
+        known = _BY_NUMPY.get(resolved.name, known)
+        if known is None:
+            raise TypeError(f"PJRT has no element type for numpy's {resolved.name!r}")
+    _BY_DTYPE[dtype if isinstance(dtype, str) else resolved] = known
+    return known
+
+
+def rank(dtype: numpy.dtype[Any]) -> int:
+    """0 for booleans, 1 for integers, 2 for floats, 3 for complex numbers."""
+    if dtype.kind in _RANKS:
+        return _RANKS[dtype.kind]
+    return 1 if "int" in dtype.name else 2  # the short types of ml_dtypes
 
 
 @cache

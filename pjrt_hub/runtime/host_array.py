@@ -97,21 +97,21 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
     """What `Client.buffer_from_host` makes of its argument: Python's numbers become 32 bits wide.
 
     Raises:
-        TypeError: the array is masked, or PJRT has no such dtype.
-        OverflowError: a Python int does not fit int32.
+        TypeError: the array is masked, PJRT has no such dtype, or `converted` refuses it.
+        OverflowError: an int does not fit the dtype, or a Python int int32.
     """
     import numpy
 
     masked = sys.modules.get("numpy.ma")  # without it no masked array can exist
     if masked is not None and isinstance(array, masked.MaskedArray):
         raise TypeError("the array is masked, and a device has no masks: fill it first")
-    wanted = None if dtype is None else dtypes.numpy_dtype(dtypes.of_numpy(dtype).code)
-    if wanted is None and isinstance(array, _NUMBERS | list | tuple):
+    element = None if dtype is None else dtypes.of_numpy(dtype)
+    if element is None and isinstance(array, _NUMBERS | list | tuple):
         guess = numpy.asarray(array)
         narrow = _NARROW.get(guess.dtype.name)
         return guess if narrow is None or _holds_wide(array) else _narrowed(guess, narrow)
     try:
-        return numpy.asarray(array, dtype=wanted)
+        given = numpy.asarray(array)
     except TypeError as exc:  # numpy has no bfloat16 and float8 of its own
         if not hasattr(array, "__dlpack__"):
             raise
@@ -119,6 +119,41 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
             f"numpy makes no array of this {type(array).__name__}: {exc}\n\n"
             "hint: client.from_dlpack(array) takes it as it is, without numpy"
         ) from exc
+    return given if element is None else converted(given, element)
+
+
+def converted(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
+    """The array in another element type; itself where it has that.
+
+    Integers and booleans must fit. Floats are rounded as numpy does it, to an infinity or NaN at
+    the end of their range. A float never becomes an integer, nor a complex number a float.
+
+    Raises:
+        TypeError: it would have to.
+        OverflowError: a value does not fit.
+    """
+    import numpy
+
+    wanted = dtypes.numpy_dtype(element.code)
+    if array.dtype == wanted:
+        return array
+    if array.dtype.kind not in "biufcV" or array.dtype.names:  # numpy says what is wrong
+        return numpy.asarray(array, dtype=wanted)
+    limits = element.limits
+    if dtypes.rank(array.dtype) > max(dtypes.rank(wanted), limits is not None):
+        raise TypeError(
+            f"elements of {array.dtype} do not become {wanted.name} by themselves\n\n"
+            f"hint: numpy.asarray(array).astype({wanted.name!r}) drops what does not fit"
+        )
+    if limits and array.size and not numpy.can_cast(array.dtype, wanted):
+        plain = array.astype(numpy.int8 if array.dtype.kind == "V" else array.dtype, copy=False)
+        for value in (int(plain.min()), int(plain.max())):
+            if not limits[0] <= value <= limits[1]:
+                raise OverflowError(
+                    f"{value} does not fit {wanted.name}: {limits[0]} to {limits[1]}"
+                )
+    with numpy.errstate(over="ignore"):
+        return array.astype(wanted)
 
 
 def _narrowed(guess: Any, narrow: str) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.extensions import layouts
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
     kinds = _told(lambda: program.parameter_memory_kinds) or ()
     for index, parameter in enumerate(_told(lambda: program.parameters) or ()):
         name = f"{parameter.name}: " if parameter.name else ""
-        text = "x".join([*map(str, parameter.shape), parameter.dtype])
+        element = dtypes.of_numpy(parameter.dtype).name
+        text = "x".join([*map(str, parameter.shape), element])
         where = _layout(texts, index, parameter.layout) + _kind(kinds, index)
         yield f"parameter {index}", f"{name}{text}{where}{', donated' * parameter.donated}"
     texts = _told(lambda: layouts.output_layouts(program)) or ()

@@ -47,7 +47,7 @@ def test_uninitialized(client):
     pinned = client.devices[0].memories[1]
     assert client.create_uninitialized_buffer(4, memory=pinned).memory is pinned
     with pytest.raises(errors.ResourceExhaustedError):
-        client.create_uninitialized_buffer((1 << 50,), "i8")
+        client.create_uninitialized_buffer((1 << 50,), "int8")
     with pytest.raises(ValueError, match="larger than any memory"):
         client.create_uninitialized_buffer((1 << 31, 1 << 31), "f32")
 

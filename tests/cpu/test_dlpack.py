@@ -93,7 +93,7 @@ def test_every_dtype_there_and_back(client, element, max_version):
 
 @pytest.mark.parametrize("name", ["i4", "ui4", "i2", "ui2", "f4E2M1FN"])
 def test_packed_elements_are_unpacked_in_order(client, name):
-    dtype = dtypes.numpy_dtype(dtypes.of_numpy(name).code)
+    dtype = dtypes.numpy_dtype(dtypes.of_type(name).code)
     values = np.array([1, 0, 1, 1, 0, 0, 1], np.float32).astype(dtype)
     buffer = client.buffer_from_host(values)
     assert client.from_dlpack(buffer, copy=True).tolist() == values.tolist()
@@ -140,7 +140,7 @@ def lent(data, element, shape, flags=None):
 @pytest.mark.parametrize("name", ["i4", "ui4", "i2", "ui2", "f4E2M1FN", "f6E2M3FN", "f6E3M2FN"])
 def test_foreign_elements_of_less_than_a_byte(name):
     """Packed, as DLPack has them, and with a byte each, where the lender says so."""
-    element = dtypes.of_numpy(name)
+    element = dtypes.of_type(name)
     values = (np.arange(15, dtype=np.uint8) * 7 % 2**element.bits).reshape(3, 5)
     for data, flags in ((packing.pack(values, element.bits), None), (values, 4)):
         tensor = Tensor(lent(data, name, (3, 5), flags))

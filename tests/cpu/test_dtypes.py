@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.runtime import dtypes
@@ -91,9 +92,11 @@ def test_any_rank_and_no_elements(client, element):
 
 
 @pytest.mark.parametrize("element", KNOWN, ids=lambda each: each.name)
-def test_names_are_those_of_numpy_and_of_stablehlo(element):
-    for name in (element.name, element.numpy, dtypes.numpy_dtype(element.code)):
+def test_names_are_those_of_numpy_and_of_programs(element):
+    for name in (element.numpy, dtypes.numpy_dtype(element.code)):
         assert dtypes.of_numpy(name) is element
+    for name in (element.name, element.xla):
+        assert dtypes.of_type(name) is element
 
 
 @pytest.mark.parametrize("element", NEWER, ids=lambda each: each.name)
@@ -104,7 +107,7 @@ def test_a_newer_type_is_refused_before_the_plugin_sees_it(client, element):
     with pytest.raises(
         (UnsupportedByPluginError, TypeError), match=r"does not know|install a newer"
     ):
-        client.buffer_from_host([0, 1], dtype=element.name)
+        client.buffer_from_host([0, 0], dtype=element.numpy)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +167,10 @@ def test_unknown_dtype_names(client, name):
         (2**63, None, np.array(2**63, np.uint64)),
         ([1, 2], "bf16", np.array([1, 2], ml_dtypes.bfloat16)),
         ([1, 2], np.float16, np.array([1, 2], np.float16)),
-        (np.array([1.5]), "i32", np.array([1], np.int32)),
-        (np.array([300]), "i8", np.array([44], np.int8)),
+        (np.array([300]), "int16", np.array([300], np.int16)),
+        ([1, 0], "bool", np.array([True, False])),
+        (np.array([1.5]), "f32", np.array([1.5], np.float32)),
+        ([2**63], "ui64", np.array([2**63], np.uint64)),
         (bytearray(b"\1\2"), None, np.array([1, 2], np.uint8)),
         (memoryview(b"\1\2"), None, np.array([1, 2], np.uint8)),
         (array.array("d", [1, 2]), None, np.array([1.0, 2.0])),
@@ -174,6 +179,83 @@ def test_unknown_dtype_names(client, name):
 )
 def test_what_numbers_and_sequences_become(client, value, dtype, expected):
     assert_same(client.buffer_from_host(value, dtype=dtype).to_numpy(), expected)
+
+
+#: What a user may call a type -> numpy's name: numpy's meaning first, then that of programs.
+NAMES = {
+    **{"i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64"},
+    **{"u1": "uint8", "u2": "uint16", "u4": "uint32", "u8": "uint64"},
+    **{"f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "?": "bool"},
+    **{"i16": "int16", "i32": "int32", "i64": "int64", "ui8": "uint8", "ui32": "uint32"},
+    **{"f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16"},
+    **{"s8": "int8", "s32": "int32", "pred": "bool", "c64": "complex64", "c128": "complex128"},
+    **{"complex<f32>": "complex64", "f8E4M3FN": "float8_e4m3fn", "f8e5m2": "float8_e5m2"},
+    **{"int4": "int4", "uint4": "uint4", "s4": "int4", "ui4": "uint4", "int2": "int2"},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_means_what_numpy_means_by_it(client, name):
+    """The same in each call that takes a dtype."""
+    expected = NAMES[name]
+    assert client.buffer_from_host([1, 0], dtype=name).dtype.name == expected
+    assert client.create_uninitialized_buffer((2,), name).dtype.name == expected
+    assert pjrt_hub.empty_aligned(2, name).dtype.name == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "found"),
+    [
+        (np.array([100, -3, 7]), "int4", "100 does not fit int4: -8 to 7"),
+        ([8], "s4", "8 does not fit int4"),
+        (np.array([-3]), "uint4", "-3 does not fit uint4: 0 to 15"),
+        (np.array([300]), "i1", "300 does not fit int8: -128 to 127"),
+        (np.array([-1]), "u8", "-1 does not fit uint64"),
+        (np.array([2**63], np.uint64), "int64", "9223372036854775808 does not fit int64"),
+        (np.array([2**32]), "int32", "4294967296 does not fit int32"),
+        ([0, 2], "bool", "2 does not fit bool: 0 to 1"),
+        (np.array([7], ml_dtypes.int4), "int2", "7 does not fit int2: -2 to 1"),
+        (np.array([-1], ml_dtypes.int4), "uint8", "-1 does not fit uint8"),
+        (2**70, "int64", "too large|too big"),
+    ],
+)
+def test_what_does_not_fit_a_dtype_is_refused(client, value, dtype, found):
+    with pytest.raises(OverflowError, match=found):
+        client.buffer_from_host(value, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        ([1.0], "int32"),
+        (np.array([1.5]), "i32"),
+        (np.float32(0.5), "bool"),
+        (np.array([1], ml_dtypes.bfloat16), "int8"),
+        ([1j], "float32"),
+        (np.zeros(0), "int32"),
+    ],
+)
+def test_what_would_lose_its_kind_is_refused(client, value, dtype):
+    with pytest.raises(TypeError, match="do not become"):
+        client.buffer_from_host(value, dtype=dtype)
+
+
+def test_floats_are_rounded(client):
+    values = np.array([1e39, -1e39, 0.1, np.nan])
+    with np.errstate(over="ignore"):
+        assert_same(
+            client.buffer_from_host(values, dtype="f32").to_numpy(), values.astype(np.float32)
+        )
+
+
+def test_what_a_parameter_says_is_its_dtype(client):
+    """Given back to any call it is the same type, which the name "i8" would not be."""
+    text = "func.func @main(%a: tensor<2xi8>) -> tensor<2xi8> { return %a : tensor<2xi8> }"
+    executable = client.compile(text)
+    [parameter] = executable.parameters
+    assert parameter.dtype == np.int8
+    given = client.buffer_from_host([1, 2], dtype=parameter.dtype)
+    assert executable(given).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, [1, 2**40]])

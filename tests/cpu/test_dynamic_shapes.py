@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub import errors
+from pjrt_hub.runtime.dtypes import of_type
 
 VALUES = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
 ROWS, COLUMNS = "?x3", "4x?"
@@ -55,7 +56,7 @@ def test_the_logical_value_comes_back(cutting, dims, count):
 
 @pytest.mark.parametrize("name", ["bf16", "i8", "i1", "complex<f64>", "i4"])
 def test_of_other_element_types(client, name):
-    values = client.buffer_from_host(VALUES.astype("i4") % 2, dtype=name)
+    values = client.buffer_from_host(VALUES.astype("i4") % 2, dtype=of_type(name).numpy)
     try:
         program = client.compile(cut(COLUMNS, name))
     except errors.PjrtError:

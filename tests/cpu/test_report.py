@@ -60,7 +60,7 @@ def test_every_program_has_a_page(executables, name):
 
 def test_parameters(executables):
     first, second = executables("matmul_64").parameters
-    assert (first.dtype, first.shape, first.layout) == ("f32", (64, 64), (1, 0))
+    assert (first.dtype, first.shape, first.layout) == (np.dtype("float32"), (64, 64), (1, 0))
     assert first.name != second.name
     assert executables("no_args").parameters == ()
     assert executables("scalar").parameters[0].shape == ()

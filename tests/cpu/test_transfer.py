@@ -46,7 +46,7 @@ def test_a_program_runs_on_what_is_still_coming(client, executables):
 @pytest.mark.parametrize(
     ("spec", "data", "value"),
     [
-        (((8,), "i4"), bytes([0x10, 0x32, 0x54, 0x76]), list(range(8))),
+        (((8,), "int4"), bytes([0x10, 0x32, 0x54, 0x76]), list(range(8))),
         (((0,), "f32"), b"", []),
         (((), "f64"), np.float64(2.5), 2.5),
     ],

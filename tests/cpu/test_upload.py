@@ -38,7 +38,7 @@ def test_a_system_without_huge_pages(client, numbers, monkeypatch):
     assert np.array_equal(buffer.to_numpy(), np.arange(COUNT))
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "f8E5M2", "complex<f64>", "bool", "i8"])
+@pytest.mark.parametrize("dtype", ["bf16", "f8E5M2", "complex<f64>", "bool", "int8"])
 def test_other_elements(client, tmp_path, dtype):
     path = tmp_path / "bytes"
     path.write_bytes(bytes([0, 1]) * 64)
@@ -60,7 +60,7 @@ def test_a_short_file(client, numbers):
     with pytest.raises(ValueError, match="the offset -4 is negative"):
         client.buffer_from_file(numbers, 4, offset=-4)
     with pytest.raises(TypeError, match="share bytes"):
-        client.buffer_from_file(numbers, 4, "i4")
+        client.buffer_from_file(numbers, 4, "int4")
     with pytest.raises(FileNotFoundError):
         client.buffer_from_file(numbers.with_name("none"), 4)
 

@@ -176,7 +176,7 @@ assert floats.is_deleted and not bits.is_deleted
 assert (bits.dtype.name, bits.shape) == ("int32", (2, 2))
 assert bits.tolist() == ONE_TO_FOUR.view(np.int32).reshape(2, 2).tolist()
 raises(errors.ClosedError, floats.bitcast, "i32", (4,))
-for dtype, shape in (("i32", (3,)), ("i64", (4,)), ("i8", (4,))):
+for dtype, shape in (("i32", (3,)), ("i64", (4,)), ("int8", (4,))):
     raises(ValueError, bits.bitcast, dtype, shape)
 column = bits.bitcast("f32", (2, 2), layout=(0, 1))
 assert (column.layout, column.tolist()) == ((0, 1), [[1, 3], [2, 4]])

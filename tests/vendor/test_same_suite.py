@@ -63,7 +63,7 @@ asked = dict(
     unknown_machine=lambda: plugin.topology("no such machine"),
     signature=lambda: str(add.signature),
     add=lambda: [add.name, add.num_replicas, add.num_partitions],
-    parameters=lambda: [[each.dtype, each.shape, each.donated] for each in add.parameters],
+    parameters=lambda: [[str(each.dtype), each.shape, each.donated] for each in add.parameters],
     outputs=lambda: [[element.name, list(shape)] for element, shape
              in zip(add.output_types, add.output_dimensions)],
     donated=lambda: [each.donated for each in compiled("donate").parameters],

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.bridges.exported.dimension import Place
 from pjrt_hub.errors import FileFormatError
+from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.buffer import Buffer
+from pjrt_hub.runtime.host_array import converted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from pjrt_hub.bridges.exported.tree import Tree
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.device import Device
-
-#: Python's own numbers go up in this order, never down: 1.5 is no int32.
-_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
 def count(
@@ -77,9 +76,9 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
     if isinstance(value, bool | int | float | complex | list | tuple):
         try:
             found = np.asarray(value)
-            if _RANKS.get(found.dtype.kind, 9) > _rank(wanted):
+            if found.dtype.kind not in "biufc" or dtypes.rank(found.dtype) > dtypes.rank(wanted):
                 raise _other_dtype(function, index, aval, found)
-            value = np.asarray(value, wanted)
+            value = converted(found, aval.element)
         except (ValueError, OverflowError) as exc:
             raise ValueError(f"{function.input_paths[index]}: expected {aval}: {exc}") from exc
     array = np.asarray(value)
@@ -156,12 +155,6 @@ def places(
     return found
 
 
-def _rank(dtype: Any) -> int:
-    if dtype.kind in _RANKS:
-        return _RANKS[dtype.kind]
-    return 1 if "int" in dtype.name else 2  # the short types of ml_dtypes
-
-
 def _other_dtype(function: ExportedFunction, index: int, aval: Aval, value: Any) -> TypeError:
     return TypeError(
         f"{function.input_paths[index]}: expected {aval}, found {_told(value)}\n\n"
@@ -170,8 +163,6 @@ def _other_dtype(function: ExportedFunction, index: int, aval: Aval, value: Any)
 
 
 def _told(value: Any) -> str:
-    from pjrt_hub.runtime import dtypes
-
     try:
         name = dtypes.of_numpy(value.dtype).name
     except TypeError:

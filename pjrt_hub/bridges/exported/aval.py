@@ -52,7 +52,7 @@ class Aval:
         """The element type of the array that is passed."""
         if self.dtype in KEYS:
             return dtypes.of_numpy("uint32")
-        return dtypes.of_numpy("bool" if self.dtype == "f0" else self.dtype)
+        return dtypes.of_type("i1" if self.dtype == "f0" else self.dtype)
 
     @cached_property
     def numpy(self) -> numpy.dtype[Any]:

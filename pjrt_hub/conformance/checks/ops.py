@@ -94,7 +94,7 @@ def _require_elements(subject: Subject, program: Program) -> None:
     """Keeps numbers from a plugin that does not know them: it may end the process."""
     for tensor in (*program.arguments, *program.results):
         try:
-            dtypes.require(dtypes.of_numpy(tensor.element), subject.api.version)
+            dtypes.require(dtypes.of_type(tensor.element), subject.api.version)
         except UnsupportedByPluginError as exc:
             raise Unsupported(exc.message) from exc
 

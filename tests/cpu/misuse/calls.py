@@ -44,7 +44,7 @@ CASES = {
     "bf16 as f32": (lambda c: c.add(c.typed("bf16"), c.f), TypeError, "elements of bf16"),
     "bool as f32": (lambda c: c.add(c.typed(bool), c.f), TypeError, "elements of i1"),
     "complex as f32": (lambda c: c.add(c.typed("c8"), c.f), TypeError, "of complex<f32>"),
-    "i4 as f32": (lambda c: c.add(c.typed("i4"), c.f), TypeError, "elements of i4"),
+    "i4 as f32": (lambda c: c.add(c.typed("int4"), c.f), TypeError, "elements of i4"),
     # Shapes
     "2x4 as 8": (lambda c: c.add(c.shaped(2, 4), c.f), ValueError, r"8xf32, .*shape \(2, 4\)"),
     "8x1 as 8": (lambda c: c.add(c.f, c.shaped(8, 1)), ValueError, r"shape \(8, 1\)"),

@@ -62,8 +62,8 @@ class Case:
         return self.plugin.client()
 
     def typed(self, dtype):
-        """Eight numbers of another dtype; of four bytes each it has the same byte count."""
-        return self.put(NUMBERS, dtype=dtype)
+        """Zeros and ones of another dtype; of four bytes each it has the same byte count."""
+        return self.put(NUMBERS.astype(int) % 2, dtype=dtype)
 
     def shaped(self, *shape):
         """Zeros of another shape."""
