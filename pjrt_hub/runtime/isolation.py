@@ -142,7 +142,7 @@ def _ask(file: BinaryIO, client: Client, program: Program, options: CompileOptio
     message = options.serialize()
     asked = {
         "create_options": dict(client.plugin.check_create_options(client.options)),
-        "custom_calls": client.plugin.ffi.registered,
+        "custom_calls": client.plugin.ffi._described,
         "format": program.format,
         "options_nbytes": len(message),
     }
@@ -223,13 +223,15 @@ def _work(tell: watch.Tell, request: str, answer: str, path: str, *preload: str)
     return 0
 
 
-def _register(api: library.Api, names: Sequence[tuple[str, str]]) -> None:
-    """Gives the compiler the names of this process's custom calls: nothing calls them there."""
-    if names:
+def _register(api: library.Api, described: Sequence[tuple[str, str, bool]]) -> None:
+    """Lets the compiler know the custom calls of the process that asks; nothing calls them here."""
+    if described:
         from pjrt_hub.runtime.extensions.custom_calls import CustomCalls
 
-        for name, platform in names:
-            CustomCalls(api).register(name, lambda: None, platform=platform)
+        for name, platform, recorded in described:
+            CustomCalls(api).register(
+                name, lambda: None, platform=platform, command_buffer_compatible=recorded
+            )
 
 
 def _signature(api: library.Api, view: int) -> Signature | None:

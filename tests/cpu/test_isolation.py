@@ -113,8 +113,21 @@ DEADLY = {
         ),
         "SIGABRT",
     ),
+    "random i8": (
+        main(
+            "%a: tensor<i8>, %b: tensor<i8>",
+            "tensor<2xi8>",
+            "%n = stablehlo.constant dense<[2]> : tensor<1xi64>",
+            '%r = "stablehlo.rng"(%a, %b, %n) '
+            "{rng_distribution = #stablehlo<rng_distribution UNIFORM>} : "
+            "(tensor<i8>, tensor<i8>, tensor<1xi64>) -> tensor<2xi8>",
+        ),
+        "SIGABRT",
+    ),
     "another layout of i4": (reordered("i4"), "SIGABRT"),
     "another layout of ui4": (reordered("ui4"), "SIGABRT"),
+    "another layout of i2": (reordered("i2"), "SIGABRT"),
+    "another layout of f4": (reordered("f4E2M1FN"), "SIGABRT"),
     "dynamic dimensions in another order": (
         main(
             "%a: tensor<2x3xf32>, %n: tensor<i32>",

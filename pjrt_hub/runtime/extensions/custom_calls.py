@@ -38,7 +38,7 @@ _TOKEN = 17
 _TYPE_NAME = "pjrt_hub.user_data"
 
 _registering = Lock()
-_registered: dict[int, dict[tuple[str, str], object]] = {}
+_registered: dict[int, dict[tuple[str, str], tuple[Any, ...]]] = {}
 _user_data_types: dict[int, int | None] = {}
 _state_typing = Lock()
 _state_types: dict[int, int] = {}
@@ -142,6 +142,13 @@ class CustomCalls:
         """The (name, platform) of what was registered here, in order."""
         return tuple(_registered.get(self._api.address, ()))
 
+    @property
+    def _described(self) -> list[tuple[str, str, bool]]:
+        """The name and platform of each, and whether a command buffer may record it."""
+        known = _registered.get(self._api.address, {})
+        records = custom_calls.COMMAND_BUFFER_COMPATIBLE
+        return [(*names, bool(traits & records)) for names, (traits, *_) in known.items()]
+
     def register(
         self,
         name: str,
@@ -217,7 +224,7 @@ class CustomCalls:
                     hotpath.ffi_return(entry)
                 raise
             # A pointer of ctypes owns the code it points to.
-            known[name, platform] = function, instantiate, prepare, initialize
+            known[name, platform] = traits, function, instantiate, prepare, initialize
 
     @property
     def current(self) -> CustomCall:
