@@ -23,11 +23,19 @@ def nested(x, scale):
 
 
 @pytest.mark.parametrize(
-    ("isolated", "value", "started"),
-    [(None, "", 1), (None, "1", 1), (None, "0", 0), (False, "1", 0), (True, "0", 1)],
+    ("isolated", "env", "started"),
+    [
+        (None, {}, 1),
+        (None, {"PJRT_HUB_ISOLATE": "1"}, 1),
+        (None, {"PJRT_HUB_ISOLATE": "0"}, 0),
+        (None, {"PJRT_HUB_LAYERS": "trace"}, 0),
+        (False, {"PJRT_HUB_ISOLATE": "1"}, 0),
+        (True, {"PJRT_HUB_ISOLATE": "0"}, 1),
+    ],
 )
-def test_it_compiles_in_a_process_of_its_own(load, monkeypatch, isolated, value, started):
-    monkeypatch.setenv("PJRT_HUB_ISOLATE", value)
+def test_it_compiles_in_a_process_of_its_own(load, monkeypatch, isolated, env, started):
+    for name in ("PJRT_HUB_ISOLATE", "PJRT_HUB_LAYERS"):
+        monkeypatch.setenv(name, env.get(name, ""))
     asked = []
     compiled = isolation.compiled
 

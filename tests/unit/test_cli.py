@@ -56,7 +56,6 @@ class Client:
 
     def compile(self, program, *, isolated):
         assert Path(program).read_text() == PROGRAM
-        self.isolated = isolated
         return self
 
     def __call__(self, *args, simplify):
@@ -192,28 +191,6 @@ def test_run_takes_a_platform_or_a_library(program, public, capsys):
     assert run(["run", program, "--platform", "./x.so", "--offline", "--arg", "1"]) == 0
     assert asked == [("./x.so", True)]
     assert capsys.readouterr().out == "1 on a device\n"
-
-
-@pytest.mark.parametrize(
-    ("env", "options", "isolated"),
-    [
-        ({}, [], True),
-        ({}, ["--no-isolate"], False),
-        ({"PJRT_HUB_ISOLATE": "0"}, [], False),
-        ({"PJRT_HUB_ISOLATE": "1"}, [], True),
-        ({"PJRT_HUB_ISOLATE": "1"}, ["--no-isolate"], False),
-        ({"PJRT_HUB_LAYERS": "trace"}, [], False),
-    ],
-)
-def test_run_compiles_in_a_process_of_its_own(program, public, monkeypatch, env, options, isolated):
-    client = Client()
-    public("client", lambda *_, **__: client)
-    for name in ("PJRT_HUB_ISOLATE", "PJRT_HUB_LAYERS"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    assert run(["run", program, "--arg", "1", *options]) == 0
-    assert client.isolated is isolated
 
 
 def test_an_argument_that_does_not_fit_is_an_error_with_a_hint(program, capsys):
