@@ -198,11 +198,12 @@ def _dtype(name: str) -> np.dtype[Any]:
     import pjrt_hub
 
     try:
-        return pjrt_hub.empty_aligned(0, _NUMPY_NAMES.get(name, name)).dtype
+        dtype: np.dtype[Any] = pjrt_hub.empty_aligned(0, _NUMPY_NAMES.get(name, name)).dtype
     except TypeError:
         raise ValueError(
             f"{name!r} is not an element type such as f32, bf16, s32 or pred"
         ) from None
+    return dtype
 
 
 def _scalar(word: str) -> bool | int | float:

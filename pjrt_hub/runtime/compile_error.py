@@ -20,6 +20,7 @@ _NO_EMITTER = re.compile(r"Custom emitter for (\S+) not found")  # libtpu's word
 _NO_OPERATION = re.compile(
     r"custom op '(stablehlo\.\w+)' is unknown|unregistered operation '((?:stablehlo|vhlo)\.\w+)'"
 )
+_OTHER_BOOLEANS = "elements hex data size is invalid"
 _NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
 _NO_DIALECT = re.compile(
     r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
@@ -65,6 +66,12 @@ def hint(error: PjrtError, program: Program) -> str:
         return (
             f"the plugin reads {reads}: serialize the program as a portable artifact of that "
             "version, which all later plugins read too, or give it as text"
+        )
+    if _OTHER_BOOLEANS in said:
+        return (
+            "the plugin's MLIR reads long boolean constants of text otherwise than a newer one "
+            "writes them: serialize the program as a portable artifact of the plugin's version "
+            f"({reads}), which has no such text"
         )
     if dialect := _NO_DIALECT.search(said):
         return (

@@ -5,9 +5,11 @@ Owns telling StableHLO text, StableHLO bytecode and HLO protos apart; must not c
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from pjrt_hub._capi import wire
 from pjrt_hub._capi.library import Api
@@ -20,6 +22,10 @@ _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)
 _HINT = (
     "give StableHLO as text or bytecode, or a serialized HloModuleProto; "
     "a jax.jit function gives the text by .lower(...).as_text()"
+)
+_EXPORTED_HINT = (
+    "pjrt_hub.load_exported(file) and `pjrt-hub run` take what jax.export serialized; its "
+    "mlir_module_serialized alone is a program"
 )
 
 
@@ -37,16 +43,32 @@ class Program:
     format: str
     origin: str = "the program"
 
+    def __post_init__(self) -> None:
+        """Takes text and other memory as bytes.
+
+        Raises:
+            TypeError: the code is neither, or the format is no text.
+        """
+        if isinstance(self.code, str):
+            object.__setattr__(self, "code", self.code.encode())
+        elif isinstance(self.code, bytearray | memoryview):
+            object.__setattr__(self, "code", bytes(self.code))
+        elif not isinstance(self.code, bytes):
+            raise TypeError(f"the code is of type {type(self.code).__name__}, not text or bytes")
+        if not isinstance(self.format, str):
+            raise TypeError(f'the format is {self.format!r}; it must be "mlir" or "hlo"')
+
     @classmethod
-    def of(cls, source: Program | str | bytes | os.PathLike[str]) -> Program:
+    def of(cls, source: Any) -> Program:
         """Takes a program from text, bytes or a file, and finds out its format.
 
         Args:
-            source: StableHLO text, bytes of any format, or the path of a file. A `str` of one line
-                without a brace is a path.
+            source: StableHLO text, bytes of any format, the path of a file, or a module of MLIR's
+                bindings. A `str` of one line without a brace is a path.
 
         Raises:
             FileFormatError: the file is missing, or nothing that a plugin compiles.
+            TypeError: it is none of these.
         """
         if isinstance(source, Program):
             return source
@@ -54,13 +76,10 @@ class Program:
             return cls._detect(bytes(source), "the program")
         if isinstance(source, str) and ("\n" in source or "{" in source):
             return cls._detect(source.encode(), "the program")
-        if source == "":
-            return cls._detect(b"", "the program")
         if not isinstance(source, str | os.PathLike):
-            raise TypeError(
-                f"the program is of type {type(source).__name__}; it must be text, bytes, a path "
-                "or a Program\n\nhint: str(module) is the text of a module of MLIR's bindings"
-            )
+            return cls._detect(_written(source), "the program")
+        if isinstance(source, str) and not source:
+            return cls._detect(b"", "the program")
         path = Path(source)
         try:
             code = path.read_bytes()
@@ -118,14 +137,34 @@ class Program:
             found = "an HLO proto with a tuple beside other parameters, at which XLA ends"
         else:
             found = f"bytes of no known format: they begin {code[:8].hex(' ')}"
-        raise FileFormatError(f"{origin} is {found}", path=origin, hint=_HINT)
+        hint = _EXPORTED_HINT if "export" in Path(origin).suffix else _HINT
+        raise FileFormatError(f"{origin} is {found}", path=origin, hint=hint)
+
+
+def _written(module: Any) -> bytes:
+    """The bytecode of a module of MLIR's bindings, whoever built them."""
+    operation = getattr(module, "operation", module)
+    write = getattr(operation, "write_bytecode", None)
+    if write is None or isinstance(module, type):
+        raise TypeError(
+            f"the program is of type {type(module).__name__}; it must be text, bytes, a path, a "
+            "Program or a module of MLIR's bindings"
+        )
+    file = io.BytesIO()
+    write(file)
+    return file.getvalue()
 
 
 def _is_text(code: bytes) -> bool:
+    if b"\0" in code:
+        return False
+    if code.isascii():  # a program of hundreds of megabytes is, and decoding takes longer
+        return True
     try:
-        return "\0" not in code.decode()
+        code.decode()
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def _is_hlo_module(code: bytes) -> bool:

@@ -149,6 +149,68 @@ def test_what_the_compiler_says_is_passed_on(client, text, change, message):
     assert caught.value.function == "PJRT_Client_Compile"
 
 
+class Module:
+    """What MLIR's bindings call a module: nothing can be compared with it."""
+
+    def __init__(self, code):
+        self.code = code
+
+    @property
+    def operation(self):
+        return self
+
+    def write_bytecode(self, file):
+        file.write(self.code)
+
+    def __eq__(self, other):
+        raise TypeError("incompatible function arguments")
+
+    __hash__ = None
+
+
+def test_a_module_of_mlirs_bindings(client, text):
+    result = client.compile(Module(text.encode()))(ONES, ONES)
+    assert result.tolist() == [2.0] * 8
+
+
+@pytest.mark.parametrize("kind", [str, str.encode, lambda text: bytearray(text.encode())])
+def test_a_program_by_its_parts(client, text, kind):
+    program = Program(kind(text), "mlir")
+    assert program.code == text.encode()
+    assert client.compile(program)(ONES, ONES).tolist() == [2.0] * 8
+
+
+@pytest.mark.parametrize(
+    "junk", [None, 5, 1.5, [], {}, object(), Module, lambda: None, np.zeros(3), ("a", "b")]
+)
+def test_junk_is_no_program(client, junk):
+    with pytest.raises(TypeError, match="the program is of type"):
+        client.compile(junk)
+    with pytest.raises(TypeError, match="not text or bytes"):
+        Program(junk, "mlir")
+    with pytest.raises(TypeError, match="the format is"):
+        Program(b"", junk)
+
+
+def test_an_exported_function_is_told_apart(client, tmp_path):
+    (tmp_path / "f.jaxexport").write_bytes(b"\x0c\0\0\0junk")
+    with pytest.raises(FileFormatError, match="no known format") as caught:
+        client.compile(tmp_path / "f.jaxexport")
+    assert "load_exported" in caught.value.hint
+
+
+def test_long_booleans_as_newer_text_has_them(client):
+    """A byte for each, where the plugin's own parser wants a bit."""
+    mask = "01" * 200
+    program = f"""func.func @main() -> tensor<200xi1> {{
+      %0 = stablehlo.constant dense<"0x{mask}"> : tensor<200xi1>
+      return %0 : tensor<200xi1>
+    }}"""
+    with pytest.raises(UnknownError, match="hex data size is invalid") as caught:
+        client.compile(program)
+    assert "serialize the program as a portable artifact" in caught.value.hint
+
+
 def test_what_only_the_backend_refuses(client):
     custom = """func.func @main() -> tensor<1xf32> {
       %0 = stablehlo.custom_call @absent() : () -> tensor<1xf32>
