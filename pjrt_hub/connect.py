@@ -129,6 +129,9 @@ def topology(
         PluginError: no plugin fits, or it cannot be loaded, as for `load`.
         StoreError: the plugin cannot be fetched.
     """
+    candidate = choose(platform, offline=offline).candidate
+    if candidate.must_be_fetched:
+        candidate.manifest.targets.require(name, dict(options or {}), plugin=candidate.name)
     return load(platform, offline=offline, progress=progress).topology(name, options)
 
 

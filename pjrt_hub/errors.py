@@ -419,9 +419,12 @@ class UnimplementedError(PjrtError, NotImplementedError):
 
 
 class PluginInternalError(PjrtError):
-    """INTERNAL: a broken invariant inside the plugin."""
+    """INTERNAL: a broken invariant inside the plugin, by its own account."""
 
-    next_step = "report it to the plugin's makers, with what it wrote to stderr"
+    next_step = (
+        "some plugins say so of wrong options and programs too: try it with none, or a plain one; "
+        "if that fails as well, report it to the plugin's makers, with what it wrote to stderr"
+    )
 
     code = 13
 

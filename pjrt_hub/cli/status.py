@@ -6,13 +6,15 @@ from pjrt_hub import errors
 
 #: The work itself failed.
 FAILED = 1
+#: The command line is wrong; click uses it too.
+MISUSED = 2
 #: No plugin was chosen: none was found, or several claim the place.
 NOT_CHOSEN = 3
 #: A download failed, or stored bytes are not the pinned ones.
 NOT_FETCHED = 4
 #: The chosen plugin is malformed, does not fit, does not load, or crashed.
 NOT_USABLE = 5
-#: Ctrl-C: 128 + SIGINT, as shells have it. Between these, 2 is click's for a wrong command line.
+#: Ctrl-C: 128 + SIGINT, as shells have it.
 INTERRUPTED = 130
 
 
@@ -21,6 +23,8 @@ def status_of(exc: Exception) -> int:
     match exc:
         case errors.PluginNotFoundError() | errors.AmbiguousPluginError():
             return NOT_CHOSEN
+        case errors.TargetNotFoundError():
+            return MISUSED
         case errors.StoreError():
             return NOT_FETCHED
         case errors.PluginError():

@@ -213,8 +213,9 @@ class Manifest:
 def read(path: Path) -> tuple[Manifest, ...]:
     """Reads a `pjrt_plugin.toml`: one plugin, or several as `[[plugin]]`.
 
-    What stands above the first `[[plugin]]` holds for each of them; in `options`, `compile_flags`
-    and `environment` a plugin's entries are added to it, any other key of a plugin replaces it.
+    What stands above the first `[[plugin]]` holds for each of them; in `options`, `compile_flags`,
+    `environment` and `topology` a plugin's entries are added to it, any other key of a plugin
+    replaces it.
 
     Raises:
         ManifestError: naming the file, the key, what was found and what was expected.
@@ -243,7 +244,7 @@ def undescribed(name: str, platform: str = "") -> Manifest:
 
 def _added(shared: Mapping[str, Any], table: Table) -> dict[str, Any]:
     own = dict(table.data)
-    for key in ("options", "compile_flags", "environment"):
+    for key in ("options", "compile_flags", "environment", "topology"):
         if isinstance(own.get(key), dict) and isinstance(shared.get(key), dict):
             own[key] = {**shared[key], **own[key]}
     return own

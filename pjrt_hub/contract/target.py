@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract import option
+from pjrt_hub.contract.names import did_you_mean
 from pjrt_hub.contract.option import Option, OptionValue
 from pjrt_hub.contract.table import Table
 from pjrt_hub.errors import TargetNotFoundError
@@ -56,11 +57,13 @@ class Targets:
         known: the machines by name; the plugin may know more.
         embedded: the platform of the GPU descriptions that its library embeds ("CUDA"), or an
             empty string where the plugin knows its machines by name.
+        refused: GPUs that the library describes and its compiler is too new for, by their devices.
     """
 
     options: tuple[Option, ...] = ()
     known: tuple[Target, ...] = ()
     embedded: str = ""
+    refused: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, table: Table) -> Targets:
@@ -73,6 +76,7 @@ class Targets:
             options=option.read_all(table.table("options")),
             known=tuple(_target(item) for item in table.tables("target")),
             embedded=table.text("embedded", ""),
+            refused=table.texts("refused"),
         )
         if targets.embedded and _CONFIG not in {each.name for each in targets.options}:
             table.fail("options", f"an option {_CONFIG!r}, because GPU descriptions are embedded")
@@ -92,11 +96,41 @@ class Targets:
         named = [
             each
             for each in self.known
-            if not self.embedded or library is None or each.config or each.device in configs
+            if each.device not in self.refused
+            and (not self.embedded or library is None or each.config or each.device in configs)
         ]
-        taken = {each.device for each in named}
+        taken = {*self.refused, *(each.device for each in named)}
         more = [Target(name, device=name) for name in sorted(configs.keys() - taken)]
         return [replace(each, plugin=plugin) for each in (*named, *more)]
+
+    def require(self, name: str, given: Mapping[str, object], *, plugin: str) -> None:
+        """Refuses a name that cannot be a machine's as far as is known without the library.
+
+        Args:
+            name: of a machine.
+            given: the user's options.
+            plugin: its name.
+
+        Raises:
+            TargetNotFoundError: it is none of those known, nor of the form of one.
+        """
+        if not self.known or not name or _CONFIG in given:
+            return
+        listed = self.list(plugin, None)
+        if self.embedded:
+            names = {each.name for each in listed} | {each.device for each in listed}
+            is_known = name.casefold() in {each.casefold() for each in names}
+        else:
+            names = {each.name for each in listed}
+            is_known = _kind(name) in {_kind(each) for each in names}
+        if not is_known:
+            meant = did_you_mean(name, names)
+            raise TargetNotFoundError(
+                f"{plugin} lists no machine {name!r}; it lists "
+                + ", ".join(each.name for each in listed),
+                hint=f"{meant} " * bool(meant)
+                + f"nothing was fetched; after `pjrt-hub get {plugin}` the plugin itself is asked",
+            )
 
     def resolve(
         self,
@@ -135,20 +169,32 @@ class Targets:
         from pjrt_hub.contract.embedded import gpu_target_configs
 
         configs = gpu_target_configs(library, self.embedded)
+        names = [each.name for each in self.list(plugin, library)]
+        if target.device.casefold() in {each.casefold() for each in self.refused}:
+            raise TargetNotFoundError(
+                f"{plugin} describes the target {target.name!r}, for which its compiler is too new",
+                hint=f"an older plugin may compile for it; {plugin} does so for {', '.join(names)}",
+            )
         for device, config in configs.items():
             if device.casefold() == target.device.casefold():
                 return config
         if target.config:
             return target.config
-        names = [each.name for each in self.list(plugin, library)]
+        meant = did_you_mean(target.name, names)
         raise TargetNotFoundError(
             f"{plugin} has no description of the target {target.name!r}; it has "
             f"{', '.join(names) or 'none'}",
-            hint=f"name one of these, or give a GpuTargetConfigProto as text in {_CONFIG!r}",
+            hint=f"{meant} " * bool(meant)
+            + f"name one of these, or give a GpuTargetConfigProto as text in {_CONFIG!r}",
         )
 
 
 NO_TARGETS = Targets()
+
+
+def _kind(name: str) -> str:
+    """What stands before the shape: "v5e" of "v5e:2x2"."""
+    return name.partition(":")[0].casefold()
 
 
 def _target(table: Table) -> Target:

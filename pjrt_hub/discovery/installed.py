@@ -135,6 +135,23 @@ class Installed:
                 found += _entry_points(raw, each.distribution)
         return tuple(sorted(found))
 
+    def owner(self, file: Path) -> Distribution | None:
+        """Gives the distribution whose RECORD names a file, or None.
+
+        Those that are called like its folder are read first, for there may be thousands.
+        """
+        home = next((folder for folder in self.folders if file.is_relative_to(folder)), None)
+        if home is None:
+            return None
+        line = b"\n" + file.relative_to(home).as_posix().encode() + b","
+        word = canonical(file.parent.name)
+        here = [each for each in self._scan[0].values() if each.folder == os.fspath(home)]
+        for each in sorted(here, key=lambda each: word not in each.name):
+            raw = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}RECORD")
+            if line in b"\n" + raw:
+                return each.distribution
+        return None
+
     def package_folders(self, module: str) -> Iterator[Path]:
         """Yields the folders of a package, in the order of `sys.path`; nothing is imported."""
         top, *rest = module.split(".")

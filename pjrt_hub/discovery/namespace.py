@@ -36,11 +36,12 @@ def describe(world: World) -> Iterator[Described | Rejection]:
             except ManifestError as exc:
                 yield Rejection(folder, origin, exc.message, exc.hint)
                 continue
+            ours = package == own and folder in OURS
+            owner = None if ours else world.installed.owner(path)
             for manifest in manifests:
-                ours = package == own and folder in OURS
                 yield Described(
                     replace(manifest, module=f"{PACKAGE}.{folder}"),
                     name,
                     (f"{PACKAGE}.{folder}" if ours else origin,),
-                    "pjrt-hub" if ours else "",
+                    "pjrt-hub" if ours else owner.name if owner else "",
                 )

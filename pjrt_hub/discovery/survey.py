@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from pjrt_hub.abi import DECLARED, compatible
 from pjrt_hub.contract.elf import inspect
 from pjrt_hub.contract.linking import unfit
 from pjrt_hub.contract.manifest import Manifest
@@ -155,12 +156,15 @@ def _real(candidate: Candidate) -> Path | None:
 
 
 def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
-    """Rejects libraries that cannot run on this machine, by their headers alone."""
+    """Rejects libraries that cannot run here, by their manifests and headers alone."""
     for candidate in candidates:
         # A registry row was compared with the host already.
         path = candidate.library_path if candidate.artifact is None else None
         reason = hint = ""
-        if path is not None and world.host.os == "linux":
+        newest = candidate.manifest.api_maximum
+        if newest is not None and not (verdict := compatible(DECLARED, newest)):
+            reason = verdict.reason
+        elif path is not None and world.host.os == "linux":
             try:
                 problem = next(iter(unfit(inspect(path), world.host)), None)
                 reason, hint = (problem.text, problem.hint) if problem else ("", "")
@@ -169,7 +173,8 @@ def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
         if not reason:
             yield candidate
         else:
-            yield Rejection(candidate.name, f"{candidate.origin}, {path}", reason, hint)
+            where = f"{candidate.origin}, {path}" if path else candidate.origin
+            yield Rejection(candidate.name, where, reason, hint)
 
 
 def _locked(candidates: list[Candidate], world: World) -> Iterator[Found]:

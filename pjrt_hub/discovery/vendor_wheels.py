@@ -49,10 +49,13 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
                 libraries = _in_folder(folder, world.host.os)
                 described_there = isfile(folder / FILE_NAME)
                 if len(libraries) == 1 and libraries[0] not in registered and not described_there:
+                    shipped = world.installed.owner(libraries[0])
                     yield Candidate(
                         undescribed(plugin_name(folder.name)),
                         name,
                         (f"namespace {namespace}.{folder.name}",),
+                        shipped.name if shipped else "",
+                        shipped.version if shipped else "",
                         library_path=libraries[0],
                     )
 

@@ -42,14 +42,30 @@ def require() -> None:
     except ImportError as exc:
         raise FrameworkError(
             f"torch_xla cannot be imported: {exc}",
-            hint=f"install it: pip install 'torch_xla>={oldest}'",
+            hint=_fitting(),
         ) from exc
     if release() < OLDEST:
         raise FrameworkError(
             f"torch_xla {'.'.join(map(str, release()))} is too old: plugins of pjrt-hub need "
             f"{oldest} or newer",
-            hint=f"install another release: pip install 'torch_xla>={oldest}'",
+            hint=_fitting(),
         )
+
+
+def _fitting() -> str:
+    """How to come by a torch and a torch_xla that fit each other, beside what is here."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in ("torch", "torch_xla"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"no {name}")
+    return (
+        f"torch_xla needs the torch of the same number, and there is {' and '.join(found)}: "
+        "`pip install 'pjrt-hub[torch]'` installs two that fit"
+    )
 
 
 def has_begun() -> bool:

@@ -546,3 +546,30 @@ def test_of_one_name_the_first_folder_wins_and_in_a_folder_the_first_version(tmp
     assert toy.info == tmp_path / "a" / "toy.x-1.0.dist-info"
     hidden = [(str(loser), loser.folder.name, str(winner)) for loser, winner in found.shadowed]
     assert hidden == [("toy-x 2.0", "a", "toy-x 1.0"), ("toy-x 0.9", "b", "toy-x 1.0")]
+
+
+def test_a_namespace_package_has_the_version_of_who_ships_it(tmp_path: Path):
+    site = Site(tmp_path / "site")
+    site.install("other", "9.9", files={"other/code.py": ""})
+    site.install("jax-npu", "3.2", files={"jax_plugins/npu/pjrt_plugin_npu.so": plugin_bytes()})
+    text = MANIFEST.format(name="toy", platform="toy", priority=1, more="")
+    folder = "pjrt_plugins/toy"
+    files = {f"{folder}/pjrt_plugin.toml": text, f"{folder}/toy.so": plugin_bytes()}
+    site.install("maker-of-toys", "1.7", files=files)
+    found = {each.name: each for each in survey(world(tmp_path, site)).candidates}
+    assert (found["npu"].distribution, found["npu"].version) == ("jax-npu", "3.2")
+    assert (found["toy"].distribution, found["toy"].version) == ("maker-of-toys", "1.7")
+
+
+def test_a_plugin_of_an_api_that_is_too_old_is_rejected_unfetched(tmp_path: Path):
+    site = Site(tmp_path / "site")
+    site.plugin("old-plugin", "old", more='[api]\nmaximum = "0.47"')
+    found = survey(world(tmp_path, site))
+    (lost,) = [each for each in found.rejections if each.name == "old"]
+    assert lost.reason.startswith("needs PJRT API 0.57 or newer, the plugin has 0.47")
+    assert found.candidates == ()
+    host = HostTag("macos", "aarch64", "", (14, 0))
+    mac = world(tmp_path, first_party=True, host=host, catalog=Catalog.shipped())
+    shipped = survey(mac)
+    assert "metal" not in [each.name for each in shipped.candidates]
+    assert any("0.47" in each.reason for each in shipped.rejections if each.name == "metal")

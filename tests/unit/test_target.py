@@ -183,3 +183,32 @@ def test_malformed_manifests(tmp_path, text, words):
     with pytest.raises(ManifestError) as caught:
         read(path)
     assert words in str(caught.value)
+
+
+def test_a_gpu_that_the_compiler_is_too_new_for_is_not_listed(library):
+    old, new = ours("cuda12"), ours("cuda13")
+    assert [each.name for each in old.targets.list("cuda12", None)][:3] == ["P100", "V100", "A100"]
+    assert [each.name for each in new.targets.list("cuda13", None)][:2] == ["A100", "A6000"]
+    assert old.targets.options == new.targets.options
+    for name in ("V100", "tesla v100-sxm2-16gb"):
+        with pytest.raises(TargetNotFoundError, match="its compiler is too new"):
+            new.topology_options(name, {}, library)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "known", "unknown", "meant"),
+    [
+        ("cuda13", ("H100", "h100", "NVIDIA H100 80GB HBM3", ""), "H1000", "'H100'"),
+        ("tpu", ("v5e:2x2", "v5e:4x4", "V5E:8x8", ""), "v5x:2x2", "v5"),
+    ],
+)
+def test_a_wrong_name_is_known_before_the_library(plugin, known, unknown, meant):
+    targets = ours(plugin).targets
+    for name in known:
+        targets.require(name, {}, plugin=plugin)
+    with pytest.raises(TargetNotFoundError, match=f"lists no machine '{unknown}'") as caught:
+        targets.require(unknown, {}, plugin=plugin)
+    assert caught.value.hint.startswith("did you mean ")
+    assert meant in caught.value.hint
+    assert f"after `pjrt-hub get {plugin}`" in caught.value.hint
+    targets.require(unknown, {"target_config": "text"}, plugin=plugin)
