@@ -8,13 +8,11 @@ try:
 except ModuleNotFoundError as exc:
     if exc.name != "pjrt_hub._capi._pjrt":
         raise
-    import sys
     from pathlib import Path
 
     checkout = Path(__file__).resolve().parents[2]
     raise ImportError(
         f"pjrt_hub was imported from {checkout}, a checkout whose C part is not compiled\n\n"
-        "hint: start Python in another folder, or compile it: "
-        f"{sys.executable} -m pip install -e {checkout}",
+        f"hint: start Python in another folder, or compile it: pip install -e {checkout}",
         name=exc.name,
     ) from exc

@@ -33,8 +33,7 @@ def test_python_started_in_one_that_is_not_built_says_what_to_do(call, environme
     said = call(environment / "python", "-c", program, cwd=checkout, status=1).stderr
     assert f"ImportError: pjrt_hub was imported from {checkout}, a checkout whose C part" in said
     assert said.endswith(
-        "\n\nhint: start Python in another folder, or compile it: "
-        f"{environment / 'python'} -m pip install -e {checkout}\n"
+        f"\n\nhint: start Python in another folder, or compile it: pip install -e {checkout}\n"
     )
 
 
