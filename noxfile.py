@@ -21,6 +21,11 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 REPORTS = ROOT / ".nox" / "reports"
 WHEELS = ROOT / ".nox" / "dist"
 built: list[Path] = []
+#: What runs on every release of JAX.
+JAX_TESTS = (
+    *("jax/test_programs.py", "jax/test_linear_algebra.py", "jax/test_registering.py"),
+    *("-k", "three_programs or own_client or wins or first_one"),
+)
 
 
 def group(name: str) -> list[str]:
@@ -142,8 +147,16 @@ def jax_releases(session: nox.Session, release: str) -> None:
     older = ["numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
     install_wheel(session, *group("test"), *group("cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", *older)
-    tests = ("jax/test_programs.py", "jax/test_linear_algebra.py", "jax/test_registering.py")
-    pytest(session, *tests, "-k", "three_programs or own_client or wins or first_one")
+    pytest(session, *JAX_TESTS)
+
+
+@nox.session(default=False, tags=["long"], python="3.13")
+@nox.parametrize("release", ["0.11.2", "0.12.0.1"])
+def jax_newest(session: nox.Session, release: str) -> None:
+    """The same on releases that need a newer Python; skipped aloud where it is missing."""
+    install_wheel(session, *group("test"), *group("cpu"))
+    session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24")
+    pytest(session, *JAX_TESTS)
 
 
 @nox.session(default=False, tags=["long"])

@@ -21,6 +21,7 @@ PACKAGE = Path(pjrt_hub.__file__).parents[1]
 PRELUDE = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
+from clients import is_plugin
 """
 
 
@@ -61,7 +62,7 @@ def environment(entry_points: list[str], cache: str) -> dict[str, str]:
     """A child's environment with none of the user's choices."""
     ours = ("PJRT_", "JAX_", "XLA_", "TF_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    folders = [*entry_points, str(PACKAGE), kept.get("PYTHONPATH", "")]
+    folders = [*entry_points, str(PACKAGE), str(Path(__file__).parent), kept.get("PYTHONPATH", "")]
     quiet = {"PJRT_HUB_CACHE": cache, "TF_CPP_MIN_LOG_LEVEL": "3"}
     return {**kept, **quiet, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 

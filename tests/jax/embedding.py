@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from clients import is_plugin
 
 BACKEND = "hubcpu"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "minilm"
@@ -68,7 +69,7 @@ def main():
     np.save(sys.argv[2], np.stack(embeddings))
     if sys.argv[3:]:
         Path(sys.argv[3]).write_bytes(encoder.exported().serialize())
-    print(json.dumps({"platform version": device.client.platform_version}))
+    print(json.dumps({"on a plugin": is_plugin(device.client)}))
 
 
 if __name__ == "__main__":

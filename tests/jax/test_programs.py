@@ -16,7 +16,7 @@ def test_the_three_programs_of_the_integration_guide(jax):
     ended = jax(
         """
         print(jax.devices(), jax.default_backend(), jax.device_count())
-        print("PJRT C API" in jax.devices()[0].client.platform_version)
+        print(is_plugin(jax.devices()[0].client))
         """
         + THREE.replace("\n", "\n        ")
     )

@@ -12,8 +12,8 @@ def loaded():
 """
 DEFAULT = """
 import jax
-client = jax.devices()[0].client
-print("plugin" if "PJRT C API" in client.platform_version else "built in", jax.device_count())
+from clients import is_plugin
+print("plugin" if is_plugin(jax.devices()[0].client) else "built in", jax.device_count())
 """
 
 

@@ -7,6 +7,8 @@ import json
 import sys
 from functools import partial
 
+from clients import is_plugin
+
 BACKEND = "hubcpu"
 STEPS, SAMPLES, WIDTH = 300, 512, 64
 LEARNING_RATE, DECAYS, EPSILON = 0.01, (0.9, 0.999), 1e-8
@@ -74,7 +76,7 @@ def main():
         {
             "losses": losses,
             "held out": float(loss(layers, *data(held_out))),
-            "platform version": device.client.platform_version,
+            "on a plugin": is_plugin(device.client),
         },
         sys.stdout,
     )
