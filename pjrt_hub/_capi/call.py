@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from pjrt_hub._capi import hotpath, table, values
 from pjrt_hub._capi._pjrt import ffi
-from pjrt_hub._capi.status import raise_error
+from pjrt_hub._capi.status import raise_error, refuse_answer
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.fork import Lock
@@ -32,6 +32,21 @@ _KINDS = {
     "float": "f",
     "double": "d",
 } | dict.fromkeys(table.ENUMS, "i")
+
+
+#: Of events some functions give none where nothing is on its way.
+_OBJECTS = {
+    "PJRT_AsyncHostToDeviceTransferManager",
+    "PJRT_Buffer",
+    "PJRT_Client",
+    "PJRT_Device",
+    "PJRT_DeviceDescription",
+    "PJRT_Executable",
+    "PJRT_ExecuteContext",
+    "PJRT_LoadedExecutable",
+    "PJRT_Memory",
+    "PJRT_TopologyDescription",
+}
 
 
 class BoundFunction(hotpath.Function):
@@ -98,6 +113,9 @@ class BoundFunction(hotpath.Function):
         error = self._pointer(args)
         if error:
             self._raise(_address(error))
+        for field, known in self._outputs:
+            if known and field.direction == "out" and _is_null(args, field):
+                refuse_answer(self.name, f"NULL as {field.name}")
         return args
 
     def _raise(self, error: int) -> NoReturn:
@@ -238,12 +256,31 @@ def _input_row(struct: str, field: table.Field) -> Row:
 def _output_row(struct: str, field: table.Field, known: bool) -> Row:
     offset = ffi.offsetof(struct, field.name)
     if not field.count:
-        return field.name, offset, _kind(field.ctype), -1, known
+        return field.name, offset, "O" if _is_object(field) else _kind(field.ctype), -1, known
     counted = any(count.name == field.count for count in table.FIELDS[struct])
     element = field.ctype.removesuffix("*").strip().removesuffix("const").strip()
     kind = "s" if element in ("char", "const char") else _kind(element.removeprefix("const "))
+    kind = "O" if _is_object(field) else kind
     count = ffi.offsetof(struct, field.count) if counted else -1
     return field.name, offset, kind if counted else "", count, known
+
+
+def _is_object(field: table.Field) -> bool:
+    """Whether it is an object of the plugin's, or a list of them, of which none can be NULL."""
+    return field.ctype.split("*")[0].removeprefix("const ").strip() in _OBJECTS
+
+
+def _is_null(args: Any, field: table.Field) -> bool:
+    """Whether an answer lacks what it must have."""
+    if not field.ctype.endswith("*"):
+        return False
+    value = getattr(args, field.name)
+    if not field.count:
+        return _is_object(field) and not value
+    count = getattr(args, field.count.split(",")[0])
+    if not value:
+        return bool(count)
+    return _is_object(field) and not all(value[i] for i in range(count))
 
 
 def _kind(ctype: str) -> str:

@@ -79,6 +79,10 @@ static int put_memory(Launch *launch, ExecutableObject *exe, const Slot *slot, P
     raise_status(exe->client->api, error, "PJRT_Client_BufferFromHostBuffer");
     return -1;
   }
+  if (*out == NULL) {
+    raise_answer("PJRT_Client_BufferFromHostBuffer", "no buffer");
+    return -1;
+  }
   launch->made[launch->num_made++] = *out;
   return 1;
 }

@@ -191,6 +191,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   ready.buffer = buffer->ptr;
   PJRT_Error *error = api->PJRT_Buffer_ReadyEvent(&ready);
   if (error != NULL) return raise_status(api, error, "PJRT_Buffer_ReadyEvent");
+  if (ready.event == NULL) return raise_answer("PJRT_Buffer_ReadyEvent", "no event");
   client_enter(client);
   PyObject *result = NULL;
   HostViewObject *view = NULL;
@@ -214,7 +215,10 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
       .struct_size = PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args_STRUCT_SIZE};
   where.buffer = buffer->ptr;
   error = api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer(&where);
-  if (error == NULL) view = (HostViewObject *)PyType_GenericAlloc(HostViewType, 0);
+  if (error == NULL && where.device_memory_ptr == NULL && nbytes > 0)
+    raise_answer("PJRT_Buffer_OpaqueDeviceMemoryDataPointer", "no address of a value's memory");
+  else if (error == NULL)
+    view = (HostViewObject *)PyType_GenericAlloc(HostViewType, 0);
   if (view == NULL) {
     PJRT_Buffer_DecreaseExternalReferenceCount_Args drop = {
         .struct_size = PJRT_Buffer_DecreaseExternalReferenceCount_Args_STRUCT_SIZE};

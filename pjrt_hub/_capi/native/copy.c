@@ -28,7 +28,9 @@ PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_
   Py_BEGIN_ALLOW_THREADS;
   error = api->PJRT_Buffer_CopyToDevice(&copy);
   Py_END_ALLOW_THREADS;
-  if (error == NULL) {
+  if (error == NULL && copy.dst_buffer == NULL) {
+    raise_answer("PJRT_Buffer_CopyToDevice", "no buffer");
+  } else if (error == NULL) {
     result = buffer_wrap(Py_TYPE(self), client, copy.dst_buffer, buffer->dtype, buffer->shape,
                          buffer->layout, args[0]);
     if (result != NULL) {
@@ -73,7 +75,7 @@ static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes)
   if (error != NULL || (size_t)nbytes > size.on_device_size_in_bytes) return 0;
   error = api->PJRT_Buffer_ReadyEvent(&ready);
   drop_error(api, error);
-  if (error != NULL) return 0;
+  if (error != NULL || ready.event == NULL) return 0;
   int there = event_await(api, ready.event);
   error = there == 1 ? event_take_error(api, ready.event) : NULL;
   event_destroy_native(api, ready.event);
@@ -108,6 +110,8 @@ PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t narg
     Py_END_ALLOW_THREADS;
     if (error != NULL)
       raise_status(api, error, "PJRT_Buffer_CopyRawToHost");
+    else if (copy.event == NULL)
+      raise_answer("PJRT_Buffer_CopyRawToHost", "no event");
     else if ((event = event_wrap((PyTypeObject *)args[1], client, copy.event)) != NULL)
       ((EventObject *)event)->kept = Py_NewRef(memory);
   }

@@ -165,6 +165,7 @@ PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
 }
 
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
+  if (ptr == NULL) return; /* a plugin that gave none where nobody waits */
   PJRT_Event_Destroy_Args args = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE};
   args.event = ptr;
   drop_error(api, api->PJRT_Event_Destroy(&args));
@@ -217,6 +218,7 @@ static PyObject *event_bind(PyObject *self, PyObject *args) {
   unsigned long long ptr;
   if (event->client != NULL) return PyErr_Format(PyExc_RuntimeError, "already bound");
   if (!PyArg_ParseTuple(args, "O!K", ClientType, &client, &ptr)) return NULL;
+  if (ptr == 0) return raise_answer("PJRT_Event", "no event of what is on its way");
   event->client = (ClientObject *)Py_NewRef(client);
   event->ptr = (PJRT_Event *)(uintptr_t)ptr;
   client_adopt(event->client, &event->child, event_destroy);
@@ -227,6 +229,7 @@ static PyObject *event_of(PyObject *type, PyObject *args) {
   PyObject *client, *kept = NULL;
   unsigned long long ptr;
   if (!PyArg_ParseTuple(args, "O!K|O", ClientType, &client, &ptr, &kept)) return NULL;
+  if (ptr == 0) return raise_answer("PJRT_Event", "no event of what is on its way");
   PyObject *event =
       event_wrap((PyTypeObject *)type, (ClientObject *)client, (PJRT_Event *)(uintptr_t)ptr);
   if (event != NULL) ((EventObject *)event)->kept = Py_XNewRef(kept);

@@ -15,7 +15,7 @@ typedef union {
   max_align_t aligned;
 } Arguments;
 
-/* Kinds are the letters of Python's `struct` module. */
+/* Kinds are the letters of Python's `struct` module; 'O' is an object of the plugin's, never NULL. */
 typedef struct {
   PyObject *name;
   Py_ssize_t offset;
@@ -117,38 +117,59 @@ static PyObject *read_value(const char *at, char kind) {
       READ(float, PyFloat_FromDouble);
     case 'd':
       READ(double, PyFloat_FromDouble);
-    default: /* 'P', 'Q' */
+    default: /* 'P', 'O', 'Q' */
       READ(uint64_t, PyLong_FromUnsignedLongLong);
   }
 }
 
-static PyObject *read_elements(const char *first, size_t count, char kind) {
+static PyObject *refuse_null(const FunctionObject *function, const Field *field) {
+  PyObject *name = PyObject_GetAttrString((PyObject *)function, "name");
+  PyObject *what = PyUnicode_FromFormat("NULL as %U", field->name);
+  const char *words[2] = {name != NULL ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL,
+                          what != NULL ? PyUnicode_AsUTF8AndSize(what, NULL) : NULL};
+  if (words[0] != NULL && words[1] != NULL) raise_answer(words[0], words[1]);
+  Py_XDECREF(name);
+  Py_XDECREF(what);
+  return NULL;
+}
+
+static PyObject *read_elements(const FunctionObject *function, const Field *field,
+                               const char *first, size_t count) {
+  char kind = field->kind;
+  if (first == NULL && count > 0) return refuse_null(function, field);
   if (kind == 's')
     return PyBytes_FromStringAndSize(count > 0 ? first : "", (Py_ssize_t)count);
   PyObject *list = PyList_New((Py_ssize_t)count);
   for (size_t i = 0; list != NULL && i < count; i++) {
     PyObject *element = read_value(first + i * width(kind), kind);
+    if (kind == 'O' && element != NULL && PyObject_Not(element)) {
+      Py_CLEAR(element);
+      refuse_null(function, field);
+    }
     if (element == NULL || PyList_SetItem(list, (Py_ssize_t)i, element) < 0) Py_CLEAR(list);
   }
   return list;
 }
 
-static PyObject *read_output(const char *args, const Field *field) {
+static PyObject *read_output(const FunctionObject *function, const char *args,
+                             const Field *field) {
   if (!field->known) Py_RETURN_NONE;
-  if (field->count < 0) return read_value(args + field->offset, field->kind);
   const char *first;
   size_t count;
+  if (field->count < 0 && field->kind != 'O') return read_value(args + field->offset, field->kind);
   memcpy(&first, args + field->offset, sizeof first);
+  if (field->count < 0)
+    return first != NULL ? PyLong_FromVoidPtr((void *)first) : refuse_null(function, field);
   memcpy(&count, args + field->count, sizeof count);
-  return read_elements(first, count, field->kind);
+  return read_elements(function, field, first, count);
 }
 
 static PyObject *read_outputs(const FunctionObject *function, const char *args) {
   if (function->num_outputs == 0) Py_RETURN_NONE;
-  if (function->num_outputs == 1) return read_output(args, function->outputs);
+  if (function->num_outputs == 1) return read_output(function, args, function->outputs);
   PyObject *each = PyDict_New(), *none = PyTuple_New(0), *all = NULL;
   for (Py_ssize_t i = 0; each != NULL && i < function->num_outputs; i++) {
-    PyObject *output = read_output(args, &function->outputs[i]);
+    PyObject *output = read_output(function, args, &function->outputs[i]);
     if (output == NULL || PyDict_SetItem(each, function->outputs[i].name, output) < 0)
       Py_CLEAR(each);
     Py_XDECREF(output);
@@ -260,7 +281,7 @@ static Field *read_fields(const FunctionObject *function, PyObject *rows, Py_ssi
     field->kind = (char)kind;
     field->known = known;
     size_t bytes = field->count < 0 ? width(field->kind) : sizeof(void *);
-    if (kind == 0 || kind > 127 || strchr("?iIqQPfds", kind) == NULL ||
+    if (kind == 0 || kind > 127 || strchr("?iIqQPOfds", kind) == NULL ||
         (kind == 's' && field->count < 0) || !inside(function, field->offset, bytes) ||
         (field->count >= 0 && !inside(function, field->count, sizeof(size_t)))) {
       PyErr_Format(PyExc_ValueError, "%U is no field that can be called in C", field->name);

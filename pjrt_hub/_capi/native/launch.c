@@ -5,6 +5,7 @@
 #include "launch.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum {
@@ -14,6 +15,8 @@ enum {
 
 static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *output,
                              PyObject *where) {
+  if (output == NULL)
+    return raise_answer("PJRT_LoadedExecutable_Execute", "no buffer for an output");
   PyObject *buffer = buffer_wrap(exe->buffer_type, exe->client, output, slot->dtype, slot->shape,
                                  slot->layout, where);
   if (buffer != NULL) ((BufferObject *)buffer)->dynamic = slot->dynamic;
@@ -40,7 +43,7 @@ static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffe
     PyObject *buffer = NULL;
     if (result != NULL)
       buffer = wrap_output(exe, &exe->outputs[i], outputs[i], where);
-    else
+    else if (outputs[i] != NULL)
       buffer_destroy_native(exe->client, outputs[i]);
     if (buffer != NULL)
       PyTuple_SetItem(result, i, buffer);
@@ -176,6 +179,8 @@ static PJRT_LoadedExecutable_Execute_Args execute_args(const ExecutableObject *e
   PJRT_LoadedExecutable_Execute_Args args = {
       .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
   if (options->context == NULL) options->context = ffi_context(exe->client->api);
+  for (Py_ssize_t d = 0; d < devices; d++) /* so that what a plugin leaves out is seen */
+    memset(outputs[d], 0, (size_t)exe->num_outputs * sizeof(PJRT_Buffer *));
   args.executable = exe->ptr;
   args.options = options;
   args.argument_lists = inputs;
@@ -199,7 +204,10 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
       execute_args(exe, options, launch->inputs, launch->outputs, launch->num_devices);
   args.execute_device = launch->execute_device;
   Launches *launches = exe->client->launches;
-  if (launch->asked || launches != NULL) args.device_complete_events = launch->events;
+  if (launch->asked || launches != NULL) {
+    memset(launch->events, 0, (size_t)launch->num_devices * sizeof(PJRT_Event *));
+    args.device_complete_events = launch->events;
+  }
   if (launches == NULL && exe->adaptive) return execute_adaptively(exe, &args);
   PJRT_Error *error = execute_released(exe->client->api, &args);
   if (launches == NULL) return error;
@@ -289,7 +297,9 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
       Py_CLEAR(outputs); /* only out of memory leads here: the other devices' outputs are lost */
   }
   for (Py_ssize_t d = 0; launch->asked && d < launch->num_devices; d++) {
-    PyObject *event = event_wrap(event_type, exe->client, launch->events[d]);
+    PyObject *event = launch->events[d] != NULL
+                          ? event_wrap(event_type, exe->client, launch->events[d])
+                          : raise_answer("PJRT_LoadedExecutable_Execute", "no event for a device");
     if (event != NULL && events != NULL) {
       PyTuple_SetItem(events, d, event);
     } else {

@@ -165,7 +165,8 @@ void launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssiz
     args.event = events[d];
     args.callback = device_done;
     args.user_arg = flight;
-    PJRT_Error *error = launches->api->PJRT_Event_OnReady(&args);
-    if (error != NULL) device_done(error, flight);
+    PJRT_Error *error = NULL;
+    if (events[d] != NULL) error = launches->api->PJRT_Event_OnReady(&args);
+    if (events[d] == NULL || error != NULL) device_done(error, flight);
   }
 }

@@ -28,6 +28,7 @@ PyObject *raise_closed(const char *message) {
 
 /* For an answer without an error that cannot be: NULL with an exception set. */
 PyObject *raise_answer(const char *function, const char *what) {
+  if (PyErr_Occurred()) return NULL; /* an earlier one is told */
   PyObject *none = PyObject_CallFunction(answer_refuser, "ss", function, what);
   Py_XDECREF(none);
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an answer was refused silently");

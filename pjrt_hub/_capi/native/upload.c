@@ -30,7 +30,7 @@ static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memo
       .struct_size = PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args_STRUCT_SIZE};
   ready.buffer = where.buffer = buffer;
   PJRT_Error *error = api->PJRT_Buffer_ReadyEvent(&ready);
-  if (error == NULL) {
+  if (error == NULL && ready.event != NULL) {
     there.event = ready.event;
     error = api->PJRT_Event_IsReady(&there);
     event_destroy_native(api, ready.event);
@@ -73,7 +73,7 @@ static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Ar
   put.data = memory;
   put.host_buffer_semantics = PJRT_HostBufferSemantics_kMutableZeroCopy;
   error = api->PJRT_Client_BufferFromHostBuffer(&put);
-  if (error == NULL) {
+  if (error == NULL && put.buffer != NULL && put.done_with_host_buffer != NULL) {
     if (!shared) shared = is_shared(api, put.buffer, memory);
     done.event = put.done_with_host_buffer;
     done.callback = use_ends;
@@ -235,7 +235,9 @@ PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) 
   PyObject *buffer = NULL;
   client_enter(client);
   PJRT_Error *error = upload(client, &host, &ptr);
-  if (error == NULL)
+  if (error == NULL && ptr == NULL)
+    raise_answer("PJRT_Client_BufferFromHostBuffer", "no buffer");
+  else if (error == NULL)
     buffer = buffer_wrap((PyTypeObject *)type, client, ptr, host.dtype, shape, NULL, device);
   if (buffer != NULL) layout_of_put((BufferObject *)buffer);
   client_leave(client);
@@ -312,6 +314,10 @@ PyObject *upload_put(PyObject *type, PyObject *args) {
   if (error != NULL) {
     client_leave(client);
     return raise_status(client->api, error, "PJRT_Client_BufferFromHostBuffer");
+  }
+  if (put.buffer == NULL) {
+    client_leave(client);
+    return raise_answer("PJRT_Client_BufferFromHostBuffer", "no buffer");
   }
   PyObject *buffer =
       buffer_wrap((PyTypeObject *)type, client, put.buffer, dtype, shape, NULL, device);
