@@ -259,8 +259,8 @@ def tracing(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["long"])
 def backend(session: nox.Session) -> None:
-    """Plugins in Python under JAX, the suite and a host in C; three minutes."""
-    install_wheel(session, *group("test"), *group("bench"))
+    """Plugins in Python under JAX, the suite, a host in C and random programs; four minutes."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
     pytest(session, "backend", "docs/test_python_plugins.py")
 
 

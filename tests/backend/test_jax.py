@@ -151,3 +151,17 @@ def test_the_end_is_clean_while_programs_run(jax, way):
         )
         assert (status, printed) == (0, "over\n"), errors
         assert "Traceback" not in errors
+
+
+def test_an_array_keeps_its_values_beside_its_changed_copy(jax):
+    status, printed, errors = jax(
+        """
+        changed, kept = jax.jit(lambda x, i, v: (x.at[i].add(v), x))(jnp.arange(3), 1, 5)
+        image, kernel = jnp.full((1, 2, 2, 1), 10, jnp.int8), jnp.full((2, 2, 1, 1), 15, jnp.int8)
+        sums = jax.lax.conv_general_dilated(
+            image, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=jnp.int32)
+        print(changed.tolist(), kept.tolist(), sums.item())
+        """
+    )
+    assert (status, printed) == (0, "[0, 6, 2] [0, 1, 2] 600\n"), errors

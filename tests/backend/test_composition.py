@@ -1,0 +1,56 @@
+"""Programs of two and three operations at random: the reference plugin, the CPU's and numpy."""
+
+from __future__ import annotations
+
+import os
+
+import composition
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub import authoring
+from pjrt_hub.authoring.reference import Reference
+
+#: How many programs, in tens; `PJRT_TEST_PROGRAMS=4000` for a night.
+COUNT = int(os.environ.get("PJRT_TEST_PROGRAMS", "200")) // 10
+#: Of the largest number: floats of 16 bits do not hold what three operations can give.
+WITHIN = {"float16": 2**-8, "bfloat16": 2**-5}
+
+
+@pytest.fixture(scope="module")
+def reference():
+    with authoring.plugin(Reference()).client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def cpu():
+    with pjrt_hub.client("cpu", offline=True) as client:
+        yield client
+
+
+def right(found, expected):
+    """Whether values are as numpy says, nearly so where their type is narrow."""
+    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
+        return False
+    if found.dtype.name not in WITHIN:
+        return found.tolist() == expected.tolist()
+    wide = composition.wide(expected)
+    if not np.isfinite(wide).all() or np.abs(wide).max(initial=0) > 2**15:
+        return True  # too large for the type: who rounds when decides
+    largest = max(1.0, np.abs(wide).max(initial=0))
+    return bool(
+        (np.abs(composition.wide(found) - wide) <= largest * WITHIN[found.dtype.name]).all()
+    )
+
+
+@pytest.mark.parametrize("tens", range(COUNT))
+def test_all_agree(reference, cpu, tens):
+    for seed in range(10 * tens, 10 * tens + 10):
+        program = composition.Program(seed, length=2 + seed % 2)
+        for client in (reference, cpu):
+            found = client.compile(program.text)(*program.arguments)
+            for (name, expected), buffer in zip(program.values, found, strict=True):
+                said = f"{client.platform_name}, seed {seed}, {name}: expected {expected.tolist()}"
+                assert right(buffer.to_numpy(), expected), f"{said}\n{program.text}"
