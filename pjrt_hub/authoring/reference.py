@@ -22,6 +22,7 @@ import pjrt_hub
 from pjrt_hub import safe_path, surroundings
 from pjrt_hub.authoring.backend import Backend, Device, Executable, Program, Signature, Slot
 from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, UnimplementedError
+from pjrt_hub.runtime import dtypes
 from pjrt_hub.fork import Lock
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ class Interpreted(Executable):
         counts = (program.num_replicas, program.num_partitions)
         self._compile = ("compile", self._key, program.code, program.format, *counts)
         self.name, *kinds, donated, self._hlo = interpreter.ask(*self._compile)
-        parameters, outputs = (tuple(Slot.of(*each) for each in kind) for kind in kinds)
+        parameters, outputs = (
+            tuple(Slot.of(dtypes.of_type(element).code, shape) for element, shape in kind)
+            for kind in kinds
+        )
         self.signature = Signature(parameters, outputs, donated=donated)
         weakref.finalize(self, interpreter.forget, self._key).atexit = False
 

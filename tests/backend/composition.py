@@ -202,17 +202,15 @@ def concatenate(program: Program, name: str, x: Array) -> bool:
 
 
 def reduce(program: Program, name: str, x: Array) -> bool:
-    if not x.size:
-        return False
     dims = [d for d in range(x.ndim) if program.rng.integers(2)]
-    if not dims:  # the CPU plugin then leaves out what it begins with
+    if not x.size or not dims:
         return False
     operation = program.choice(["add", "maximum", "minimum"])
-    begin = np.array(0 if operation == "add" else 1, x.dtype)
+    # XLA leaves out what a sum of one begins with: it must be what changes nothing.
+    low, high = (-(2**14), 2**14) if is_float(x) else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+    begin = np.array({"add": 0, "maximum": low, "minimum": high}[operation]).astype(x.dtype)
     function = {"add": np.sum, "maximum": np.max, "minimum": np.min}[operation]
     value = function(wide(x), axis=tuple(dims))
-    if operation != "add":
-        value = {"maximum": np.maximum, "minimum": np.minimum}[operation](value, 1)
     attributes = f"{{dimensions = array<i64: {str(dims)[1:-1]}>}}"
     body = combining(operation, element(x.dtype))
     text = f'"stablehlo.reduce"({name}, {program.constant(begin)}) {body} {attributes}'
