@@ -79,6 +79,7 @@ def _load(
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     here = world()
+    compared = _identity(path)  # before: what is compared and asked from now on is this file
     require_locked(candidate, path, here)  # again: the file may be another one by now
     contact.initialize(path, manifest)
     given, named = dict(candidate.create_options), _named_flags()
@@ -90,7 +91,7 @@ def _load(
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
-    see, through = functools.partial(_require_verified, path, entry), _layers()
+    see, through = functools.partial(_require_same, path, compared, entry), _layers()
     library.load(path, see, through, meanwhile=_import_runtime)  # Plugin finds it loaded
     from pjrt_hub.runtime.plugin import Plugin
 
@@ -135,14 +136,14 @@ def _import_runtime() -> None:
     import pjrt_hub.runtime.plugin  # noqa: F401
 
 
-def _require_verified(path: Path, entry: Entry | None, step: str) -> None:
-    """Looks before each step of the loading whether the file is still the one that was verified.
+def _require_same(path: Path, compared: str, entry: Entry | None, step: str) -> None:
+    """Looks before each step of the loading whether the file is still the one that was compared.
 
     Before the first, because a library that was cut would end this process; after it, because the
     loader may have opened another one. It finds libraries by their paths and would give that one
     for ever, so the path is of no more use to this process.
     """
-    is_good = entry is None or entry.is_as_verified()
+    is_good = _identity(path) == compared and (entry is None or entry.is_as_verified())
     if is_good and path not in _SPOILT:
         return
     if step != "dlopen":
@@ -151,8 +152,17 @@ def _require_verified(path: Path, entry: Entry | None, step: str) -> None:
     raise PluginLoadError(
         f"{path} was changed or removed while it was to be loaded",
         path=path,
-        hint=f"{again}, which fetches the library again",
+        hint=f"{again}, which fetches the library again" if entry else again,
     )
+
+
+def _identity(path: Path) -> str:
+    """What the file is now; empty where there is none."""
+    from pjrt_hub.store.memo import identity
+
+    with suppress(OSError):
+        return identity(path)
+    return ""
 
 
 def _layers() -> Callable[[int], int] | None:

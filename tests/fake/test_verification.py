@@ -1,0 +1,139 @@
+"""No byte of a library runs before it was compared, and what was compared is what is loaded."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub.contract import digest
+from pjrt_hub.host import HostTag
+from pjrt_hub.store.catalog import Artifact, Member
+from pjrt_hub.store.pins import Pins
+
+Swap = Callable[[Path, Path], None]
+
+
+def rename(new: Path, library: Path) -> None:
+    aside = library.with_name("aside.so")
+    shutil.copy(new, aside)
+    aside.replace(library)
+
+
+def write(new: Path, library: Path) -> None:
+    library.unlink()
+    shutil.copy(new, library)
+
+
+def link(new: Path, library: Path) -> None:
+    library.unlink()
+    library.symlink_to(new)
+
+
+@pytest.fixture
+def met(tmp_path: Path) -> Path:
+    """The file that the library makes where it is loaded, slowly."""
+    return tmp_path / "met"
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """The file that the other library makes where one byte of it runs."""
+    return tmp_path / "ran"
+
+
+@pytest.fixture
+def library(stub, tmp_path: Path, met: Path) -> Path:
+    made = stub(f'ON_LOAD=fclose(fopen("{met}", "w")), usleep(1000000)', "_DEFAULT_SOURCE")
+    return shutil.copy(made, tmp_path / "library.so")
+
+
+@pytest.fixture
+def other(stub, ran: Path) -> Path:
+    return stub(f'ON_LOAD=fclose(fopen("{ran}", "w"))')
+
+
+@pytest.fixture
+def locked(library: Path, tmp_path: Path) -> dict[str, str]:
+    """The variable that names a lock file with the library."""
+    member = Member("library.so", library.stat().st_size, digest.of_file(library))
+    host = HostTag.current()
+    row = Artifact(
+        "stub",
+        "stub",
+        "stub",
+        "1.0",
+        "stub-1.0.tar.gz",
+        9,
+        "a" * 64,
+        (member,),
+        "library.so",
+        host,
+        "MIT",
+        api_note="not loaded",
+    )
+    pins = Pins(tmp_path / "named.lock", (), (), (row,))
+    pins.write()
+    return {"PJRT_HUB_LOCK": str(pins.path)}
+
+
+WAYS = {
+    "load": "pjrt_hub.load(path)",
+    "client": "pjrt_hub.client('stub')",
+    "topology": "pjrt_hub.topology(path)",
+}
+
+
+@pytest.fixture
+def open_by(start, library: Path, locked: dict[str, str]) -> Callable[..., tuple[int, str]]:
+    """`open_by("load")` opens the locked library that way: the status and the last words."""
+
+    def open_by(
+        way: str, meanwhile: Callable[[], None] = lambda: None, **env: str
+    ) -> tuple[int, str]:
+        code = f"import sys, pjrt_hub\npath = sys.argv[1]\n{WAYS[way]}\n"
+        env = {**locked, "PJRT_HUB_PLUGIN_PATH": f"stub={library}", **env}
+        child = start(library, code, env=env)
+        meanwhile()
+        stderr = child.communicate(timeout=60)[1]
+        return child.returncode, stderr
+
+    return open_by
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_library_than_the_locked_one_never_runs(
+    open_by, library: Path, other: Path, ran: Path, met: Path, way: str
+) -> None:
+    rename(other, library)
+    status, words = open_by(way)
+    assert status == 1
+    assert "does not lock the bytes of" in words
+    assert not ran.exists()
+    assert not met.exists()
+
+
+@pytest.mark.parametrize("swap", [rename, write, link], ids=lambda swap: swap.__name__)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("lock", ["named", "0"])
+def test_what_is_put_there_during_first_contact_never_runs(
+    open_by, library: Path, other: Path, ran: Path, met: Path, swap: Swap, way: str, lock: str
+) -> None:
+    def meanwhile() -> None:
+        wait_for(met)  # the child has it loaded
+        swap(other, library)
+
+    status, words = open_by(way, meanwhile, **({"PJRT_HUB_LOCK": "0"} if lock == "0" else {}))
+    assert status == 1
+    assert f"{library} was changed or removed while it was to be loaded" in words
+    assert not ran.exists()
