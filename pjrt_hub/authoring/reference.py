@@ -22,8 +22,8 @@ import pjrt_hub
 from pjrt_hub import safe_path, surroundings
 from pjrt_hub.authoring.backend import Backend, Device, Executable, Program, Signature, Slot
 from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, UnimplementedError
-from pjrt_hub.runtime import dtypes
 from pjrt_hub.fork import Lock
+from pjrt_hub.runtime import dtypes
 
 if TYPE_CHECKING:
     import subprocess
