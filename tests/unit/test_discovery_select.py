@@ -312,3 +312,13 @@ def test_the_explanation_says_everything_once():
         "  note: its hardware is absent: no such device",
         "cpu: it was not asked for [cpu at ]",
     ]
+
+
+def test_a_tie_of_vendors_says_that_their_priorities_are_not_read(tmp_path: Path):
+    site = Site(tmp_path / "site")
+    for name in ("one", "two"):
+        site.vendor(f"jax-{name}", f"jax_plugins.{name}", f"pjrt_plugin_{name}.so")
+    with pytest.raises(AmbiguousPluginError) as caught:
+        choose(survey(world(tmp_path, site)))
+    first = caught.value.message.splitlines()[0]
+    assert first.startswith("there are 2 plugins of equal standing, as far as is known: a priority")
