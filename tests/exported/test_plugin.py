@@ -124,7 +124,7 @@ def test_where_it_runs_if_nobody_says(path, monkeypatch):
     function = reading.read(path("platforms"))
     exported.client_for(function)
     exported.client_for(function, "cpu")
-    monkeypatch.setenv("PJRT_HUB_PLATFORMS", "tpu")
+    monkeypatch.setenv("PJRT_HUB_PLATFORMS", "cpu")
     exported.client_for(function)
     assert asked == ["cuda,tpu,cpu", "cpu", None]
 
