@@ -66,13 +66,14 @@ class Backend:
         return framework.make_topology(capsule, name, checked)
 
     def _load(self, to_run: bool = False) -> tuple[Plugin, Manifest, object]:
-        from pjrt_hub import connect, older_framework, opening
+        from pjrt_hub import connect, older_framework, opening, surroundings
         from pjrt_hub._capi import capsule
 
         with self._loading:
             if self._loaded is None:
                 choice = connect.choose(self.platform, to_run=to_run)
-                plugin = opening.plugin(choice, reload=connect.load)
+                with surroundings.unset(*framework.LOG_LEVEL):  # or no manifest is heard
+                    plugin = opening.plugin(choice, reload=connect.load)
                 release = f"JAX {framework.release()}"
                 table = older_framework.table(
                     plugin, release, framework.api_version(), "pjrt_hub.jax"

@@ -63,8 +63,7 @@ def environment(entry_points: list[str], cache: str) -> dict[str, str]:
     ours = ("PJRT_", "JAX_", "XLA_", "TF_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     folders = [*entry_points, str(PACKAGE), str(Path(__file__).parent), kept.get("PYTHONPATH", "")]
-    quiet = {"PJRT_HUB_CACHE": cache, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return {**kept, **quiet, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    return {**kept, "PJRT_HUB_CACHE": cache, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
 @pytest.fixture
