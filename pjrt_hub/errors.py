@@ -234,7 +234,8 @@ class RegistryError(StoreError):
         url: its address, with credentials removed; of one that is made, its folder.
         fault: "unreachable", "malformed", "signature", "expired", "rollback", "mix-and-match",
             "digest", "endless", "names" for those that others own, "untrusted" where no root
-            keys are known, or "keys" where those to sign with are missing.
+            keys are known, "keys" where those to sign with are missing, or "packages" where
+            `pjrt-hub[registry]` is not installed.
     """
 
     next_step = "ask those who publish the registry; what is in the cache can be used"

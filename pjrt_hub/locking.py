@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.contract.names import canonical, did_you_mean, is_name, look_alike
-from pjrt_hub.errors import LockFileError, PjrtHubError
+from pjrt_hub.errors import (
+    DigestMismatchError,
+    LockFileError,
+    PjrtHubError,
+    PluginNotFoundError,
+)
 from pjrt_hub.store import pins
 from pjrt_hub.store.pins import Pins, kind, serves
 from pjrt_hub.store.transport import redacted
@@ -67,8 +72,10 @@ def lock(
 
     Raises:
         LockFileError: the file is malformed, cannot be written, or cannot hold what was asked for.
+        PluginNotFoundError: the registry has no row of a name that was asked for.
         RegistryError: the signed registry cannot be read or trusted.
         DownloadError: an unknown release cannot be fetched.
+        DigestMismatchError: it is not the file of which its index tells.
         ArchiveError: it is no plugin.
     """
     requests = tuple(map(_settled, requests))
@@ -161,9 +168,9 @@ class _Resolving:
         if not rows:
             words = {name for row in self._known for name in (row.plugin, row.platform)}
             words |= {row.package for row in self._known}
-            raise self._fail(
+            raise PluginNotFoundError(
                 f"no row of the registry is called {word!a}",
-                did_you_mean(word, words)
+                hint=did_you_mean(word, words)
                 or "ask for PACKAGE==VERSION, or for an archive by its path or address",
             )
         found = [row for row in rows if self._serves(row)]
@@ -217,9 +224,9 @@ class _Resolving:
         if found := [row for row in rows if self._serves(row)]:
             return list({(row.plugin, *kind(row)): row for row in found}.values())
         if not family:
-            raise self._fail(
+            raise PluginNotFoundError(
                 f"the registry has no package {package!a}",
-                did_you_mean(package, {row.package for row in self._known})
+                hint=did_you_mean(package, {row.package for row in self._known})
                 or "name its archive by path or address instead, and check where it comes from",
             )
         from pjrt_hub.store import index
@@ -294,9 +301,11 @@ class _Resolving:
             )
             row = unpinned.measure(archive_path, folder, file_name=file_name, urls=urls)
             if said is not None and said.sha256 not in ("", row.sha256):
-                raise self._fail(
+                raise DigestMismatchError(
                     f"{redacted(url)} has sha256 {row.sha256}, its index says {said.sha256}",
-                    "try again, or see what changes the file on its way",
+                    expected=f"sha256:{said.sha256}",
+                    actual=f"sha256:{row.sha256}",
+                    hint="try again, or see what changes the file on its way",
                 )
             row = self._christened(row, folder, plugin)
             for each in self._before:

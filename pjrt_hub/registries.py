@@ -277,6 +277,6 @@ def _needing_tuf(where: object) -> Iterator[None]:
         raise RegistryError(
             f"signed registries need packages that are not installed: {exc}",
             url=str(where),
-            fault="keys",
+            fault="packages",
             hint="run `pip install 'pjrt-hub[registry]'`",
         ) from exc

@@ -94,9 +94,7 @@ def command(
     with connect(platform, offline, function) as client:
         places: Sequence[str] = ()
         if function is None:
-            with _told(
-                "it runs on one device here; docs/executables.md runs on several, in Python"
-            ):
+            with _told("this runs on one device; docs/executables.md runs on several, in Python"):
                 executable = client.compile(program, isolated=isolated)
             results = call(client, executable, arrays(args))
         else:

@@ -266,11 +266,13 @@ class CompileOptions:
         }
 
     def __repr__(self) -> str:
-        changed = (
+        defaults = values(CompileOptions())
+        told = (
             f"{name}={f'<{len(value)} bytes>' if isinstance(value, bytes) else repr(value)}"
-            for name, value in self.changed().items()
+            for name, value in values(self).items()
+            if value != defaults[name]
         )
-        return f"CompileOptions({', '.join(changed)})"
+        return f"CompileOptions({', '.join(told)})"
 
 
 def raw(message: bytes) -> dict[str, int | memoryview]:

@@ -271,7 +271,7 @@ class Remote:
             from pjrt_hub.store import signed
         except ImportError as exc:
             hint = "run `pip install 'pjrt-hub[registry]'`"
-            raise _unused(url, "unreachable", str(exc), hint) from exc
+            raise _unused(url, "packages", str(exc), hint) from exc
         with (
             TemporaryDirectory(dir=self.folder) as scratch,
             Transport(env, sources=installers.reached(env), patience=limits.started()) as transport,

@@ -340,4 +340,6 @@ def test_options_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.num_replicas = 2
     assert options.device_ids == ((0,),)
-    assert repr(options) == "CompileOptions(device_ids=((0,),))"
+    counts = "num_replicas=1, num_partitions=1"
+    assert repr(options) == f"CompileOptions({counts}, device_ids=((0,),))"
+    assert repr(CompileOptions()) == "CompileOptions()"

@@ -14,7 +14,14 @@ from loopback import Answer, Loopback
 from trees import plugin_bytes
 
 from pjrt_hub import locking
-from pjrt_hub.errors import ArchiveError, DownloadError, LockFileError
+from pjrt_hub.cli.status import NOT_CHOSEN, status_of
+from pjrt_hub.errors import (
+    ArchiveError,
+    DigestMismatchError,
+    DownloadError,
+    LockFileError,
+    PluginNotFoundError,
+)
 from pjrt_hub.host import HostTag
 from pjrt_hub.store import installers, pins
 from pjrt_hub.store.catalog import Artifact, Catalog
@@ -228,12 +235,11 @@ def test_nothing_is_trusted_silently(registry, index, trust):
 def test_an_index_that_contradicts_its_file(registry, index):
     registry(row("1.0"))
     index(*wheel(), "0" * 64)
-    with pytest.raises(LockFileError, match="its index says 0000"):
+    with pytest.raises(DigestMismatchError, match="its index says 0000"):
         locking.lock("toy-plugin==9.9", trust=Asked())
 
 
 def test_a_file_that_changes_after_it_was_locked_is_not_taken(registry, index, tmp_path: Path):
-    from pjrt_hub.errors import DigestMismatchError
     from pjrt_hub.store.cache import Cache
     from pjrt_hub.store.fetch import obtain
 
@@ -337,6 +343,23 @@ def test_two_requests_for_one_plugin(registry, here: Path):
 def test_an_unknown_package_is_not_looked_for(registry, server: Loopback, index):
     registry(OTHER)
     index(*wheel())
-    with pytest.raises(LockFileError, match="the registry has no package 'toy-plugin'"):
+    with pytest.raises(PluginNotFoundError, match="the registry has no package 'toy-plugin'"):
         locking.lock("toy-plugin==9.9", trust=Asked())
     assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "hint"),
+    [
+        ("nosuch", "ask for PACKAGE==VERSION, or for an archive by its path or address"),
+        ("alt-plugni", "did you mean 'alt-plugin'?"),
+        ("alt-plugni==1.0", "did you mean 'alt-plugin'?"),
+    ],
+)
+def test_a_name_that_no_row_has(registry, here: Path, request_: str, hint: str):
+    registry(OTHER)
+    with pytest.raises(PluginNotFoundError) as caught:
+        locking.lock(request_, trust=Asked())
+    assert caught.value.hint == hint
+    assert status_of(caught.value) == NOT_CHOSEN
+    assert not (here / "pjrt-hub.lock").exists()

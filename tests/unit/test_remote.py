@@ -243,6 +243,7 @@ def test_without_the_package_the_next_step_is_told(trusted, monkeypatch):
     monkeypatch.setitem(sys.modules, "pjrt_hub.store.signed", None)
     with pytest.raises(RegistryError, match="not used") as caught:
         registries.refresh()
+    assert caught.value.fault == "packages"
     assert "pjrt-hub[registry]" in caught.value.hint
 
 
@@ -250,6 +251,7 @@ def test_without_the_package_none_is_made_and_the_next_step_is_told(tmp_path, mo
     monkeypatch.setitem(sys.modules, "pjrt_hub.store.signing", None)
     with pytest.raises(RegistryError, match="are not installed") as caught:
         registries.init(tmp_path / "r", tmp_path / "keys")
+    assert caught.value.fault == "packages"
     assert "pjrt-hub[registry]" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
 
