@@ -277,7 +277,10 @@ def _is_null(args: Any, field: table.Field) -> bool:
     value = getattr(args, field.name)
     if not field.count:
         return _is_object(field) and not value
-    count = getattr(args, field.count.split(",")[0])
+    words = field.count.split(",")[0].split()
+    if len(words) > 1:  # "sum dim_sizes": who reads the list adds up how long it is
+        return False
+    count = getattr(args, words[0])
     if not value:
         return bool(count)
     return _is_object(field) and not all(value[i] for i in range(count))

@@ -75,7 +75,9 @@ def test_only_a_yes_is_a_yes(
 
     def lock(*requests: str, trust, **options: object) -> SimpleNamespace:
         answers.append(trust("sha256 0123"))
-        return SimpleNamespace(pins=SimpleNamespace(path=tmp_path / "x", rows=()), changes=())
+        return SimpleNamespace(
+            pins=SimpleNamespace(path=tmp_path / "x", rows=()), changes=(), additions=()
+        )
 
     class Stdin:
         def isatty(self) -> bool:
