@@ -21,8 +21,8 @@ _REPLICAS, _PARTITIONS = "mhlo.num_replicas", "mhlo.num_partitions"
 _MENTION = b"mhlo.num_"
 #: A count, beside comments and strings, which may hold anything.
 _COUNT = re.compile(
-    rb'//[^\n]*|"[^"\\]*(?:\\.[^"\\]*)*"'
-    rb"|\b(?P<name>mhlo\.num_(?:replicas|partitions))\s*=\s*(?P<count>\d{1,10})\b"
+    rb'//[^\n]*|(?P<quote>")?\b(?P<name>mhlo\.num_(?:replicas|partitions))(?(quote)")'
+    rb'\s*=\s*(?P<count>\d{1,10})\b|"[^"\\]*(?:\\.[^"\\]*)*"'
 )
 #: A mesh of Shardy's, as an operation and as the attribute that stands for it in other dialects.
 _MESH = re.compile(rb'(?m)^\s*"?sdy\.mesh\b')

@@ -133,6 +133,8 @@ TWICE = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
     [
         (TWICE, (1, 1)),
         (module(TWICE, "mhlo.num_replicas = 3 : i32, mhlo.num_partitions=5:i32"), (3, 5)),
+        (module(TWICE, '"mhlo.num_replicas" = 3 : i32, "mhlo.num_partitions"=5:i32'), (3, 5)),
+        (module(TWICE, 'x.y = "mhlo.num_replicas = 3"'), (1, 1)),
         (f"// mhlo.num_replicas = 3 : i32\n{TWICE}", (1, 1)),
         (module(TWICE, 'x.y = "mhlo.num_replicas = 3", mhlo.num_partitions = 2 : i32'), (1, 2)),
         (module(TWICE, 'x.y = "\\\\\\" // ", mhlo.num_replicas = 3 : i32'), (3, 1)),
