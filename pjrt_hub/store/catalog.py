@@ -18,6 +18,7 @@ from pjrt_hub.errors import ManifestError
 from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.host import HostTag
+from pjrt_hub.store import disk
 
 
 @frozen
@@ -242,7 +243,7 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
         ManifestError: the file is unreadable, or one of its rows is malformed.
     """
     try:
-        data = parse(path.read_bytes())
+        data = parse(disk.read(path))
     except (OSError, ValueError) as exc:
         raise ManifestError(f"cannot read the registry file {path}: {exc}") from exc
     rows = data.pop("artifact", [])

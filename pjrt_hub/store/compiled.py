@@ -82,7 +82,7 @@ class CompiledPrograms:
         """The bytes under a key, verified by their sha256, or None; a damaged file is removed."""
         path = self._path(key)
         try:
-            content = ownership.read(self.root, path)
+            content = ownership.read(self.root, path, self.max_nbytes)
         except CacheError as exc:
             _leave_out(exc.message)
             return None

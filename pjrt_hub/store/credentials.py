@@ -6,15 +6,19 @@ Owns which password goes to which host. Must not show one: nothing here has a te
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from pjrt_hub import safe_path
 
 #: A person may have to unlock the keyring.
 _KEYRING_SECONDS = 60
+#: Characters below which a secret may be a part of any word.
+_SHORT = 6
 Login = tuple[str, str]
 
 
@@ -80,6 +84,38 @@ class Credentials:
             login, password, *_ = said
             return (login, password) if login and password else None
         return None
+
+
+class Secrets:
+    """What was sent to servers and proxies and must not be shown, in the forms they may repeat."""
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+
+    def add_address(self, url: str) -> None:
+        """Takes the login and the query of an address."""
+        try:
+            _, user, password = split(url)
+            query = urlsplit(url).query
+        except ValueError:  # malformed, which is said where it is asked
+            return
+        if user or password:
+            self.add_login(user, password or "")
+        self._texts.update(value for part in query.split("&") for value in part.split("=", 1)[1:])
+        self._texts.update(unquote(value) for value in tuple(self._texts))
+
+    def add_login(self, user: str, password: str) -> None:
+        """Takes a user and a password, and what an Authorization header makes of them."""
+        header = b64encode(f"{user}:{password}".encode()).decode()
+        texts = (user, password, header, header.rstrip("="))
+        self._texts.update(form for text in texts for form in (text, quote(text, safe="")))
+
+    def hidden(self, text: str) -> str:
+        """The text with `***` for each of them; short ones only where they are whole words."""
+        for secret in sorted(self._texts - {""}, key=len, reverse=True):
+            edge = r"\b" if len(secret) < _SHORT else ""
+            text = re.sub(rf"{edge}{re.escape(secret)}{edge}", "***", text)
+        return text
 
 
 def split(url: str) -> tuple[str, str, str | None]:

@@ -150,7 +150,7 @@ def download(
         look = functools.partial(index.addresses, artifact)
         with closing(index.search(env, limits, failures, look, artifact.urls)) as addresses:
             for url, transport in addresses:
-                shown = redacted(url)
+                shown = transport.shown(url)
                 log.step("store", "%s: from %s", artifact.file_name, shown, url=shown)
                 try:
                     fill(partial, url, transport)
@@ -159,26 +159,26 @@ def download(
                         partial.restart()
                         fill(partial, url, transport)
                 except Refused as exc:
-                    failures.append((url, str(exc)))
+                    failures.append((shown, str(exc)))
                     log.step("store", "%s: %s", shown, exc, url=shown, reason=str(exc))
                     if isinstance(exc, Late):
                         break
                     continue
                 if partial.is_pinned:
                     return partial.path
-                mismatch = _mismatch(artifact, url, partial)
-                failures.append((url, f"its sha256 is {partial.sha256}"))
+                mismatch = _mismatch(artifact, shown, partial)
+                failures.append((shown, f"its sha256 is {partial.sha256}"))
                 partial.restart()
     raise mismatch or _no_source(artifact, failures)
 
 
-def _mismatch(artifact: Artifact, url: str, partial: Partial) -> DigestMismatchError:
+def _mismatch(artifact: Artifact, shown: str, partial: Partial) -> DigestMismatchError:
     cause = "a mirror or proxy may have altered the file"
     if partial.is_page:
         cause = "it is a page, perhaps of a proxy or a login"
     return DigestMismatchError(
         f"{artifact.package} {artifact.version}, the plugin {artifact.plugin!r}, from "
-        f"{redacted(url)} is not the pinned file: "
+        f"{shown} is not the pinned file: "
         f"{partial.nbytes:,} bytes came with sha256 {partial.sha256}, "
         f"the pin of {artifact.file_name} says {artifact.size:,} bytes with sha256 "
         f"{artifact.sha256}; nothing was kept",

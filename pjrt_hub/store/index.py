@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from pjrt_hub.errors import DownloadError, StoreError
-from pjrt_hub.store import installers
+from pjrt_hub.store import disk, installers
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.transport import Late, Page, Patience, Refused, Transport, redacted
 
@@ -86,11 +86,12 @@ def releases(
     failures: Failures = []
     limits = (patience or Patience.configured(env)).started()
     with suppress(Late), closing(search(env, limits, failures, partial(_wheels, package))) as found:
-        for files, _ in found:
+        for files, transport in found:
             chosen, reasons = _choosable(files, version, python)
             if chosen:
                 return chosen
-            failures.append((files[0].url, "; ".join(reasons)))
+            where, why = transport.shown(files[0].url), transport.hidden("; ".join(reasons))
+            failures.append((where, why))
             break
     tried = "".join(f"\n  {redacted(place)}: {reason}" for place, reason in failures)
     raise DownloadError(
@@ -126,10 +127,10 @@ def search(
             for found in look(kind, place, transport):
                 yield found, transport
         except Late as exc:
-            failures.append((place, str(exc)))
+            failures.append((place, transport.hidden(str(exc))))
             raise
-        except (Refused, OSError) as exc:
-            failures.append((place, str(exc)))
+        except (Refused, OSError) as exc:  # a page may repeat the login
+            failures.append((place, transport.hidden(str(exc))))
 
     with Transport(env, sources=installers.reached(env), patience=patience) as transport:
         for base in mirrors(env):
@@ -373,6 +374,6 @@ def _page(url: str, package: str, transport: Transport) -> Page:
 
 def _local_page(path: Path) -> Page:
     try:
-        return Page(path.absolute().as_uri(), path.read_bytes(), "text/html")
+        return Page(path.absolute().as_uri(), disk.read(path), "text/html")
     except OSError as exc:
         raise Refused(f"cannot read {path}: {exc.strerror}") from exc

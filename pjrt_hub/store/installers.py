@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pjrt_hub import safe_path
 from pjrt_hub.errors import StoreError
-from pjrt_hub.store import ownership
+from pjrt_hub.store import disk, ownership
 
 _INSTALLER_SECONDS = 60
 #: The options of pip that say where and how it looks.
@@ -323,6 +323,6 @@ def _toml(path: Path) -> dict[str, Any]:
     from pjrt_hub.contract.table import parse
 
     try:
-        return parse(path.read_bytes())
+        return parse(disk.read(path))
     except (OSError, ValueError):  # absent, or for uv to complain about
         return {}

@@ -60,7 +60,7 @@ class Memo:
         """The answer of that name, or None where there is none that can be read and trusted."""
         try:
             answer = json.loads(ownership.read(self._root, self._folder / f"{name}.json"))
-        except (OSError, ValueError, CacheError):
+        except (OSError, ValueError, RecursionError, CacheError):
             return None
         return answer if isinstance(answer, dict) else None
 

@@ -14,6 +14,7 @@ from functools import cache as once
 from pathlib import Path
 
 from pjrt_hub.errors import CacheError
+from pjrt_hub.store import disk
 
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -74,18 +75,18 @@ def require(root: Path, folder: Path) -> None:
         pass
 
 
-def read(root: Path, path: Path) -> bytes:
+def read(root: Path, path: Path, most_nbytes: int = disk.MOST_NBYTES) -> bytes:
     """Reads a file below a cache root that nobody else could have written.
 
     Raises:
         CacheError: somebody else could.
-        OSError: there is no such file, or it cannot be read.
+        OSError: there is no such file, it cannot be read, or is larger (EFBIG).
     """
     with opened(root, path.parent) as folder:
         file = os.open(path if folder is None else path.name, _READ, dir_fd=folder)
         with open(file, "rb") as content:
             _require(path, os.fstat(file))
-            return content.read()
+            return disk.bounded(content, most_nbytes)
 
 
 def oddity(found: os.stat_result) -> str:

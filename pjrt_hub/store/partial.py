@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pjrt_hub.errors import CacheError
+from pjrt_hub.store import disk
 from pjrt_hub.store.catalog import Artifact
 from pjrt_hub.store.transport import (
     Dropped,
@@ -196,8 +197,8 @@ class Partial:
         if not self.nbytes or self.size is None:
             return {}
         headers = {"Range": f"bytes={self.nbytes}-"}
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            origin = json.loads(self._origin_path.read_text("utf-8"))
+        with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            origin = json.loads(disk.read(self._origin_path))
             if origin["url"] == redacted(url) and origin["validator"]:
                 return {**headers, "If-Range": str(origin["validator"])}
         # Without a pin nothing would tell that the parts are of two files.

@@ -103,12 +103,9 @@ def _read_ours(url: str, path: Path) -> bytes:
             ours = not hasattr(os, "geteuid") or found.st_uid in (0, os.geteuid())
             if not ours or found.st_mode & stat.S_IWOTH:
                 raise _untrusted(url, f"others may have written {path}")
-            root = file.read(_MAX_ROOT_NBYTES + 1)
+            return disk.bounded(file, _MAX_ROOT_NBYTES)
     except OSError as exc:
         raise _untrusted(url, f"{path} cannot be read: {exc.strerror}") from exc
-    if len(root) > _MAX_ROOT_NBYTES:
-        raise _untrusted(url, f"{path} is larger than {_MAX_ROOT_NBYTES:,} bytes")
-    return root
 
 
 def _trust_path(url: str, folder: Path) -> Path:
@@ -174,7 +171,7 @@ class Remote:
         """
         try:
             ownership.require(self._root, self.folder)
-            value = json.loads((self.folder / "reading.json").read_text("utf-8"))
+            value = json.loads(disk.read(self.folder / "reading.json"))
             rows = tuple(
                 Artifact.from_row(row, f"{self.name}, row {i}")
                 for i, row in enumerate(value["rows"], 1)

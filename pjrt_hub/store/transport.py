@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import threading
 import time
@@ -19,16 +20,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
+from urllib.request import getproxies
 
 from pjrt_hub import log
 from pjrt_hub.errors import OfflineError, StoreError
-from pjrt_hub.store.credentials import Credentials, split
+from pjrt_hub.store import certificates
+from pjrt_hub.store.credentials import Credentials, Secrets, split
 from pjrt_hub.store.installers import Sources
 from pjrt_hub.store.offline import VARIABLE, is_offline
 
 if TYPE_CHECKING:
     import logging
-    import ssl
 
     import httpx
 
@@ -37,6 +39,10 @@ _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 5
 _LARGEST_PAGE = 16 << 20
+_PROXY_WANTS_LOGIN = (
+    "the proxy wants a login that it knows: write it into HTTPS_PROXY, HTTP_PROXY or pip's "
+    "`proxy`, as in http://user:password@proxy:3128"
+)
 DEADLINE_VARIABLE = "PJRT_HUB_DOWNLOAD_SECONDS"
 #: Held while OpenSSL reads files: the exit of a process that was forked meanwhile would move the
 #: position in them, which it shares, so forks wait.
@@ -217,9 +223,12 @@ class Transport:
         self._is_offline = is_offline(env)
         self._credentials = Credentials(env, sources.keyring, sources.indexes)
         self._trusted_hosts = sources.trusted_hosts
+        self._secrets = Secrets()
+        for proxy in (sources.proxy or "", *getproxies().values()):
+            self._secrets.add_address(proxy)
         _hush()
         with _reading:
-            context = _trust(env, sources)
+            context = certificates.trust(env, sources)
         try:
             self._client = httpx.Client(
                 verify=context,
@@ -273,15 +282,23 @@ class Transport:
                     yield response
                 finally:
                     response.close()
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as exc:
-            raise Refused("not a usable address") from exc
+        except (Refused, Dropped) as exc:
+            exc.args = (self.hidden(str(exc)),)  # a server may repeat what it was sent
+            raise
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError):
+            raise Refused("not a usable address") from None
         except httpx.TransportError as exc:
             self.patience.left()
-            if reason := self._tls_failure(exc, url):
-                raise Refused(reason) from exc
-            if "location header" in str(exc):  # which httpx reads by itself, and quotes
-                raise Refused("it redirects to an address that cannot be read") from exc
-            raise Dropped(_spoken(exc)) from exc
+            # Not from it: it may quote the server, and a traceback would show that.
+            raise self._failure(exc, url) from None
+
+    def hidden(self, text: str) -> str:
+        """A text without the logins and queries that were sent, wherever it repeats one."""
+        return self._secrets.hidden(text)
+
+    def shown(self, url: str) -> str:
+        """An address as an error may show it, also where a server made it of a login."""
+        return self.hidden(redacted(url))
 
     def page(self, url: str, *, accept: str, most_nbytes: int | None = None) -> Page:
         """Reads a page of an index, with the same patience as a download.
@@ -341,13 +358,14 @@ class Transport:
             if response.status_code not in _REDIRECTS or following is None:
                 return response
             response.close()
-            log.step("store", "%s leads to %s", redacted(url), redacted(str(following.url)))
+            log.step("store", "%s leads to %s", self.shown(url), self.shown(str(following.url)))
             # A login of the last host stays there; the next one's is looked up anew.
             url = str(following.url)
         raise Refused(f"more than {_MOST_REDIRECTS} redirects")
 
     def _send(self, url: str, headers: dict[str, str]) -> httpx.Response:
         """One hop; the keyring is asked where the server wants a login that is not known."""
+        self._secrets.add_address(url)
         bare, user, password = split(url)
         login = (user, password) if password is not None else self._credentials.known(bare, user)
         response = self._ask(bare, headers, login)
@@ -361,6 +379,8 @@ class Transport:
     ) -> httpx.Response:
         import httpx
 
+        if login:
+            self._secrets.add_login(*login)
         limits, left = self.patience, self.patience.left()
         bell = _Bell(min(limits.connect_seconds + limits.read_seconds, left))
         request = self._client.build_request(
@@ -383,6 +403,23 @@ class Transport:
             yield
         finally:
             _ours.reset(token)
+
+    def _failure(self, exc: httpx.TransportError, url: str) -> Refused | Dropped:
+        """What a request that had no answer means."""
+        import httpx
+
+        if reason := self._tls_failure(exc, url):
+            return Refused(reason)
+        said = self.hidden(str(exc))
+        if "location header" in said:  # which httpx reads by itself, and quotes
+            return Refused("it redirects to an address that cannot be read")
+        if isinstance(exc, httpx.ProxyError):
+            status = int(found.group()) if (found := re.match(r"\d{3}\b", said)) else None
+            if status == 407:
+                return Refused(_PROXY_WANTS_LOGIN, status)
+            kind = Dropped if status is None or status in _TRANSIENT else Refused
+            return kind(f"the proxy did not connect: {said}")
+        return Dropped(self.hidden(_spoken(exc)))
 
     def _tls_failure(self, exc: BaseException, url: str) -> str:
         """Why TLS will not work with this server, or an empty string."""
@@ -424,11 +461,12 @@ class Transport:
                     f"and {self.patience.longest_wait_seconds:.0f} s is the most)"
                 )
             raise Dropped(spoken, seconds)
-        if status in (401, 403, 407):
+        if status == 407:
+            raise Refused(_PROXY_WANTS_LOGIN, status)
+        if status in (401, 403):
             spoken += {
                 401: ": it wants a login, from the index's address, .netrc or keyring",
                 403: ": it does not let this login, or nobody, have the file",
-                407: ": the proxy wants a login",
             }[status]
         raise Refused(spoken, status)
 
@@ -489,40 +527,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
-    import ssl
-
-    import httpx
-
-    named, folder = sources.certificates or env.get("SSL_CERT_FILE"), env.get("SSL_CERT_DIR")
-    try:
-        if named or folder:
-            context = ssl.create_default_context(cafile=named or None, capath=folder or None)
-        else:
-            context = httpx.create_ssl_context(trust_env=False)
-            # An organization's own authority is often one of the machine's.
-            context.load_default_certs()
-    except OSError as exc:
-        where = named or folder
-        raise StoreError(
-            f"cannot read the certificates {where or 'of this machine'}: {exc.strerror or exc}",
-            hint="correct PIP_CERT, SSL_CERT_FILE or SSL_CERT_DIR, or unset it"
-            if where
-            else "install the package certifi again, or name a file in SSL_CERT_FILE",
-        ) from exc
-    own = sources.client_certificate or env.get("SSL_CLIENT_CERT")
-    try:
-        if own:
-            context.load_cert_chain(own, password=lambda: "")
-    except OSError as exc:
-        raise StoreError(
-            f"cannot read the client certificate {own}: {exc.strerror or exc}",
-            hint="PIP_CLIENT_CERT or SSL_CLIENT_CERT names one PEM file with a key that has no "
-            "password, and its certificate",
-        ) from exc
-    return context
 
 
 class _Bell:

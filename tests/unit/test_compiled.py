@@ -124,6 +124,14 @@ def test_a_damaged_file_is_dropped(kept, tmp_path, damage, caplog):
     assert kept.get(KEY) == b"again"
 
 
+def test_a_file_larger_than_the_bound_is_not_read(tmp_path):
+    kept = CompiledPrograms(tmp_path, max_nbytes=1 << 20)
+    kept.put(KEY, b"code")
+    (file,) = files(tmp_path)
+    os.truncate(file, 1 << 42)  # a sparse file, which nothing could hold
+    assert kept.get(KEY) is None
+
+
 def test_what_compilers_read_separates(tmp_path):
     plain = CompiledPrograms.configured({}, tmp_path)
     flags = CompiledPrograms.configured({"XLA_FLAGS": "--xla_dump_to=x"}, tmp_path)

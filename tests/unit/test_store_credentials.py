@@ -8,10 +8,11 @@ import os
 import ssl
 import stat
 import sys
+import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from fetching import FILE, PIN, WHEEL, Slept, assert_whole
@@ -20,10 +21,12 @@ from loopback import Answer, Loopback, Request
 from pjrt_hub.errors import PjrtHubError, StoreError
 from pjrt_hub.store import installers
 from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.credentials import Credentials, split
+from pjrt_hub.store.credentials import Credentials, Secrets, split
 from pjrt_hub.store.fetch import obtain
+from pjrt_hub.store.index import releases
 from pjrt_hub.store.installers import Sources
-from pjrt_hub.store.transport import Patience, Transport
+from pjrt_hub.store.transport import Patience, Refused, Transport
+from pjrt_hub.store.unpinned import receive
 
 TOKEN = "hunter2-and-more"
 BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
@@ -279,6 +282,128 @@ def test_no_failure_shows_a_secret(
     for text in (told, kept, shown.out, shown.err, records, caplog.text):
         assert TOKEN not in text
         assert encoded not in text
+
+
+def echoed(request: Request) -> str:
+    """What a spiteful server knows of a request: its login, as it came, as text and quoted."""
+    header = request.headers.get("authorization", "").removeprefix("Basic ")
+    login = base64.b64decode(header).decode() or TOKEN
+    return f"{header}/{login}/{quote(login, safe='')}"
+
+
+ECHOES: dict[str, Callable[[str], Answer]] = {
+    "reason": lambda said: Answer(b"", f"404 no {said} here"),
+    "retry": lambda said: Answer(b"", "503 Busy", {"Retry-After": said}),
+    "encoding": lambda said: Answer(WHEEL, headers={"Content-Encoding": said}),
+    "type": lambda said: Answer(b"x", headers={"Content-Type": said}),
+    "range": lambda said: Answer(WHEEL, "206 Partial Content", {"Content-Range": said}),
+    "status line": lambda said: Answer(raw=f"{said}\r\n".encode()),
+    "header line": lambda said: Answer(raw=f"HTTP/1.1 200 OK\r\n {said}\r\n\r\n".encode()),
+    "redirect": lambda said: Answer(b"", "302 Found", {"Location": f"http://h.invalid/{said}"}),
+    "redirect to a file": lambda said: Answer(b"", "302 Found", {"Location": f"file:///{said}"}),
+    "page": lambda said: Answer(
+        f'{{"meta": {{"api-version": "{said}"}}}}'.encode(), headers={"Content-Type": "x/json"}
+    ),
+    "yanked": lambda said: Answer(
+        f'<a href="{PIN.file_name}" data-yanked="{said}">it</a>'.encode(),
+        headers={"Content-Type": "text/html"},
+    ),
+    "file": lambda said: Answer(
+        f'<a href="/{said}/{PIN.file_name}">it</a>'.encode(), headers={"Content-Type": "text/html"}
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["login", "query"])
+@pytest.mark.parametrize("echo", ECHOES)
+def test_a_server_that_repeats_the_login_gets_it_into_no_message(
+    server: Loopback,
+    cache: Cache,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    echo: str,
+    how: str,
+) -> None:
+    monkeypatch.setattr("pjrt_hub.store.installers._pip_command", lambda env: None)
+    caplog.set_level(logging.DEBUG)
+
+    def answer(request: Request) -> Answer:
+        return ECHOES[echo](echoed(request))
+
+    query = "" if how == "login" else f"?sig={TOKEN}"
+    for path in (FILE, "/files/", "/files/toy-plugin/", f"/files/{PIN.file_name}"):
+        server.routes[path + query] = server.routes[path] = answer
+    place = server.url(f"/files{query}")
+    env = {**BARE, "PIP_NO_INDEX": "1"}
+    env["PJRT_HUB_MIRRORS"] = with_login(place) if how == "login" else place
+    limits = Patience(sleep=Slept(), tries=1, read_seconds=1, connect_seconds=1)
+    tried: tuple[Callable[[], object], ...] = (
+        lambda: obtain(PIN, cache, env=env, patience=limits),
+        lambda: releases("toy-plugin", env, patience=limits),
+        lambda: receive(env["PJRT_HUB_MIRRORS"], cache.root, env=env, patience=limits),
+    )
+    cache.root.mkdir(exist_ok=True)
+    told = ""
+    for attempt in tried:
+        try:
+            attempt()
+        except PjrtHubError as error:
+            told += "".join(traceback.format_exception(error))
+    assert "Error" in told
+    shown = told + "".join(str(record.__dict__) for record in caplog.records)
+    assert TOKEN not in shown
+    assert basic("me", TOKEN).removeprefix("Basic ").rstrip("=") not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("the name of me", "the name of ***"),
+        ("pw passwords", "*** passwords"),
+        ("bWU6cHc=", "***"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_a_short_secret_is_hidden_as_a_word(text: str, hidden: str) -> None:
+    secrets = Secrets()
+    secrets.add_login("me", "pw")
+    assert secrets.hidden(text) == hidden
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_wants_a_login_is_not_asked_again(
+    server: Loopback, cache: Cache, scheme: str
+) -> None:
+    """A plain request is answered 407, and so is the CONNECT of a TLS one."""
+    refusal = Answer(b"", f"407 Login of {TOKEN} needed", {"Proxy-Authenticate": "Basic"})
+    place = f"{scheme}://127.0.0.1:1/files"
+    server.routes[f"{place}/{PIN.file_name}"] = lambda request: refusal
+    server.routes["127.0.0.1:1"] = lambda request: refusal
+    proxy = server.url().replace("://", f"://me:{TOKEN}@")
+    slept = Slept()
+    with (
+        Transport(BARE, sources=Sources(proxy=proxy), patience=Patience(sleep=slept)) as transport,
+        pytest.raises(
+            Refused, match=r"the proxy wants a login that it knows: .* HTTPS_PROXY"
+        ) as caught,
+    ):
+        transport.page(f"{place}/{PIN.file_name}", accept="*/*")
+    assert caught.value.status == 407
+    assert len(server.requests) == 1
+    assert slept == []
+    assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "times"), [("403 Forbidden", 1), ("502 Bad Gateway", 3)])
+def test_a_proxy_that_does_not_connect_is_named(server: Loopback, status: str, times: int) -> None:
+    server.routes["127.0.0.1:1"] = lambda request: Answer(b"", status)
+    patience = Patience(sleep=Slept(), tries=3)
+    with (
+        Transport(BARE, sources=Sources(proxy=server.url()), patience=patience) as transport,
+        pytest.raises(Refused, match=f"the proxy did not connect: {status}"),
+    ):
+        transport.page("https://127.0.0.1:1/", accept="*/*")
+    assert len(server.requests) == times
 
 
 def test_nothing_that_holds_a_secret_shows_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -45,6 +46,26 @@ def folders(cache: Cache) -> list[Path]:
     """From the root down to the library's folder."""
     library = cache.entry_root(PIN) / PIN.library
     return [path for path in library.parents if path.is_relative_to(cache.root)]
+
+
+@pytest.mark.parametrize("nbytes", [disk.MOST_NBYTES + 1, 1 << 42])
+def test_a_file_larger_than_the_bound_is_not_read(
+    cache: Cache, tmp_path: Path, nbytes: int
+) -> None:
+    memo = Memo(cache.root, cache.root / "v1" / "memo")
+    memo.write("answer", {"sha256": "0"})
+    assert memo.read("answer") == {"sha256": "0"}
+    os.truncate(cache.root / "v1/memo/answer.json", nbytes)
+    assert memo.read("answer") is None
+    with pytest.raises(OSError, match="larger than 67,108,864 bytes") as caught:
+        disk.read(cache.root / "v1/memo/answer.json")
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_what_has_no_size_is_read_to_its_end_or_to_the_bound() -> None:
+    assert disk.read(Path("/proc/self/status")).startswith(b"Name:")
+    with pytest.raises(OSError, match="larger than 1,000 bytes"):
+        disk.read(Path("/dev/zero"), 1000)
 
 
 def test_every_folder_down_to_the_library_is_looked_at(cache: Cache) -> None:
