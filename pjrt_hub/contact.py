@@ -13,7 +13,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub import log
+from pjrt_hub import digest, log
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
 from pjrt_hub.fork import Lock
@@ -77,6 +77,7 @@ def prepare(
     manifest: Manifest,
     world: World,
     env: Mapping[str, str],
+    identity: str,
     create_options: Mapping[str, NamedValue] | None = None,
 ) -> None:
     """Makes sure that loading `path` into this process is safe, and loads what it needs first.
@@ -86,6 +87,7 @@ def prepare(
         manifest: names the libraries to preload.
         world: where those are looked for, and the machine.
         env: the environment that the plugin will see.
+        identity: of the file that was compared with the lock file; no other one is met.
         create_options: of the client that is to be made next, or None.
 
     Raises:
@@ -96,13 +98,13 @@ def prepare(
     """
     from pjrt_hub._capi import library
 
-    _refuse_noexec(path)
+    refuse_noexec(path)
     if env.get("PJRT_HUB_CAPTURE", "") not in ("", "0"):
         from pjrt_hub import native_log
 
         native_log.capture_native_logs()
     needed = dependencies(manifest, world)
-    answer = _meet(path, manifest, world, env, needed, create_options)
+    answer = _meet(path, manifest, world, env, identity, needed, create_options)
     log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
     _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
     for dependency in needed:
@@ -115,6 +117,7 @@ def try_client(
     manifest: Manifest,
     world: World,
     env: Mapping[str, str],
+    identity: str,
     create_options: Mapping[str, NamedValue],
 ) -> None:
     """Makes sure that the plugin survives the making of a client, in a process of its own.
@@ -127,6 +130,7 @@ def try_client(
             one client stand for all.
         world: the machine.
         env: the environment that the plugin sees.
+        identity: of the file that was loaded; no other one is met.
         create_options: of the client.
 
     Raises:
@@ -134,7 +138,8 @@ def try_client(
         PluginTimeoutError: it hung.
     """
     if (path, _key(manifest, create_options)) not in _TRIED:
-        _meet(path, manifest, world, env, dependencies(manifest, world), create_options)
+        needed = dependencies(manifest, world)
+        _meet(path, manifest, world, env, identity, needed, create_options)
 
 
 def _meet(
@@ -142,6 +147,7 @@ def _meet(
     manifest: Manifest,
     world: World,
     env: Mapping[str, str],
+    identity: str,
     needed: tuple[Path, ...],
     create_options: Mapping[str, NamedValue] | None,
 ) -> dict[str, Any]:
@@ -163,12 +169,12 @@ def _meet(
     else:
         log.step("probe", "%s: first contact, in a process of its own", path, path=str(path))
         before = answer["clients"] if answer and _holds(answer, path, around, None) else []
-        answer = first_contact(path, needed, env, create_options)
+        answer = first_contact(path, needed, env, create_options, identity)
         made = [client] if answer["client_error"] == "" else []
         files = {*answer["libraries"], *answer["modules"]} - {str(path)}
-        answer["files"] = {file: _identity(file) for file in sorted(files)}
+        answer["files"] = {file: digest.identity_if_any(file) for file in sorted(files)}
         answer |= {"path": str(path), "around": around, "clients": [*before, *made]}
-        if probes:
+        if probes and digest.identity_if_any(path) == identity:  # else it is of other bytes
             probes.remember(path, answer)
     if client is not None:
         _TRIED.add((path, client))
@@ -196,16 +202,7 @@ def _holds(
     files = answer.get("files", {})
     if files and answer.get("path") != str(path):
         return False  # a copy elsewhere may find others
-    return all(_identity(file) == known for file, known in files.items())
-
-
-def _identity(file: str) -> str:
-    from pjrt_hub.store.memo import identity
-
-    try:
-        return identity(Path(file))
-    except OSError:
-        return ""
+    return all(digest.identity_if_any(file) == known for file, known in files.items())
 
 
 def dependencies(manifest: Manifest, world: World) -> tuple[Path, ...]:
@@ -215,8 +212,12 @@ def dependencies(manifest: Manifest, world: World) -> tuple[Path, ...]:
     return preloads(world, manifest).paths
 
 
-def _refuse_noexec(path: Path) -> None:
-    """The loader says only that it "failed to map segment"."""
+def refuse_noexec(path: Path) -> None:
+    """Refuses a library on a file system without exec, of which the loader says nothing.
+
+    Raises:
+        PluginLoadError: it lies on one.
+    """
     from pjrt_hub.store import disk
 
     if disk.is_noexec(path):
@@ -257,6 +258,7 @@ def first_contact(
     dependencies: tuple[Path, ...],
     env: Mapping[str, str],
     create_options: Mapping[str, NamedValue] | None = None,
+    identity: str = "",
 ) -> dict[str, Any]:
     """Loads the library in a child process and gives what it says of itself.
 
@@ -265,6 +267,7 @@ def first_contact(
         dependencies: are loaded before it.
         env: of the child.
         create_options: of a client to make there; None makes none.
+        identity: of the file that is to be met, and no other; by default of what lies there.
 
     Raises:
         IncompatiblePluginError: its API version cannot be driven.
@@ -276,9 +279,13 @@ def first_contact(
 
     from pjrt_hub._capi.probe import probe
 
-    seconds = _deadline(env)
     answer = probe(
-        path, env=env, preload=dependencies, create_options=create_options, seconds=seconds
+        path,
+        env=env,
+        preload=dependencies,
+        create_options=create_options,
+        seconds=_deadline(env),
+        identity=identity,
     )
     return asdict(answer)
 

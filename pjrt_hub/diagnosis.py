@@ -10,14 +10,16 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub import connect, contact, surroundings
+from pjrt_hub import connect, contact, digest, opening, surroundings
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract import linking
 from pjrt_hub.contract.shippers import shipper
 from pjrt_hub.discovery import place
-from pjrt_hub.errors import LockFileError, PjrtHubError, PluginLoadError
+from pjrt_hub.discovery.survey import require_locked
+from pjrt_hub.errors import LockFileError, OfflineError, PjrtHubError, PluginLoadError
 
 if TYPE_CHECKING:
     from pjrt_hub.discovery.source import Candidate
@@ -94,13 +96,24 @@ def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
     yield _hardware(candidate, to_run)
     if to_run and not candidate.may_run:
         return
-    world = surroundings.world()
-    path = candidate.library_path
-    if path is None:
+    if candidate.library_path is None:
         artifact = candidate.artifact
         what = f"{artifact.package} {artifact.version}" if artifact else "nothing"
         yield Step("library", True, f"would fetch {what} (`pjrt-hub get {candidate.name}`)")
         return
+    try:
+        with opening.library(candidate, offline=True) as (path, _):
+            yield from _meet(candidate, path, to_run)
+    except OfflineError:
+        what = f"{candidate.library_path} was not what is pinned, and is moved aside"
+        yield Step("library", False, what, f"pjrt-hub get {candidate.name}")
+
+
+def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
+    """The steps with a library that was verified; none is taken with another one."""
+    identity, world = digest.identity_if_any(path), surroundings.world()
+    require_locked(candidate, path, world)
+    contact.refuse_noexec(path)
     yield Step("library", True, str(path))
     try:
         if contact.initialize(path, candidate.manifest):
@@ -120,7 +133,7 @@ def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
     manifest, options = candidate.manifest, None
     if to_run:
         options = manifest.create_options(dict(candidate.create_options))
-    answer = contact.first_contact(path, preloads.paths, {**defaults, **env}, options)
+    answer = contact.first_contact(path, preloads.paths, {**defaults, **env}, options, identity)
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
     flags = candidate.manifest.compile_flags_beside((), ApiVersion.parse(answer["api_version"]))

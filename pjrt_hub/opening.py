@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub import elevation, log
+from pjrt_hub import digest, elevation, log
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.surroundings import cache, distrust, environment, say, world
 
@@ -75,11 +75,13 @@ def _load(
 
     manifest = candidate.manifest
     distrust()
+    compared = digest.identity_if_any(path)  # what is compared and asked from now on is this file
+    see, through = functools.partial(_require_same, path, compared, entry), _layers()
+    see("compare")
     defaults = manifest.environment_for(present=candidate.may_run)
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     here = world()
-    compared = _identity(path)  # before: what is compared and asked from now on is this file
     require_locked(candidate, path, here)  # again: the file may be another one by now
     contact.initialize(path, manifest)
     given, named = dict(candidate.create_options), _named_flags()
@@ -87,11 +89,10 @@ def _load(
     wanted = None
     if create_options is not None:
         wanted = manifest.create_options({**given, **create_options}, candidate.api_version)
-    contact.prepare(path, manifest, here, env, wanted)
+    contact.prepare(path, manifest, here, env, compared, wanted)
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
-    see, through = functools.partial(_require_same, path, compared, entry), _layers()
     library.load(path, see, through, meanwhile=_import_runtime)  # Plugin finds it loaded
     from pjrt_hub.runtime.plugin import Plugin
 
@@ -99,7 +100,7 @@ def _load(
         path,
         name=candidate.name,
         create_options=lambda options, api: manifest.create_options({**given, **options}, api),
-        try_client=lambda options: contact.try_client(path, manifest, here, env, options),
+        try_client=functools.partial(contact.try_client, path, manifest, here, env, compared),
         takes_option=lambda option: (
             manifest.path is None or any(option == each.name for each in manifest.options)
         ),
@@ -143,26 +144,19 @@ def _require_same(path: Path, compared: str, entry: Entry | None, step: str) -> 
     loader may have opened another one. It finds libraries by their paths and would give that one
     for ever, so the path is of no more use to this process.
     """
-    is_good = _identity(path) == compared and (entry is None or entry.is_as_verified())
+    now = digest.identity_if_any(path)
+    is_good = now == compared and (entry is None or entry.is_as_verified())
     if is_good and path not in _SPOILT:
         return
-    if step != "dlopen":
+    if step not in ("compare", "dlopen"):
         _SPOILT.add(path)
     again = "start this program again" if path in _SPOILT else "run it again"
+    then = "which fetches the library again" if entry else "and let nobody write to it meanwhile"
     raise PluginLoadError(
         f"{path} was changed or removed while it was to be loaded",
         path=path,
-        hint=f"{again}, which fetches the library again" if entry else again,
+        hint=f"{again}, {then}",
     )
-
-
-def _identity(path: Path) -> str:
-    """What the file is now; empty where there is none."""
-    from pjrt_hub.store.memo import identity
-
-    with suppress(OSError):
-        return identity(path)
-    return ""
 
 
 def _layers() -> Callable[[int], int] | None:

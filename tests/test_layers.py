@@ -15,7 +15,18 @@ ROOT = Path(__file__).parents[1]
 #: What each part of the package may import of ours, itself apart. "" is `pjrt_hub` itself, whose
 #: names are public, as those of `errors` and of the bridges are.
 FOUNDATION = frozenset(
-    {"errors", "frozen", "fork", "abi", "host", "log", "native_log", "safe_path", "terminal"}
+    {
+        "errors",
+        "frozen",
+        "fork",
+        "abi",
+        "digest",
+        "host",
+        "log",
+        "native_log",
+        "safe_path",
+        "terminal",
+    }
 )
 FINDING = frozenset({"contract", "store", "discovery"})
 RUNNING = frozenset({"_capi", "runtime", "bridges"})
@@ -30,12 +41,13 @@ MAY_IMPORT = {
     "host": frozenset({"frozen"}),
     "log": frozenset[str](),
     "native_log": frozenset[str](),
+    "digest": frozenset[str](),
     "safe_path": frozenset[str](),
     "terminal": frozenset[str](),
     "contract": FOUNDATION,
     "store": FOUNDATION | {"contract"},
     "discovery": FOUNDATION | {"contract", "store"},
-    "_capi": frozenset({"errors", "frozen", "fork", "abi", "safe_path"}),
+    "_capi": frozenset({"errors", "frozen", "fork", "abi", "digest", "safe_path"}),
     "runtime": frozenset({"errors", "frozen", "fork", "abi", "_capi"}),
     "bridges": frozenset({"errors", "frozen", "fork", "runtime", "safe_path"}),
     "contact": BELOW,
@@ -44,7 +56,7 @@ MAY_IMPORT = {
     "opening": BELOW | {"contact", "elevation", "surroundings"},
     "bundling": BELOW | {"surroundings"},
     "connect": BELOW | {"contact", "opening", "surroundings"},
-    "diagnosis": BELOW | {"contact", "connect", "surroundings"},
+    "diagnosis": BELOW | {"contact", "connect", "opening", "surroundings"},
     "exported": BELOW | {"connect", "surroundings"},
     "locking": BELOW | {"contact", "surroundings"},
     "older_framework": BELOW | {"surroundings"},

@@ -25,8 +25,9 @@ from packaging.version import Version
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from pjrt_hub import digest
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.contract import digest, elf
+from pjrt_hub.contract import elf
 from pjrt_hub.contract.names import look_alike
 from pjrt_hub.errors import DownloadError, PjrtHubError
 from pjrt_hub.host import HostTag

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pjrt_hub import errors
+from pjrt_hub import digest, errors
 from pjrt_hub._capi import hotpath, table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.call import BoundFunction, interruptible
@@ -79,10 +79,7 @@ class Api(hotpath.Functions):
         """The digest of the library's file, 64 hexadecimal digits."""
         if self.known_sha256 is not None:
             return self.known_sha256()
-        import hashlib
-
-        with open(self.path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest.of_file(self.path)
 
     def has(self, name: str) -> bool:
         """Whether the plugin's table holds the function `name` and the pointer is not NULL."""

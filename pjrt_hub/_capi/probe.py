@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub import errors
+from pjrt_hub import digest, errors
 from pjrt_hub._capi import watch
 from pjrt_hub._capi.child import Child, listen, signal_name
 from pjrt_hub.abi import ApiVersion
@@ -63,6 +63,7 @@ def probe(
     preload: Sequence[Path] = (),
     create_options: Mapping[str, NamedValue] | None = None,
     seconds: float = 30.0,
+    identity: str = "",
 ) -> ProbeResult:
     """Loads and initializes a plugin in a child process, and makes a client there.
 
@@ -73,6 +74,7 @@ def probe(
         create_options: of the client; None makes none.
         seconds: the deadline of the loading, and that of the client; a child that passes one is
             ended, with all that it started.
+        identity: of the file that is to be loaded, and no other; by default of what lies there.
 
     Raises:
         PluginLoadError: the library cannot be loaded.
@@ -84,7 +86,12 @@ def probe(
     """
     deadline = time.monotonic() + seconds
     said: dict[str, Any] = {}
-    words = [str(path), json.dumps(create_options), *map(str, preload)]
+    words = [
+        str(path),
+        identity or digest.identity_if_any(path),
+        json.dumps(create_options),
+        *map(str, preload),
+    ]
     with Child(__spec__.name, words, env=env) as child:
         while not child.silent and time.monotonic() < deadline:
             for _, answer in listen([child], deadline):
@@ -136,7 +143,7 @@ def _timeout_hint(path: Path) -> str:
     )
 
 
-def _load(tell: watch.Tell, path: str, create_options: str, *preload: str) -> int:
+def _load(tell: watch.Tell, path: str, identity: str, create_options: str, *preload: str) -> int:
     """What the child's child does: it meets the plugin."""
     try:
         from pjrt_hub._capi import library
@@ -144,11 +151,21 @@ def _load(tell: watch.Tell, path: str, create_options: str, *preload: str) -> in
         tell(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
         return 1
     files, modules = set(_mapped()), set(sys.modules)
+
+    def see(step: str) -> None:
+        tell(step=step)
+        if digest.identity_if_any(path) != identity:
+            raise errors.PluginLoadError(
+                f"{path} was changed or removed while it was to be loaded",
+                path=path,
+                hint="run it again, and let nobody write to it meanwhile",
+            )
+
     try:
         tell(step="dlopen")
         for dependency in preload:
             library.preload(dependency)
-        api = library.load(path, lambda step: tell(step=step))
+        api = library.load(path, see)
     except errors.PjrtHubError as exc:
         details = {name: getattr(exc, name) for name in _DETAILS if hasattr(exc, name)}
         tell(error=type(exc).__name__, message=exc.message, hint=exc.hint, details=details)

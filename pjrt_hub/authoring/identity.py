@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from pjrt_hub import contact, log
-from pjrt_hub.contract import digest, elf, linking, manifest
+from pjrt_hub import contact, digest, log
+from pjrt_hub.contract import elf, linking, manifest
+from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.surroundings import environment, world
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()
         names: of options that it may have, besides those that are known of others.
 
     Raises:
-        PluginLoadError: it cannot be loaded on this machine.
+        PluginLoadError: it cannot be loaded on this machine, or the lock file does not name it.
         IncompatiblePluginError: its API version cannot be driven.
         PluginCrashedError: it died.
         PluginTimeoutError: it hung.
@@ -64,11 +65,14 @@ def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()
     from pjrt_hub.authoring import create_options
 
     path = path.resolve()
+    seen, here = digest.identity_if_any(path), world()
+    if why := here.refusal(path):
+        raise PluginLoadError(why, path=path, hint="PJRT_HUB_LOCK=0 goes without a lock")
     headers = elf.inspect(path)
-    contact.refuse(path, linking.unfit(headers, world().host))
+    contact.refuse(path, linking.unfit(headers, here.host))
     known = first_party()
     env = {**_defaults(path, known), **environment()}
-    answer = contact.first_contact(path, (), env)
+    answer = contact.first_contact(path, (), env, identity=seen)
     log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
     identity = Identity(
         path,

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub import connect, contact, opening, surroundings
+from pjrt_hub import connect, contact, digest, opening, surroundings
 from pjrt_hub._capi.child import Child, listen, signal_name
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.conformance.check import Check, checks
 from pjrt_hub.conformance.setup import Setup
 from pjrt_hub.conformance.verdict import Identity, Report, Result, Verdict
-from pjrt_hub.contract import digest
 from pjrt_hub.errors import InternalError, PluginLoadError
 
 if TYPE_CHECKING:

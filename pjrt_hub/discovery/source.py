@@ -74,7 +74,7 @@ class World:
         """Says why the lock file forbids a library, or gives an empty string."""
         if self.pins is None:
             return ""
-        from pjrt_hub.contract import digest
+        from pjrt_hub import digest
         from pjrt_hub.store.probes import Probes
 
         sha256 = Probes(self.cache.root).sha256 if self.cache else digest.of_file

@@ -10,8 +10,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from pjrt_hub import digest
 from pjrt_hub.abi import Verdict
-from pjrt_hub.contract import digest
 from pjrt_hub.frozen import frozen
 from pjrt_hub.store import ownership
 from pjrt_hub.store.catalog import Member

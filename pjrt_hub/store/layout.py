@@ -13,11 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub import digest
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.frozen import field, frozen
 from pjrt_hub.store import disk, owner, ownership
 from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.memo import identity
 
 if TYPE_CHECKING:
     from pjrt_hub.store import lock
@@ -60,7 +60,7 @@ class Entry:
     def identities(self) -> tuple[str, ...]:
         """What the members are now; empty where one is missing."""
         try:
-            return tuple(identity(self.root / each.path) for each in self.artifact.members)
+            return tuple(digest.identity(self.root / each.path) for each in self.artifact.members)
         except OSError:
             return ()
 

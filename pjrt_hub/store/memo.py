@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pjrt_hub.contract import digest
+from pjrt_hub import digest
 from pjrt_hub.errors import CacheError
 from pjrt_hub.store import disk, ownership
 
@@ -40,7 +40,7 @@ class Memo:
         """
         known = self.known_sha256(path)
         if known is None:
-            name = identity(path)  # before: a change meanwhile makes another identity
+            name = digest.identity(path)  # before: a change meanwhile makes another identity
             known = digest.of_file(path)
             self.write(name, {"sha256": known})
         return known
@@ -48,11 +48,11 @@ class Memo:
     def keep(self, path: Path, sha256: str) -> None:
         """Keeps the sha256 of a file that was hashed while it was written."""
         with suppress(OSError):
-            self.write(identity(path), {"sha256": sha256})
+            self.write(digest.identity(path), {"sha256": sha256})
 
     def known_sha256(self, path: Path) -> str | None:
         """As `sha256`, but None for a file that was not hashed before."""
-        answer = self.read(identity(path))
+        answer = self.read(digest.identity(path))
         sha256 = answer.get("sha256") if answer else None
         return sha256 if isinstance(sha256, str) else None
 
@@ -81,15 +81,3 @@ class Memo:
     def _where(self, name: str, folder: int | None) -> str | Path:
         """The name in an open directory, or the path where the system opens none."""
         return self._folder / name if folder is None else name
-
-
-def identity(path: Path) -> str:
-    """A name that changes with the content of a file.
-
-    Raises:
-        OSError: there is no such file.
-    """
-    status = path.stat()
-    parts = (status.st_dev, status.st_ino, status.st_size)
-    times = (status.st_mtime_ns, status.st_ctime_ns)
-    return f"file-{'-'.join(f'{each:x}' for each in (*parts, *times))}"

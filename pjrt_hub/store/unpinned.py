@@ -11,7 +11,8 @@ from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from pjrt_hub.contract import digest, elf
+from pjrt_hub import digest
+from pjrt_hub.contract import elf
 from pjrt_hub.errors import ArchiveError, DownloadError, PluginLoadError, StoreError
 from pjrt_hub.host import HostTag
 from pjrt_hub.store import archive, installers

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import connect, contact, diagnosis, errors, surroundings
+from pjrt_hub import connect, contact, diagnosis, digest, errors, surroundings
 from pjrt_hub._capi import library as loading
 from pjrt_hub._capi import probe
 from pjrt_hub.discovery import hardware
@@ -93,7 +93,9 @@ def meet(environment, monkeypatch) -> Callable[[Path], None]:
     def first_contact(path: Path) -> None:
         candidate = connect.choose(path).candidate
         here = surroundings.world()
-        contact.prepare(candidate.library_path, candidate.manifest, here, os.environ)
+        library = candidate.library_path
+        seen = digest.identity(library)
+        contact.prepare(library, candidate.manifest, here, os.environ, seen)
 
     return first_contact
 

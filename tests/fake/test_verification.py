@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.contract import digest
+from pjrt_hub import contact, digest, errors
 from pjrt_hub.host import HostTag
 from pjrt_hub.store.catalog import Artifact, Member
 from pjrt_hub.store.pins import Pins
@@ -82,8 +82,9 @@ def locked(library: Path, tmp_path: Path) -> dict[str, str]:
 
 WAYS = {
     "load": "pjrt_hub.load(path)",
-    "client": "pjrt_hub.client('stub')",
+    "client": "pjrt_hub.client(path)",
     "topology": "pjrt_hub.topology(path)",
+    "named": "pjrt_hub.client('stub')",
 }
 
 
@@ -111,7 +112,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["load", "client", "topology"])  # a name would fetch the locked one
 def test_another_library_than_the_locked_one_never_runs(
     open_by, library: Path, other: Path, ran: Path, met: Path, way: str
 ) -> None:
@@ -137,3 +138,16 @@ def test_what_is_put_there_during_first_contact_never_runs(
     assert status == 1
     assert f"{library} was changed or removed while it was to be loaded" in words
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("swap", [rename, write, link], ids=lambda swap: swap.__name__)
+def test_the_child_meets_no_other_file_either(
+    library: Path, other: Path, ran: Path, swap: Swap, environment
+) -> None:
+    seen = digest.identity(library)
+    swap(other, library)
+    with pytest.raises(errors.PluginLoadError, match="was changed or removed"):
+        contact.first_contact(library, (), environment, identity=seen)
+    assert not ran.exists()
+    assert contact.first_contact(library, (), environment)["api_version"] == "0.117"
+    assert ran.exists()

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import Site, plugin_bytes, world
 
-from pjrt_hub import elevation, surroundings
-from pjrt_hub.contract import digest
+from pjrt_hub import digest, elevation, surroundings
 from pjrt_hub.discovery.select import Request, choose
 from pjrt_hub.discovery.survey import require_locked, survey
 from pjrt_hub.errors import (

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 import wheels
 
-from pjrt_hub.contract import digest
+from pjrt_hub import digest
 from pjrt_hub.errors import ArchiveError, CacheError
 from pjrt_hub.store.cache import ROW_NAME, Cache
+from pjrt_hub.store.memo import Memo
 
 MEMBERS = wheels.contents(200_000)
 WHEEL = wheels.build(MEMBERS)
@@ -402,3 +403,15 @@ def test_sha256_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abc")
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert digest.of_file(tmp_path / "abc") == known
+
+
+def test_decay_of_the_medium_is_found_by_verify_alone(cache: Cache, archive: Path) -> None:
+    """Nothing is told to the file system, so the file's identity is that of what was hashed."""
+    entry = cache.publish(PIN, archive)
+    good = digest.of_file(entry.library_path)
+    alter(entry.library_path, "flip", 100)
+    Memo(cache.root, cache.root / "v1" / "memo").keep(entry.library_path, good)
+    assert cache.lookup(PIN) is not None
+    (audit,) = cache.verify()
+    assert not audit.verdict.ok
+    assert "has sha256" in audit.verdict.reason

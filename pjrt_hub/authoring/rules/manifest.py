@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pjrt_hub import digest
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.authoring.identity import Identity
 from pjrt_hub.authoring.package import reserved
 from pjrt_hub.authoring.rule import ERROR, WARNING, rule
 from pjrt_hub.authoring.shipment import Shipment
-from pjrt_hub.contract import digest
 from pjrt_hub.contract.linking import Search, missing
 from pjrt_hub.contract.manifest import FILE_NAME, Library, Manifest
 from pjrt_hub.contract.names import look_alike
