@@ -36,13 +36,14 @@ def build(backend: str, output: str | os.PathLike[str]) -> Path:
         ValueError: there is no such backend, or its paths are too long.
     """
     found(backend)
-    folders = [os.path.abspath(each or ".") for each in sys.path]
+    here = Path(__file__)
+    folders = [os.path.abspath(each or ".") for each in [*sys.path, str(here.parents[2])]]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    lines = [backend, version, _libpython(), sys.executable, *dict.fromkeys(folders)]
-    words = "\n".join([*lines, ""]).encode()
+    start = [backend, version, _libpython(), sys.executable, str(here.with_name("guest.py"))]
+    words = "\n".join([*start, *dict.fromkeys(folders), ""]).encode()
     if len(words) >= _ROOM:
         raise ValueError(f"sys.path is too long for the library: {len(words)} bytes of {_ROOM}")
-    (launcher,) = Path(__file__).parent.glob("native/launcher.*so")
+    (launcher,) = here.parent.glob("native/launcher.*so")
     code = launcher.read_bytes()
     place = code.index(_MARK) + len(_MARK)
     path = Path(output).absolute()

@@ -11,7 +11,6 @@ import itertools
 import os
 import signal
 import socket
-import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -20,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pjrt_hub
 from pjrt_hub import safe_path, surroundings
+from pjrt_hub.authoring import guest
 from pjrt_hub.authoring.backend import Backend, Device, Executable, Program, Signature, Slot
 from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, UnimplementedError
 from pjrt_hub.fork import Lock
@@ -154,7 +154,7 @@ class Interpreter:
         environment = surroundings.environment()
         processors = map(str, Path(__file__).parent.glob("native/processors.*so"))
         preload = [*processors, environment.get("LD_PRELOAD", "")]
-        paths = [str(Path(pjrt_hub.__file__).parents[1]), *filter(os.path.isabs, sys.path)]
+        paths = [str(Path(pjrt_hub.__file__).parents[1]), *guest.paths()]
         with theirs:
             self._process = subprocess.Popen(
                 safe_path.python("-m", "pjrt_hub.authoring.interpreter", str(theirs.fileno())),

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <wchar.h>
 
-/* Lines: module:Class, Python's version, its library, its program, and then the folders of sys.path. */
+/* Lines: module:Class, Python's version, its library, its program, guest.py, and the folders of sys.path. */
 static const volatile struct {
   char mark[32], words[16352];
 } filled_in __attribute__((used)) = {.mark = "pjrt-hub backend is written here"};
@@ -49,23 +49,22 @@ static bool start(const char *library, const char *program) {
   return true;
 }
 
-/* A Python that was started here looks where it was told to; the host's does so last. */
-static void extend_path(char *folders, bool started) {
-  void *none = PYTHON(void *(*)(long), PyList_New)(0);
-  if (started) PYTHON(int (*)(const char *, void *), PySys_SetObject)("path", none);
-  void *path = PYTHON(void *(*)(const char *), PySys_GetObject)("path");
-  while (*folders != '\0') {
-    void *folder = PYTHON(void *(*)(const char *), PyUnicode_FromString)(line(&folders));
-    if (PYTHON(int (*)(void *, void *), PySequence_Contains)(path, folder) == 0)
-      PYTHON(int (*)(void *, void *), PyList_Append)(path, folder);
-  }
+/* Runs guest.py, by its path: a host's Python need not have the package. */
+static void *guest(const char *file, void *(*call)(void *, const char *, const char *, ...)) {
+  void *util = PYTHON(void *(*)(const char *), PyImport_ImportModule)("importlib.util");
+  if (util == NULL) return NULL;
+  void *spec = call(util, "spec_from_file_location", "ss", "pjrt_hub_guest", file);
+  void *module = spec == NULL ? NULL : call(util, "module_from_spec", "O", spec);
+  if (module == NULL) return NULL;
+  void *loader = PYTHON(void *(*)(void *, const char *), PyObject_GetAttrString)(spec, "loader");
+  return loader != NULL && call(loader, "exec_module", "O", module) != NULL ? module : NULL;
 }
 
-static const void *ask(const char *backend) {
-  void *module = PYTHON(void *(*)(const char *), PyImport_ImportModule)("pjrt_hub.authoring.bridge");
-  void *answer = module == NULL ? NULL
-                                : PYTHON(void *(*)(void *, const char *, const char *, ...),
-                                         PyObject_CallMethod)(module, "table_of", "s", backend);
+static const void *ask(const char *backend, char *rest, bool started) {
+  void *(*call)(void *, const char *, const char *, ...) =
+      PYTHON(void *(*)(void *, const char *, const char *, ...), PyObject_CallMethod);
+  void *module = guest(line(&rest), call);
+  void *answer = module == NULL ? NULL : call(module, "table", "ssi", backend, rest, (int)started);
   if (answer == NULL) {
     say("it failed in", backend);
     PYTHON(void (*)(void), PyErr_Print)();
@@ -87,8 +86,7 @@ static void begin(void) {
   if (strncmp(running, version, strlen(version)) != 0 || running[strlen(version)] != '.')
     return say("it was made for another Python than", running);
   int state = PYTHON(int (*)(void), PyGILState_Ensure)();
-  extend_path(rest, started);
-  table = ask(backend);
+  table = ask(backend, rest, started);
   PYTHON(void (*)(int), PyGILState_Release)(state);
 }
 

@@ -1,0 +1,174 @@
+"""Libraries of backends in Python leave a Python as it was that is there before them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BACKEND = """
+import importlib.metadata
+
+import needed
+from pjrt_hub.authoring import Backend, Executable, Signature, Slot
+
+
+class Sum(Executable):
+    signature = Signature((Slot.of("f32", (4,)),) * 2, (Slot.of("f32", (4,)),))
+
+    def execute(self, arguments):
+        import needed_late
+
+        return [[needed_late.add(*row)] for row in arguments]
+
+
+class Adder(Backend):
+    platform_name = "adder"
+    platform_version = importlib.metadata.version("needed")
+
+    def compile(self, program):
+        return Sum()
+"""
+#: A host in Python: what it sees before it has the plugin, whether that runs, what it sees after.
+HOST = """
+import ctypes, importlib.metadata, json, sys
+
+def seen():
+    names = sorted(each.name for each in importlib.metadata.distributions())
+    try:
+        import unneeded
+    except ImportError:
+        unneeded = None
+    hub = sys.argv[3:] and __import__("pjrt_hub")
+    return {
+        "path": list(sys.path),
+        "distributions": names,
+        "entry points": sorted(map(str, importlib.metadata.entry_points())),
+        "unneeded": bool(unneeded),
+        "plugins": sorted(f"{each.name} {each.origin}" for each in hub.plugins()) if hub else [],
+    }
+
+before = seen()
+words = (ctypes.c_char_p * 2)(b"host", sys.argv[2].encode())
+status = ctypes.CDLL(sys.argv[1]).main(2, words)
+print(json.dumps({"status": status, "before": before, "after": seen()}))
+"""
+
+
+@pytest.fixture(scope="session")
+def main(host: Path) -> Path:
+    """The program in C as a library, whose `main` a host in Python calls."""
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()
+    flags = ["-std=gnu2x", "-shared", "-fPIC", f"-I{host.parent}", "-o", str(host.parent / "m.so")]
+    source = str(Path(__file__).with_name("host.c"))
+    subprocess.run([*compiler, *flags, source, "-ldl"], check=True, timeout=60)
+    return host.parent / "m.so"
+
+
+@pytest.fixture
+def builders(tmp_path: Path) -> Path:
+    """The folder with the backend, what it needs, and distributions that it does not."""
+    folder = tmp_path / "builders"
+    for path, text in {
+        "adder.py": BACKEND,
+        "needed/__init__.py": "import needed_too",
+        "needed_too.py": "",
+        "needed_late.py": "def add(first, second):\n    return first + second",
+        "needed-2.5.dist-info/METADATA": "Name: needed\nVersion: 2.5",
+        "unneeded.py": "",
+        "unneeded-1.0.dist-info/METADATA": "Name: unneeded\nVersion: 1.0",
+        "unneeded-1.0.dist-info/entry_points.txt": "[jax_plugins]\nunneeded = unneeded",
+        "pjrt_plugins/unneeded/pjrt_plugin.toml": 'schema = 1\nname = "unneeded"\n'
+        'platform = "unneeded"\n[[library]]\npath = "*.so"',
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def library(builders: Path, tmp_path: Path, python) -> Path:
+    path = tmp_path / "libadder.so"
+    words = ("-m", "pjrt_hub.cli", "build", "adder:Adder", "-o", str(path))
+    status, _, errors = python(*words, PYTHONPATH=f"{ROOT}:{builders}")
+    assert status == 0, errors
+    return path
+
+
+def result(ended: tuple[int, str, str]) -> dict[str, Any]:
+    status, printed, errors = ended
+    assert status == 0, errors
+    assert "2 4 6 8\n" in printed, errors
+    (line,) = (line for line in printed.splitlines() if line.startswith("{"))
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_a_host_with_the_package_sees_nothing_of_the_builders(main, library, builders, python):
+    found = result(python("-c", HOST, str(main), str(library), "hub"))
+    assert found["status"] == 0
+    assert found["after"] == found["before"]
+    assert found["before"]["unneeded"] is False
+    assert len(found["before"]["plugins"]) > 2
+    assert str(builders) not in json.dumps(found)
+
+
+def test_a_host_without_any_package_runs_it_and_sees_nothing(main, library, python):
+    found = result(python("-I", "-S", "-c", HOST, str(main), str(library)))
+    assert found["status"] == 0
+    assert found["after"] == found["before"]
+    assert found["before"]["distributions"] == []
+
+
+def test_a_host_without_python_runs_it(host, library):
+    done = subprocess.run([host, library], env={}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 4 6 8\n", "")
+
+
+def test_what_the_host_has_is_the_hosts(main, library, builders, tmp_path, python):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "needed_late.py").write_text("def add(first, second):\n    return 2 * first + second")
+    script = f"import sys; sys.path.append({str(own)!r})\n{HOST}"
+    status, printed, errors = python("-c", script, str(main), str(library))
+    assert (status, "3 6 9 12\n" in printed) == (0, True), errors
+
+
+@pytest.mark.parametrize("imported", ["", "import adder\n"])
+def test_the_hosts_module_of_that_name_is_neither_replaced_nor_taken(
+    main, library, builders, tmp_path, python, imported
+):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "adder.py").write_text("words = 'of the host'")
+    script = f"import sys; sys.path.append({str(own)!r})\n{imported}{HOST}"
+    script += "import adder; print(adder.words, len(sys.meta_path))"
+    status, printed, errors = python("-c", f"{script}", str(main), str(library))
+    assert status == 0, errors
+    assert '"status": 4' in printed
+    assert "of the host" in printed
+    assert f"another module 'adder', {own}/adder.py" in errors
+    assert f"the backend's is {builders}/adder.py" in errors
+
+
+def test_one_that_failed_leaves_nothing(main, library, builders, python):
+    (builders / "needed/__init__.py").write_text("raise RuntimeError('no cable')")
+    script = f"import sys; finders = list(sys.meta_path)\n{HOST}assert sys.meta_path == finders"
+    status, printed, errors = python("-c", script, str(main), str(library))
+    assert (status, '"status": 4' in printed) == (0, True), errors
+    assert "RuntimeError: no cable" in errors
+
+
+def test_the_reference_plugins_process_finds_what_builders_have(tmp_path, monkeypatch):
+    from pjrt_hub.authoring import guest
+
+    finder = guest.Finder([], [], [str(tmp_path), "relative"])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+    assert guest.paths()[-1] == str(tmp_path)
+    assert guest.paths()[0] == next(each for each in sys.path if each.startswith("/"))
