@@ -46,7 +46,7 @@ def test_every_status_code_has_its_class(stub, check) -> None:
 @pytest.mark.parametrize(
     ("word", "code", "message"),
     [
-        ("empty", 13, "INTERNAL: a broken invariant inside the plugin."),
+        ("empty", 13, "INTERNAL: a broken invariant inside the plugin, by its own account."),
         ("bytes", 13, "caf\N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}!"),
         ("huge", 13, "x" * (1 << 16)),
         ("codeless", 2, "codeless"),
