@@ -53,7 +53,11 @@ class Pins:
     is_named: bool = field(default=False, compare=False)
 
     def among(self, rows: Iterable[Artifact]) -> list[Artifact]:
-        """Gives those of the registry's rows whose archives the file has, for the same plugin."""
+        """Gives those of the registry's rows whose archives the file has, for the same plugin.
+
+        Args:
+            rows: of the registry.
+        """
         known = {(row.plugin, row.sha256) for row in self.rows}
         return [row for row in rows if (row.plugin, row.sha256) in known]
 

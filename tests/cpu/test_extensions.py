@@ -63,7 +63,7 @@ def test_a_wrong_shape_or_dtype_has_no_layout(client):
     with pytest.raises(TypeError):
         layouts.default_layout(client, object, (2,))
     with pytest.raises(UnsupportedByPluginError, match=r"0\.94"):
-        layouts.default_layout(client, "u1", (2,))
+        layouts.default_layout(client, "uint1", (2,))
 
 
 def test_layouts_of_buffers_and_executables(client, program):

@@ -115,7 +115,11 @@ def register(
 
 
 def is_used(api: Api) -> bool:
-    """Whether the compilations of a plugin in this process depend on what was registered here."""
+    """Whether the compilations of a plugin in this process depend on what was registered here.
+
+    Args:
+        api: the plugin's function table.
+    """
     return api.address in _used
 
 
