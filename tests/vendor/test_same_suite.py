@@ -181,7 +181,7 @@ def test_signatures_are_told(told, name):
     if name == "cuda12":
         assert errors(answers) == ["UnsupportedByPluginError"] * 4
         return
-    parameter = ["f32", [8], False]
+    parameter = ["float32", [8], False]
     assert answers == [
         "(8xf32, 8xf32) -> (8xf32)",
         [parameter, parameter],
