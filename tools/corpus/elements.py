@@ -54,7 +54,7 @@ def part_of(element: str) -> str:
 
 def bits_of(element: str) -> int:
     """The bits of one element; one for i1."""
-    return 1 if element == "i1" else dtypes.of_numpy(element).bits
+    return 1 if element == "i1" else dtypes.of_type(element).bits
 
 
 def limits(element: str) -> tuple[int, int]:

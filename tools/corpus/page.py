@@ -89,11 +89,11 @@ f32 and f64. With values as arguments
 - `cbrt` is up to 15 ULP off in f32 and 75 in f64, as if it were a power of a rounded 1/3;
 - `convert` from f64 to bf16 and f16 rounds to f32 first;
 - `popcnt` of i4 counts bits beyond the four, and `sqrt` of f8E3M4 rounds to f16 first;
-- `concatenate` of i2 and ui2 ends the process in its compiler, and `sort` of them is refused.
+- `concatenate` of i2 and ui2 [ends its compiler](executables.md#programs-that-end-a-compiler), and `sort` of them is refused.
 
 With the same values as constants
 
-- `divide` and `remainder` of integers by zero end the process while they are folded;
+- `divide` and `remainder` of integers by zero end the compiler while they are folded;
 - `add` of i1 gives false for true and true;
 - `compare` forgets that it was asked for the total order;
 - `count_leading_zeros` of negative numbers and `popcnt` of i2 count as if there were 64 bits;
