@@ -210,10 +210,11 @@ def interruptible(
         try:
             thread.start()
         except RuntimeError:  # Python is ending and starts no thread any more
-            run()
+            hotpath.aside(run)
         meanwhile()
         done.wait()
     except BaseException:
+        hotpath.interrupt()
         with lock:
             outcome["abandoned"] = True
             finished = done.is_set()

@@ -9,6 +9,7 @@ import atexit
 import hashlib
 import inspect
 import json
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -209,7 +210,7 @@ class Bridge:
 @atexit.register
 def _end() -> None:
     """What still runs is told that Python is ending; what is destroyed later needs no Python."""
-    _plugin.end()
+    _plugin.end(math.inf)
 
 
 def table(backend: Backend) -> int:

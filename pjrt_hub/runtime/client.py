@@ -5,13 +5,7 @@ Owns devices, memories and the making of buffers and executables; must not choos
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
-import signal
-import sys
-import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +18,7 @@ from pjrt_hub.runtime import (
     compilation,
     compile_cache,
     display,
+    exit,
     pickled,
     placeholder,
     placement,
@@ -55,8 +50,6 @@ if TYPE_CHECKING:
 
 _COPIED = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _put_plain = Buffer._put_plain
-
-_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 class Client(Closing, hotpath.Client):
@@ -93,7 +86,7 @@ class Client(Closing, hotpath.Client):
         self._devices: dict[int, Device] = {}
         self._memories: dict[int, Memory] = {}
         self._bind(self.api, self.api.address, address, self._on_host)
-        _open_clients.add(self)
+        exit.watch(self)
         pickled.welcome(self)
 
     @cached_property
@@ -485,7 +478,7 @@ class Client(Closing, hotpath.Client):
         `to_numpy` arrays are alive, when the last of them dies.
         """
         if not self.closed:
-            interruptible(self._close, lambda _: None, lambda: _open_clients.discard(self))
+            interruptible(self._close, lambda _: None)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -560,36 +553,3 @@ def _require_devices(platform: str, devices: Sequence[int]) -> None:
             f"PJRT_Client_Create: the plugin made a client of {platform} without any device",
             hint="its create options, or a variable such as CUDA_VISIBLE_DEVICES, leave none",
         )
-
-
-@atexit.register
-def _close_all() -> None:
-    """A plugin's threads must not outlive what they work on: close while Python still runs.
-
-    Ctrl-C ends the waiting for them, which only the end of the process can do: as its signal does.
-    """
-    try:
-        _close_open_clients()
-    except KeyboardInterrupt:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGINT)
-    hotpath.upcalls_end()
-
-
-def _close_open_clients() -> None:
-    for client in list(_open_clients):
-        if not client.closed:
-            client._close()
-            _open_clients.discard(client)
-        while client in _open_clients:  # an interrupted close goes on in its own thread
-            time.sleep(0.001)
-
-
-def _forget_in_child() -> None:
-    _open_clients.clear()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

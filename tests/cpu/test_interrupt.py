@@ -90,7 +90,7 @@ def test_a_process_ends_in_order_after_an_interrupted_compile(child):
 
 @pytest.mark.slow
 def test_a_process_ends_in_order_after_an_interrupted_wait(child):
-    """It waits for the work then: a plugin that is cut off dies in its own destructors."""
+    """It waits no second time, and no destructor runs in which a plugin that is cut off dies."""
     end = CODE.replace("WHAT", LONG["wait"]).replace("50_000", "10_000").replace("os._exit(0)", "")
     assert child(end).startswith("interrupted")
 

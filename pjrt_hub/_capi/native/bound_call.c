@@ -69,10 +69,10 @@ static PyObject *run(BoundCallObject *call) {
   ExecutableObject *exe = call->exe;
   if (exe == NULL) return raise_closed("this call was never bound to an executable");
   if (!executable_usable(exe)) return NULL;
-  if (call->single && exe->client->launches == NULL && exe->num_outputs <= ON_STACK)
-    return run_alone(call);
+  Launches *launches = launches_for(exe->client);
+  if (call->single && launches == NULL && exe->num_outputs <= ON_STACK) return run_alone(call);
   Launch launch;
-  if (launch_prepare(&launch, exe, call->num_devices) < 0) return NULL;
+  if (launch_prepare(&launch, exe, call->num_devices, launches) < 0) return NULL;
   PyObject *result = NULL;
   launch.inputs = (PJRT_Buffer *const *const *)call->lists;
   if (launch_turn(&launch, exe, 0)) {

@@ -55,6 +55,7 @@ static void destroy_client(ClientObject *client) {
 static void destroy_idle(ClientObject *client) {
   if (client->generation != fork_generation) return; /* in a forked child: leak */
   if (client->busy > 0 || client->ptr == NULL) return;
+  client->freeing = true;
   client->busy++; /* a child's destroy may let another thread run, which must not do this too */
   Child *child = client->children;
   while (child != NULL) {
@@ -67,6 +68,7 @@ static void destroy_idle(ClientObject *client) {
   }
   client->busy--;
   if (client->busy == 0 && client->views == 0) destroy_client(client);
+  client->freeing = false;
 }
 
 /* Called by close(), and again by the last call in flight and the last view. On a plugin's own
@@ -127,9 +129,9 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
   devices.client = client->ptr;
   PJRT_Error *error = client->api->PJRT_Client_AddressableDevices(&devices);
   if (error != NULL) return raise_status(client->api, error, "PJRT_Client_AddressableDevices");
-  if (devices.num_addressable_devices > 1 &&
-      (client->launches = launches_new(client->api)) == NULL)
-    return NULL;
+  client->sparing = devices.num_addressable_devices <= 1;
+  client->launches = launches_new(client->api);
+  if (client->launches == NULL) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -257,6 +259,8 @@ static PyMethodDef methods[] = {
 };
 
 static PyMemberDef members[] = {
+    {"_busy", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
+    {"_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
     {"_lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
     {NULL, 0, 0, 0, NULL},
 };

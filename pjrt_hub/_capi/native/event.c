@@ -78,8 +78,15 @@ static int latch_await(Latch *latch, double seconds) {
     fired = latch->fired;
     pthread_mutex_unlock(&latch->mutex);
     Py_END_ALLOW_THREADS;
-    if (fired) return 1;
-    if (Py_MakePendingCalls() < 0) return -1; /* signals, and what was to be raised later */
+    if (fired) {
+      wait_interrupted = false;
+      return 1;
+    }
+    if (thread_ends()) return -1;
+    if (Py_MakePendingCalls() < 0) { /* signals, and what was to be raised later */
+      wait_interrupted = true;
+      return -1;
+    }
     if (last) return 0;
   }
 }

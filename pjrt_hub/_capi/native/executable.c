@@ -99,7 +99,7 @@ static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *argu
 static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
   if (take_row(launch, exe, arguments) < 0) return false;
   if (!launch_turn(launch, exe, 0)) return false;
-  if (exe->client->launches == NULL) return true;
+  if (launch->launches == NULL) return true;
   launch->arrays_put = true;
   if (take_row(launch, exe, arguments) == 0) return true;
   launch_refused(launch, exe);
@@ -132,7 +132,7 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
                         exe->num_devices);
   if (count != exe->num_parameters) return executable_wrong_count(exe, count);
   Launch launch;
-  if (launch_prepare(&launch, exe, 1) < 0) return NULL;
+  if (launch_prepare(&launch, exe, 1, launches_for(exe->client)) < 0) return NULL;
   PyObject *result = NULL;
   if (begin_row(&launch, exe, arguments)) {
     PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
@@ -209,7 +209,7 @@ static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, Py
                        int launch_id) {
   if (take_rows(launch, exe, rows, devices) < 0) return false;
   if (!launch_turn(launch, exe, launch_id)) return false;
-  if (exe->client->launches == NULL && !launch->turn.together) return true;
+  if (launch->launches == NULL && !launch->turn.together) return true;
   launch->arrays_put = true;
   if (take_rows(launch, exe, rows, devices) == 0 &&
       (!launch->turn.together || launch_refuse_deleted(exe, launch, rows) == 0))
@@ -234,7 +234,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
                         count, PyTuple_Size(rows));
   Launch launch;
   PyObject *result = NULL;
-  if (launch_prepare(&launch, exe, count) < 0) return NULL;
+  if (launch_prepare(&launch, exe, count, launches_for(exe->client)) < 0) return NULL;
   launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
   launch.asked = event_type != Py_None;
   PJRT_ExecuteOptions none = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};

@@ -44,13 +44,15 @@ typedef struct {
   Py_ssize_t views; /* of all its children */
   PyObject *functions; /* of its plugin: a Functions */
   unsigned generation;
-  bool closed;
+  bool closed, freeing; /* close() was called; a thread destroys what can be destroyed */
   int owned;    /* objects that only Python frees: somebody may wait for what Python does */
   bool on_host; /* buffers live in host memory, so destroying one never blocks */
   bool lends;   /* and can be looked into */
   enum { NOT_SEEN, ROWS, ITS_WAY } lays; /* how it has what is put without a wish */
   enum { UNKNOWN, SHARES, COPIES } shares; /* what the plugin does with memory that it may share */
-  struct Launches *launches; /* NULL: executions need not take turns */
+  struct Launches *launches; /* NULL: nobody knows where executions are */
+  bool sparing;              /* they need no turns: only some are followed, see launches_for */
+  int skip, skipped;         /* launches until the next that is; between it and the latest */
 } ClientObject;
 
 typedef struct Latch Latch; /* event.c: what waits block on */
@@ -131,6 +133,13 @@ PyObject *raise_closed(const char *message);
 PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 PyObject *process_install(PyObject *module, PyObject *args);
+extern bool wait_interrupted;
+bool thread_ends(void);
+PyObject *process_ends(PyObject *module, PyObject *unused);
+PyObject *process_interrupted(PyObject *module, PyObject *unused);
+PyObject *process_interrupt(PyObject *module, PyObject *unused);
+PyObject *process_leave(PyObject *module, PyObject *unused);
+PyObject *process_aside(PyObject *module, PyObject *callable);
 
 /* upcall.c */
 bool upcall_begins(PyGILState_STATE *state);
@@ -259,10 +268,19 @@ typedef struct {
   int launch_id;   /* of the part */
 } Turn;
 Launches *launches_new(const PJRT_Api *api);
+Launches *launches_find(ClientObject *client);
+void launches_skip(ClientObject *client);
 void launches_let_go(Launches *launches);
 bool launches_begin(Launches *launches, Turn turn);
 void launches_give_up(Launches *launches, Turn turn, bool failed);
-void launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count);
+bool launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count);
+
+/* What a launch that begins now takes its turn with, or NULL. */
+static inline Launches *launches_for(ClientObject *client) {
+  if (client->launches == NULL || !client->sparing) return client->launches;
+  if (--client->skip >= 0) return NULL;
+  return launches_find(client);
+}
 
 /* compiler.c */
 PyObject *xla_transform(PyObject *module, PyObject *callable);

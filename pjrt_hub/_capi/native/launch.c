@@ -61,11 +61,12 @@ PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **o
 }
 
 /* Begins a launch, which ends with launch_end: -1 with an exception set where it did not begin. */
-int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices) {
+int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Launches *launches) {
   Py_ssize_t in = exe->num_parameters, out = exe->num_outputs;
   PJRT_Buffer **inputs = launch->buffers, **outputs = inputs + ON_STACK;
   PJRT_Buffer ***rows = launch->rows;
   launch->num_devices = devices;
+  launch->launches = launches;
   launch->execute_device = NULL;
   launch->asked = launch->arrays_put = false;
   launch->heap = NULL;
@@ -112,7 +113,7 @@ void launch_end(Launch *launch, ExecutableObject *exe) {
 
 /* Waits for the launch's turn: false with an exception set. It is used up by launch_run. */
 bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id) {
-  Launches *launches = exe->client->launches;
+  Launches *launches = launch->launches;
   launch->turn = (Turn){.together = exe->num_devices > 1};
   if (launch->turn.together && launch->execute_device != NULL) {
     launch->turn.exe = exe;
@@ -203,27 +204,32 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
   PJRT_LoadedExecutable_Execute_Args args =
       execute_args(exe, options, launch->inputs, launch->outputs, launch->num_devices);
   args.execute_device = launch->execute_device;
-  Launches *launches = exe->client->launches;
+  Launches *launches = launch->launches;
   if (launch->asked || launches != NULL) {
     memset(launch->events, 0, (size_t)launch->num_devices * sizeof(PJRT_Event *));
     args.device_complete_events = launch->events;
   }
-  if (launches == NULL && exe->adaptive) return execute_adaptively(exe, &args);
-  PJRT_Error *error = execute_released(exe->client->api, &args);
+  PJRT_Error *error = exe->adaptive && (launches == NULL || exe->client->sparing)
+                          ? execute_adaptively(exe, &args)
+                          : execute_released(exe->client->api, &args);
   if (launches == NULL) return error;
   if (error != NULL) {
     launches_give_up(launches, launch->turn, true);
     return error;
   }
-  launches_follow(launches, launch->turn, launch->events, launch->num_devices);
+  if (launch->events[0] == NULL) { /* a plugin that tells nothing: better uncounted */
+    launches_give_up(launches, launch->turn, false);
+    return NULL;
+  }
+  bool idle = launches_follow(launches, launch->turn, launch->events, launch->num_devices);
+  if (idle && exe->client->sparing) launches_skip(exe->client);
   for (Py_ssize_t d = 0; !launch->asked && d < launch->num_devices; d++)
     event_destroy_native(exe->client->api, launch->events[d]);
   return NULL;
 }
 
 void launch_refused(Launch *launch, ExecutableObject *exe) {
-  if (exe->client->launches != NULL)
-    launches_give_up(exe->client->launches, launch->turn, false);
+  if (launch->launches != NULL) launches_give_up(launch->launches, launch->turn, false);
 }
 
 /* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */

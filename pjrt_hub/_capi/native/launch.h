@@ -20,6 +20,7 @@ typedef struct {
   PJRT_Buffer **made;          /* native ones of this launch alone */
   Py_ssize_t num_made;
   Turn turn;
+  Launches *launches; /* NULL: it takes no turn */
   void *heap;
   PJRT_Buffer **rows[2]; /* of one device: of the inputs, of the outputs */
   PJRT_Buffer *buffers[3 * ON_STACK];
@@ -31,7 +32,7 @@ int launch_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_
                     PyObject *device, PyObject *argument, PJRT_Buffer **out);
 
 /* launch.c */
-int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices);
+int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Launches *launches);
 void launch_end(Launch *launch, ExecutableObject *exe);
 bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id);
 PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,

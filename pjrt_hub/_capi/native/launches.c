@@ -1,9 +1,13 @@
-/* Launches: the executions that are under way on a host client of several devices.
+/* Launches: the executions that are under way on a host client.
 
    XLA's CPU client runs all its devices on one pool of as many threads. A launch on several devices
    keeps a thread for each until all have met, and one that finds 32 executions under way on a device
    keeps a thread until one of them ends: together they take every thread and wait for ever. So
-   launches wait here, in the thread that asks, where Ctrl-C ends it. */
+   launches wait here, in the thread that asks, where Ctrl-C ends it.
+
+   On one device a launch only must not be the 33rd, which would wait inside the plugin and hear no
+   signal. To follow each would cost too much where all are done when Execute returns, as small
+   programs are: some are followed, and every one as long as such a one is under way. */
 #include "hotpath.h"
 
 #include <errno.h>
@@ -12,13 +16,16 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST = 32 }; /* under way at once: no device has more, so no launch waits on the pool */
+enum {
+  MOST = 32,  /* under way at once: no device has more, so no launch waits on the pool */
+  STRIDE = 8, /* of one to so many launches on one device one is followed */
+};
 
 struct Launches {
   const PJRT_Api *api;
   pthread_mutex_t mutex;
   pthread_cond_t ended;
-  int running;
+  int running, most;
   int together;      /* of them, those of programs on several devices */
   Turn turn;         /* what these have in common */
   int waiting_parts; /* go before whole launches, of which there may be no end */
@@ -46,7 +53,24 @@ Launches *launches_new(const PJRT_Api *api) {
   pthread_cond_init(&launches->ended, &monotonic);
   pthread_condattr_destroy(&monotonic);
   launches->api = api;
+  launches->most = MOST;
   return launches;
+}
+
+/* Of a sparing client, whose next launch is to be followed. Those that nobody followed since the
+   latest may be under way as well. */
+Launches *launches_find(ClientObject *client) {
+  Launches *launches = client->launches;
+  client->skip = 0;
+  pthread_mutex_lock(&launches->mutex);
+  if (launches->running == 0) launches->most = MOST - client->skipped;
+  pthread_mutex_unlock(&launches->mutex);
+  return launches;
+}
+
+/* All that were followed are done: so may be the next few, in no one's rhythm. */
+void launches_skip(ClientObject *client) {
+  client->skip = client->skipped = (5 * client->skipped + 3) % STRIDE;
 }
 
 static void launches_free(Launches *launches) {
@@ -68,7 +92,7 @@ static bool may_begin(const Launches *launches, Turn turn) {
   bool same = launches->together > 0 && turn.exe == launches->turn.exe &&
               turn.launch_id == launches->turn.launch_id;
   if (same && turn.exe != NULL) return true; /* the parts under way wait for this one */
-  if (launches->running >= MOST) return false;
+  if (launches->running >= launches->most) return false;
   if (!turn.together) return true;
   if (launches->together > 0 && !same) return false;
   return turn.exe != NULL || launches->waiting_parts == 0;
@@ -114,7 +138,11 @@ bool launches_begin(Launches *launches, Turn turn) {
   bool begun = begin(launches, turn);
   pthread_mutex_unlock(&launches->mutex);
   while (!begun) {
-    if (Py_MakePendingCalls() < 0) return false;
+    if (thread_ends()) return false;
+    if (Py_MakePendingCalls() < 0) {
+      wait_interrupted = true;
+      return false;
+    }
     begun = begin_soon(launches, turn);
   }
   if (!turn.together || !launches->broken) return true;
@@ -125,14 +153,16 @@ bool launches_begin(Launches *launches, Turn turn) {
   return false;
 }
 
-static void end(Launches *launches, bool together) {
+/* Whether none is left. */
+static bool end(Launches *launches, bool together) {
   pthread_mutex_lock(&launches->mutex);
   launches->running--;
   launches->together -= together;
-  bool last = launches->client_gone && launches->running == 0;
+  bool idle = launches->running == 0, last = idle && launches->client_gone;
   pthread_cond_broadcast(&launches->ended);
   pthread_mutex_unlock(&launches->mutex);
   if (last) launches_free(launches);
+  return idle;
 }
 
 /* An execution did not start. Where it was one of all devices, some may have started. */
@@ -152,12 +182,20 @@ static void device_done(PJRT_Error *error, void *user_arg) {
   end(launches, together);
 }
 
-/* An execution started: it ends with the last of the events, each of which tells of one device. */
-void launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count) {
+/* An execution started: it ends with the last of the events, each of which tells of one device. Gives
+   whether it ended, and with it the last of all. */
+bool launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count) {
+  if (count == 1) {
+    PJRT_Event_IsReady_Args ready = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE};
+    ready.event = events[0];
+    PJRT_Error *error = launches->api->PJRT_Event_IsReady(&ready);
+    drop_error(launches->api, error);
+    if (error == NULL && ready.is_ready) return end(launches, turn.together);
+  }
   Flight *flight = malloc(sizeof(Flight));
   if (flight == NULL) { /* better uncounted than counted for ever */
     end(launches, turn.together);
-    return;
+    return false;
   }
   *flight = (Flight){.launches = launches, .devices = (int)count, .together = turn.together};
   for (Py_ssize_t d = 0; d < count; d++) {
@@ -169,4 +207,5 @@ void launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssiz
     if (events[d] != NULL) error = launches->api->PJRT_Event_OnReady(&args);
     if (events[d] == NULL || error != NULL) device_done(error, flight);
   }
+  return false;
 }

@@ -104,6 +104,12 @@ static PyObject *error_payloads(PyObject *module, PyObject *args) {
 
 static PyMethodDef functions[] = {
     {"install", process_install, METH_VARARGS, "install(raise_error, refuse_answer, ClosedError)"},
+    {"ends", process_ends, METH_NOARGS, "Python ends: its other threads end where they come by."},
+    {"interrupt", process_interrupt, METH_NOARGS, "The latest wait was ended by a signal's handler."},
+    {"interrupted", process_interrupted, METH_NOARGS, "Whether it was."},
+    {"leave", process_leave, METH_NOARGS,
+     "Work outlives Python: the process ends with its status, without plugins' static destructors."},
+    {"aside", process_aside, METH_O, "aside(callable): on a thread, also where Python ends."},
     {"generation", current_generation, METH_NOARGS, "The number of forks above this process."},
     {"forked_since", forked_since, METH_O, "Whether the process forked after that generation."},
     {"open_library", open_library, METH_VARARGS,
@@ -123,7 +129,8 @@ static PyMethodDef functions[] = {
      "deleter(callback, kept) -> (function, argument) in C, on which dispatch will call it."},
     {"kv_store", kv_store, METH_VARARGS,
      "kv_store(get, try_get, put) -> addresses of the three callbacks and of their user_arg."},
-    {"upcalls_end", upcalls_end, METH_NOARGS, "Ends the asking of Python by plugins' threads."},
+    {"upcalls_end", upcalls_end, METH_O,
+     "upcalls_end(seconds) -> whether the last function that plugins called has ended; none is called."},
     {"host_transfer", host_transfer, METH_VARARGS,
      "host_transfer(api, callable) -> what plugins call it through, and the addresses of that and "
      "of the functions that take it: send, receive, HLO output, announce."},

@@ -1,5 +1,10 @@
-/* What is one for the process: how errors are raised, and what a fork changes. */
+/* What is one for the process: how errors are raised, what a fork changes, and how it ends. */
 #include "hotpath.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 /* Grows in every forked child. An object made before has another generation and is refused:
    the plugin's threads do not exist in the child, so a call could hang or abort. */
@@ -21,8 +26,18 @@ PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *funct
   return NULL;
 }
 
+/* Once Python ends, its other threads end where they find that out, as by sys.exit(): quietly. */
+static bool ending;
+static _Thread_local bool ends_others; /* of the thread that ends Python, and those it starts */
+
+bool thread_ends(void) {
+  if (!ending || ends_others) return false;
+  PyErr_SetNone(PyExc_SystemExit);
+  return true;
+}
+
 PyObject *raise_closed(const char *message) {
-  PyErr_SetString(closed_error, message);
+  if (!thread_ends()) PyErr_SetString(closed_error, message);
   return NULL;
 }
 
@@ -33,6 +48,59 @@ PyObject *raise_answer(const char *function, const char *what) {
   Py_XDECREF(none);
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an answer was refused silently");
   return NULL;
+}
+
+/* process_ends(): on the thread that ends Python. No other waits any more. */
+PyObject *process_ends(PyObject *module, PyObject *unused) {
+  ending = ends_others = true;
+  Py_RETURN_NONE;
+}
+
+/* Whether the latest wait was ended by what a signal's handler raised: nobody waits for that work. */
+bool wait_interrupted;
+
+PyObject *process_interrupted(PyObject *module, PyObject *unused) {
+  return PyBool_FromLong(wait_interrupted);
+}
+
+PyObject *process_interrupt(PyObject *module, PyObject *unused) {
+  wait_interrupted = true;
+  Py_RETURN_NONE;
+}
+
+static void end_at_once(int status, void *unused) {
+  fflush(NULL);
+  _exit(status);
+}
+
+/* process_leave(): work of a plugin outlives Python, and would use what the plugin's static
+   destructors free. They do not run: the process ends with its status right after Python. */
+PyObject *process_leave(PyObject *module, PyObject *unused) {
+  static bool registered;
+  if (!registered && on_exit(end_at_once, NULL) == 0) registered = true;
+  Py_RETURN_NONE;
+}
+
+/* aside(callable) calls it on a thread of its own, also where Python ends and starts none. */
+static void *run_aside(void *callable) {
+  ends_others = true;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *answer = PyObject_CallFunctionObjArgs(callable, NULL);
+  if (answer == NULL) PyErr_WriteUnraisable(callable);
+  Py_XDECREF(answer);
+  Py_DECREF((PyObject *)callable);
+  PyGILState_Release(state);
+  return NULL;
+}
+
+PyObject *process_aside(PyObject *module, PyObject *callable) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, run_aside, Py_NewRef(callable)) != 0) {
+    Py_DECREF(callable);
+    return PyErr_Format(PyExc_RuntimeError, "the system starts no thread");
+  }
+  pthread_detach(thread);
+  Py_RETURN_NONE;
 }
 
 /* For an error that nobody can act on: only its memory is of interest. */

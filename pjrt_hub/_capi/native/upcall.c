@@ -93,14 +93,19 @@ void upcall_unraisable(PyObject *callable) {
   Py_XDECREF(traceback);
 }
 
-/* upcalls_end(): from here on Python is not asked; returns when the last answer was given. */
-PyObject *upcalls_end(PyObject *module, PyObject *unused) {
+/* upcalls_end(seconds) -> whether the last answer was given in time. From here on Python is not asked. */
+PyObject *upcalls_end(PyObject *module, PyObject *seconds) {
   const struct timespec pause = {.tv_nsec = 1000000};
+  double left = PyFloat_AsDouble(seconds);
+  if (left == -1.0 && PyErr_Occurred()) return NULL;
   atomic_store(&ended, true);
-  Py_BEGIN_ALLOW_THREADS;
-  while (atomic_load(&asking) > 0) nanosleep(&pause, NULL);
-  Py_END_ALLOW_THREADS;
-  Py_RETURN_NONE;
+  for (; atomic_load(&asking) > 0 && left > 0; left -= 0.001) {
+    Py_BEGIN_ALLOW_THREADS;
+    nanosleep(&pause, NULL);
+    Py_END_ALLOW_THREADS;
+    if (Py_MakePendingCalls() < 0) return NULL;
+  }
+  return PyBool_FromLong(atomic_load(&asking) == 0);
 }
 
 /* The threads that asked do not exist in a forked child. */

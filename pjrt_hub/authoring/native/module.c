@@ -34,7 +34,7 @@ static PyMethodDef functions[] = {
     {"table", table, METH_VARARGS,
      "table(bridge, attributes, asynchronous, own_memory) -> the address of a PJRT_Api."},
     {"capsule", capsule, METH_O, "capsule(address): what JAX registers as c_api."},
-    {"end", upcalls_end, METH_NOARGS, "From here on nothing asks Python."},
+    {"end", upcalls_end, METH_O, "end(seconds): from here on nothing asks Python."},
     {"record_begins", record_begins, METH_NOARGS, "Forgets calls and faults, and counts calls."},
     {"record_ends", record_ends, METH_NOARGS, "Neither counts nor fails calls any more."},
     {"recorded", recorded, METH_NOARGS, "The functions that were called, in their order."},

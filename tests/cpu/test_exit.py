@@ -1,0 +1,162 @@
+"""How a process ends, whatever runs in the plugin: by Ctrl-C at once, else in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+#: What runs takes a minute; the exit waits for it, except after Ctrl-C.
+SETUP = """
+import asyncio, atexit, contextlib, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+import pjrt_hub
+
+client = pjrt_hub.client("cpu", offline=True)
+SLOW = {slow!r}
+slow = client.compile(SLOW)
+identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
+rounds = client.buffer_from_host(np.int32({rounds}))
+
+def start(): return slow(identity, rounds)
+
+def ready(): print("ready", flush=True)
+
+def huge(count=20_000):
+    # So many products that compiling them takes minutes.
+    kind = "tensor<64x64xf32>"
+    line = ("  %{{}} = stablehlo.dot_general %{{}}, %a, contracting_dims = [1] x [0] :"
+            " ({{}}, {{}}) -> {{}}")
+    lines = [line.format(n + 1, n, kind, kind, kind) for n in range(count)]
+    lines.insert(0, f"  %0 = stablehlo.add %a, %a : {{kind}}")
+    lines = [f"func.func @main(%a: {{kind}}) -> {{kind}} {{{{", *lines]
+    return "\\n".join([*lines, f"  return %{{count}} : {{kind}}", "}}"])
+
+async def awaited(buffer): await buffer.ready
+
+def launch_for_ever():
+    while True: last = slow(identity, rounds)
+
+def wait_in_thread(wait, **how):
+    thread = threading.Thread(target=wait, **how)
+    thread.start()
+    time.sleep(0.2)
+    return thread
+"""
+#: What the main thread does when the signal comes.
+STATES = {
+    "waits for an event": "result = start(); ready(); result.ready.wait()",
+    "waits with a timeout": "result = start(); ready(); result.ready.wait(60)",
+    "reads": "result = start(); ready(); result.to_numpy()",
+    "asks numpy": "result = start(); ready(); np.asarray(result)",
+    "shows": "result = start(); ready(); str(result)",
+    "waits for an execution": (
+        "done = slow.execute([[identity, rounds]], return_events=True)[1]; ready(); done[0].wait()"
+    ),
+    "awaits": "result = start(); ready(); asyncio.run(awaited(result))",
+    "awaits on trio": "import trio; result = start(); ready(); trio.run(awaited, result)",
+    "compiles": "program = huge(); ready(); client.compile(program)",
+    "launches the 33rd": "ready(); launch_for_ever()",
+    "launches bound calls": "call = slow.bind(identity, rounds); ready()\nwhile 1: last = call()",
+    "closes the client": "result = start(); ready(); client.close()",
+    "leaves a with statement": "ready()\nwith client: start()",
+    "closes the executable": "result = start(); ready(); slow.close(); result.tolist()",
+    "deletes a buffer": "result = start(); ready(); result.delete(); identity.delete(); start()",
+    "ends": "result = start(); ready()",
+    "ends by sys.exit": "result = start(); ready(); sys.exit(3)",
+    "ends, a daemon thread waits": (
+        "result = start(); wait_in_thread(result.ready.wait, daemon=True); ready()"
+    ),
+    "sleeps while a program runs": "result = start(); ready(); time.sleep(60)",
+    "waits for a daemon thread that reads": (
+        "thread = wait_in_thread(start().tolist, daemon=True); ready(); thread.join()"
+    ),
+    "handles it and ends": (
+        "result = start(); ready()\ntry: result.tolist()\nexcept KeyboardInterrupt: sys.exit(3)"
+    ),
+    "drops the client": "result = start(); ready(); del result, identity, rounds, slow, client",
+    "puts while a pool waits": (
+        "pool = ThreadPoolExecutor(2); wait_in_thread(start().tolist, daemon=True); ready()\n"
+        "while True: pool.submit(client.buffer_from_host, np.ones(8)).result()"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def begin(clean_env, slow):
+    """Starts a process, and gives it once it says that it is ready."""
+
+    def begin(code, rounds=400_000):
+        setup = SETUP.format(slow=slow, rounds=rounds)
+        process = subprocess.Popen(
+            [sys.executable, "-c", setup + textwrap.dedent(code)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_env,
+        )
+        assert process.stdout.readline() == "ready\n", process.communicate()
+        return process
+
+    return begin
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_ctrl_c_ends_a_process_within_a_second(begin, state):
+    took = 60.0
+    for _ in range(3):  # a busy machine is not the process's fault
+        process = begin(STATES[state])
+        time.sleep(0.5)
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        try:
+            _, err = process.communicate(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        took = min(took, time.monotonic() - start)
+        assert process.returncode == (3 if "handles" in state else -signal.SIGINT), err
+        if took < 1:
+            break
+    assert took < 1
+
+
+#: What daemon threads do when the main thread ends.
+DAEMONS = {
+    "wait": "result = start(); begin(lambda: result.ready.wait())",
+    "launch": "begin(launch_for_ever); begin(launch_for_ever)",
+    "read": "begin(lambda: [start().tolist() for _ in range(1000)])",
+    "wait, launch and read": (
+        "result = start(); begin(lambda: result.ready.wait()); begin(launch_for_ever)\n"
+        "begin(lambda: [np.asarray(start()) for _ in range(1000)])"
+    ),
+    "wait for what never comes": (
+        "promise = client.create_alias_buffer((8,)); begin(promise.buffer.ready.wait)"
+    ),
+    "make clients": (
+        "def work():\n"
+        "    while True: pjrt_hub.client('cpu', offline=True).compile(SLOW)\n"
+        "begin(work)"
+    ),
+}
+
+
+@pytest.mark.parametrize("work", DAEMONS)
+@pytest.mark.parametrize("end", ["return", "exit"])
+def test_a_process_ends_in_order_beside_daemon_threads(begin, work, end):
+    code = f"""
+def begin(work): threading.Thread(target=work, daemon=True).start()
+{DAEMONS[work]}
+time.sleep(0.05)
+ready()
+"""
+    for _ in range(int(os.environ.get("PJRT_HUB_TEST_EXITS", "2"))):
+        process = begin(code + ("sys.exit(3)" if end == "exit" else ""), rounds=50)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (3 if end == "exit" else 0, "")
