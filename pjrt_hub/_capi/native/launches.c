@@ -18,7 +18,8 @@
 
 enum {
   MOST = 32,  /* under way at once: no device has more, so no launch waits on the pool */
-  STRIDE = 8, /* of one to so many launches on one device one is followed */
+  LEAST = 16, /* on one device so many launches are not followed, */
+  SPREAD = 8, /* and up to so many more: together they come upon every rhythm below 41 */
 };
 
 struct Launches {
@@ -70,7 +71,7 @@ Launches *launches_find(ClientObject *client) {
 
 /* All that were followed are done: so may be the next few, in no one's rhythm. */
 void launches_skip(ClientObject *client) {
-  client->skip = client->skipped = (5 * client->skipped + 3) % STRIDE;
+  client->skip = client->skipped = LEAST + (5 * client->skipped + 3) % SPREAD;
 }
 
 static void launches_free(Launches *launches) {
