@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pjrt_hub import log
-from pjrt_hub.errors import InvalidArgumentError, PjrtError, PluginError, PluginNotFoundError
+from pjrt_hub.errors import (
+    InvalidArgumentError,
+    PjrtError,
+    PjrtHubError,
+    PluginError,
+    PluginNotFoundError,
+    TargetNotFoundError,
+)
 from pjrt_hub.surroundings import environment, follows_registry, refresh_registry, warn, world
 
 if TYPE_CHECKING:
@@ -63,17 +70,31 @@ def client(
         ValueError: the plugin has no such option.
     """
 
-    def connect(choice: Choice) -> Client:
-        wanted = dict(options or {}) if distributed is None else None
-        plugin = _load(choice, offline, progress, wanted)
-        client = plugin.client(options, distributed=distributed)
-        log.step("runtime", "%s", client, plugin=plugin.name, options=dict(options or {}))
-        return client
+    def make(choice: Choice) -> Client:
+        return connect(
+            choice, options=options, distributed=distributed, offline=offline, progress=progress
+        )
 
     if distributed is not None:  # whose other processes would be of another platform
-        return connect(choose(platform, offline=offline, to_run=True))
+        return make(choose(platform, offline=offline, to_run=True))
     mistakes = (InvalidArgumentError,) if options else ()
-    return _use_first(platform, connect, offline=offline, to_run=True, mistakes=mistakes)
+    return use_first(platform, make, offline=offline, to_run=True, mistakes=mistakes)
+
+
+def connect(
+    choice: Choice,
+    *,
+    options: Mapping[str, NamedValue] | None = None,
+    distributed: Distributed | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Client:
+    """Makes a client of the plugin that was chosen; all else is as for `client`."""
+    wanted = dict(options or {}) if distributed is None else None
+    plugin = _load(choice, offline, progress, wanted)
+    client = plugin.client(options, distributed=distributed)
+    log.step("runtime", "%s", client, plugin=plugin.name, options=dict(options or {}))
+    return client
 
 
 def load(
@@ -98,9 +119,7 @@ def load(
         StoreError: the plugin cannot be fetched.
         PluginError: it cannot be loaded, does not fit, or crashed at first contact.
     """
-    return _use_first(
-        path_or_name, lambda choice: _load(choice, offline, progress), offline=offline
-    )
+    return use_first(path_or_name, lambda choice: _load(choice, offline, progress), offline=offline)
 
 
 def topology(
@@ -129,10 +148,15 @@ def topology(
         PluginError: no plugin fits, or it cannot be loaded, as for `load`.
         StoreError: the plugin cannot be fetched.
     """
-    candidate = choose(platform, offline=offline).candidate
-    if candidate.must_be_fetched:
-        candidate.manifest.targets.require(name, dict(options or {}), plugin=candidate.name)
-    return load(platform, offline=offline, progress=progress).topology(name, options)
+
+    def load_for(choice: Choice) -> Plugin:
+        candidate = choice.candidate
+        if candidate.must_be_fetched:
+            candidate.manifest.targets.require(name, dict(options or {}), plugin=candidate.name)
+        return _load(choice, offline, progress)
+
+    plugin = use_first(platform, load_for, offline=offline, mistakes=(TargetNotFoundError,))
+    return plugin.topology(name, options)
 
 
 def targets(platform: str | None = None) -> list[Target]:
@@ -239,19 +263,19 @@ def _chosen(chosen: Callable[[], Choice], offline: bool) -> Choice:
     return chosen()
 
 
-def _use_first(
+def use_first(
     path_or_name: str | os.PathLike[str] | None,
     use: Callable[[Choice], Used],
     *,
     offline: bool,
     to_run: bool = False,
-    mistakes: tuple[type[PjrtError], ...] = (),
+    mistakes: tuple[type[PjrtHubError], ...] = (),
 ) -> Used:
     """Uses the plugin that is chosen; where it fails and was not asked for alone, the next one.
 
     Args:
         path_or_name: as for `choose`.
-        use: loads it.
+        use: loads it; an error of any other kind than a plugin's ends the search.
         offline: as for `choose`.
         to_run: as for `choose`.
         mistakes: errors that are the caller's own, whatever the plugin.

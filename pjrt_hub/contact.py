@@ -159,11 +159,13 @@ def _meet(
     around = {name: env.get(name, "") for name in _SEARCHED}
     around |= {"drivers": drivers(world.root), "preloaded": " ".join(map(str, needed))}
     answer = probes.recall(path) if probes else None
-    if not _holds(answer, path, around, client):
+    is_known = _holds(answer, path, around, client)
+    if not is_known:
         refuse(path, list(problems(path, world, needed, env)))
         log.step("probe", "%s: its headers fit %s", path, world.host, path=str(path))
         answer = probes.recall_content(path) if probes else None
-    if answer is not None and _holds(answer, path, around, client):
+        is_known = _holds(answer, path, around, client)
+    if answer is not None and is_known:
         text = "%s: known from an earlier contact, and nothing has changed that it depended on"
         log.step("probe", text, path, path=str(path))
     else:

@@ -15,6 +15,7 @@ from pjrt_hub.surroundings import environment
 if TYPE_CHECKING:
     from pjrt_hub.bridges.exported.exported import Exported
     from pjrt_hub.bridges.exported.function import ExportedFunction
+    from pjrt_hub.discovery.select import Choice
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.compile_cache import CompileCache
     from pjrt_hub.runtime.compile_options import CompileOptions
@@ -102,11 +103,13 @@ def client_for(
     """
     from pjrt_hub.bridges.exported import obstacle
 
+    def make(choice: Choice) -> Client:
+        if choice.candidate.must_be_fetched:
+            obstacle.refuse_platform(function, choice.candidate.platform)
+        return connect.connect(choice, offline=offline)
+
     wanted = platform or _preferred(function)
-    candidate = connect.choose(wanted, offline=offline, to_run=True).candidate
-    if candidate.must_be_fetched:
-        obstacle.refuse_platform(function, candidate.platform)
-    return connect.client(wanted, offline=offline)
+    return connect.use_first(wanted, make, offline=offline, to_run=True)
 
 
 def isolates() -> bool:

@@ -118,7 +118,7 @@ def test_lapack_of_jaxlib(child, path, name):
 
 def test_where_it_runs_if_nobody_says(path, monkeypatch):
     asked = []
-    monkeypatch.setattr(exported.connect, "client", lambda platform, **_: asked.append(platform))
+    monkeypatch.setattr(exported.connect, "use_first", lambda name, use, **_: asked.append(name))
     for name in ("PJRT_HUB_PLATFORMS", "JAX_PLATFORMS"):
         monkeypatch.delenv(name, raising=False)
     function = reading.read(path("platforms"))
