@@ -132,6 +132,7 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
   client->sparing = devices.num_addressable_devices <= 1;
   client->launches = launches_new(client->api);
   if (client->launches == NULL) return NULL;
+  if (client->sparing) launches_skip(client); /* nothing is under way */
   Py_RETURN_NONE;
 }
 
