@@ -96,7 +96,7 @@ def fake(session: nox.Session) -> None:
 @nox.session
 def faults(session: nox.Session) -> None:
     """Kills, power cuts, failing disks and servers, hostile archives; prints its counts."""
-    install_wheel(session, *group("test"))
+    install_wheel(session, *group("test"), *group("cpu"))
     pytest(session, "faults")
 
 
