@@ -33,7 +33,7 @@ class Alias(Promise):
         buffer: the alias, pending until then.
     """
 
-    __slots__ = ("_memory", "_spec", "buffer")
+    __slots__ = ("_layout", "_memory", "_spec", "buffer")
 
     def __init__(self, client: Client, spec: ShapeSpec, memory: Memory) -> None:
         device, memory_address = client._place(None, memory)
@@ -49,6 +49,7 @@ class Alias(Promise):
                 shape_layout=memory_layout.members(spec.layout),
             )
             self.buffer = Buffer._made(client, answer.alias_buffer, spec, device)
+            self._layout = self.buffer.layout  # now: it may be deleted while programs wait for it
             callback = answer.fulfill_alias_buffer_cb
 
             def fulfil(code: int, message: str, value: int) -> None:
@@ -92,7 +93,7 @@ class Alias(Promise):
             raise TypeError(f"the alias is {spec}, the buffer has the dtype {buffer.dtype}")
         if buffer.shape != spec.shape:
             raise ValueError(f"the alias is {spec}, the buffer has the shape {buffer.shape}")
-        if buffer.layout != self.buffer.layout:
+        if buffer.layout != self._layout:
             raise ValueError(f"the alias is {spec}, the buffer has the layout {buffer.layout}")
         if buffer.memory is not self._memory:
             raise ValueError(f"the alias lives in {self._memory}, the buffer in {buffer.memory}")

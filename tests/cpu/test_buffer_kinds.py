@@ -67,6 +67,15 @@ def test_an_alias_waits_for_its_buffer(client, executables):
             again()
 
 
+def test_an_alias_that_was_deleted_still_feeds_what_was_launched_on_it(client, executables):
+    alias = client.create_alias_buffer((8,))
+    value = client.buffer_from_host(NUMBERS)
+    result = executables("add")(alias.buffer, value)
+    alias.buffer.delete()
+    alias.fulfill(client.buffer_from_host(NUMBERS))
+    assert result.tolist() == (NUMBERS + NUMBERS).tolist()
+
+
 def test_an_alias_that_fails_or_is_given_up(client):
     alias = client.create_alias_buffer((8,))
     alias.fail(errors.DataLossError("it never came"))
