@@ -168,6 +168,7 @@ static PyObject *bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void bound_dealloc(PyObject *self) {
   BoundCallObject *call = (BoundCallObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   if (call->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   free(call->arguments);
   free(call->inputs);
@@ -176,6 +177,14 @@ static void bound_dealloc(PyObject *self) {
   Py_XDECREF((PyObject *)call->exe);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
+}
+
+static int bound_traverse(PyObject *self, visitproc visit, void *arg) {
+  BoundCallObject *call = (BoundCallObject *)self;
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)call->exe);
+  Py_VISIT(call->rows);
+  return 0;
 }
 
 static PyMethodDef methods[] = {
@@ -198,6 +207,7 @@ static PyMemberDef vectorcall[] = {
 };
 
 PyType_Slot bound_call_slots[] = {
+    {Py_tp_traverse, bound_traverse},
     {Py_tp_dealloc, bound_dealloc},
     {Py_tp_call, bound_call},
     {Py_tp_members, vectorcall},
@@ -207,6 +217,7 @@ PyType_Slot bound_call_slots[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of runtime.BoundCall: an executable and its arguments."},
     {Py_tp_new, bound_new},
+    {Py_tp_traverse, bound_traverse},
     {Py_tp_dealloc, bound_dealloc},
     {Py_tp_call, bound_call},
     {Py_tp_methods, methods},
@@ -216,4 +227,5 @@ static PyType_Slot slots[] = {
 
 PyType_Spec bound_call_spec = {
     "pjrt_hub._capi.hotpath.BoundCall", sizeof(BoundCallObject), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    slots};

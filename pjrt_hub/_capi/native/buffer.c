@@ -1,6 +1,8 @@
 /* Buffer: one PJRT_Buffer, and HostView: host memory lent out to numpy without a copy. */
 #include "hotpath.h"
 
+#include <string.h>
+
 PyTypeObject *BufferType, *HostViewType;
 
 /* Off the host a destroy may wait for the device, so there the GIL is released. On the host it only
@@ -36,10 +38,35 @@ static void buffer_destroy(Child *child) {
   client_leave(client);
 }
 
+/* Dead Buffers, in which the next ones are made: a result then costs no allocation, which a head for
+   the garbage collector makes dearer. */
+static BufferObject *spares[64];
+static int num_spares;
+static PyTypeObject *spares_type; /* those of others may be longer */
+
+void buffer_type_made(PyTypeObject *type) { spares_type = type; }
+
+static BufferObject *buffer_new(PyTypeObject *type) {
+  if (type != spares_type || num_spares == 0) return (BufferObject *)PyType_GenericAlloc(type, 0);
+  BufferObject *buffer = spares[--num_spares];
+  memset(&buffer->child, 0, sizeof(*buffer) - offsetof(BufferObject, child));
+  PyObject_Init((PyObject *)buffer, type);
+  PyObject_GC_Track((PyObject *)buffer);
+  return buffer;
+}
+
+static void buffer_free(BufferObject *buffer, PyTypeObject *type) {
+  if (type == spares_type && num_spares < (int)(sizeof(spares) / sizeof(*spares)))
+    spares[num_spares++] = buffer;
+  else
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(buffer);
+  Py_DECREF(type);
+}
+
 /* Makes a Buffer of `ptr`, which it owns from here on, whether it succeeds or not. */
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
                       PyObject *shape, PyObject *layout, PyObject *device) {
-  BufferObject *buffer = (BufferObject *)PyType_GenericAlloc(type, 0);
+  BufferObject *buffer = buffer_new(type);
   if (buffer == NULL) {
     buffer_destroy_native(client, ptr);
     return NULL;
@@ -67,9 +94,20 @@ bool buffer_usable(BufferObject *buffer) {
   return true;
 }
 
+static int buffer_traverse(PyObject *self, visitproc visit, void *arg) {
+  BufferObject *buffer = (BufferObject *)self;
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)buffer->client);
+  Py_VISIT(buffer->device);
+  Py_VISIT(buffer->source);
+  Py_VISIT(buffer->ready);
+  return 0;
+}
+
 static void buffer_dealloc(PyObject *self) {
   BufferObject *buffer = (BufferObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   if (buffer->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   if (buffer->ptr != NULL && buffer->client->generation == fork_generation)
     buffer_destroy(&buffer->child);
@@ -79,8 +117,7 @@ static void buffer_dealloc(PyObject *self) {
   Py_XDECREF(buffer->device);
   Py_XDECREF(buffer->source);
   Py_XDECREF((PyObject *)buffer->client);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  buffer_free(buffer, type);
 }
 
 static PJRT_Error *delete_native(BufferObject *buffer) {
@@ -404,9 +441,16 @@ static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
 
 static void view_releasebuffer(PyObject *self, Py_buffer *out) { PyMem_Free(out->internal); }
 
+static int view_traverse(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)((HostViewObject *)self)->buffer);
+  return 0;
+}
+
 static void view_dealloc(PyObject *self) {
   HostViewObject *view = (HostViewObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   BufferObject *buffer = view->buffer;
   if (buffer != NULL) {
     ClientObject *client = buffer->client;
@@ -485,10 +529,12 @@ static PyGetSetDef properties[] = {
 };
 
 /* Of the types made of it as well, see compact.c. */
-PyType_Slot buffer_slots[] = {{Py_tp_dealloc, buffer_dealloc}, {0, NULL}};
+PyType_Slot buffer_slots[] = {
+    {Py_tp_traverse, buffer_traverse}, {Py_tp_dealloc, buffer_dealloc}, {0, NULL}};
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of runtime.Buffer: owns one PJRT_Buffer."},
+    {Py_tp_traverse, buffer_traverse},
     {Py_tp_dealloc, buffer_dealloc},
     {Py_bf_getbuffer, buffer_getbuffer},
     {Py_tp_methods, methods},
@@ -500,7 +546,8 @@ static PyType_Slot slots[] = {
 /* Not made from Python: every Buffer comes from a client, so every Buffer has one. */
 PyType_Spec buffer_spec = {
     "pjrt_hub._capi.hotpath.Buffer", sizeof(BufferObject), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    slots};
 
 static PyObject *view_address(PyObject *self, void *unused) {
   return PyLong_FromVoidPtr(((HostViewObject *)self)->data);
@@ -513,6 +560,7 @@ static PyGetSetDef view_properties[] = {
 
 static PyType_Slot view_slots[] = {
     {Py_tp_doc, "Host memory of a buffer, lent out read-only through the buffer protocol."},
+    {Py_tp_traverse, view_traverse},
     {Py_tp_dealloc, view_dealloc},
     {Py_bf_getbuffer, view_getbuffer},
     {Py_bf_releasebuffer, view_releasebuffer},
@@ -522,4 +570,4 @@ static PyType_Slot view_slots[] = {
 
 PyType_Spec host_view_spec = {
     "pjrt_hub._capi.hotpath.HostView", sizeof(HostViewObject), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, view_slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, view_slots};

@@ -232,10 +232,17 @@ static PyObject *client_num_children(PyObject *self, void *unused) {
   return PyLong_FromSsize_t(count);
 }
 
+static int client_traverse(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(((ClientObject *)self)->functions);
+  return 0;
+}
+
 /* Children hold the client, so when it dies none is left and nothing is in flight. */
 static void client_dealloc(PyObject *self) {
   ClientObject *client = (ClientObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   client->closed = true;
   destroy_idle(client);
   if (client->launches != NULL && client->generation == fork_generation)
@@ -276,6 +283,7 @@ static PyGetSetDef properties[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of runtime.Client: owns a PJRT_Client and lists its children."},
     {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, client_traverse},
     {Py_tp_dealloc, client_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
@@ -285,4 +293,4 @@ static PyType_Slot slots[] = {
 
 PyType_Spec client_spec = {
     "pjrt_hub._capi.hotpath.Client", sizeof(ClientObject), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};

@@ -271,9 +271,18 @@ static PyObject *event_wait(PyObject *self, PyObject *seconds) {
   return PyBool_FromLong(ready);
 }
 
+static int event_traverse(PyObject *self, visitproc visit, void *arg) {
+  EventObject *event = (EventObject *)self;
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)event->client);
+  Py_VISIT(event->kept);
+  return 0;
+}
+
 static void event_dealloc(PyObject *self) {
   EventObject *event = (EventObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   if (event->ptr != NULL && event->client->generation == fork_generation)
     event_destroy(&event->child);
   Py_XDECREF((PyObject *)event->client);
@@ -307,6 +316,7 @@ static PyGetSetDef properties[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of runtime.Event: owns a PJRT_Event."},
     {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, event_traverse},
     {Py_tp_dealloc, event_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
@@ -316,7 +326,7 @@ static PyType_Slot slots[] = {
 
 PyType_Spec event_spec = {
     "pjrt_hub._capi.hotpath.Event", sizeof(EventObject), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
 /* What Python's dispatcher has to call or to let go of. */
 typedef struct Notice {

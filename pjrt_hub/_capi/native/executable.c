@@ -302,9 +302,19 @@ static PyObject *executable_close(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+static int executable_traverse(PyObject *self, visitproc visit, void *arg) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)exe->client);
+  Py_VISIT((PyObject *)exe->buffer_type);
+  Py_VISIT(exe->devices);
+  return 0;
+}
+
 static void executable_dealloc(PyObject *self) {
   ExecutableObject *exe = (ExecutableObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   if (exe->ptr != NULL && exe->client->generation == fork_generation)
     executable_destroy(&exe->child);
   free_slots(exe->parameters, exe->num_parameters);
@@ -369,6 +379,7 @@ static PyGetSetDef properties[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of runtime.LoadedExecutable: owns a PJRT_LoadedExecutable and calls it."},
     {Py_tp_new, executable_new},
+    {Py_tp_traverse, executable_traverse},
     {Py_tp_dealloc, executable_dealloc},
     {Py_tp_call, executable_call},
     {Py_tp_methods, methods},
@@ -379,4 +390,5 @@ static PyType_Slot slots[] = {
 
 PyType_Spec executable_spec = {
     "pjrt_hub._capi.hotpath.LoadedExecutable", sizeof(ExecutableObject), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    slots};

@@ -234,6 +234,7 @@ PyObject *buffer_order(PyObject *self, PyObject *unused);
 
 /* buffer.c */
 bool buffer_usable(BufferObject *buffer);
+void buffer_type_made(PyTypeObject *type);
 extern PyTypeObject *BufferType, *HostViewType;
 extern PyType_Spec buffer_spec, host_view_spec;
 extern PyType_Slot buffer_slots[];

@@ -72,9 +72,18 @@ static PyObject *owned_closed(PyObject *self, void *unused) {
                          owned->client->generation != fork_generation);
 }
 
+static int owned_traverse(PyObject *self, visitproc visit, void *arg) {
+  OwnedObject *owned = (OwnedObject *)self;
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)owned->client);
+  Py_VISIT(owned->release);
+  return 0;
+}
+
 static void owned_dealloc(PyObject *self) {
   OwnedObject *owned = (OwnedObject *)self;
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   if (owned->release != NULL && owned->client->generation == fork_generation)
     owned_destroy(&owned->child);
   Py_XDECREF(owned->release);
@@ -104,6 +113,7 @@ static PyGetSetDef properties[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of what a client frees before itself by calling Python."},
     {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, owned_traverse},
     {Py_tp_dealloc, owned_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
@@ -113,4 +123,4 @@ static PyType_Slot slots[] = {
 
 PyType_Spec owned_spec = {
     "pjrt_hub._capi.hotpath.Owned", sizeof(OwnedObject), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};

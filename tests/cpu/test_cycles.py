@@ -1,0 +1,80 @@
+"""Cycles of references through any public object are collected, and its native part with it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+NUMBERS = np.arange(8, dtype=np.float32)
+PROGRAM = """
+func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = stablehlo.add %a, %a : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+"""
+
+
+def executable(client):
+    return client.compile(PROGRAM)
+
+
+def transfer(client):
+    return client.create_buffers_for_async_host_to_device([((8,), "f32")] * 2)
+
+
+KINDS = {
+    "client": lambda client: client,
+    "device": lambda client: client.devices[0],
+    "memory": lambda client: client.memories[0],
+    "buffer": lambda client: client.buffer_from_host(NUMBERS),
+    "result": lambda client: executable(client)(NUMBERS),
+    "event": lambda client: client.buffer_from_host(NUMBERS).ready,
+    "view": lambda client: memoryview(client.buffer_from_host(NUMBERS)),
+    "reference": lambda client: client.buffer_from_host(NUMBERS).external_reference(),
+    "executable": executable,
+    "bound call": lambda client: executable(client).bind(client.buffer_from_host(NUMBERS)),
+    "alias": lambda client: client.create_alias_buffer((8,)),
+    "transfer": transfer,
+    "topology": lambda client: client.topology,
+    "signature": lambda client: executable(client).parameters,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_client_keeps_of_its_own_is_collected_with_it(plugin, kind):
+    client = plugin.client()
+    client.kept = [KINDS[kind](client)]
+    gone = weakref.ref(client)
+    assert gone() is not None
+    del client
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_executable_that_keeps_its_own_results_is_collected(own):
+    children = own._num_children
+    exe = executable(own)
+    exe.kept = [exe, exe(NUMBERS), exe.bind(own.buffer_from_host(NUMBERS))]
+    gone = weakref.ref(exe)
+    del exe
+    gc.collect()
+    assert gone() is None
+    assert own._num_children == children
+
+
+@pytest.mark.parametrize("kind", ["buffer", "event", "bound call", "alias", "transfer"])
+def test_what_is_made_by_the_million_takes_no_attributes(own, kind):
+    with pytest.raises(AttributeError):
+        KINDS[kind](own).kept = 1
+
+
+def test_a_client_that_was_collected_is_destroyed_though_its_buffers_are_many(plugin):
+    client = plugin.client()
+    client.kept = [client.buffer_from_host(NUMBERS) for _ in range(10_000)]
+    first = weakref.ref(client.kept[0])
+    del client
+    gc.collect()
+    assert first() is None
