@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.executable import Executable
     from pjrt_hub.runtime.signature import Signature
+
+T = TypeVar("T")
 
 #: The create option of XLA's CPU plugin.
 _CPU_DEVICES = "cpu_device_count"
@@ -47,8 +49,11 @@ def compiled(
     asked = flags.over(chosen, source.code)
 
     def compile_() -> LoadedExecutable:
-        executable, sent = flags.compiled(
-            chosen, source.code, lambda options: _compiled(client, source, options, isolated)
+        executable, sent = attempt(
+            source,
+            lambda program: flags.compiled(
+                chosen, program.code, lambda options: _compiled(client, program, options, isolated)
+            ),
         )
         executable._given_options = sent
         return executable
@@ -67,6 +72,30 @@ def compiled(
             "an HLO proto, compile it with CompileOptions(parameter_is_tupled_arguments=True)"
         )
     return executable
+
+
+def attempt(
+    program: Program,
+    compile_: Callable[[Program], T],
+    hint: Callable[[PjrtError], str] = lambda _error: "",
+) -> T:
+    """Compiles a program, once more where an MLIR of another age would have written it otherwise.
+
+    Raises:
+        PjrtError: the plugin refuses it; with the next step, else `hint`'s.
+    """
+    written = program
+    while True:
+        try:
+            return compile_(written)
+        except PjrtError as exc:
+            from pjrt_hub.runtime import compile_error
+
+            other = compile_error.rewritten(exc, program) if written is program else None
+            if other is None:
+                exc.hint = compile_error.hint(exc, program) or hint(exc) or exc.hint
+                raise
+        written = other
 
 
 def _more(client: Client, devices: int) -> str:
@@ -115,21 +144,15 @@ def loaded(client: Client, executable: Executable) -> LoadedExecutable:
 def _compiled(
     client: Client, source: Program, chosen: CompileOptions, isolated: bool
 ) -> LoadedExecutable:
-    try:
-        if isolated and (executable := _isolated(client, source, chosen)):
-            return executable
-        return _loaded(
-            client,
-            "PJRT_Client_Compile",
-            meanwhile=_import_numpy,
-            program={"code": source.code, "format": source.format},
-            compile_options=chosen.serialize(),
-        )
-    except PjrtError as exc:
-        from pjrt_hub.runtime import compile_error
-
-        exc.hint = compile_error.hint(exc, source) or exc.hint
-        raise
+    if isolated and (executable := _isolated(client, source, chosen)):
+        return executable
+    return _loaded(
+        client,
+        "PJRT_Client_Compile",
+        meanwhile=_import_numpy,
+        program={"code": source.code, "format": source.format},
+        compile_options=chosen.serialize(),
+    )
 
 
 def _isolated(client: Client, source: Program, chosen: CompileOptions) -> LoadedExecutable | None:

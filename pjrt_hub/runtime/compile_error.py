@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 
 from pjrt_hub.errors import PjrtError, UnknownError
+from pjrt_hub.frozen import replace
+from pjrt_hub.runtime import long_booleans
 from pjrt_hub.runtime.program import Program
 
 _NO_FUNCTION = re.compile(
@@ -20,7 +22,9 @@ _NO_EMITTER = re.compile(r"Custom emitter for (\S+) not found")  # libtpu's word
 _NO_OPERATION = re.compile(
     r"custom op '(stablehlo\.\w+)' is unknown|unregistered operation '((?:stablehlo|vhlo)\.\w+)'"
 )
-_OTHER_BOOLEANS = "elements hex data size is invalid"
+_OTHER_BOOLEANS = re.compile(
+    r"elements hex data size is invalid for provided type: '[^']*[x<]i1[,>]"
+)
 _NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
 _NO_DIALECT = re.compile(
     r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
@@ -34,6 +38,14 @@ def refused_flag(error: PjrtError) -> str:
     """The flag whose name or value a compiler does not know; empty where it refused no flag."""
     found = _NO_FLAG.search(error.message) or _NO_VALUE.search(error.message)
     return found[1] if found else ""
+
+
+def rewritten(error: PjrtError, program: Program) -> Program | None:
+    """The program as an MLIR of another age writes it, where the plugin's reads only that."""
+    if not _OTHER_BOOLEANS.search(error.message):
+        return None
+    code = long_booleans.rewrite(program.code)
+    return None if code is None else replace(program, code=code)
 
 
 def hint(error: PjrtError, program: Program) -> str:
@@ -66,12 +78,6 @@ def hint(error: PjrtError, program: Program) -> str:
         return (
             f"the plugin reads {reads}: serialize the program as a portable artifact of that "
             "version, which all later plugins read too, or give it as text"
-        )
-    if _OTHER_BOOLEANS in said:
-        return (
-            "the plugin's MLIR reads long boolean constants of text otherwise than a newer one "
-            "writes them: serialize the program as a portable artifact of the plugin's version "
-            f"({reads}), which has no such text"
         )
     if dialect := _NO_DIALECT.search(said):
         return (

@@ -25,7 +25,7 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.fork import cached_property
-from pjrt_hub.runtime import display, dtypes, partitioning, pickled
+from pjrt_hub.runtime import compilation, display, dtypes, partitioning, pickled
 from pjrt_hub.runtime.compile_flags import CompileFlags
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
@@ -244,15 +244,13 @@ class Topology:
             "the topology",
             lambda needed: f"describe a machine of {needed} devices, or several slices of one",
         )
-        try:
-            address, sent = self._compile_flags.compiled(
-                chosen, source.code, lambda options: self._compiled(source, options)
-            )
-        except PjrtError as exc:
-            from pjrt_hub.runtime import compile_error
-
-            exc.hint = compile_error.hint(exc, source) or _hint(exc) or exc.hint
-            raise
+        address, sent = compilation.attempt(
+            source,
+            lambda program: self._compile_flags.compiled(
+                chosen, program.code, lambda options: self._compiled(program, options)
+            ),
+            _hint,
+        )
         executable = Executable(self, address)
         executable._given_options = sent
         return executable

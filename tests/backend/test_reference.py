@@ -73,6 +73,19 @@ def test_results_lie_as_its_buffers_say(client):
     assert rows(transposed)[0].tolist() == matrix.tolist()
 
 
+@pytest.mark.parametrize("written", ["bytes", "bits"])
+def test_long_booleans_of_either_form(client, written):
+    """A byte for each, as its own MLIR writes them, and a bit, as an older one did."""
+    elements = np.tril(np.ones((40, 40), bool))
+    data = elements if written == "bytes" else np.packbits(elements, bitorder="little")
+    constant = f'dense<"0x{data.tobytes().hex()}"> : tensor<40x40xi1>'
+    text = f"""func.func @main() -> tensor<40x40xi1> {{
+      %0 = stablehlo.constant {constant}
+      return %0 : tensor<40x40xi1>
+    }}"""
+    assert np.array_equal(client.compile(text)(), elements)
+
+
 def test_a_composite_is_what_it_is_made_of(client):
     text = """
     func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {

@@ -199,18 +199,6 @@ def test_an_exported_function_is_told_apart(client, tmp_path):
     assert "load_exported" in caught.value.hint
 
 
-def test_long_booleans_as_newer_text_has_them(client):
-    """A byte for each, where the plugin's own parser wants a bit."""
-    mask = "01" * 200
-    program = f"""func.func @main() -> tensor<200xi1> {{
-      %0 = stablehlo.constant dense<"0x{mask}"> : tensor<200xi1>
-      return %0 : tensor<200xi1>
-    }}"""
-    with pytest.raises(UnknownError, match="hex data size is invalid") as caught:
-        client.compile(program)
-    assert "serialize the program as a portable artifact" in caught.value.hint
-
-
 def test_what_only_the_backend_refuses(client):
     custom = """func.func @main() -> tensor<1xf32> {
       %0 = stablehlo.custom_call @absent() : () -> tensor<1xf32>

@@ -1,0 +1,167 @@
+"""Boolean constants of over a hundred elements, which MLIR writes into text as hexadecimal digits.
+
+A newer MLIR writes a byte for each element, and the plugin's own parser wants a bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pjrt_hub import CompileOptions, Program
+from pjrt_hub.errors import InvalidArgumentError, NotFoundError, UnknownError
+from pjrt_hub.runtime import long_booleans
+
+CAUSAL = np.tril(np.ones((64, 64), bool))
+BITS = np.random.default_rng(0).random(4096) < 0.5
+
+
+def as_bytes(elements: np.ndarray) -> str:
+    return elements.tobytes().hex().upper()
+
+
+def as_bits(elements: np.ndarray) -> str:
+    return np.packbits(elements, bitorder="little").tobytes().hex().upper()
+
+
+def kind(elements: np.ndarray, of: str = "i1") -> str:
+    return f"tensor<{''.join(f'{size}x' for size in elements.shape)}{of}>"
+
+
+def constants(*elements: np.ndarray, written=as_bytes) -> str:
+    """A program that gives constants as they are."""
+    lines = [
+        f'%{number} = stablehlo.constant dense<"0x{written(each)}"> : {kind(each)}'
+        for number, each in enumerate(elements)
+    ]
+    values = ", ".join(f"%{number}" for number in range(len(elements)))
+    kinds = ", ".join(map(kind, elements))
+    return "\n".join(
+        [f"func.func @main() -> ({kinds}) {{", *lines, f"return {values} : {kinds}", "}"]
+    )
+
+
+#: `jnp.where(numpy.tril(numpy.ones((64, 64), bool)), x, -1e9)` as JAX 0.10 lowers it.
+MASK = f"""module @jit__lambda attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32}} {{
+  func.func public @main(%arg0: tensor<64x64xf32>) -> (tensor<64x64xf32> {{jax.result_info = "result"}}) {{
+    %c = stablehlo.constant dense<"0x{as_bytes(CAUSAL)}"> : tensor<64x64xi1>
+    %cst = stablehlo.constant dense<-1.000000e+09> : tensor<f32>
+    %0 = call @_where(%c, %arg0, %cst) : (tensor<64x64xi1>, tensor<64x64xf32>, tensor<f32>) -> tensor<64x64xf32>
+    return %0 : tensor<64x64xf32>
+  }}
+  func.func private @_where(%arg0: tensor<64x64xi1>, %arg1: tensor<64x64xf32>, %arg2: tensor<f32>) -> tensor<64x64xf32> {{
+    %0 = stablehlo.convert %arg2 : tensor<f32>
+    %1 = stablehlo.broadcast_in_dim %0, dims = [] : (tensor<f32>) -> tensor<64x64xf32>
+    %2 = stablehlo.select %arg0, %arg1, %1 : tensor<64x64xi1>, tensor<64x64xf32>
+    return %2 : tensor<64x64xf32>
+  }}
+}}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("form", ["text", "bytes", "file", "Program"])
+def test_a_causal_mask(client, tmp_path, form, isolated):
+    path = tmp_path / "mask.mlir"
+    path.write_text(MASK)
+    source = {"text": MASK, "bytes": MASK.encode(), "file": path, "Program": Program(MASK, "mlir")}
+    x = np.arange(4096, dtype=np.float32).reshape(64, 64)
+    result = client.compile(source[form], isolated=isolated)(x)
+    assert np.array_equal(result, np.where(CAUSAL, x, np.float32(-1e9)))
+
+
+@pytest.mark.parametrize("written", [as_bytes, as_bits])
+@pytest.mark.parametrize("shape", [(101,), (127,), (128,), (7, 33), (2, 3, 67), (1, 999), (9,)])
+def test_of_any_size(client, shape, written):
+    elements = BITS[: np.prod(shape)].reshape(shape)
+    assert np.array_equal(client.compile(constants(elements, written=written))(), elements)
+
+
+@pytest.mark.parametrize("element", [False, True])
+def test_all_of_one_value(client, element):
+    """Written once, or nevertheless at length."""
+    elements = np.full(127, element)
+    once = constants(elements).replace(f'"0x{as_bytes(elements)}"', "true" if element else "false")
+    for text in (once, constants(elements)):
+        assert np.array_equal(client.compile(text)(), elements)
+
+
+def test_several_in_one_program(client):
+    """Also in another form, or too short for either to differ."""
+    given = CAUSAL, BITS[:101], np.ones(200, bool), BITS[:1], BITS[200:400]
+    text = constants(*given).replace(as_bytes(BITS[200:400]), as_bits(BITS[200:400]))
+    for found, expected in zip(client.compile(text)(), given, strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_what_looks_alike_stays(client):
+    """Constants of other types, and text in strings and comments."""
+    numbers = np.arange(200, dtype=np.int8) % 2
+    alike = 'dense<\\"0x0100\\"> : tensor<2xi1>'
+    text = f"""// {alike}
+    func.func @main() -> ({kind(numbers, "i8")}, {kind(BITS)}) {{
+      %0 = stablehlo.constant dense<"0x{as_bytes(numbers)}"> : {kind(numbers, "i8")} loc("{alike}")
+      %1 = stablehlo.constant {{name = "{alike}"}} dense<"0x{as_bytes(BITS)}"> : {kind(BITS)}
+      return %0, %1 : {kind(numbers, "i8")}, {kind(BITS)}
+    }}"""
+    found = client.compile(text)()
+    assert np.array_equal(found[0], numbers)
+    assert np.array_equal(found[1], BITS)
+    changed = long_booleans.rewrite(text.encode()).decode()
+    assert changed.upper().replace(as_bits(BITS), as_bytes(BITS)) == text.upper()
+    assert long_booleans.rewrite(text.replace(kind(BITS), kind(BITS, "i8")).encode()) is None
+
+
+def test_in_other_words(client):
+    """The form without custom syntax, spaces, and lower case."""
+    text = f"""
+    "func.func"() <{{function_type = () -> {kind(BITS)}, sym_name = "main"}}> ({{
+      %0 = "stablehlo.constant"() <{{value = dense<"0x{as_bytes(BITS).lower()}">:tensor< 4096 x i1 >
+      }}> : () -> {kind(BITS)}
+      "func.return"(%0) : ({kind(BITS)}) -> ()
+    }}) : () -> ()"""
+    assert np.array_equal(client.compile(text)(), BITS)
+
+
+@pytest.mark.parametrize("nbytes", [26, 150, 201])
+def test_a_wrong_number_of_digits_stays_an_error(client, nbytes):
+    text = constants(BITS[:200], CAUSAL).replace(as_bytes(BITS[:200]), "01" * nbytes)
+    with pytest.raises(UnknownError, match=r"(?s)hex data size is invalid.*200xi1") as caught:
+        client.compile(text)
+    assert "line and column numbers" in caught.value.hint
+
+
+def test_ahead_of_time(client):
+    """The CPU plugin reads the program before it says that it has no compiler for it."""
+    with pytest.raises(NotFoundError, match="No compiler registered") as caught:
+        client.topology.compile(MASK)
+    assert "client.compile(program).serialize()" in caught.value.hint
+
+
+def test_from_the_compile_cache(client, monkeypatch):
+    kept = {}
+
+    class Cache:
+        get, put = staticmethod(kept.get), staticmethod(kept.__setitem__)
+
+    first = client.compile(MASK, cache=Cache())
+    monkeypatch.setattr(long_booleans, "rewrite", None)
+    again = client.compile(MASK, cache=Cache())
+    x = np.ones((64, 64), np.float32)
+    assert len(kept) == 1
+    assert np.array_equal(first(x), again(x))
+
+
+def test_with_options(client):
+    """A flag that the plugin has not is refused before and after as it would be by itself."""
+    flags = {"xla_absent": True}
+    with pytest.raises(InvalidArgumentError, match="xla_absent"):
+        client.compile(MASK, CompileOptions(flags=flags))
+
+
+def test_text_of_an_older_mlir_for_a_newer_plugin():
+    """As the reference plugin reads it: see `backend/test_reference.py`."""
+    old = constants(CAUSAL, BITS[:101], np.ones(1, bool), written=as_bits).encode()
+    new = constants(CAUSAL, BITS[:101], np.ones(1, bool)).encode()
+    assert long_booleans.rewrite(old).upper() == new.upper()
+    assert long_booleans.rewrite(new).upper() == old.upper()
