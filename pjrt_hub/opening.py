@@ -93,11 +93,11 @@ def _load(
     probes = contact.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
-    library.load(path, see, through, meanwhile=_import_runtime)  # Plugin finds it loaded
+    api = library.load(path, see, through, meanwhile=_import_runtime, identity=compared)
     from pjrt_hub.runtime.plugin import Plugin
 
     return Plugin(
-        path,
+        api,
         name=candidate.name,
         create_options=lambda options, api: manifest.create_options({**given, **options}, api),
         try_client=functools.partial(contact.try_client, path, manifest, here, env, compared),
@@ -116,8 +116,6 @@ def _load(
             target, options, path, api
         ),
         reload=functools.partial(reload, name),
-        through=through,
-        tell=see,
     )
 
 

@@ -57,13 +57,16 @@ class Api(hotpath.Functions):
         address: of its `PJRT_Api`.
         attributes: what `PJRT_Plugin_Attributes` reports, empty where it is not implemented.
         extensions: name (or number, where unknown) to the node's struct_size.
+        identity: of the file that was loaded, as `digest.identity` gives it; empty where a table
+            was here already.
         known_sha256: gives the file's digest without reading it all; None where nobody knows it.
     """
 
     known_sha256: Callable[[], str] | None = None
 
-    def __init__(self, path: Path, address: int) -> None:
+    def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path
+        self.identity = identity
         self.address = address
         self._generation = hotpath.generation()
         self._table = ffi.cast("PJRT_Api*", address)
@@ -80,6 +83,10 @@ class Api(hotpath.Functions):
         if self.known_sha256 is not None:
             return self.known_sha256()
         return digest.of_file(self.path)
+
+    def is_as_loaded(self) -> bool:
+        """Whether the file that lies there now is the one that was loaded."""
+        return digest.identity_if_any(self.path) == self.identity
 
     def has(self, name: str) -> bool:
         """Whether the plugin's table holds the function `name` and the pointer is not NULL."""
@@ -145,6 +152,7 @@ def load(
     tell: Callable[[str], None] = lambda step: None,
     through: Callable[[int], int] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
+    identity: str = "",
 ) -> Api:
     """Loads a plugin and initializes it, once for each file in this process.
 
@@ -153,9 +161,12 @@ def load(
         tell: is told the C function of each step before it is called.
         through: gives the address of a table to use instead of the plugin's, as `layers.wrap` does.
         meanwhile: is called where the main thread would only wait for the loader.
+        identity: of the file that was compared with a pin, as `digest.identity` gives it; by
+            default of the one that lies there.
 
     Raises:
-        PluginLoadError: dlopen failed, or the library has no usable `GetPjrtApi`.
+        PluginLoadError: dlopen failed, the library has no usable `GetPjrtApi`, or the file is not,
+            or at a step no longer, the one of that identity.
         IncompatiblePluginError: its API version cannot be driven.
         UnsupportedByPluginError: it lacks a function of `REQUIRED`.
         PjrtError: `PJRT_Plugin_Initialize` failed.
@@ -165,21 +176,24 @@ def load(
         status = real.stat()
     except OSError as exc:
         raise errors.PluginLoadError(f"{real} cannot be read: {exc.strerror}", path=real) from exc
+    identity = identity or digest.identity_if_any(real)
+
+    def see(step: str) -> None:
+        tell(step)
+        if digest.identity_if_any(real) != identity:
+            raise errors.PluginLoadError(
+                f"{real} was changed or removed while it was to be loaded",
+                path=real,
+                hint="run it again, and let nobody write to it meanwhile",
+            )
+
     with _loading:
         api = _loaded.get((status.st_dev, status.st_ino))
         if api is None:
-            api = _begun(_checked(real, _open(real, tell, meanwhile), through), tell)
+            api = _checked(real, _open(real, see, meanwhile), through, identity)
+            _begun(api, see)
             _loaded[status.st_dev, status.st_ino] = api
     return api
-
-
-def is_loaded(path: str | os.PathLike[str]) -> bool:
-    """Whether the file that is there now is one that this process loaded."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
-    return (status.st_dev, status.st_ino) in _loaded
 
 
 def adopt(address: int, path: str | os.PathLike[str]) -> Api:
@@ -243,7 +257,12 @@ def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]
     return address
 
 
-def _checked(path: Path, address: int, through: Callable[[int], int] | None = None) -> Api:
+def _checked(
+    path: Path,
+    address: int,
+    through: Callable[[int], int] | None = None,
+    identity: str = "",
+) -> Api:
     size = int(ffi.cast("size_t*", address)[0])
     if size < _FIRST_SLOT + 8 or (size - _FIRST_SLOT) % 8:
         raise errors.PluginLoadError(
@@ -260,7 +279,7 @@ def _checked(path: Path, address: int, through: Callable[[int], int] | None = No
             have=str(version),
             hint="install a release of the plugin that fits, or of pjrt-hub",
         )
-    api = Api(path, address if through is None else through(address))
+    api = Api(path, address if through is None else through(address), identity)
     for name in REQUIRED:
         api.require(name)
     return api

@@ -151,21 +151,11 @@ def _load(tell: watch.Tell, path: str, identity: str, create_options: str, *prel
         tell(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
         return 1
     files, modules = set(_mapped()), set(sys.modules)
-
-    def see(step: str) -> None:
-        tell(step=step)
-        if digest.identity_if_any(path) != identity:
-            raise errors.PluginLoadError(
-                f"{path} was changed or removed while it was to be loaded",
-                path=path,
-                hint="run it again, and let nobody write to it meanwhile",
-            )
-
     try:
         tell(step="dlopen")
         for dependency in preload:
             library.preload(dependency)
-        api = library.load(path, see)
+        api = library.load(path, lambda step: tell(step=step), identity=identity)
     except errors.PjrtHubError as exc:
         details = {name: getattr(exc, name) for name in _DETAILS if hasattr(exc, name)}
         tell(error=type(exc).__name__, message=exc.message, hint=exc.hint, details=details)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub._capi import library
 from pjrt_hub.authoring import _plugin
 from pjrt_hub.authoring.backend import Attribute, Backend, Device, Executable, Program
 from pjrt_hub.errors import DataLossError, InternalError, PjrtError
@@ -252,7 +253,7 @@ def plugin(backend: Backend) -> Plugin:
         source = inspect.getfile(type(backend))
     except (OSError, TypeError):  # written at a prompt
         source = _plugin.__file__
-    return Plugin(source, name=backend.platform_name, address=table(backend))
+    return Plugin(library.adopt(table(backend), source), name=backend.platform_name)
 
 
 def _program(code: bytes, form: str, options: bytes, there: Sequence[int] | None) -> Program:

@@ -6,10 +6,11 @@ from the answers. No client is kept: an attempt that succeeds is undone.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,12 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def find(
-    path: Path, names: Sequence[str], env: Mapping[str, str], *, seconds: float = _SECONDS
+    path: Path,
+    names: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    identity: str = "",
+    seconds: float = _SECONDS,
 ) -> tuple[Contact, tuple[Option, ...]]:
     """Finds out which of these names are create options of a library, and of which types.
 
@@ -100,28 +106,30 @@ def find(
         path: of the library.
         names: the candidates.
         env: the environment that the plugin sees.
+        identity: of the file to ask, and no other; by default of the one that lies there.
         seconds: for all of them together.
 
     Returns:
         What the plugin says without any option, and the options by name.
 
     Raises:
+        PluginLoadError: the file cannot be loaded, or is another one.
         PluginCrashedError: it dies without any option, or of too many of them.
         PluginTimeoutError: it did not answer in time.
     """
-    deadline = time.monotonic() + seconds
-    [told] = _ask(path, [{}], env, deadline, most_deaths=1)
+    ask = functools.partial(_ask, path, identity, env, time.monotonic() + seconds)
+    [told] = ask([{}], most_deaths=1)
     assert told is not None
-    strangers = _ask(path, _each_type(_NOBODY), env, deadline)
+    strangers = ask(_each_type(_NOBODY))
     unknown = [_said(answer, _NOBODY) for answer in strangers]
     wrong = [(name, number) for name in names for number in (0, 1)]
     attempts = [_each_type(name)[number] for name, number in wrong]
     suspects: dict[str, str] = {}
-    for (name, number), answer in zip(wrong, _ask(path, attempts, env, deadline), strict=True):
+    for (name, number), answer in zip(wrong, ask(attempts), strict=True):
         if _said(answer, name) != unknown[number]:
             suspects[name] = suspects.get(name) or _expected(answer)
     options = [
-        Option(name, kind or _by_elimination(path, name, unknown, env, deadline))
+        Option(name, kind or _by_elimination(ask, name, unknown))
         for name, kind in sorted(suspects.items())
     ]
     return Contact(told.get("platform", ""), told.get("error", "")), tuple(options)
@@ -132,10 +140,10 @@ def _each_type(name: str) -> list[dict[str, Any]]:
 
 
 def _by_elimination(
-    path: Path, name: str, unknown: Sequence[str], env: Mapping[str, str], deadline: float
+    ask: Callable[..., list[Answer | None]], name: str, unknown: Sequence[str]
 ) -> str:
     """The type that is answered as though nothing were wrong, else one that the plugin survives."""
-    answers = list(zip(_VALUES, _ask(path, _each_type(name), env, deadline), unknown, strict=True))
+    answers = list(zip(_VALUES, ask(_each_type(name)), unknown, strict=True))
     fine = [kind for kind, answer, other in answers if _said(answer, name) == other]
     survived = [kind for kind, answer, _ in answers if answer is not None]
     return (fine or survived or ["string"])[0]
@@ -155,9 +163,10 @@ def _said(answer: Answer | None, name: str) -> str:
 
 def _ask(
     path: Path,
-    attempts: Sequence[Mapping[str, Any]],
+    identity: str,
     env: Mapping[str, str],
     deadline: float,
+    attempts: Sequence[Mapping[str, Any]],
     most_deaths: int = _MOST_DEATHS,
 ) -> list[Answer | None]:
     """Makes a client with each of these options, in as many processes as that takes.
@@ -169,8 +178,10 @@ def _ask(
     for death in range(1, most_deaths + 1):
         left = attempts[len(answers) :]
         status = 1
-        with Child(__spec__.name, [str(path), json.dumps(left)], env=env) as child:
+        with Child(__spec__.name, [str(path), identity, json.dumps(left)], env=env) as child:
             for line in child.answers(deadline):
+                if "refusal" in line:
+                    raise errors.PluginLoadError(**line["refusal"], path=path)
                 if "status" in line:
                     status = line["status"]
                 else:
@@ -198,11 +209,15 @@ def _ask(
     )
 
 
-def _answer(tell: watch.Tell, path: str, attempts: str) -> int:
+def _answer(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
     """What the child does: it makes clients."""
     from pjrt_hub._capi import library
 
-    api = library.load(path)
+    try:
+        api = library.load(path, identity=identity)
+    except errors.PluginLoadError as exc:
+        tell(refusal={"message": exc.message, "hint": exc.hint})
+        return 1
     for options in json.loads(attempts):
         answer: Answer = {}
         try:

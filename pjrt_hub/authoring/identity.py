@@ -88,7 +88,7 @@ def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()
     asked = create_options.candidates(path, sorted({*described, *names}))
     text = "%s: ask it for %d options that it may have"
     log.step("probe", text, path, len(asked), path=str(path))
-    client, options = create_options.find(path, asked, env)
+    client, options = create_options.find(path, asked, env, identity=seen)
     return replace(
         identity,
         platform=client.platform,

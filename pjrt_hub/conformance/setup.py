@@ -19,6 +19,7 @@ class Setup:
 
     Attributes:
         path: of the library.
+        identity: of that file; no other one is checked.
         manifest: that describes it.
         options: create options that were asked for.
         preload: libraries to load before it.
@@ -26,6 +27,7 @@ class Setup:
     """
 
     path: Path
+    identity: str
     manifest: Manifest
     options: Mapping[str, Any]
     preload: tuple[Path, ...] = ()

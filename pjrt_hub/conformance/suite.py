@@ -368,7 +368,7 @@ def _setup(path: Path, manifest: Manifest, options: Mapping[str, Any], target: s
     """What workers are told of a chosen plugin."""
     preload = contact.dependencies(manifest, surroundings.world())
     chosen = _some_target(manifest, path) if target is None else target
-    return Setup(path, manifest, options, preload, chosen)
+    return Setup(path, digest.identity(path), manifest, options, preload, chosen)
 
 
 def _ruled_out(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verdict, str]]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pjrt_hub import digest
 from pjrt_hub._capi import library, watch
 from pjrt_hub.conformance.check import Check, checks
 from pjrt_hub.conformance.finding import Failed, Skipped, Unsupported, code_name
@@ -80,6 +81,8 @@ class Worker:
 
     def _prepared(self, check: Check) -> Subject:
         """The plugin with all that the check needs."""
+        if digest.identity_if_any(self._setup.path) != self._setup.identity:
+            raise Missing("plugin", f"{self._setup.path} was changed or removed meanwhile")
         if check.needs == "library":
             for dependency in self._setup.preload:
                 library.preload(dependency)
@@ -110,7 +113,9 @@ class Worker:
             contact.initialize(setup.path, setup.manifest)
             for dependency in setup.preload:
                 library.preload(dependency)
-            api = library.load(setup.path, lambda step: self._tell(step=step))
+            api = library.load(
+                setup.path, lambda step: self._tell(step=step), identity=setup.identity
+            )
             options = setup.manifest.create_options(setup.options, api.version)
         except (PjrtHubError, ValueError, TypeError) as exc:
             raise Missing("plugin", str(getattr(exc, "message", exc))) from exc

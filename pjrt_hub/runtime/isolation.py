@@ -85,7 +85,7 @@ def compiled(
     with _file() as request, _file() as answer:
         _ask(request, client, program, options)
         files = (request.fileno(), answer.fileno())
-        words = [*map(str, files), str(path), *map(str, workplace.preload)]
+        words = [*map(str, files), str(path), client.api.identity, *map(str, workplace.preload)]
         with Child(__name__, words, env=workplace.env, pass_fds=files) as child:
             meanwhile()
             said = _heard(child, workplace.seconds)
@@ -132,7 +132,7 @@ def _obstacle(client: Client) -> str:
         return "the client is one of several processes, which do not know another"
     if custom_partitioner.is_used(client.api):
         return "a custom partitioner is registered, which only this process can ask"
-    if not library.is_loaded(client.plugin.path):
+    if not client.api.is_as_loaded():
         return f"{client.plugin.path} is not the file any more that was loaded"
     return client._not_isolated
 
@@ -185,7 +185,9 @@ def _end(code: int) -> str:
     return f"died of {signal_name(-code)}" if code < 0 else f"exited with status {code}"
 
 
-def _work(tell: watch.Tell, request: str, answer: str, path: str, *preload: str) -> int:
+def _work(
+    tell: watch.Tell, request: str, answer: str, path: str, identity: str, *preload: str
+) -> int:
     """What the other process does: it compiles, and writes what came of it."""
     with open(int(request), "rb") as file:
         file.seek(0)
@@ -194,7 +196,7 @@ def _work(tell: watch.Tell, request: str, answer: str, path: str, *preload: str)
     try:
         for dependency in preload:
             library.preload(dependency)
-        api = library.load(path)
+        api = library.load(path, identity=identity)
         client = api.call("PJRT_Client_Create", create_options=asked["create_options"])
         _register(api, asked["custom_calls"])
         tell(step=_COMPILE)

@@ -56,10 +56,9 @@ class Plugin:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        api: library.Api,
         *,
         name: str | None = None,
-        address: int | None = None,
         create_options: CreateOptions | None = None,
         topology_options: TopologyOptions | None = None,
         try_client: Callable[[Mapping[str, values.NamedValue]], None] = lambda _: None,
@@ -71,16 +70,12 @@ class Plugin:
         isolates_by_default: bool = False,
         workplace: Callable[[], Workplace] | None = None,
         reload: Reload | None = None,
-        tell: Callable[[str], None] = lambda step: None,
-        through: Callable[[int], int] | None = None,
     ) -> None:
-        """Loads the library.
+        """Takes what was loaded: `pjrt_hub.load(path)` verifies, loads and makes one.
 
         Args:
-            path: of the library.
+            api: its function table, initialized.
             name: what it was chosen as; by default the file's name.
-            address: of a `PJRT_Api` that is in this process already; then nothing is loaded, and
-                the path only tells where it came from.
             create_options: checks a user's options and adds defaults; by default they pass as they
                 are, which is for plugins that nobody described.
             topology_options: the same for topologies.
@@ -94,17 +89,16 @@ class Plugin:
             isolates_by_default: compile in processes of their own unasked.
             workplace: says where these run; without it nothing is isolated.
             reload: loads the same plugin in another process, where something of it is unpickled.
-            tell: is told each step of the loading before it is taken, and may refuse it.
-            through: gives the address of a table to use instead of the plugin's, which sees every
-                call that goes to it.
 
         Raises:
-            PluginLoadError: it cannot be loaded.
-            IncompatiblePluginError: its API version cannot be driven.
+            TypeError: the table is none, but a path for one.
         """
-        self.api = (
-            library.load(path, tell, through) if address is None else library.adopt(address, path)
-        )
+        if not isinstance(api, library.Api):
+            raise TypeError(
+                f"a Plugin is made of a library that was loaded, not of {api!r}\n\n"
+                "hint: pjrt_hub.load(path) verifies and loads one"
+            )
+        self.api = api
         self.name = name or self.api.path.name
         self._create_options: CreateOptions = create_options or (lambda options, _: options)
         self._topology_options: TopologyOptions = topology_options or (

@@ -222,7 +222,7 @@ def test_what_is_no_cache(client, program, wrong, error):
 def test_a_plugin_without_a_cache(plugin, program):
     from pjrt_hub.runtime.plugin import Plugin
 
-    with Plugin(plugin.path).client() as client:
+    with Plugin(plugin.api).client() as client:
         assert added(client, client.compile(program("add"))) == [2.0] * 8
         with pytest.raises(ValueError, match="loaded without a compile cache"):
             client.compile(program("add"), cache=True)

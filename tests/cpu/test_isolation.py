@@ -16,7 +16,6 @@ import pytest
 import pjrt_hub
 from pjrt_hub import CompileOptions
 from pjrt_hub._capi import child as child_module
-from pjrt_hub._capi import library
 from pjrt_hub.errors import (
     ClosedError,
     PjrtError,
@@ -403,15 +402,15 @@ except KeyboardInterrupt:
 
 
 def test_where_no_other_process_can_compile(plugin, program, caplog):
-    """A plugin that was loaded by hand says nothing of where another process would find it."""
-    with pjrt_hub.Plugin(plugin.path).client() as client, caplog.at_level(logging.WARNING):
+    """A plugin that was made by hand says nothing of where another process would find it."""
+    with pjrt_hub.Plugin(plugin.api).client() as client, caplog.at_level(logging.WARNING):
         assert adds(client, client.compile(program("add"), isolated=True))
     [record] = [each for each in caplog.records if each.name == "pjrt_hub.isolation"]
     assert "compiled in this process, which its compiler may end: " in record.getMessage()
 
 
 def test_a_library_that_was_replaced_is_not_used(own, program, caplog, monkeypatch):
-    monkeypatch.setattr(library, "_loaded", {})
+    monkeypatch.setattr(own.api, "identity", "another")
     with caplog.at_level(logging.WARNING):
         assert adds(own, own.compile(program("add"), isolated=True))
     assert "is not the file any more that was loaded" in caplog.text

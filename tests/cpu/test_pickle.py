@@ -195,7 +195,7 @@ def test_a_damaged_executable_is_refused(client, program):
 def test_an_executable_of_another_plugin_without_a_client(plugin, program):
     from pjrt_hub.runtime.plugin import Plugin
 
-    with Plugin(plugin.path).client({"cpu_device_count": 3}) as client:
+    with Plugin(plugin.api).client({"cpu_device_count": 3}) as client:
         stream = pickle.dumps(client.compile(program("add")))
         assert pickle.loads(stream).client is client
     with pytest.raises(PjrtHubError, match="no open client of the plugin for 'cpu'"):

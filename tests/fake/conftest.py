@@ -26,6 +26,7 @@ PRELUDE = """
 import ctypes, gc, os, sys, time
 import numpy as np
 from pjrt_hub import errors
+from pjrt_hub._capi.library import load
 from pjrt_hub.runtime.plugin import Plugin
 
 path = sys.argv[1]

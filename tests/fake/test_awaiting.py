@@ -8,7 +8,7 @@ SETUP = """
 import asyncio, threading, time
 import anyio, trio
 
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 
 
@@ -306,7 +306,7 @@ def test_neither_is_imported_for_the_other(stub, check) -> None:
     check(
         stub(),
         """
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 assert not {"asyncio", "trio"} & set(sys.modules)
 import asyncio
 

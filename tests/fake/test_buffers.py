@@ -6,7 +6,7 @@ PRELUDE = """
 library = ctypes.CDLL(path)
 def count(name):
     return ctypes.c_long.in_dll(library, name).value
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 """
 END = """

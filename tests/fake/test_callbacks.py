@@ -9,7 +9,7 @@ import threading
 from pjrt_hub.runtime.extensions.plugin_callbacks import (
     CallbackType, SliceFailure, invoke_callback, register_callback)
 
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 seen = []
 
 
@@ -41,7 +41,7 @@ for failure in SliceFailure:
     invoke_callback(client, failure)
 assert [each[0] for each in seen] == list(SliceFailure), seen
 assert all(type(each[0]) is SliceFailure for each in seen)
-other = Plugin(path).client()
+other = Plugin(load(path)).client()
 invoke_callback(other, why())
 assert len(seen) == len(SliceFailure)
 """)

@@ -327,7 +327,7 @@ def test_a_library_is_initialized_once_for_each_file(stub, check, tmp_path) -> N
         link, same = sys.argv[2:]
         plugins = []
         threads = [
-            threading.Thread(target=lambda each=each: plugins.append(Plugin(each)))
+            threading.Thread(target=lambda each=each: plugins.append(Plugin(load(each))))
             for each in (path, link, same) * 4
         ]
         for thread in threads:
@@ -345,8 +345,8 @@ def test_two_plugins_of_the_same_symbols_stay_apart(stub, check) -> None:
     check(
         stub(),
         """
-        other = Plugin(sys.argv[2]).client()
-        client = Plugin(path).client()
+        other = Plugin(load(sys.argv[2])).client()
+        client = Plugin(load(path)).client()
         assert (client.platform_name, other.platform_name) == ("cpu", "other")
         a, b = client.buffer_from_host(ONE_TO_FOUR), other.buffer_from_host(ONE_TO_FOUR)
         assert live() == {"client": 1, "buffer": 1}, live()

@@ -6,7 +6,7 @@ PRELUDE = """
 library = ctypes.CDLL(path)
 def count(name):
     return ctypes.c_long.in_dll(library, name).value
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 device = client.devices[0]
 """
 
@@ -108,7 +108,7 @@ else:
 
 
 LOAD = """
-plugin = Plugin(path)
+plugin = Plugin(load(path))
 client = plugin.client()
 executable = plugin.topology("any").compile(func("add"))
 """

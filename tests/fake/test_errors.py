@@ -23,7 +23,7 @@ def test_every_status_code_has_its_class(stub, check) -> None:
             and issubclass(each, errors.PjrtError)
             and each is not errors.PjrtError
         }
-        client = Plugin(path).client()
+        client = Plugin(load(path)).client()
         a = client.buffer_from_host(ONE_TO_FOUR)
         for code in range(1, 17):
             exe = client.compile(func(f"identity error={code}:words"))
@@ -57,7 +57,7 @@ def test_words_of_an_error(stub, check, word: str, code: int, message: str) -> N
         stub(),
         """
         word, code, message = sys.argv[2:]
-        client = Plugin(path).client()
+        client = Plugin(load(path)).client()
         for _ in range(3):
             try:
                 client.compile(func(f"reject error=13:{word}"))
@@ -73,7 +73,7 @@ def test_words_of_an_error(stub, check, word: str, code: int, message: str) -> N
 
 
 PAYLOADS = """
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 exe = client.compile(func("identity error=8:payload"))
 error = raises(errors.ResourceExhaustedError, exe, client.buffer_from_host(ONE_TO_FOUR))
 assert error.payloads == EXPECTED, error.payloads
@@ -97,7 +97,7 @@ def test_errors_in_every_place_are_freed(stub, check) -> None:
     check(
         stub(),
         """
-        client = Plugin(path).client()
+        client = Plugin(load(path)).client()
         a = client.buffer_from_host(ONE_TO_FOUR)
         failing = client.compile(func("identity fails"))
         for _ in range(3):
@@ -134,7 +134,7 @@ def test_an_error_while_a_program_is_loaded_frees_it(stub, check, fault: str, cl
     check(
         stub(f"ON_OPTIMIZED_PROGRAM=leave(exe); leave(view); {fault}"),
         f"""
-        client = Plugin(path).client()
+        client = Plugin(load(path)).client()
         error = raises(errors.{cls}, client.compile, func("identity"))
         if isinstance(error, errors.UnsupportedByPluginError):
             assert error.function == "PJRT_Executable_OptimizedProgram", error
@@ -314,8 +314,8 @@ from pjrt_hub.runtime.execute_options import ExecuteOptions
 from pjrt_hub.runtime.topology import Topology
 from pjrt_hub.runtime.transfer import ShapeSpec
 
-plugin = Plugin(path)
-off_host_plugin = Plugin(sys.argv[2])
+plugin = Plugin(load(path))
+off_host_plugin = Plugin(load(sys.argv[2]))
 
 
 class Without:
@@ -418,10 +418,10 @@ def test_a_missing_function_of_the_compiled_path_refuses_the_plugin(stub, check)
             offset = 40 + 8 * table.FUNCTIONS[name].slot
             slot = ctypes.c_void_p.from_address(address() + offset)
             pointer, slot.value = slot.value, None
-            error = raises(errors.UnsupportedByPluginError, Plugin, path)
+            error = raises(errors.UnsupportedByPluginError, load, path)
             assert error.function == name, error
             slot.value = pointer
-        Plugin(path).client().close()
+        Plugin(load(path)).client().close()
         """,
     )
 
@@ -451,7 +451,7 @@ def test_a_slot_past_the_end_is_not_read(stub, check) -> None:
             "ON_LOAD=api.PJRT_Executable_GetCompiledMemoryStats=(void*)1",
         ),
         """
-        exe = Plugin(path).client().compile(func("identity"))
+        exe = Plugin(load(path)).client().compile(func("identity"))
         error = raises(errors.UnsupportedByPluginError, exe.memory_stats)
         assert error.function == "PJRT_Executable_GetCompiledMemoryStats", error
         assert (error.since, error.have) == ("0.40", "0.58"), error

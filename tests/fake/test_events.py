@@ -7,7 +7,7 @@ import pytest
 PENDING = """
 import asyncio, threading, time, weakref
 
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 
 

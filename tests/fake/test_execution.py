@@ -5,7 +5,7 @@ from __future__ import annotations
 SETUP = """
 from dataclasses import replace
 from pjrt_hub import CompileOptions, ExecuteOptions
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 device = client.devices[0]
 a, b = (client.buffer_from_host(ONE_TO_FOUR) for _ in "ab")
 

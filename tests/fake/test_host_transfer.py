@@ -10,7 +10,7 @@ SETUP = """
 import threading, time
 from pjrt_hub import ExecuteOptions
 
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 library = ctypes.CDLL(path)
 TEN = np.arange(10, 14, dtype=np.float32)

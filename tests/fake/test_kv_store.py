@@ -51,7 +51,7 @@ def ask(*args, **kwargs):
 
 
 def joined(store, process=0, count=1):
-    return Plugin(path).client(distributed=Distributed(count, process, store))
+    return Plugin(load(path)).client(distributed=Distributed(count, process, store))
 """
 
 

@@ -6,7 +6,7 @@ import pytest
 
 PRELUDE = """
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 put = client.buffer_from_host
 
 

@@ -57,7 +57,7 @@ def tried(plugin):
 
 
 said = []
-plugin = Plugin(path)
+plugin = Plugin(load(path))
 slot.value = ctypes.cast(silence, ctypes.c_void_p).value
 tried(plugin)
 print("\\n".join(said))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 EVERYTHING = """
-plugin = Plugin(path)
+plugin = Plugin(load(path))
 client = plugin.client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 b = client.buffer_from_host(ONE_TO_FOUR * 10)
@@ -162,7 +162,7 @@ def test_an_event_outlives_what_it_is_about(stub, check) -> None:
     check(
         stub(),
         """
-        client = Plugin(path).client()
+        client = Plugin(load(path)).client()
         event = client.compile(func("identity later"))(client.buffer_from_host(ONE_TO_FOUR)).ready
         assert live() == {"client": 1, "event": 1}, live()
         assert not event.is_ready() and repr(event) == "<Event pending>"
@@ -183,7 +183,7 @@ def test_a_buffer_alone_keeps_its_client(stub, check) -> None:
         stub(),
         """
         def make():
-            client = Plugin(path).client()
+            client = Plugin(load(path)).client()
             return client.compile(func("identity"))(client.buffer_from_host(ONE_TO_FOUR))
 
         out = make()
@@ -208,7 +208,7 @@ def test_any_order_of_everything(stub, check, platform: str, seed: int) -> None:
         import random
 
         choose = random.Random(int(sys.argv[2]))
-        plugin = Plugin(path)
+        plugin = Plugin(load(path))
         clients, buffers, exes, events, views = [], [], [], [], []
         WORDS = ["identity", "add", "donate", "identity later", "identity fails later", "never",
                  "add error=13:words", "identity fails"]
@@ -310,7 +310,7 @@ def test_the_count_of_destroys_is_the_count_of_creates(stub, check) -> None:
         stub(),
         """
         before = destroys()
-        with Plugin(path).client() as client:
+        with Plugin(load(path)).client() as client:
             exe = client.compile(func("add"))
             a = client.buffer_from_host(ONE_TO_FOUR)
             for _ in range(1000):
@@ -346,5 +346,5 @@ client.close()
 
 def test_after_a_fork_everything_refuses(stub, check) -> None:
     uses = [use for kind in USES.values() for use in kind]
-    uses += ["plugin.client()", "Plugin(path).client()", "a.delete()"]
+    uses += ["plugin.client()", "Plugin(load(path)).client()", "a.delete()"]
     check(stub(), EVERYTHING + f"kept = out.to_numpy()\nUSES = {uses!r}\n" + FORK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 SETUP = """
 from pjrt_hub import ExecuteOptions
 from pjrt_hub.runtime.extensions.multi_slice import MultiSliceConfig
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 config = MultiSliceConfig.__new__(MultiSliceConfig)  # as if the stub had made it
 config.api, config._address = client.api, 0x1234

@@ -11,7 +11,7 @@ import pytest
 CLIENT = """
 import atexit, threading, time
 
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 exe = client.compile(func("add"))
 out = exe(a, a)
@@ -61,7 +61,7 @@ def test_ctrl_c_ends_the_waiting(stub, start, macros, wait: str) -> None:
 
 def test_ctrl_c_during_a_load(stub, start) -> None:
     child = start(
-        stub("ON_INITIALIZE=nap(30)"), INTERRUPTED + "with interrupted():\n    Plugin(path)\n"
+        stub("ON_INITIALIZE=nap(30)"), INTERRUPTED + "with interrupted():\n    Plugin(load(path))\n"
     )
     assert child.stdout.readline() == "waiting\n"
     signal_when_asleep(child)
@@ -134,11 +134,11 @@ def test_fork_while_a_thread_loads(stub, check) -> None:
         """
         import threading, time
         slow = sys.argv[2]
-        threading.Thread(target=Plugin, args=[slow], daemon=True).start()
+        threading.Thread(target=load, args=[slow], daemon=True).start()
         time.sleep(0.3)
         pid = os.fork()
         if pid == 0:
-            assert Plugin(path).client().platform_name == "cpu"
+            assert Plugin(load(path)).client().platform_name == "cpu"
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0, status
@@ -156,7 +156,7 @@ def test_a_child_can_load_what_its_parent_did_not(stub, check) -> None:
 pid = os.fork()
 if pid == 0:
     import asyncio
-    with Plugin(sys.argv[2]).client() as own:
+    with Plugin(load(sys.argv[2])).client() as own:
         b = own.buffer_from_host(ONE_TO_FOUR)
         event = own.compile(func("identity later"))(b).ready
 
@@ -193,7 +193,7 @@ LEAVING = {
         "def hook():\n"
         "    assert exe(a, a).tolist() == [2, 4, 6, 8]\n"
         "    client.compile(func('add'))(a, a)\n"
-        "    Plugin(path).client()\n"
+        "    Plugin(load(path)).client()\n"
         "atexit.register(hook)",
         0,
     ),
@@ -233,7 +233,7 @@ def test_leaving_python(stub, run, style: str, platform: str) -> None:
 THREADS = """
 import random, threading
 
-plugin = Plugin(path)
+plugin = Plugin(load(path))
 crashes = []
 threading.excepthook = lambda report: crashes.append(report.exc_value)
 ALLOWED = (errors.ClosedError, TimeoutError, errors.PluginInternalError)

@@ -7,7 +7,7 @@ def test_an_event_is_set_once(stub, check) -> None:
     check(
         stub(),
         """
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 event = client.create_event()
 assert not event.is_ready()
 event.set()
@@ -32,7 +32,7 @@ def test_a_raw_copy_waits_for_its_destination(stub, check) -> None:
     check(
         stub(),
         """
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 copy = a.copy_raw_to_host_future(4, 8)
 assert (copy.nbytes, copy.ready.is_ready()) == (8, False)

@@ -18,7 +18,7 @@ def refused(call, kind):
     except kind as exc:
         return str(exc)
     raise AssertionError(f"no {kind.__name__}")
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 buffer = client.buffer_from_host(ONE_TO_FOUR)
 """
 

@@ -151,7 +151,7 @@ def test_the_callback_of_an_event_is_recorded(check, stub, tmp_path):
         """
         from pjrt_hub.tracing import wrap
 
-        plugin = Plugin(path, through=lambda table: wrap(table, "trace", sys.argv[2]))
+        plugin = Plugin(load(path, through=lambda table: wrap(table, "trace", sys.argv[2])))
         with plugin.client() as client:
             exe = client.compile(func("later"))
             exe(client.buffer_from_host(ONE_TO_FOUR)).ready.wait()

@@ -13,7 +13,7 @@ PRELUDE = """
 class Policy(ctypes.Structure):
     _fields_ = [("function", ctypes.c_char_p), ("more", ctypes.c_long), ("exactly", ctypes.c_int)]
 
-plugin = Plugin(path)
+plugin = Plugin(load(path))
 policy = Policy.in_dll(ctypes.CDLL(path), "stub_policy")
 more, exactly = map(int, sys.argv[2:4])
 

@@ -84,6 +84,6 @@ def test_where_nothing_is_asked_for_the_table_is_the_plugins_own(check, stub):
         """
         library = ctypes.CDLL(path)
         library.GetPjrtApi.restype = ctypes.c_void_p
-        assert Plugin(path).api.address == library.GetPjrtApi()
+        assert Plugin(load(path)).api.address == library.GetPjrtApi()
         """,
     )

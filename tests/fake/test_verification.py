@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from pjrt_hub import contact, digest, errors
+from pjrt_hub.authoring import create_options
+from pjrt_hub.conformance import check
+from pjrt_hub.conformance.suite import Suite
+from pjrt_hub.conformance.verdict import Verdict
 from pjrt_hub.host import HostTag
 from pjrt_hub.store.catalog import Artifact, Member
 from pjrt_hub.store.pins import Pins
@@ -151,3 +155,35 @@ def test_the_child_meets_no_other_file_either(
     assert not ran.exists()
     assert contact.first_contact(library, (), environment)["api_version"] == "0.117"
     assert ran.exists()
+
+
+def test_the_children_that_ask_for_options_meet_no_other_file(
+    library: Path, other: Path, ran: Path, environment
+) -> None:
+    seen = digest.identity(library)
+    rename(other, library)
+    with pytest.raises(errors.PluginLoadError, match="was changed or removed"):
+        create_options.find(library, ["name"], environment, identity=seen)
+    assert not ran.exists()
+
+
+def test_the_processes_that_check_a_plugin_meet_no_other_file(
+    library: Path, other: Path, ran: Path, environment, monkeypatch
+) -> None:
+    monkeypatch.setenv("PJRT_HUB_LOCK", "0")
+    suite = Suite(str(library))
+    rename(other, library)
+    results = list(suite.results(check.select(["plugin", "client"])))
+    assert "was changed or removed" in results[0].text
+    assert {each.verdict for each in results} <= {Verdict.FAIL, Verdict.SKIP}
+    assert not ran.exists()
+
+
+def test_the_class_itself_opens_no_file(start, library: Path, met: Path) -> None:
+    """`load` makes the plugins; there is no second way, which would have to verify as well."""
+    child = start(library, "import sys, pjrt_hub\npjrt_hub.Plugin(sys.argv[1])\n")
+    stderr = child.communicate(timeout=60)[1]
+    assert child.returncode == 1
+    assert "TypeError: a Plugin is made of a library that was loaded, not of '/" in stderr
+    assert stderr.endswith("hint: pjrt_hub.load(path) verifies and loads one\n")
+    assert not met.exists()

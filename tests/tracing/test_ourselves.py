@@ -55,8 +55,10 @@ def test_a_topology_that_the_client_lends_is_not_destroyed_twice(run, library, t
     script = """
 import sys
 from pjrt_hub.tracing import wrap
+from pjrt_hub._capi import library
 from pjrt_hub.runtime.plugin import Plugin
-plugin = Plugin(sys.argv[1], through=lambda table: wrap(table, "validate"))
+api = library.load(sys.argv[1], through=lambda table: wrap(table, "validate"))
+plugin = Plugin(api)
 client = plugin.client({"cpu_device_count": 1})
 topology = plugin.api.call("PJRT_Client_TopologyDescription", client=client._address)
 plugin.api.call("PJRT_TopologyDescription_Destroy", topology=topology)

@@ -184,7 +184,7 @@ def donated(subject: Subject) -> None:
 def _client(subject: Subject) -> Iterator[Client]:
     """A client of pjrt-hub beside the subject's."""
     try:
-        client = Plugin(subject.path).client(subject.options)
+        client = Plugin(subject.api).client(subject.options)
     except PjrtError as exc:
         raise Skipped(f"the plugin refuses a second client: {exc.message}") from exc
     with client:
