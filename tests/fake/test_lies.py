@@ -1,4 +1,7 @@
-"""Plugins that answer without an error and leave out what they should give: an error, no death."""
+"""Plugins that lie: an error or nothing at all, no death.
+
+They answer without an error and leave out what they should give, or call back twice.
+"""
 
 from __future__ import annotations
 
@@ -103,3 +106,119 @@ def test_what_is_left_out_is_an_error(run, stub, function, platform):
     ended = run(stub(f'PLATFORM="{platform}"'), WALK, function)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
     assert SILENT[function] in ended.stdout, ended.stdout
+
+
+#: Who waits for a callback -> a use of it, with what it is then.
+TWICE = {
+    "a wait": """
+exe = client.compile(func("add later"))
+[[result]], [event] = exe.execute([[a, a]], return_events=True)
+event.wait()
+assert result.tolist() == [2, 4, 6, 8]
+""",
+    "a wait for a failure": """
+[[result]], [event] = client.compile(func("add later fails")).execute([[a, a]], return_events=True)
+assert "the stub failed later" in str(raises(errors.PluginInternalError, event.wait))
+""",
+    "two who wait": """
+exe = client.compile(func("add later"))
+result = exe(a, a)
+threads = [threading.Thread(target=result.ready.wait) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+assert result.tolist() == [2, 4, 6, 8]
+""",
+    "a function": """
+came = []
+for words in ("add later", "add later fails", "add"):
+    result = client.compile(func(words))(a, a)
+    result.ready.add_done_callback(lambda event: came.append(words))
+    soon(lambda: came[-1:] == [words])
+    late(1)
+assert came == ["add later", "add later fails", "add"], came
+""",
+    "a launch": """
+exe = client.compile(func("add later"))
+results = [exe(a, a) for _ in range(100)]
+assert all(each.tolist() == [2, 4, 6, 8] for each in results)
+""",
+    "an upload": """
+ones = np.ones(1 << 20, np.float32)
+for _ in range(3):
+    assert client.buffer_from_host(ones).to_numpy().sum() == 1 << 20
+""",
+    "memory that is lent": """
+options = ExecuteOptions(recv_callbacks=[{3: lambda stream: stream.add_chunk(-ONE_TO_FOUR)}])
+[[result]] = client.compile(func("exchange")).execute([[a]], options)
+assert result.tolist() == [-1, -2, -3, -4]
+""",
+    "an exchange": """
+came = []
+options = ExecuteOptions(
+    send_callbacks=[{1: lambda *chunk: came.append("sent")}],
+    hlo_output_callbacks={2: (lambda *value: came.append("output"), 1)},
+)
+[[result]] = client.compile(func("exchange")).execute([[a]], options)
+assert result.tolist() == ONE_TO_FOUR.tolist()
+assert came == ["output", "sent", "sent"], came
+del result, options
+gc.collect()
+late(1)
+assert came == ["output", "sent", "sent"], came
+""",
+}
+
+
+@pytest.mark.parametrize("who", TWICE)
+def test_a_callback_that_comes_twice_is_nothing(run, stub, who):
+    """At once and much later, on another thread, when all that it was for is gone."""
+    script = """
+import threading
+from pjrt_hub import ExecuteOptions
+
+def late(least):
+    soon(lambda: ctypes.c_long.in_dll(ctypes.CDLL(path), "stub_late").value >= least)
+
+client = Plugin(path).client()
+a = client.buffer_from_host(ONE_TO_FOUR)
+"""
+    end = """
+late(1)
+time.sleep(0.5)
+for _ in range(1000):  # in whatever was spoilt
+    bytearray(64), bytearray(128)
+assert a.tolist() == [1, 2, 3, 4]
+a = result = results = event = exe = None
+client.close()
+assert live() == {}, live()
+"""
+    library = stub("TWICE=1")
+    # What is freed is filled, so that a use of it is seen.
+    ended = run(library, script + TWICE[who] + end, env={"MALLOC_PERTURB_": "165"})
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+
+
+def test_a_state_of_a_custom_call_is_let_go_once(check, stub):
+    script = """
+import weakref
+from pjrt_hub._capi import hotpath
+
+class State: pass
+
+let_go = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(hotpath.ffi_deleter())
+states = [State() for _ in range(100)]
+tickets = [hotpath.ffi_keep(each) for each in states]
+assert [hotpath.ffi_kept(each, False) for each in tickets] == states
+gone = weakref.ref(states.pop(50))
+let_go(tickets[50])
+assert gone() is None
+newer = hotpath.ffi_keep(states[0])
+let_go(tickets[50])
+for wrong in (tickets[50], 0, 1, 2**64 - 1):
+    said = raises(errors.PluginError, hotpath.ffi_kept, wrong, False)
+    assert "gave a state that was let go" in str(said), said
+assert hotpath.ffi_kept(newer, True) is states[0]
+tickets.pop(50)
+assert [hotpath.ffi_kept(each, True) for each in tickets] == states
+"""
+    check(stub(), script)

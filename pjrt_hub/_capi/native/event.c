@@ -14,7 +14,6 @@ PyTypeObject *EventType;
 /* Shared by those that wait and the plugin's callback; whoever leaves last frees it. A plugin forgets
    no callback before the event fires, so an event has one latch, however often it is waited for. */
 struct Latch {
-  const PJRT_Api *api;
   pthread_mutex_t mutex;
   pthread_cond_t ready;
   bool fired;
@@ -31,9 +30,8 @@ static void latch_release(Latch *latch) {
   free(latch);
 }
 
-static void latch_on_ready(PJRT_Error *error, void *user_arg) {
-  Latch *latch = user_arg;
-  drop_error(latch->api, error); /* the event keeps its own, where a waiter looks for it */
+static void latch_fire(void *holder) {
+  Latch *latch = holder;
   pthread_mutex_lock(&latch->mutex);
   latch->fired = true;
   pthread_cond_broadcast(&latch->ready);
@@ -102,18 +100,19 @@ static int is_ready(const PJRT_Api *api, PJRT_Event *event) {
   return args.is_ready ? 1 : 0;
 }
 
-static int register_callback(const PJRT_Api *api, PJRT_Event *event,
-                             PJRT_Event_OnReadyCallback callback, void *user_arg) {
-  PJRT_Event_OnReady_Args args = {.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE};
-  args.event = event;
-  args.callback = callback;
-  args.user_arg = user_arg;
+/* Has `act(holder)` called once it is ready, on any thread, which must not touch Python. Whoever waits
+   finds the event's error in the event. */
+static int when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *), void *holder) {
   PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS; /* runs the callback inline where the event is already ready */
-  error = api->PJRT_Event_OnReady(&args);
+  bool will;
+  Py_BEGIN_ALLOW_THREADS; /* runs inline where the event is already ready */
+  will = ticket_when_ready(event, (Ticket){api, act, holder}, &error);
   Py_END_ALLOW_THREADS;
-  if (error == NULL) return 0;
-  raise_status(api, error, "PJRT_Event_OnReady");
+  if (will) return 0;
+  if (error == NULL)
+    PyErr_NoMemory();
+  else
+    raise_status(api, error, "PJRT_Event_OnReady");
   return -1;
 }
 
@@ -130,9 +129,8 @@ static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
   pthread_mutex_init(&latch->mutex, NULL);
   pthread_cond_init(&latch->ready, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  latch->api = api;
   latch->holders = 2;
-  if (register_callback(api, event, latch_on_ready, latch) == 0) return latch;
+  if (when_ready(api, event, latch_fire, latch) == 0) return latch;
   latch_release(latch);
   latch_release(latch);
   return NULL;
@@ -332,7 +330,6 @@ PyType_Spec event_spec = {
 typedef struct Notice {
   struct Notice *next; /* in the queue, where any thread appends it once it is due */
   struct Notice *previous_call, *next_call;
-  const PJRT_Api *api;
   PyObject *object;
   PyObject *kept; /* besides, whatever becomes of object */
   bool call;      /* or only let go of */
@@ -353,13 +350,12 @@ void event_queue_reset(void) {
   calls.previous_call = calls.next_call = &calls;
 }
 
-static Notice *new_notice(const PJRT_Api *api, PyObject *object, bool call) {
+static Notice *new_notice(PyObject *object, bool call) {
   Notice *notice = calloc(1, sizeof(Notice));
   if (notice == NULL) {
     PyErr_NoMemory();
     return NULL;
   }
-  notice->api = api;
   notice->call = call;
   if (call && ending) return notice;
   notice->object = Py_NewRef(object);
@@ -395,7 +391,8 @@ PyObject *event_end(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-static void post(Notice *notice) {
+static void post(void *holder) {
+  Notice *notice = holder;
   pthread_mutex_lock(&queue_mutex);
   *queue_end = notice;
   queue_end = &notice->next;
@@ -405,29 +402,21 @@ static void post(Notice *notice) {
   (void)written;
 }
 
-static void notice_on_ready(PJRT_Error *error, void *user_arg) {
-  Notice *notice = user_arg;
-  drop_error(notice->api, error);
-  post(notice);
-}
-
 /* Has the dispatcher call it; false with an exception set. */
 bool event_call_soon(PyObject *callable) {
-  Notice *notice = new_notice(NULL, callable, true);
+  Notice *notice = new_notice(callable, true);
   if (notice == NULL) return false;
   post(notice);
   return true;
 }
 
-static void notice_on_delete(void *memory, void *user_arg) { post(user_arg); }
-
 static PyObject *notify(PyObject *args, bool call) {
   unsigned long long api, event;
   PyObject *object;
   if (!PyArg_ParseTuple(args, "KKO", &api, &event, &object)) return NULL;
-  Notice *notice = new_notice((const PJRT_Api *)(uintptr_t)api, object, call);
+  Notice *notice = new_notice(object, call);
   if (notice == NULL) return NULL;
-  if (register_callback(notice->api, (PJRT_Event *)(uintptr_t)event, notice_on_ready, notice) < 0) {
+  if (when_ready((const PJRT_Api *)(uintptr_t)api, (PJRT_Event *)(uintptr_t)event, post, notice) < 0) {
     drop_notice(notice);
     return NULL;
   }
@@ -446,9 +435,9 @@ void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object) {
   if (is_ready(api, event) == 1) {
     Py_DECREF(object);
   } else {
-    Notice *notice = new_notice(api, object, false);
+    Notice *notice = new_notice(object, false);
     /* Where nobody can tell when the plugin is done, the object stays for ever. */
-    if (notice != NULL && register_callback(api, event, notice_on_ready, notice) == 0)
+    if (notice != NULL && when_ready(api, event, post, notice) == 0)
       Py_DECREF(object);
   }
   event_destroy_native(api, event);
@@ -460,11 +449,16 @@ void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object) {
 PyObject *event_deleter(PyObject *module, PyObject *args) {
   PyObject *callback, *kept;
   if (!PyArg_ParseTuple(args, "OO", &callback, &kept)) return NULL;
-  Notice *notice = new_notice(NULL, callback, true);
+  Notice *notice = new_notice(callback, true);
   if (notice == NULL) return NULL;
   notice->kept = Py_NewRef(kept);
-  return Py_BuildValue("KK", (unsigned long long)(uintptr_t)notice_on_delete,
-                       (unsigned long long)(uintptr_t)notice);
+  void *ticket = ticket_issue((Ticket){.act = post, .holder = notice});
+  if (ticket == NULL) {
+    drop_notice(notice);
+    return PyErr_NoMemory();
+  }
+  return Py_BuildValue("KK", (unsigned long long)(uintptr_t)ticket_on_delete,
+                       (unsigned long long)(uintptr_t)ticket);
 }
 
 PyObject *event_wake(PyObject *module, PyObject *fd) {

@@ -163,10 +163,11 @@ PyObject *ffi_share(PyObject *module, PyObject *args) {
 }
 
 /* A handler's state is a Python object, which the plugin lets go with the program. */
-static void forget_state(void *state) {
+static void forget_state(void *number) {
   PyGILState_STATE gil;
+  Ticket ticket;
   if (!upcall_begins(&gil)) return;
-  Py_DECREF((PyObject *)state);
+  if (ticket_take(number, &ticket)) Py_DECREF((PyObject *)ticket.holder);
   upcall_ends(gil);
 }
 
@@ -182,18 +183,24 @@ PyObject *ffi_deleter(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)forget_state);
 }
 
-/* ffi_keep(object) -> its address, which the deleter of states takes. */
+/* ffi_keep(object) -> the ticket that the deleter of states takes. */
 PyObject *ffi_keep(PyObject *module, PyObject *object) {
-  return PyLong_FromVoidPtr(Py_NewRef(object));
+  void *number = ticket_issue((Ticket){.holder = object});
+  if (number == NULL) return PyErr_NoMemory();
+  Py_INCREF(object);
+  return PyLong_FromVoidPtr(number);
 }
 
-/* ffi_kept(address, whether to let it go) -> the object. */
+/* ffi_kept(ticket, whether to let it go) -> the object. */
 PyObject *ffi_kept(PyObject *module, PyObject *args) {
-  unsigned long long address;
+  unsigned long long number;
   int last;
-  if (!PyArg_ParseTuple(args, "Kp", &address, &last)) return NULL;
-  PyObject *object = (PyObject *)(uintptr_t)address;
-  return last ? object : Py_NewRef(object);
+  Ticket ticket;
+  if (!PyArg_ParseTuple(args, "Kp", &number, &last)) return NULL;
+  void *given = (void *)(uintptr_t)number;
+  if (!(last ? ticket_take(given, &ticket) : ticket_look(given, &ticket)))
+    return raise_answer("XLA_FFI_State_Get", "a state that was let go");
+  return last ? ticket.holder : Py_NewRef(ticket.holder);
 }
 
 /* capsule_address(capsule) -> the pointer inside, whatever its name. */

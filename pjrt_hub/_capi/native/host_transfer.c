@@ -2,19 +2,22 @@
    answered by Python functions; and what a plugin announces. Its thread waits for the answer. */
 #include "hotpath.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 
-/* What a plugin gives back with each call; lives as long as the capsule around it.
+/* A plugin gives a ticket back with each call, which is good as long as the capsule around it lives. Its
+   holder is callable:
    send(bytes, total in bytes, whether it is the last) -> None or (code, text)
    receive(stream address) -> None; the stream is Python's from then on
    output(address, dimensions, element type, replica, partition, number) -> None
    announce(address of what is announced) -> None */
-typedef struct {
-  const PJRT_Api *api;
-  PyObject *callable;
-} HostTransfer;
-
 static const char capsule_name[] = "pjrt_hub host transfer";
+
+/* A new reference, for whoever has the GIL; NULL where all has ended that it was for. */
+static PyObject *callable_of(void *number) {
+  Ticket ticket;
+  return ticket_look(number, &ticket) ? Py_NewRef(ticket.holder) : NULL;
+}
 
 static void free_chunk(PJRT_Chunk *chunk) {
   if (chunk->deleter != NULL) chunk->deleter(chunk->data, chunk->deleter_arg);
@@ -22,21 +25,24 @@ static void free_chunk(PJRT_Chunk *chunk) {
 
 static PJRT_Error *send(PJRT_Chunk *chunk, PJRT_CallbackError *maker, size_t total, bool done,
                         void *user_arg) {
-  HostTransfer *transfer = user_arg;
   PyGILState_STATE state;
   PJRT_Error *error = NULL;
   if (!upcall_begins(&state)) {
     free_chunk(chunk);
     return upcall_refused(maker);
   }
-  PyObject *answer = NULL;
-  PyObject *bytes = PyBytes_FromStringAndSize(chunk->data, (Py_ssize_t)chunk->size);
+  PyObject *answer = NULL, *bytes = NULL, *callable = callable_of(user_arg);
+  if (callable != NULL) bytes = PyBytes_FromStringAndSize(chunk->data, (Py_ssize_t)chunk->size);
   if (bytes != NULL)
-    answer = PyObject_CallFunction(transfer->callable, "OnO", bytes, (Py_ssize_t)total,
+    answer = PyObject_CallFunction(callable, "OnO", bytes, (Py_ssize_t)total,
                                    done ? Py_True : Py_False);
-  if (answer != Py_None) error = upcall_error(maker, answer);
+  if (callable == NULL)
+    error = upcall_plain_error(maker, PJRT_Error_Code_FAILED_PRECONDITION, "the execution is over");
+  else if (answer != Py_None)
+    error = upcall_error(maker, answer);
   Py_XDECREF(answer);
   Py_XDECREF(bytes);
+  Py_XDECREF(callable);
   upcall_ends(state);
   free_chunk(chunk);
   return error;
@@ -74,25 +80,44 @@ static void end_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream) {
   drop_error(api, api->PJRT_CopyToDeviceStream_Destroy(&end));
 }
 
-/* Python takes the stream over; what it raises nobody can be told. */
-static void receive(PJRT_CopyToDeviceStream *stream, void *user_arg) {
-  HostTransfer *transfer = user_arg;
+/* Calls what the ticket is for, with the arguments that `format` makes; what it raises nobody can be
+   told. False where Python is ending. */
+static bool tell(void *number, const char *format, ...) {
   PyGILState_STATE state;
-  if (!upcall_begins(&state)) {
-    end_stream(transfer->api, stream);
-    return;
+  if (!upcall_begins(&state)) return false;
+  PyObject *callable = callable_of(number);
+  if (callable != NULL) {
+    va_list values;
+    va_start(values, format);
+    PyObject *args = Py_VaBuildValue(format, values), *answer = NULL;
+    va_end(values);
+    if (args != NULL) answer = PyObject_CallObject(callable, args);
+    if (answer == NULL) upcall_unraisable(callable);
+    Py_XDECREF(args);
+    Py_XDECREF(answer);
+    Py_DECREF(callable);
   }
-  PyObject *answer =
-      PyObject_CallFunction(transfer->callable, "K", (unsigned long long)(uintptr_t)stream);
-  if (answer == NULL) upcall_unraisable(transfer->callable);
-  Py_XDECREF(answer);
   upcall_ends(state);
+  return true;
 }
 
-static PyObject *dimensions(const int64_t *dims, size_t count) {
-  PyObject *tuple = PyTuple_New((Py_ssize_t)count);
-  for (size_t i = 0; tuple != NULL && i < count; i++) {
-    PyObject *size = PyLong_FromLongLong(dims[i]);
+/* Python takes the stream over. */
+static void receive(PJRT_CopyToDeviceStream *stream, void *user_arg) {
+  Ticket ticket;
+  if (!tell(user_arg, "(K)", (unsigned long long)(uintptr_t)stream) && ticket_look(user_arg, &ticket))
+    end_stream(ticket.api, stream);
+}
+
+typedef struct {
+  const int64_t *dims;
+  size_t count;
+} Dimensions;
+
+static PyObject *dimensions(void *arg) {
+  const Dimensions *given = arg;
+  PyObject *tuple = PyTuple_New((Py_ssize_t)given->count);
+  for (size_t i = 0; tuple != NULL && i < given->count; i++) {
+    PyObject *size = PyLong_FromLongLong(given->dims[i]);
     if (size == NULL)
       Py_CLEAR(tuple);
     else
@@ -103,35 +128,18 @@ static PyObject *dimensions(const int64_t *dims, size_t count) {
 
 static void output(int64_t replica, int64_t partition, const void *data, const int64_t *dims,
                    size_t num_dims, PJRT_Buffer_Type type, int64_t number, void *user_arg) {
-  HostTransfer *transfer = user_arg;
-  PyGILState_STATE state;
-  if (!upcall_begins(&state)) return;
-  PyObject *answer = NULL, *shape = dimensions(dims, num_dims);
-  if (shape != NULL)
-    answer = PyObject_CallFunction(transfer->callable, "KOiLLL", (unsigned long long)(uintptr_t)data,
-                                   shape, (int)type, (long long)replica, (long long)partition,
-                                   (long long)number);
-  if (answer == NULL) upcall_unraisable(transfer->callable);
-  Py_XDECREF(answer);
-  Py_XDECREF(shape);
-  upcall_ends(state);
+  Dimensions shape = {dims, num_dims};
+  tell(user_arg, "(KO&iLLL)", (unsigned long long)(uintptr_t)data, dimensions, &shape, (int)type,
+       (long long)replica, (long long)partition, (long long)number);
 }
 
 static void announce(void *what, void *user_arg) {
-  HostTransfer *transfer = user_arg;
-  PyGILState_STATE state;
-  if (!upcall_begins(&state)) return;
-  PyObject *answer =
-      PyObject_CallFunction(transfer->callable, "K", (unsigned long long)(uintptr_t)what);
-  if (answer == NULL) upcall_unraisable(transfer->callable);
-  Py_XDECREF(answer);
-  upcall_ends(state);
+  tell(user_arg, "(K)", (unsigned long long)(uintptr_t)what);
 }
 
-static void free_transfer(PyObject *capsule) {
-  HostTransfer *transfer = PyCapsule_GetPointer(capsule, capsule_name);
-  Py_DECREF(transfer->callable);
-  free(transfer);
+static void end_transfer(PyObject *capsule) {
+  Ticket ticket;
+  if (ticket_take(PyCapsule_GetPointer(capsule, capsule_name), &ticket)) Py_DECREF(ticket.holder);
 }
 
 /* host_transfer(api, callable) -> (what must live as long as a plugin may call, its address,
@@ -141,16 +149,16 @@ PyObject *host_transfer(PyObject *module, PyObject *args) {
   PyObject *callable;
   if (!PyArg_ParseTuple(args, "KO", &api, &callable)) return NULL;
   python_is_asked = true;
-  HostTransfer *transfer = malloc(sizeof(HostTransfer));
-  if (transfer == NULL) return PyErr_NoMemory();
-  *transfer = (HostTransfer){(const PJRT_Api *)(uintptr_t)api, callable};
-  PyObject *capsule = PyCapsule_New(transfer, capsule_name, free_transfer);
+  Ticket ticket = {.api = (const PJRT_Api *)(uintptr_t)api, .holder = callable};
+  void *number = ticket_issue(ticket);
+  if (number == NULL) return PyErr_NoMemory();
+  PyObject *capsule = PyCapsule_New(number, capsule_name, end_transfer);
   if (capsule == NULL) {
-    free(transfer);
+    ticket_take(number, &ticket);
     return NULL;
   }
   Py_INCREF(callable);
-  return Py_BuildValue("NKKKKK", capsule, (unsigned long long)(uintptr_t)transfer,
+  return Py_BuildValue("NKKKKK", capsule, (unsigned long long)(uintptr_t)number,
                        (unsigned long long)(uintptr_t)send, (unsigned long long)(uintptr_t)receive,
                        (unsigned long long)(uintptr_t)output,
                        (unsigned long long)(uintptr_t)announce);

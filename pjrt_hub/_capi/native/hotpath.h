@@ -1,7 +1,7 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, upcall, function, staging, client, owned, event, dlpack,
-   buffer, kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable, bound_call,
-   compact, module. Some methods of Buffer have files of their own: upload, copy and layout.
+   Each file uses those before it: process, ticket, upcall, function, staging, client, owned, event,
+   dlpack, buffer, kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable,
+   bound_call, compact, module. Some methods of Buffer have files of their own: upload, copy and layout.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -140,6 +140,20 @@ PyObject *process_interrupted(PyObject *module, PyObject *unused);
 PyObject *process_interrupt(PyObject *module, PyObject *unused);
 PyObject *process_leave(PyObject *module, PyObject *unused);
 PyObject *process_aside(PyObject *module, PyObject *callable);
+
+/* ticket.c */
+typedef struct {
+  const PJRT_Api *api;
+  void (*act)(void *holder); /* on any thread */
+  void *holder;
+} Ticket;
+void *ticket_issue(Ticket ticket);
+bool ticket_look(void *number, Ticket *ticket);
+bool ticket_take(void *number, Ticket *ticket);
+void ticket_on_delete(void *memory, void *number);
+bool ticket_when_ready(PJRT_Event *event, Ticket ticket, PJRT_Error **error);
+void ticket_before_fork(void);
+void ticket_after_fork(void);
 
 /* upcall.c */
 bool upcall_begins(PyGILState_STATE *state);

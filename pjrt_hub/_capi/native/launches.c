@@ -173,10 +173,9 @@ void launches_give_up(Launches *launches, Turn turn, bool failed) {
 }
 
 /* Runs on a plugin's thread. */
-static void device_done(PJRT_Error *error, void *user_arg) {
-  Flight *flight = user_arg;
+static void device_done(void *holder) {
+  Flight *flight = holder;
   Launches *launches = flight->launches;
-  drop_error(launches->api, error); /* whoever reads the results is told */
   if (atomic_fetch_sub(&flight->devices, 1) > 1) return;
   bool together = flight->together;
   free(flight);
@@ -199,14 +198,12 @@ bool launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssiz
     return false;
   }
   *flight = (Flight){.launches = launches, .devices = (int)count, .together = turn.together};
+  Ticket ticket = {launches->api, device_done, flight}; /* whoever reads the results is told of errors */
   for (Py_ssize_t d = 0; d < count; d++) {
-    PJRT_Event_OnReady_Args args = {.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE};
-    args.event = events[d];
-    args.callback = device_done;
-    args.user_arg = flight;
     PJRT_Error *error = NULL;
-    if (events[d] != NULL) error = launches->api->PJRT_Event_OnReady(&args);
-    if (events[d] == NULL || error != NULL) device_done(error, flight);
+    if (events[d] != NULL && ticket_when_ready(events[d], ticket, &error)) continue;
+    drop_error(ticket.api, error);
+    device_done(flight);
   }
   return false;
 }

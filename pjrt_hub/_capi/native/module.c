@@ -144,8 +144,8 @@ static PyMethodDef functions[] = {
     {"ffi_shown", ffi_shown, METH_NOARGS,
      "ffi_shown() -> address of the XLA FFI table shown since the last time, or 0."},
     {"ffi_deleter", ffi_deleter, METH_NOARGS, "ffi_deleter() -> address of the deleter of states."},
-    {"ffi_keep", ffi_keep, METH_O, "ffi_keep(object) -> the address of a state."},
-    {"ffi_kept", ffi_kept, METH_VARARGS, "ffi_kept(address, whether to let it go) -> the object."},
+    {"ffi_keep", ffi_keep, METH_O, "ffi_keep(object) -> the ticket of a state."},
+    {"ffi_kept", ffi_kept, METH_VARARGS, "ffi_kept(ticket, whether to let it go) -> the object."},
     {"xla_transform", xla_transform, METH_O,
      "xla_transform(callable) -> address of what a compiler calls with every module."},
     {"custom_partitioner", custom_partitioner, METH_VARARGS,
@@ -186,7 +186,8 @@ PyMODINIT_FUNC PyInit_hotpath(void) {
       add_type(module, &HostViewType, &host_view_spec, "HostView") < 0 ||
       add_type(module, &ExecutableType, &executable_spec, "LoadedExecutable") < 0 ||
       add_type(module, &BoundCallType, &bound_call_spec, "BoundCall") < 0 ||
-      pthread_atfork(staging_before_fork, staging_after_fork, in_forked_child) != 0) {
+      pthread_atfork(staging_before_fork, staging_after_fork, in_forked_child) != 0 ||
+      pthread_atfork(ticket_before_fork, ticket_after_fork, ticket_after_fork) != 0) {
     Py_DECREF(module);
     return NULL;
   }

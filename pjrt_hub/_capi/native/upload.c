@@ -40,17 +40,7 @@ static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memo
   return error == NULL && where.device_memory_ptr == memory;
 }
 
-typedef struct {
-  const PJRT_Api *api;
-  Block *block;
-} Use; /* of a block, until the plugin is done with it */
-
-static void use_ends(PJRT_Error *error, void *user_arg) {
-  Use *use = user_arg;
-  drop_error(use->api, error);
-  staging_give_back(use->block);
-  free(use);
-}
+static void give_back(void *block) { staging_give_back(block); }
 
 /* Copies the memory into a block of ours, which the plugin uses in place until the buffer's memory
    is no more. A program that the buffer is donated to may write into it: nobody else looks there. */
@@ -58,15 +48,9 @@ static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Ar
                        size_t nbytes, PJRT_Buffer **buffer) {
   const PJRT_Api *api = client->api;
   Block *block = staging_take(nbytes);
-  Use *use = block == NULL ? NULL : malloc(sizeof(Use));
-  if (use == NULL) {
-    if (block != NULL) staging_give_back(block);
-    return false;
-  }
-  *use = (Use){api, block};
+  if (block == NULL) return false;
   char *memory = staging_memory(block);
-  PJRT_Event_OnReady_Args done = {.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE};
-  PJRT_Error *error;
+  PJRT_Error *error, *refused;
   bool shared = client->shares == SHARES;
   Py_BEGIN_ALLOW_THREADS;
   memcpy(memory, put.data, nbytes);
@@ -75,11 +59,9 @@ static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Ar
   error = api->PJRT_Client_BufferFromHostBuffer(&put);
   if (error == NULL && put.buffer != NULL && put.done_with_host_buffer != NULL) {
     if (!shared) shared = is_shared(api, put.buffer, memory);
-    done.event = put.done_with_host_buffer;
-    done.callback = use_ends;
-    done.user_arg = use;
     /* Where nobody can tell when the plugin is done, the block stays for ever. */
-    drop_error(api, api->PJRT_Event_OnReady(&done));
+    ticket_when_ready(put.done_with_host_buffer, (Ticket){api, give_back, block}, &refused);
+    drop_error(api, refused);
     event_destroy_native(api, put.done_with_host_buffer);
   }
   Py_END_ALLOW_THREADS;
@@ -87,7 +69,6 @@ static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Ar
   if (error != NULL) {
     drop_error(api, error);
     staging_give_back(block);
-    free(use);
     return false;
   }
   *buffer = put.buffer;

@@ -112,8 +112,8 @@ class CustomCall:
     def state(self) -> object:
         """What `instantiate` gave for this call of the program, or None (`XLA_FFI_State_Get`)."""
         type_id = _state_types.get(self._api.address)
-        address = None if type_id is None else self._frame.state(type_id)
-        return hotpath.ffi_kept(address, False) if address else None
+        ticket = None if type_id is None else self._frame.state(type_id)
+        return hotpath.ffi_kept(ticket, False) if ticket else None
 
     @property
     def stream(self) -> int | None:
@@ -422,9 +422,9 @@ def _prepare(state: object, frame: custom_calls.Frame, call: CustomCall) -> None
     """Hands over what a stage before the execution gave."""
     if state is None:
         return
-    address = hotpath.ffi_keep(state)
-    if not frame.set_state(_state_type(call._api), address):
-        hotpath.ffi_kept(address, True)
+    ticket = hotpath.ffi_keep(state)
+    if not frame.set_state(_state_type(call._api), ticket):
+        hotpath.ffi_kept(ticket, True)
         raise RuntimeError("the plugin takes no state at this stage: only `instantiate` gives one")
 
 

@@ -1,0 +1,102 @@
+/* Tickets: what a plugin is given for a callback, and gives back with it. No two have one number, so a
+   callback that comes twice, or after its end, finds nothing, instead of memory that was freed.
+
+   Callbacks come on threads of plugins, so nothing here touches Python. */
+#include "hotpath.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* A number is the place in the table, and above it how often the place was used. */
+enum { PLACE_BITS = 24, FIRST_PLACES = 64 };
+#define PLACES ((uint64_t)1 << PLACE_BITS)
+
+typedef struct {
+  uint64_t number; /* 0: nobody has it */
+  uint64_t uses;
+  uint64_t next; /* free place */
+  Ticket ticket;
+} Place;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static Place *places; /* grows, and never shrinks: the uses must not begin again */
+static uint64_t num_places, first_free;
+
+static bool grow(void) {
+  uint64_t more = num_places > 0 ? 2 * num_places : FIRST_PLACES;
+  Place *grown = more <= PLACES ? realloc(places, more * sizeof(Place)) : NULL;
+  if (grown == NULL) return false;
+  for (uint64_t i = num_places; i < more; i++) grown[i] = (Place){.next = i + 1};
+  places = grown;
+  num_places = more;
+  return true;
+}
+
+/* What a plugin is given: NULL without memory. */
+void *ticket_issue(Ticket ticket) {
+  uint64_t number = 0;
+  pthread_mutex_lock(&mutex);
+  if (first_free < num_places || grow()) {
+    Place *place = &places[first_free];
+    number = place->number = ++place->uses << PLACE_BITS | first_free;
+    first_free = place->next;
+    place->ticket = ticket;
+  }
+  pthread_mutex_unlock(&mutex);
+  return (void *)(uintptr_t)number;
+}
+
+static bool find(void *number, Ticket *ticket, bool take) {
+  uint64_t wanted = (uintptr_t)number, i = wanted % PLACES;
+  pthread_mutex_lock(&mutex);
+  bool found = wanted != 0 && i < num_places && places[i].number == wanted;
+  if (found) *ticket = places[i].ticket;
+  if (found && take) {
+    places[i].number = 0;
+    places[i].next = first_free;
+    first_free = i;
+  }
+  pthread_mutex_unlock(&mutex);
+  return found;
+}
+
+/* Looks at what comes more than once; false where it has ended. */
+bool ticket_look(void *number, Ticket *ticket) { return find(number, ticket, false); }
+
+/* Takes the ticket in; false for one that was taken in before. */
+bool ticket_take(void *number, Ticket *ticket) { return find(number, ticket, true); }
+
+/* The error that a second call brings was freed with the first one, or is lost. */
+static void on_ready(PJRT_Error *error, void *number) {
+  Ticket ticket;
+  if (!ticket_take(number, &ticket)) return;
+  drop_error(ticket.api, error);
+  ticket.act(ticket.holder);
+}
+
+/* As a deleter of memory. */
+void ticket_on_delete(void *memory, void *number) {
+  Ticket ticket;
+  if (ticket_take(number, &ticket)) ticket.act(ticket.holder);
+}
+
+/* Has `act(holder)` called once when the event is ready: at once, or on a thread of the plugin. False
+   where it never will be, with the error of the plugin or without memory. */
+bool ticket_when_ready(PJRT_Event *event, Ticket ticket, PJRT_Error **error) {
+  PJRT_Event_OnReady_Args args = {.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE};
+  *error = NULL;
+  args.event = event;
+  args.callback = on_ready;
+  args.user_arg = ticket_issue(ticket);
+  if (args.user_arg == NULL) return false;
+  *error = ticket.api->PJRT_Event_OnReady(&args);
+  if (*error == NULL) return true;
+  if (ticket_take(args.user_arg, &ticket)) return false;
+  drop_error(ticket.api, *error); /* it called all the same */
+  *error = NULL;
+  return true;
+}
+
+void ticket_before_fork(void) { pthread_mutex_lock(&mutex); }
+
+void ticket_after_fork(void) { pthread_mutex_unlock(&mutex); }
