@@ -19,8 +19,8 @@ from pjrt_hub.errors import (
     PluginNotFoundError,
 )
 from pjrt_hub.store import pins
+from pjrt_hub.store.credentials import redacted
 from pjrt_hub.store.pins import Pins, kind, serves
-from pjrt_hub.store.transport import redacted
 from pjrt_hub.surroundings import environment, lock_path, refresh_registry, registry, say
 
 if TYPE_CHECKING:

@@ -173,7 +173,7 @@ def _named_flags() -> set[str]:
     text = environment().get("XLA_FLAGS", "")
     if text and not text.lstrip().startswith("-"):  # then XLA takes it for the name of a file
         with suppress(OSError, ValueError):
-            text = Path(text).read_text("utf-8", "replace")
+            text = digest.content(text).decode("utf-8", "replace")
     return set(re.findall(r"--(\w+)", text))
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub import digest
 from pjrt_hub.errors import ManifestError, RegistryError
 from pjrt_hub.surroundings import configuration, environment, remote, say
 
@@ -182,13 +183,14 @@ def trust(url: str, root: Path, *, platforms: Sequence[str] = ()) -> Trusted:
     Raises:
         RegistryError: the file is not what it has to be, or the address cannot be asked.
     """
-    from pjrt_hub.store.remote import Trust
-    from pjrt_hub.store.transport import forbidden, redacted
+    from pjrt_hub.store.credentials import redacted
+    from pjrt_hub.store.remote import MAX_ROOT_NBYTES, Trust
+    from pjrt_hub.store.transport import forbidden
 
     if reason := forbidden(url):
         raise _untrusted(reason, redacted(url), "give the https address")
     try:
-        content = root.read_bytes()
+        content = digest.content(root, MAX_ROOT_NBYTES)
     except OSError as exc:
         hint = "name the root.json that the registry's publisher gave you"
         raise _untrusted(f"{root} cannot be read: {exc.strerror}", redacted(url), hint) from exc

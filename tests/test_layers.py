@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "discovery": FOUNDATION | {"contract", "store"},
     "_capi": frozenset({"errors", "frozen", "fork", "abi", "digest", "safe_path"}),
     "runtime": frozenset({"errors", "frozen", "fork", "abi", "_capi"}),
-    "bridges": frozenset({"errors", "frozen", "fork", "runtime", "safe_path"}),
+    "bridges": frozenset({"errors", "frozen", "fork", "digest", "runtime", "safe_path"}),
     "contact": BELOW,
     "elevation": frozenset[str](),
     "surroundings": BELOW | {"elevation"},

@@ -16,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from pjrt_hub import digest
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.runtime import dtypes, packing
 
@@ -85,7 +86,7 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
         Every tensor's array by name, in the header's order.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened, or an index is larger than 64 MiB.
         FileFormatError: it is not a valid safetensors file; the message names the tensor at fault.
     """
     if os.fspath(path).endswith(_INDEX_SUFFIX):
@@ -135,7 +136,7 @@ def load(
         A buffer by name, in the order of `names`.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened, or an index is larger than 64 MiB.
         FileFormatError: the file is invalid or lacks a tensor.
         PjrtError: the plugin refused a transfer (`PJRT_Client_BufferFromHostBuffer`).
     """
@@ -293,7 +294,7 @@ def _publish(path: Path, parts: Iterable[Any]) -> None:
 
 def _index(path: Path) -> dict[str, object]:
     """The file of each tensor, by the index of a model in several files."""
-    content = path.read_bytes()
+    content = digest.content(path)
     try:
         index = json.loads(content, object_pairs_hook=_unique)
         files = index["weight_map"]

@@ -11,6 +11,7 @@ import struct
 from functools import lru_cache
 from pathlib import Path
 
+from pjrt_hub import digest
 from pjrt_hub.contract.elf import ENTRY_POINT, ElfFile, inspect
 from pjrt_hub.contract.shippers import shipper
 from pjrt_hub.errors import PluginLoadError
@@ -160,7 +161,7 @@ def _in_folders(name: str, folders: tuple[str, ...], machine: str) -> ElfFile | 
 def _loader_cache(path: Path, machine: str) -> frozenset[str]:
     """Reads the names in ld.so.cache; none where the file is absent or of another format."""
     try:
-        data = path.read_bytes()
+        data = digest.content(path)
     except OSError:
         return frozenset()
     begin = data.find(_CACHE_MAGIC)  # an older format may stand before it

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pjrt_hub import digest
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract.names import did_you_mean
 from pjrt_hub.errors import ManifestError
@@ -73,12 +74,9 @@ class Table:
             ManifestError: it cannot be read, is larger than 1 MiB, or is not TOML.
         """
         try:
-            with path.open("rb") as file:
-                raw = file.read(_MAX_NBYTES + 1)
+            raw = digest.content(path, _MAX_NBYTES)
         except OSError as exc:
             raise ManifestError(f"{path}: cannot be read: {exc.strerror}") from exc
-        if len(raw) > _MAX_NBYTES:
-            raise ManifestError(f"{path}: larger than {_MAX_NBYTES} bytes")
         try:
             return cls(parse(raw), path)
         except ValueError as exc:

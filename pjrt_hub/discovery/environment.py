@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from os.path import isdir, isfile
 from pathlib import Path
 
+from pjrt_hub import digest
 from pjrt_hub.contract.manifest import FILE_NAME, read
 from pjrt_hub.contract.names import is_name
 from pjrt_hub.discovery import place
@@ -78,7 +79,7 @@ def _jax(described: Sequence[Described], item: str) -> Found:
         import json
 
         try:
-            data = json.loads(path.read_text("utf-8"))
+            data = json.loads(digest.content(path))
             path = Path(data["library_path"])
             options = dict(data.get("create_options", {}))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:

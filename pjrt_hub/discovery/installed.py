@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pjrt_hub import digest
 from pjrt_hub.contract.names import canonical
 from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
@@ -197,7 +198,7 @@ def _read(path: str) -> bytes:
         return b""
     try:
         content = b""
-        while part := os.read(file, _PART_NBYTES):
+        while len(content) <= digest.MOST_NBYTES and (part := os.read(file, _PART_NBYTES)):
             content += part
         return content
     except OSError:

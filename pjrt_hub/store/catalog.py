@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pjrt_hub import digest
 from pjrt_hub.abi import DECLARED, ApiVersion, compatible
 from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.host import HostTag
-from pjrt_hub.store import disk
 
 
 @frozen
@@ -243,7 +243,7 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
         ManifestError: the file is unreadable, or one of its rows is malformed.
     """
     try:
-        data = parse(disk.read(path))
+        data = parse(digest.content(path))
     except (OSError, ValueError) as exc:
         raise ManifestError(f"cannot read the registry file {path}: {exc}") from exc
     rows = data.pop("artifact", [])

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache as once
 from pathlib import Path
 
+from pjrt_hub import digest
 from pjrt_hub.contract import variables
 from pjrt_hub.errors import CacheError
 from pjrt_hub.store import disk, ownership
@@ -163,7 +164,7 @@ def _meant(name: str, value: str) -> str:
     if name not in _FLAGS or value.lstrip().startswith("-"):
         return value
     try:
-        return f"{value}={_sha256(Path(value).read_bytes()).hex()}"
+        return f"{value}={_sha256(digest.content(value)).hex()}"
     except (OSError, ValueError):  # there is none
         return value
 

@@ -132,6 +132,16 @@ def split(url: str) -> tuple[str, str, str | None]:
     )
 
 
+def redacted(url: str) -> str:
+    """An address as an error may show it: no user, no password, no query, no fragment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an address that cannot be read"
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "***" if parts.query else "", ""))
+
+
 def _bare(url: str) -> str:
     try:
         return split(url)[0]

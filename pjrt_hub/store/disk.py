@@ -10,33 +10,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from pjrt_hub.errors import CacheError, PjrtHubError
 
-#: What a file of text may hold: rows, settings, answers.
-MOST_NBYTES = 64 << 20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-def read(path: Path, most_nbytes: int = MOST_NBYTES) -> bytes:
-    """Reads a whole file, of a size that is bounded.
-
-    Raises:
-        OSError: it cannot be read, or is larger (EFBIG).
-    """
-    with path.open("rb") as file:
-        return bounded(file, most_nbytes)
-
-
-def bounded(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
-    """As `read`, of an open file."""
-    # read() allocates what it is asked for.
-    size = os.fstat(file.fileno()).st_size or most_nbytes  # a pipe and /proc say 0
-    content = file.read(min(size, most_nbytes) + 1)
-    if len(content) > most_nbytes:
-        raise OSError(errno.EFBIG, f"larger than {most_nbytes:,} bytes")
-    return content
 
 
 @contextmanager

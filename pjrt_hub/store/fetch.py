@@ -16,9 +16,10 @@ from pjrt_hub.errors import CacheError, DigestMismatchError, DownloadError, Offl
 from pjrt_hub.store import flight, index, lock, owner
 from pjrt_hub.store.cache import Cache, Entry
 from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.store.credentials import redacted
 from pjrt_hub.store.offline import is_offline
 from pjrt_hub.store.partial import Partial, Progress, fill, forked
-from pjrt_hub.store.transport import Late, Patience, Refused, redacted
+from pjrt_hub.store.transport import Late, Patience, Refused
 
 #: How often an entry may be removed between its fetch and its lease.
 _LEASES = 5

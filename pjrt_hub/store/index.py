@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
+from pjrt_hub import digest
 from pjrt_hub.errors import DownloadError, StoreError
-from pjrt_hub.store import disk, installers
+from pjrt_hub.store import installers
 from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.transport import Late, Page, Patience, Refused, Transport, redacted
+from pjrt_hub.store.credentials import redacted
+from pjrt_hub.store.transport import Late, Page, Patience, Refused, Transport
 
 #: How a place is looked into: as a mirror, a file's own address, find-links, or an index.
 Kind = Literal["mirror", "own", "find-links", "index"]
@@ -374,6 +376,6 @@ def _page(url: str, package: str, transport: Transport) -> Page:
 
 def _local_page(path: Path) -> Page:
     try:
-        return Page(path.absolute().as_uri(), disk.read(path), "text/html")
+        return Page(path.absolute().as_uri(), digest.content(path), "text/html")
     except OSError as exc:
         raise Refused(f"cannot read {path}: {exc.strerror}") from exc

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from pjrt_hub import safe_path
+from pjrt_hub import digest, safe_path
 from pjrt_hub.errors import StoreError
-from pjrt_hub.store import disk, ownership
+from pjrt_hub.store import ownership
 
 _INSTALLER_SECONDS = 60
 #: The options of pip that say where and how it looks.
@@ -323,6 +323,6 @@ def _toml(path: Path) -> dict[str, Any]:
     from pjrt_hub.contract.table import parse
 
     try:
-        return parse(disk.read(path))
+        return parse(digest.content(path))
     except (OSError, ValueError):  # absent, or for uv to complain about
         return {}

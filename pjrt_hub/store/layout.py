@@ -173,7 +173,7 @@ def read_row(root: Path) -> Artifact | str:
     """The row of an entry, or why it cannot be read."""
     path = root / ROW_NAME
     try:
-        row = json.loads(disk.read(path))
+        row = json.loads(digest.content(path))
         return Artifact.from_row(row, str(path))
     except ManifestError as exc:
         return exc.message

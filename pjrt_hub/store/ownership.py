@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from functools import cache as once
 from pathlib import Path
 
+from pjrt_hub import digest
 from pjrt_hub.errors import CacheError
-from pjrt_hub.store import disk
 
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -75,7 +75,7 @@ def require(root: Path, folder: Path) -> None:
         pass
 
 
-def read(root: Path, path: Path, most_nbytes: int = disk.MOST_NBYTES) -> bytes:
+def read(root: Path, path: Path, most_nbytes: int = digest.MOST_NBYTES) -> bytes:
     """Reads a file below a cache root that nobody else could have written.
 
     Raises:
@@ -86,7 +86,7 @@ def read(root: Path, path: Path, most_nbytes: int = disk.MOST_NBYTES) -> bytes:
         file = os.open(path if folder is None else path.name, _READ, dir_fd=folder)
         with open(file, "rb") as content:
             _require(path, os.fstat(file))
-            return disk.bounded(content, most_nbytes)
+            return digest.content_of(content, most_nbytes)
 
 
 def oddity(found: os.stat_result) -> str:

@@ -15,18 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
+from pjrt_hub import digest
 from pjrt_hub.errors import CacheError
-from pjrt_hub.store import disk
 from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.transport import (
-    Dropped,
-    Pace,
-    Patience,
-    Refused,
-    Transport,
-    redacted,
-    refuse_encoding,
-)
+from pjrt_hub.store.credentials import redacted
+from pjrt_hub.store.transport import Dropped, Pace, Patience, Refused, Transport, refuse_encoding
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -198,7 +191,7 @@ class Partial:
             return {}
         headers = {"Range": f"bytes={self.nbytes}-"}
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            origin = json.loads(disk.read(self._origin_path))
+            origin = json.loads(digest.content(self._origin_path))
             if origin["url"] == redacted(url) and origin["validator"]:
                 return {**headers, "If-Range": str(origin["validator"])}
         # Without a pin nothing would tell that the parts are of two files.

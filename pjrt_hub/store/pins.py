@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pjrt_hub import digest
 from pjrt_hub.contract.table import parse
 from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.frozen import field, frozen
@@ -138,11 +139,7 @@ def read(path: Path, *, is_named: bool = False) -> Pins:
         LockFileError: it cannot be read, is malformed, or of a newer format.
     """
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_NBYTES + 1)
-        if len(raw) > _MAX_NBYTES:
-            raise _broken(path, f"it is larger than {_MAX_NBYTES:,} bytes")
-        data = parse(raw)
+        data = parse(digest.content(path, _MAX_NBYTES))
     except OSError as exc:
         raise LockFileError(
             f"the lock file {path} cannot be read: {exc.strerror}",

@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pjrt_hub import log
+from pjrt_hub import digest, log
 from pjrt_hub.errors import ManifestError, RegistryError
 from pjrt_hub.store import disk, installers, lock, ownership
 from pjrt_hub.store.cache import LAYOUT
 from pjrt_hub.store.catalog import Artifact, read_rows
-from pjrt_hub.store.transport import Patience, Transport, redacted
+from pjrt_hub.store.credentials import redacted
+from pjrt_hub.store.transport import Patience, Transport
 
 VARIABLE = "PJRT_HUB_REGISTRY"
 ROOT_VARIABLE = "PJRT_HUB_REGISTRY_ROOT"
@@ -29,7 +30,7 @@ ROOT_VARIABLE = "PJRT_HUB_REGISTRY_ROOT"
 FRESH_SECONDS = 6 * 3600
 #: For one reading of a few small files.
 _PATIENCE_SECONDS = 120.0
-_MAX_ROOT_NBYTES = 512_000
+MAX_ROOT_NBYTES = 512_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _read_ours(url: str, path: Path) -> bytes:
             ours = not hasattr(os, "geteuid") or found.st_uid in (0, os.geteuid())
             if not ours or found.st_mode & stat.S_IWOTH:
                 raise _untrusted(url, f"others may have written {path}")
-            return disk.bounded(file, _MAX_ROOT_NBYTES)
+            return digest.content_of(file, MAX_ROOT_NBYTES)
     except OSError as exc:
         raise _untrusted(url, f"{path} cannot be read: {exc.strerror}") from exc
 
@@ -171,7 +172,7 @@ class Remote:
         """
         try:
             ownership.require(self._root, self.folder)
-            value = json.loads(disk.read(self.folder / "reading.json"))
+            value = json.loads(digest.content(self.folder / "reading.json"))
             rows = tuple(
                 Artifact.from_row(row, f"{self.name}, row {i}")
                 for i, row in enumerate(value["rows"], 1)

@@ -21,7 +21,8 @@ from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
 from pjrt_hub.errors import RegistryError
 from pjrt_hub.store import disk
-from pjrt_hub.store.transport import Endless, Refused, Transport, redacted
+from pjrt_hub.store.credentials import redacted
+from pjrt_hub.store.transport import Endless, Refused, Transport
 
 #: The one file that a registry signs: rows, as registry/README.md describes them.
 TARGET = "registry.toml"

@@ -30,6 +30,7 @@ from tuf.api.metadata import (
     Timestamp,
 )
 
+from pjrt_hub import digest
 from pjrt_hub.errors import ManifestError, RegistryError
 from pjrt_hub.store import disk
 from pjrt_hub.store.catalog import Artifact, Catalog, read_rows, write_rows
@@ -114,7 +115,7 @@ class KeyRing:
         try:
             if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise _keys(path, "others may read it", f"`chmod 600 {path}`")
-            pem = path.read_bytes()
+            pem = digest.content(path)
             is_encrypted = b"ENCRYPTED" in pem.partition(b"\n")[0]
             private = serialization.load_pem_private_key(
                 pem, self._passphrase if is_encrypted else None

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import socket
+import sys
 import threading
 import time
 import zlib
@@ -19,13 +20,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from pjrt_hub import log
 from pjrt_hub.errors import OfflineError, StoreError
 from pjrt_hub.store import certificates
-from pjrt_hub.store.credentials import Credentials, Secrets, split
+from pjrt_hub.store.credentials import Credentials, Secrets, redacted, split
 from pjrt_hub.store.installers import Sources
 from pjrt_hub.store.offline import VARIABLE, is_offline
 
@@ -39,10 +40,13 @@ _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 5
 _LARGEST_PAGE = 16 << 20
+_PROXIES = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY or pip's `proxy`"
 _PROXY_WANTS_LOGIN = (
-    "the proxy wants a login that it knows: write it into HTTPS_PROXY, HTTP_PROXY or pip's "
-    "`proxy`, as in http://user:password@proxy:3128"
+    f"the proxy wants a login that it knows: write it into {_PROXIES}, as in "
+    "http://user:password@proxy:3128"
 )
+#: How httpcore says that a SOCKS proxy would refuse the next attempt too.
+_SOCKS_IS_FINAL = ("not allowed by ruleset.", "not supported.")
 DEADLINE_VARIABLE = "PJRT_HUB_DOWNLOAD_SECONDS"
 #: Held while OpenSSL reads files: the exit of a process that was forked meanwhile would move the
 #: position in them, which it shares, so forks wait.
@@ -287,7 +291,7 @@ class Transport:
             raise
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError):
             raise Refused("not a usable address") from None
-        except httpx.TransportError as exc:
+        except _failures() as exc:
             self.patience.left()
             # Not from it: it may quote the server, and a traceback would show that.
             raise self._failure(exc, url) from None
@@ -404,7 +408,7 @@ class Transport:
         finally:
             _ours.reset(token)
 
-    def _failure(self, exc: httpx.TransportError, url: str) -> Refused | Dropped:
+    def _failure(self, exc: Exception, url: str) -> Refused | Dropped:
         """What a request that had no answer means."""
         import httpx
 
@@ -415,10 +419,14 @@ class Transport:
             return Refused("it redirects to an address that cannot be read")
         if isinstance(exc, httpx.ProxyError):
             status = int(found.group()) if (found := re.match(r"\d{3}\b", said)) else None
-            if status == 407:
+            if status == 407 or said.startswith(("Invalid username", "Requested NO AUTH")):
                 return Refused(_PROXY_WANTS_LOGIN, status)
-            kind = Dropped if status is None or status in _TRANSIENT else Refused
-            return kind(f"the proxy did not connect: {said}")
+            if said.startswith("Requested USERNAME"):
+                return Refused(f"the proxy takes no user and password, which {_PROXIES} gives it")
+            is_final = status not in (None, *_TRANSIENT) or said.endswith(_SOCKS_IS_FINAL)
+            return (Refused if is_final else Dropped)(f"the proxy did not connect: {said}")
+        if not isinstance(exc, httpx.TransportError):
+            return Dropped(f"the proxy did not answer as SOCKS does: {said}")
         return Dropped(self.hidden(_spoken(exc)))
 
     def _tls_failure(self, exc: BaseException, url: str) -> str:
@@ -508,16 +516,6 @@ def forbidden(url: str) -> str:
     return f"only https is asked, not {redacted(url)}"
 
 
-def redacted(url: str) -> str:
-    """An address as an error may show it: no user, no password, no query, no fragment."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "an address that cannot be read"
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "***" if parts.query else "", ""))
-
-
 def _is_loopback(host: str) -> bool:
     import ipaddress
 
@@ -541,9 +539,11 @@ class _Bell:
             self._timer.daemon = True
             self._timer.start()
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, *exc: object) -> None:
         if self._timer:
             self._timer.cancel()
+        if kind and self._socket is not None:  # httpcore leaves it open where SOCKS fails
+            self._socket.close()
 
     def see(self, event: str, info: Mapping[str, Any]) -> None:
         """Is told by httpcore what it does; a connection that was made is kept."""
@@ -572,6 +572,14 @@ def _hush() -> None:
     names = ("connection", "http11", "proxy", "socks")
     for name in ("httpx", *(f"httpcore.{part}" for part in names)):
         logging.getLogger(name).addFilter(keep)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What a request without an answer raises; of the package `socksio` httpx lets it through."""
+    import httpx
+
+    socksio = sys.modules.get("socksio")
+    return (httpx.TransportError, *((socksio.SOCKSError,) if socksio else ()))
 
 
 def _spoken(exc: httpx.TransportError) -> str:

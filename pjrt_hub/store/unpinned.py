@@ -17,9 +17,10 @@ from pjrt_hub.errors import ArchiveError, DownloadError, PluginLoadError, StoreE
 from pjrt_hub.host import HostTag
 from pjrt_hub.store import archive, installers
 from pjrt_hub.store.catalog import Artifact, Member
+from pjrt_hub.store.credentials import redacted
 from pjrt_hub.store.installers import Sources
 from pjrt_hub.store.partial import Partial, Progress, copy, fill
-from pjrt_hub.store.transport import Patience, Refused, Transport, redacted
+from pjrt_hub.store.transport import Patience, Refused, Transport
 
 SUFFIXES = (".whl", ".zip", ".tar.gz", ".so")
 #: What a row says where nothing tells the name of its plugin, platform or package.

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 
@@ -178,6 +179,45 @@ class Loopback:
             time.sleep(0.02)
             linger = struct.pack("ii", 1, 0)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+
+class Socks:
+    """A SOCKS proxy that answers what it is told with the same bytes, on each connection.
+
+    Args:
+        answers: one for each thing it is told; it closes the connection after the last.
+
+    Attributes:
+        connections: how many there were.
+    """
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.connections = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def __enter__(self) -> Socks:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._listener.close()
+
+    def url(self, login: str = "") -> str:
+        """Its address, with "user:password@" if given."""
+        return f"socks5://{login}127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections += 1
+                with connection, suppress(OSError):
+                    connection.settimeout(10)
+                    for answer in self._answers:
+                        connection.recv(4096)
+                        connection.sendall(answer)
 
 
 def partial(start: int, body: bytes, etag: str = '"one"') -> dict[str, str]:

@@ -164,6 +164,8 @@ def test_a_file_of_flags_counts_as_what_is_in_it(tmp_path, name):
         kept.put(KEY, content)
         assert CompiledPrograms.configured(env, tmp_path).get(KEY) == content
     assert absent.get(KEY) == b"absent"
+    os.truncate(flags, 1 << 42)  # a sparse file, which nothing could hold
+    assert CompiledPrograms.configured(env, tmp_path).get(KEY) == b"absent"
 
 
 def test_the_variable_says_where(tmp_path):

@@ -354,9 +354,11 @@ def test_the_variable_of_jax(tmp_path: Path, site: Site):
     settings = site.write(
         "b.json", json.dumps({"library_path": str(library), "create_options": {"n": 2}})
     )
-    broken = site.write("broken.json", "{}")
+    broken, huge = site.write("broken.json", "{}"), site.write("huge.json", "{}")
+    os.truncate(huge, 1 << 42)  # a sparse file, which nothing could hold
     items = [f"a:{library}", f"b:{settings}", "x:y:z", "lonely", f"UP:{library}", f"c:{broken}"]
-    env = {"PJRT_NAMES_AND_LIBRARY_PATHS": ",".join([*items, "d:/none.so", f"e: {library}"])}
+    items += ["d:/none.so", f"e: {library}", f"f:{huge}"]
+    env = {"PJRT_NAMES_AND_LIBRARY_PATHS": ",".join(items)}
     found = survey(world(tmp_path, env=env))
     assert {each.name: each.create_options for each in found.candidates} == {
         "a": (),
@@ -370,6 +372,7 @@ def test_the_variable_of_jax(tmp_path: Path, site: Site):
         "c": f"{broken} cannot be read: KeyError: 'library_path'",
         "d": "/none.so is not the absolute path of a file",
         "e": f" {library} is not the absolute path of a file",
+        "f": f"{huge} cannot be read: OSError: [Errno 27] larger than 67,108,864 bytes: '{huge}'",
     }
 
 

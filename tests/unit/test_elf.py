@@ -68,6 +68,10 @@ def test_a_missing_library_is_named_with_who_ships_it(tmp_path: Path):
     needs = [(lost.name, lost.needed_by.name) for lost in missing(elf, EMPTY)]
     assert needs == [("libdeep.so", "libbeside.so")]
     assert missing(elf, Search((str(tmp_path / "deps"),), (), Path("/nonexistent"), ())) == []
+    huge = tmp_path / "ld.so.cache"
+    huge.touch()
+    os.truncate(huge, 1 << 42)  # a sparse file, which nothing could hold
+    assert missing(elf, Search(cache=huge, folders=())) == missing(elf, EMPTY)
     (tmp_path / "deps" / "libsycl.so.8").unlink()
     (found,) = problems(elf, HOST, Search((), (tmp_path / "libdeep.so",), EMPTY.cache, ()))
     assert found.text == ("libsycl.so.8 is needed and not found; it is part of Intel SYCL runtime")

@@ -99,7 +99,7 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(tmp_path: Path):
 def test_what_is_not_toml(tmp_path: Path, raw: bytes):
     path = tmp_path / "pjrt_plugin.toml"
     path.write_bytes(raw)
-    with pytest.raises(ManifestError, match=r"pjrt_plugin\.toml: (not TOML|larger)"):
+    with pytest.raises(ManifestError, match=r"pjrt_plugin\.toml: .*(not TOML|larger than)"):
         read(path)
 
 

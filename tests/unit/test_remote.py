@@ -319,6 +319,18 @@ def test_keys_are_for_their_owner_alone(place):
     keys[0].chmod(0o640)
     with pytest.raises(RegistryError, match="others may read it"):
         place.publish()
+    keys[0].chmod(0o600)
+    os.truncate(keys[0], 1 << 42)  # a sparse file, which nothing could hold
+    with pytest.raises(RegistryError, match="it cannot be read: larger than 67,108,864 bytes"):
+        place.publish()
+
+
+def test_a_root_that_is_too_large_is_not_read(place, tmp_path):
+    root = tmp_path / "root.json"
+    with root.open("wb") as file:
+        file.truncate(1 << 42)  # a sparse file, which nothing could hold
+    with pytest.raises(RegistryError, match="cannot be read: larger than 512,000 bytes"):
+        registries.trust("https://example.org/r", root)
 
 
 def test_encrypted_keys_need_their_passphrase(tmp_path):

@@ -454,6 +454,14 @@ def test_an_index_of_junk(tmp_path, content):
         safetensors.open_file(index)
 
 
+def test_an_index_that_is_too_large_is_not_read(tmp_path):
+    index = tmp_path / "m.safetensors.index.json"
+    index.touch()
+    os.truncate(index, 1 << 42)  # a sparse file, which nothing could hold
+    with pytest.raises(OSError, match="larger than 67,108,864 bytes"):
+        safetensors.open_file(index)
+
+
 def test_an_index_that_names_the_wrong_file(tmp_path):
     safetensors.save_file({"a": np.zeros(2)}, tmp_path / "x.safetensors")
     index = tmp_path / "m.safetensors.index.json"

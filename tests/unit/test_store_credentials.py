@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from fetching import FILE, PIN, WHEEL, Slept, assert_whole
-from loopback import Answer, Loopback, Request
+from loopback import Answer, Loopback, Request, Socks
 
 from pjrt_hub.errors import PjrtHubError, StoreError
 from pjrt_hub.store import installers
@@ -29,11 +29,17 @@ from pjrt_hub.store.transport import Patience, Refused, Transport
 from pjrt_hub.store.unpinned import receive
 
 TOKEN = "hunter2-and-more"
+LOGIN = f"me:{TOKEN}@"
 BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 
 
 def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def reply(code: int) -> bytes:
+    """A SOCKS proxy's last word: 0 for connected, else why not (RFC 1928)."""
+    return bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0])
 
 
 def with_login(url: str, login: str = f"me:{TOKEN}") -> str:
@@ -404,6 +410,35 @@ def test_a_proxy_that_does_not_connect_is_named(server: Loopback, status: str, t
     ):
         transport.page("https://127.0.0.1:1/", accept="*/*")
     assert len(server.requests) == times
+
+
+@pytest.mark.parametrize(
+    ("answers", "login", "said", "times"),
+    [
+        ((b"\x05\xff",), "", "the proxy wants a login that it knows: .* ALL_PROXY", 1),
+        ((b"\x05\x02",), "", "the proxy wants a login that it knows", 1),
+        ((b"\x05\x02", b"\x01\x01"), LOGIN, "the proxy wants a login that it knows", 1),
+        ((b"\x05\xff",), LOGIN, "the proxy takes no user and password", 1),
+        ((b"\x05\x02", b"\x01\x00", reply(2)), LOGIN, "did not connect: .* by ruleset", 1),
+        ((b"\x05\x00", reply(8)), "", "did not connect: .* type not supported", 1),
+        ((b"\x05\x00", reply(5)), "", "did not connect: .* Connection refused", 3),
+        ((b"\x05\x00", reply(9)), "", "did not answer as SOCKS does", 3),
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "", "did not answer as SOCKS does", 3),
+        ((b"",), "", "did not answer as SOCKS does", 3),
+    ],
+)
+def test_a_socks_proxy_is_asked_again_where_that_may_help(
+    answers: tuple[bytes, ...], login: str, said: str, times: int
+) -> None:
+    patience = Patience(sleep=Slept(), tries=3)
+    with (
+        Socks(*answers) as proxy,
+        Transport(BARE, sources=Sources(proxy=proxy.url(login)), patience=patience) as transport,
+        pytest.raises(Refused, match=said) as caught,
+    ):
+        transport.page("https://127.0.0.1:1/", accept="*/*")
+    assert proxy.connections == times
+    assert TOKEN not in "".join(traceback.format_exception(caught.value))
 
 
 def test_nothing_that_holds_a_secret_shows_it(tmp_path: Path) -> None:

@@ -32,8 +32,9 @@ from loopback import Answer, Loopback, Request, partial
 from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError, StoreError
 from pjrt_hub.store.cache import Cache
 from pjrt_hub.store.catalog import Member
+from pjrt_hub.store.credentials import redacted
 from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.transport import Patience, forbidden, redacted
+from pjrt_hub.store.transport import Patience, forbidden
 
 
 def test_a_miss_is_fetched_and_published(server: Loopback, cache: Cache, slept: Slept) -> None:

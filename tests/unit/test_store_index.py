@@ -140,7 +140,10 @@ def test_the_proxy_of_pip_is_used(server: Loopback, tmp_path: Path) -> None:
         ("ftp://me:s3cret@h", "malformed"),
     ],
 )
-def test_a_proxy_that_cannot_be_used(tmp_path: Path, proxy: str, words: str) -> None:
+def test_a_proxy_that_cannot_be_used(
+    tmp_path: Path, proxy: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)  # as where it is not installed
     env = {**BARE, "PIP_INDEX_URL": "https://127.0.0.1:1/", "PIP_PROXY": proxy}
     with pytest.raises(StoreError, match=words) as caught:
         obtain(PIN, Cache(tmp_path), env=env, patience=HASTY)

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import wheels
 
+from pjrt_hub import digest
 from pjrt_hub.errors import CacheError
 from pjrt_hub.store import disk, lock, ownership
 from pjrt_hub.store.cache import Cache
@@ -48,7 +49,7 @@ def folders(cache: Cache) -> list[Path]:
     return [path for path in library.parents if path.is_relative_to(cache.root)]
 
 
-@pytest.mark.parametrize("nbytes", [disk.MOST_NBYTES + 1, 1 << 42])
+@pytest.mark.parametrize("nbytes", [digest.MOST_NBYTES + 1, 1 << 42])
 def test_a_file_larger_than_the_bound_is_not_read(
     cache: Cache, tmp_path: Path, nbytes: int
 ) -> None:
@@ -58,14 +59,14 @@ def test_a_file_larger_than_the_bound_is_not_read(
     os.truncate(cache.root / "v1/memo/answer.json", nbytes)
     assert memo.read("answer") is None
     with pytest.raises(OSError, match="larger than 67,108,864 bytes") as caught:
-        disk.read(cache.root / "v1/memo/answer.json")
+        digest.content(cache.root / "v1/memo/answer.json")
     assert caught.value.errno == errno.EFBIG
 
 
 def test_what_has_no_size_is_read_to_its_end_or_to_the_bound() -> None:
-    assert disk.read(Path("/proc/self/status")).startswith(b"Name:")
+    assert digest.content(Path("/proc/self/status")).startswith(b"Name:")
     with pytest.raises(OSError, match="larger than 1,000 bytes"):
-        disk.read(Path("/dev/zero"), 1000)
+        digest.content(Path("/dev/zero"), 1000)
 
 
 def test_every_folder_down_to_the_library_is_looked_at(cache: Cache) -> None:
