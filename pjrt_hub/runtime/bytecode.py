@@ -74,6 +74,15 @@ def module(code: bytes) -> Module | None:
         return None
 
 
+def words(code: bytes) -> bytes:
+    """Gives all that a program spells: names, and text of attributes; empty as None for `uses`."""
+    try:
+        part = _parts(code)[_STRINGS]
+    except (ValueError, LookupError):
+        return b""
+    return part.take(part.end - part.position)
+
+
 def _uses(code: bytes) -> Uses:
     sections, strings, dialects, operations = _opened(code)
     texts, versions, targets = dict[int, str](), set[int](), set[str]()
@@ -105,7 +114,7 @@ def _module(code: bytes) -> Module:
                 named[name] = content.varint()
     # A number of 32 bits is a varint whose lowest bit is the sign. Names may share one.
     counts = {
-        texts[name]: _Reader(integers[value].data, integers[value].position).varint() >> 1
+        texts[name]: integers[value].again().varint() >> 1
         for name, value in named.items()
         if texts.get(name) in _COUNTS and value in integers
     }
@@ -114,27 +123,33 @@ def _module(code: bytes) -> Module:
 
 def _opened(code: bytes) -> tuple[dict[int, _Reader], list[str], list[str], set[str]]:
     """The sections, and the strings, dialects and operations that the others name by number."""
-    if not code.startswith(MAGIC):
-        raise ValueError("no bytecode")
-    reader = _Reader(code, len(MAGIC))
-    if reader.varint() not in _VERSIONS:
-        raise ValueError("another version of bytecode")
-    reader.position = code.index(b"\0", reader.position) + 1  # behind the producer's name
-    sections = dict(_sections(reader))
+    sections = _parts(code)
     strings = _strings(sections[_STRINGS])
     dialects, operations = _operations(sections[_DIALECTS], strings)
     return sections, strings, dialects, operations
 
 
-class _Reader:
-    """Bytes, and how far they are read; what goes beyond them raises IndexError or ValueError."""
+def _parts(code: bytes) -> dict[int, _Reader]:
+    """The sections by their numbers."""
+    if not code.startswith(MAGIC):
+        raise ValueError("no bytecode")
+    reader = _Reader(code, len(MAGIC), len(code))
+    if reader.varint() not in _VERSIONS:
+        raise ValueError("another version of bytecode")
+    reader.position = code.index(b"\0", reader.position) + 1  # behind the producer's name
+    return dict(_sections(reader))
 
-    def __init__(self, data: bytes, position: int = 0) -> None:
+
+class _Reader:
+    """A part of bytes, and how far it is read; what goes beyond raises IndexError or ValueError."""
+
+    def __init__(self, data: bytes, position: int, end: int) -> None:
         self.data = data
         self.position = position
+        self.end = end
 
     def __bool__(self) -> bool:
-        return self.position < len(self.data)
+        return self.position < self.end
 
     def varint(self) -> int:
         """A number whose first byte tells by its trailing zeros how many follow."""
@@ -145,12 +160,19 @@ class _Reader:
 
     def take(self, count: int) -> bytes:
         """The next bytes."""
-        end = self.position + count
-        if end > len(self.data):
+        taken = self.part(count)
+        return self.data[taken.position : taken.end]
+
+    def part(self, count: int) -> _Reader:
+        """A reader of the next bytes, which may be many."""
+        begin, self.position = self.position, self.position + count
+        if self.position > self.end:
             raise ValueError("the bytes end")
-        taken = self.data[self.position : end]
-        self.position = end
-        return taken
+        return _Reader(self.data, begin, self.position)
+
+    def again(self) -> _Reader:
+        """A reader of the same, from here."""
+        return _Reader(self.data, self.position, self.end)
 
 
 def _sections(reader: _Reader) -> Iterator[tuple[int, _Reader]]:
@@ -162,7 +184,7 @@ def _sections(reader: _Reader) -> Iterator[tuple[int, _Reader]]:
             if not 0 < alignment <= 1 << 16:
                 raise ValueError("no alignment")
             reader.take(-reader.position % alignment)
-        yield number & 0x7F, _Reader(reader.take(length))
+        yield number & 0x7F, reader.part(length)
 
 
 def _strings(reader: _Reader) -> list[str]:
@@ -202,7 +224,7 @@ def _attributes(
         dialect = dialects[offsets.varint()]
         for _ in range(_fitting(offsets.varint(), offsets)):
             size = offsets.varint()
-            content = _Reader(data.take(size >> 1))
+            content = data.part(size >> 1)
             if size & 1:
                 yield number, dialect, content.varint(), content
             number += 1
@@ -213,7 +235,7 @@ def _properties(reader: _Reader | None) -> Iterator[list[int]]:
     if reader is None:
         return
     for _ in range(_fitting(reader.varint(), reader)):
-        content = _Reader(reader.take(reader.varint()))
+        content = reader.part(reader.varint())
         numbers = []
         while content:
             numbers.append(content.varint())
@@ -222,6 +244,6 @@ def _properties(reader: _Reader | None) -> Iterator[list[int]]:
 
 def _fitting(count: int, reader: _Reader) -> int:
     """A number of things that take a byte each, or an error."""
-    if count > len(reader.data):
+    if count > reader.end - reader.position:
         raise ValueError("more of them than bytes")
     return count

@@ -46,13 +46,15 @@ def compiled(
     flags = client.plugin._compile_flags
     if isolated is None:
         isolated = client.plugin.isolates_by_default
-    asked = flags.over(chosen, source.code)
+    asked = flags.over(chosen, source.outline)
 
     def compile_() -> LoadedExecutable:
         executable, sent = attempt(
             source,
             lambda program: flags.compiled(
-                chosen, program.code, lambda options: _compiled(client, program, options, isolated)
+                chosen,
+                program.outline,
+                lambda options: _compiled(client, program, options, isolated),
             ),
         )
         executable._given_options = sent

@@ -45,19 +45,19 @@ class Partitioning(NamedTuple):
     @classmethod
     def of(cls, program: Program) -> Partitioning:
         """Reads a program; what it does not say, or what cannot be read, is one device."""
-        code = program.code
-        is_shardy = _MESH_ATTRIBUTE in code
+        outline = program.outline
+        is_shardy = _MESH_ATTRIBUTE in outline
         counts: Mapping[str, int] = {}
         if program.format == "hlo":
-            counts = _of_hlo(code)
-        elif code.startswith(bytecode.MAGIC):
-            if b"sdy" in code or _MENTION in code:
-                module = bytecode.module(code)
+            counts = _of_hlo(program.code)
+        elif program.code.startswith(bytecode.MAGIC):
+            if b"sdy" in outline or _MENTION in outline:
+                module = bytecode.module(program.code)
                 is_shardy |= module is not None and "sdy" in module.dialects
                 counts = module.counts if module else {}
         else:
-            is_shardy |= b"sdy.mesh" in code and _MESH.search(code) is not None
-            counts = _of_text(code)
+            is_shardy |= b"sdy.mesh" in outline and _MESH.search(outline) is not None
+            counts = _of_text(outline)
         return cls(counts.get(_REPLICAS, 1), counts.get(_PARTITIONS, 1), is_shardy)
 
 

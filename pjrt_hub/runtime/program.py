@@ -14,11 +14,14 @@ from typing import Any
 from pjrt_hub._capi import wire
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
+from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import bytecode, signature
 
 #: Bytecode, a version of it as a varint, and its producer.
 _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
+#: What the elements of a constant begin with that are written as bytes.
+_DIGITS = b'"0x'
 _HINT = (
     "give StableHLO as text or bytecode, or a serialized HloModuleProto; "
     "a jax.jit function gives the text by .lower(...).as_text()"
@@ -29,7 +32,7 @@ _EXPORTED_HINT = (
 )
 
 
-@frozen
+@frozen(slots=False)
 class Program:
     """Code for `PJRT_Client_Compile`.
 
@@ -90,6 +93,23 @@ class Program:
                 f"the program {name!r} cannot be read: {why}", path=path, hint=_HINT
             ) from exc
         return cls._detect(code, str(path))
+
+    @cached_property
+    def outline(self) -> bytes:
+        """All that the code spells, without the elements of its long constants."""
+        if self.code.startswith(bytecode.MAGIC):
+            return bytecode.words(self.code) or self.code
+        if self.format != "mlir":
+            return self.code
+        kept, behind = list[bytes](), 0
+        while (begin := self.code.find(_DIGITS, behind)) >= 0:
+            begin += len(_DIGITS)
+            end = self.code.find(b'"', begin)
+            if end < 0 or self.code.find(b"\n", begin, end) >= 0:  # such are in comments only
+                end = begin
+            kept.append(self.code[behind:begin])
+            behind = end
+        return b"".join([*kept, self.code[behind:]]) if kept else self.code
 
     @property
     def stablehlo_version(self) -> tuple[int, int, int] | None:

@@ -247,7 +247,7 @@ class Topology:
         address, sent = compilation.attempt(
             source,
             lambda program: self._compile_flags.compiled(
-                chosen, program.code, lambda options: self._compiled(program, options)
+                chosen, program.outline, lambda options: self._compiled(program, options)
             ),
             _hint,
         )

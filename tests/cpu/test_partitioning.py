@@ -149,6 +149,39 @@ def test_what_counts_as_a_count(text, counts):
     assert Partitioning.of(Program.of(text)) == (*counts, False)
 
 
+LONG = f'stablehlo.constant dense<"0x{"3f" * 5000}"> : tensor<1250xf32>'
+
+
+@pytest.mark.parametrize(
+    ("text", "outline"),
+    [
+        (TWICE, TWICE),
+        (f"{LONG} // one\n{LONG}", f"{LONG} // one\n{LONG}".replace("3f", "")),
+        (f'// a comment with "0x\n{LONG}', f'// a comment with "0x\n{LONG}'.replace("3f", "")),
+        (f'{TWICE} // that ends with "0x', f'{TWICE} // that ends with "0x'),
+        (TWICE.replace("%a", "%é"), TWICE.replace("%a", "%é")),
+    ],
+)
+def test_the_outline_of_a_text(text, outline):
+    """What is looked through for counts, and for what flags give way to."""
+    assert Program(text, "mlir").outline == outline.encode()
+
+
+def test_the_outline_of_bytecode():
+    """Its words; all of it where it cannot be read."""
+    words = Program.of(HALVED).outline
+    assert b"sdy" in words
+    assert b"mhlo.num_partitions" in words
+    assert words in HALVED
+    assert len(words) < len(HALVED)
+    assert Program.of(HALVED[:200]).outline == HALVED[:200]
+
+
+def test_a_count_behind_a_long_constant():
+    text = f'"builtin.module"() ({{{LONG}\n}}) {{mhlo.num_replicas = 7 : i32}} : () -> ()'
+    assert Partitioning.of(Program(text, "mlir")) == (7, 1, False)
+
+
 @pytest.mark.parametrize(
     ("text", "is_shardy"),
     [
