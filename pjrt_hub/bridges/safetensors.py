@@ -87,14 +87,24 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
 
     Raises:
         OSError: the file cannot be opened, or an index is larger than 64 MiB.
+        TypeError: `path` is no path; the contents of a file are none.
         FileFormatError: it is not a valid safetensors file; the message names the tensor at fault.
     """
-    if os.fspath(path).endswith(_INDEX_SUFFIX):
+    if _is_index(path):
         index = _index(Path(path))
         tensors = _indexed(index, Path(path), index)
     else:
         tensors = _opened(path)
     return {name: tensor.array() for name, tensor in tensors.items()}
+
+
+def _is_index(path: str | PathLike[str]) -> bool:
+    name = os.fspath(path)
+    if isinstance(name, bytes):
+        raise TypeError(
+            f"{len(name)} bytes were given; the file must be given by its path, which is mapped"
+        )
+    return name.endswith(_INDEX_SUFFIX)
 
 
 def _opened(path: str | PathLike[str]) -> dict[str, _Tensor]:
@@ -137,10 +147,11 @@ def load(
 
     Raises:
         OSError: the file cannot be opened, or an index is larger than 64 MiB.
+        TypeError: `path` is no path; the contents of a file are none.
         FileFormatError: the file is invalid or lacks a tensor.
         PjrtError: the plugin refused a transfer (`PJRT_Client_BufferFromHostBuffer`).
     """
-    indexed = os.fspath(path).endswith(_INDEX_SUFFIX)
+    indexed = _is_index(path)
     index: Mapping[str, object] = _index(Path(path)) if indexed else _opened(path)
     wanted = list(index) if names is None else list(names)
     for name in wanted:

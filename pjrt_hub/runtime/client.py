@@ -245,11 +245,11 @@ class Client(Closing, hotpath.Client):
         Raises:
             FileFormatError: the file ends before the array does.
             OSError: it cannot be read.
-            TypeError: PJRT has no such dtype, or its elements share bytes.
+            TypeError: `file` is no path, PJRT has no such dtype, or its elements share bytes.
             ValueError: the shape cannot be, or the offset is negative.
         """
         spec = ShapeSpec.of(shape, dtype, self.api.version)
-        return upload.from_file(self, file, spec, offset, device, memory)
+        return upload.from_file(self, os.fspath(file), spec, offset, device, memory)
 
     def from_dlpack(
         self, source: Any, *, device: Device | None = None, copy: bool | None = None

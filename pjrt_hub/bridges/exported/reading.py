@@ -32,14 +32,15 @@ def read(
     if isinstance(source, bytes | bytearray | memoryview):
         return jax_blob.read(bytes(source), "the exported function")
     path = Path(source)
-    if path.is_dir():
+    if os.fspath(source) and path.is_dir():
         return stablehlo_folder.read(path, name)
     try:
-        data = path.read_bytes()
+        with open(source, "rb") as file:  # of an empty name, a Path would be this folder
+            data = file.read()
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
         why = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise FileFormatError(
-            f"the exported function {str(path)!r} cannot be read: {why}",
+            f"the exported function {os.fspath(source)!r} cannot be read: {why}",
             path=path,
             hint="give a file of jax.export, or a folder that torch_xla.stablehlo saved",
         ) from exc

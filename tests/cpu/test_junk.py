@@ -1,0 +1,72 @@
+"""What is no file, no program and no plugin: each call says what it was given instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pjrt_hub
+from pjrt_hub import Program
+from pjrt_hub.bridges import safetensors
+from pjrt_hub.errors import PjrtHubError
+
+CALLS = {
+    "load": lambda _, junk: pjrt_hub.load(junk),
+    "Program": lambda _, junk: Program(junk, "mlir"),
+    "Program.of": lambda _, junk: Program.of(junk),
+    "compile": lambda client, junk: client.compile(junk),
+    "topology.compile": lambda client, junk: client.topology.compile(junk),
+    "client.load": lambda client, junk: client.load(junk),
+    "load_exported": lambda client, junk: pjrt_hub.load_exported(junk, client=client),
+    "safetensors.load": safetensors.load,
+    "safetensors.open_file": lambda _, junk: safetensors.open_file(junk),
+    "buffer_from_file": lambda client, junk: client.buffer_from_file(junk, (1,), np.float32),
+}
+#: What stands for each in the message. A folder and a file that is not there are named.
+JUNK = {
+    "None": (None, "NoneType"),
+    "int": (3, "int"),
+    "object": (object(), "object"),
+    "list": ([], "list"),
+    "bytes": (b"junk", r"bytes|junk|6a 75|\[Errno 2\]|byte \d+"),
+    "no bytes": (b"", r"bytes|empty|b''"),
+    "no text": ("", r"empty|''|plugin"),
+    "folder": (Path, "{folder}"),
+    "missing": (Path, "{folder}/missing"),
+}
+#: They have a meaning: any plugin, and code that the plugin refuses when it is compiled.
+MEANT = {("load", "None"), ("load", "no text")}
+MEANT |= {("Program", each) for each in ("bytes", "no bytes", "no text", "folder", "missing")}
+
+
+@pytest.mark.parametrize(
+    ("call", "junk"), [(call, junk) for call in CALLS for junk in JUNK if (call, junk) not in MEANT]
+)
+def test_junk_is_named(client, tmp_path, call, junk):
+    given, words = JUNK[junk]
+    if given is Path:
+        words = words.format(folder=tmp_path)
+        given = Path(words)
+        forms = [given, str(given)]
+    else:
+        forms = [given]
+    for form in forms:
+        with pytest.raises((TypeError, ValueError, PjrtHubError, OSError), match=words):
+            CALLS[call](client, form)
+
+
+def test_weights_are_given_by_their_path(client, tmp_path):
+    path = safetensors.save_file({"a": np.ones(3, np.float32)}, tmp_path / "a.safetensors")
+    assert safetensors.load(client, str(path))["a"].tolist() == [1, 1, 1]
+    for contents in (path.read_bytes(), b"", bytes(path)):
+        with pytest.raises(TypeError, match=f"{len(contents)} bytes were given; .* by its path"):
+            safetensors.load(client, contents)
+
+
+def test_a_number_is_no_file(client, tmp_path):
+    """Python would read the file whose descriptor it is."""
+    (tmp_path / "x").write_bytes(bytes(4))
+    with open(tmp_path / "x") as file, pytest.raises(TypeError, match="not int"):
+        client.buffer_from_file(file.fileno(), (1,), np.float32)
