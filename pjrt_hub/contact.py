@@ -261,6 +261,8 @@ def first_contact(
     env: Mapping[str, str],
     create_options: Mapping[str, NamedValue] | None = None,
     identity: str = "",
+    *,
+    describe: bool = False,
 ) -> dict[str, Any]:
     """Loads the library in a child process and gives what it says of itself.
 
@@ -270,6 +272,7 @@ def first_contact(
         env: of the child.
         create_options: of a client to make there; None makes none.
         identity: of the file that is to be met, and no other; by default of what lies there.
+        describe: ask whether it describes devices that are not there.
 
     Raises:
         IncompatiblePluginError: its API version cannot be driven.
@@ -286,6 +289,7 @@ def first_contact(
         env=env,
         preload=dependencies,
         create_options=create_options,
+        describe=describe,
         seconds=_deadline(env),
         identity=identity,
     )

@@ -33,7 +33,7 @@ class Step:
         what: the step.
         ok: whether it would succeed.
         detail: what was found.
-        hint: the next command, where it would not.
+        hint: the next command, where it would not, or where something lacks.
     """
 
     what: str
@@ -133,22 +133,32 @@ def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
     manifest, options = candidate.manifest, None
     if to_run:
         options = manifest.create_options(dict(candidate.create_options))
-    answer = contact.first_contact(path, preloads.paths, {**defaults, **env}, options, identity)
+    answer = contact.first_contact(
+        path, preloads.paths, {**defaults, **env}, options, identity, describe=not to_run
+    )
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
     flags = candidate.manifest.compile_flags_beside((), ApiVersion.parse(answer["api_version"]))
     if flags:
         told = ", ".join(f"{name}={value}" for name, value in flags.items())
         yield Step("compile flags", True, f"{told}, unless options or XLA_FLAGS say otherwise")
+    preload = None
     if preloads.missing:
         search = contact.search(preloads.paths, env)
         there = [name for name in preloads.missing if linking.finds(name, world.host.arch, search)]
-        yield _preload(preloads.missing, there, answer["libraries"], to_run)
+        yield (preload := _preload(preloads.missing, there, answer["libraries"]))
     if error := answer["client_error"]:
         hint = "the words are the plugin's own; see its documentation, and that of its driver"
+        if preload and preload.hint:
+            hint += f"; it may lack what was not found: {preload.hint}"
         yield Step("client", False, error, hint)
     elif to_run:
         yield Step("client", True, "the plugin makes one")
+    if error := answer["topology_error"]:
+        hint = "compile where its hardware is: client.compile(program).serialize()"
+        yield Step("topology", False, f"no devices that are not here: {error}", hint)
+    elif not to_run:
+        yield Step("topology", True, "the plugin describes devices that are not here")
     yield from _mapped(answer["libraries"])
 
 
@@ -163,8 +173,12 @@ def _hardware(candidate: Candidate, to_run: bool) -> Step:
     return Step("hardware", False, f"absent: {found.reason}", hint)
 
 
-def _preload(names: tuple[str, ...], found: list[str], libraries: list[str], to_run: bool) -> Step:
-    """The libraries that a plugin opens by itself and that are not where its vendor puts them."""
+def _preload(names: tuple[str, ...], found: list[str], libraries: list[str]) -> Step:
+    """The libraries that a plugin opens by itself and that are not where its vendor puts them.
+
+    That one is nowhere is no failure: only some programs need it. What the plugin cannot load
+    without is named in its headers.
+    """
     # A file's name may say more than the library's: libcudart.so.13.0.96.
     files = [os.path.basename(each) + "." for each in libraries]
     mapped = [name for name in names if any(file.startswith(f"{name}.") for file in files)]
@@ -174,11 +188,9 @@ def _preload(names: tuple[str, ...], found: list[str], libraries: list[str], to_
     if not absent:
         return Step("preload", True, told)
     ways = dict.fromkeys(how for _, how in map(shipper, absent) if how)
-    told = "; ".join(filter(None, (f"not found: {', '.join(absent)}", told)))
-    if not to_run:
-        return Step("preload", True, f"{told}; needed to run, and by some programs to compile")
+    missing = f"not found, and needed by some programs only: {', '.join(absent)}"
     hint = "; ".join(ways) or "install them, or name their folders in LD_LIBRARY_PATH"
-    return Step("preload", False, told, hint)
+    return Step("preload", True, "; ".join(filter(None, (missing, told))), hint)
 
 
 def _mapped(libraries: list[str]) -> Iterator[Step]:

@@ -21,12 +21,14 @@ from pjrt_hub._capi.child import Child, listen, signal_name
 from pjrt_hub.abi import ApiVersion
 
 if TYPE_CHECKING:
+    from pjrt_hub._capi.library import Api
     from pjrt_hub._capi.values import NamedValue
 
 #: What the child's error tells beside its words, so that the same error is raised here.
 _DETAILS = ("path", "need", "have", "function", "since", "code")
 _TPU_LOCK = "/tmp/libtpu_lockfile"
 _CREATE = "PJRT_Client_Create"
+_DESCRIBE = "PJRT_TopologyDescription_Create"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class ProbeResult:
         modules: the files of the Python modules that it imported.
         client_error: why it makes no client, in its own words; empty where it made one, None where
             it was not asked.
+        topology_error: why it describes no devices that are not there, as `client_error`.
     """
 
     api_version: str
@@ -49,6 +52,7 @@ class ProbeResult:
     libraries: list[str] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
     client_error: str | None = None
+    topology_error: str | None = None
 
     @property
     def version(self) -> ApiVersion:
@@ -62,6 +66,7 @@ def probe(
     env: Mapping[str, str],
     preload: Sequence[Path] = (),
     create_options: Mapping[str, NamedValue] | None = None,
+    describe: bool = False,
     seconds: float = 30.0,
     identity: str = "",
 ) -> ProbeResult:
@@ -72,6 +77,7 @@ def probe(
         env: the child's environment.
         preload: libraries to load before it, as the parent will.
         create_options: of the client; None makes none.
+        describe: ask whether it describes devices that are not there.
         seconds: the deadline of the loading, and that of the client; a child that passes one is
             ended, with all that it started.
         identity: of the file that is to be loaded, and no other; by default of what lies there.
@@ -89,7 +95,7 @@ def probe(
     words = [
         str(path),
         identity or digest.identity_if_any(path),
-        json.dumps(create_options),
+        json.dumps([create_options, describe]),
         *map(str, preload),
     ]
     with Child(__spec__.name, words, env=env) as child:
@@ -143,7 +149,7 @@ def _timeout_hint(path: Path) -> str:
     )
 
 
-def _load(tell: watch.Tell, path: str, identity: str, create_options: str, *preload: str) -> int:
+def _load(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) -> int:
     """What the child's child does: it meets the plugin."""
     try:
         from pjrt_hub._capi import library
@@ -160,7 +166,7 @@ def _load(tell: watch.Tell, path: str, identity: str, create_options: str, *prel
         details = {name: getattr(exc, name) for name in _DETAILS if hasattr(exc, name)}
         tell(error=type(exc).__name__, message=exc.message, hint=exc.hint, details=details)
         return 1
-    options, client_error = json.loads(create_options), None
+    (options, describe), client_error, topology_error = json.loads(asked), None, None
     if options is not None:
         tell(step=_CREATE)
         try:
@@ -168,14 +174,34 @@ def _load(tell: watch.Tell, path: str, identity: str, create_options: str, *prel
             client_error = ""
         except errors.PjrtHubError as exc:
             client_error = exc.message
+    if describe:
+        tell(step=_DESCRIBE)
+        topology_error = _topology_error(api)
     mapped = [each for each in _mapped() if each not in files]
     imported = _files_of(sys.modules.keys() - modules)
     attributes: dict[str, object] = dict(api.attributes)
     result = ProbeResult(
-        str(api.version), api.extensions, attributes, mapped, imported, client_error
+        str(api.version),
+        api.extensions,
+        attributes,
+        mapped,
+        imported,
+        client_error,
+        topology_error,
     )
     tell(**asdict(result))
     return 0
+
+
+def _topology_error(api: Api) -> str:
+    """Why it describes no devices that are not there; what it says of a name is no reason."""
+    try:
+        api.call(_DESCRIBE, topology_name="", create_options={})
+    except (errors.UnimplementedError, errors.UnsupportedByPluginError) as exc:
+        return exc.message
+    except errors.PjrtHubError:  # it wants a name, or options
+        pass
+    return ""
 
 
 def _files_of(modules: Iterable[str]) -> list[str]:

@@ -5,7 +5,12 @@ struct PJRT_TopologyDescription {
   PJRT_DeviceDescription description, *descriptions[1];
 };
 
+#ifndef ON_DESCRIBE
+#define ON_DESCRIBE (void)0
+#endif
+
 FUNCTION(PJRT_TopologyDescription_Create) {
+  ON_DESCRIBE;
   PJRT_TopologyDescription *topology = calloc(1, sizeof *topology);
   topology->nobody.head.kind = CLIENT;
   topology->description.client = &topology->nobody;

@@ -57,6 +57,27 @@ def test_absent_hardware_is_a_no_to_run_and_a_yes_to_compile(doctor) -> None:
     steps = doctor(NO_DEVICE, "ON_CREATE=abort()", words=("--for", "compile"))
     assert all(ok for _, ok, _, _ in steps)
     assert "client" not in [what for what, *_ in steps]
+    assert ("topology", True, "the plugin describes devices that are not here", "") in steps
+
+
+@pytest.mark.parametrize(
+    ("macro", "what", "said"),
+    [
+        ('ON_DESCRIBE=return fail(12, "only what is there")', "topology", "only what is there"),
+        ("ON_DESCRIBE=abort()", "load", "died of SIGABRT in PJRT_TopologyDescription_Create"),
+    ],
+)
+def test_a_plugin_that_describes_no_devices_is_a_no_to_compile(doctor, macro, what, said) -> None:
+    (step,) = [step for step in doctor("", macro, words=("--for", "compile")) if not step[1]]
+    assert step[0] == what
+    assert said in step[2]
+    assert step[3]
+    assert all(ok for _, ok, _, _ in doctor("", macro))
+
+
+def test_a_plugin_that_wants_the_name_of_a_machine_is_a_yes_to_compile(doctor) -> None:
+    macro = 'ON_DESCRIBE=return fail(3, "name a machine")'
+    assert all(ok for _, ok, _, _ in doctor("", macro, words=("--for", "compile")))
 
 
 @pytest.mark.parametrize(
@@ -73,14 +94,18 @@ def test_a_client_that_cannot_be_made_is_a_no(doctor, macro: str, what: str, sai
     assert steps[what][3]
 
 
-def test_libraries_that_are_nowhere_are_a_no(doctor) -> None:
+def test_libraries_that_only_some_programs_need_are_told(doctor) -> None:
     steps = {step[0]: step for step in doctor(PRELOAD)}
     assert steps["preload"][1:] == (
-        False,
-        "not found: libcudnn.so.99, libmore.so",
+        True,
+        "not found, and needed by some programs only: libcudnn.so.99, libmore.so",
         "pip install 'pjrt-hub[cuda]'",
     )
     assert steps["client"][1] is True
+    refusing = doctor(PRELOAD, 'ON_CREATE=return fail(9, "no cuDNN")')
+    assert refusing[-1][0] != "preload"
+    (hint,) = [hint for _, ok, _, hint in refusing if not ok]
+    assert hint.endswith("it may lack what was not found: pip install 'pjrt-hub[cuda]'")
 
 
 def test_a_library_of_the_system_is_found_once(doctor, tmp_path: Path) -> None:
@@ -90,4 +115,7 @@ def test_a_library_of_the_system_is_found_once(doctor, tmp_path: Path) -> None:
     opened = 'ON_LOAD=extern void *dlopen(const char *, int); dlopen("libcudnn.so.99", 2)'
     steps = {step[0]: step for step in doctor(PRELOAD, opened, LD_LIBRARY_PATH=str(folder))}
     assert "libcudnn.so.99.0.96" in steps["mapped"][2]
-    assert steps["preload"][2] == ("not found: libmore.so; found by the loader: libcudnn.so.99")
+    assert steps["preload"][2] == (
+        "not found, and needed by some programs only: libmore.so; "
+        "found by the loader: libcudnn.so.99"
+    )
