@@ -69,6 +69,66 @@ def test_a_split_program_runs_on_its_devices(eight, program, name):
         )
 
 
+SPLITS = {
+    "shardy": (
+        'sdy.mesh @mesh = <["x"=4, "y"=2]>',
+        'sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>',
+        'sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>',
+    ),
+    "gspmd": (
+        "",
+        'mhlo.sharding = "{devices=[4,2]<=[8]}"',
+        'mhlo.sharding = "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}"',
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("split", "options", "in_parts"),
+    [
+        ("shardy", None, True),
+        ("gspmd", None, False),
+        ("gspmd", CompileOptions(allow_spmd_sharding_propagation_to_output=[True]), True),
+    ],
+)
+def test_outputs_that_are_left_to_the_compiler(eight, split, options, in_parts):
+    """`jax.jit(lambda a, b: (tanh(a @ b), a.sum(0)), in_shardings=...)` on a mesh of 4 by 2.
+
+    Shardy splits the outputs too; the other one has all of them on each device, unless it may.
+    """
+    mesh, of_a, of_b = SPLITS[split]
+    text = f"""
+    module @jit_f attributes {{mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32}} {{
+      {mesh}
+      func.func public @main(%a: tensor<8x16xf32> {{{of_a}}}, %b: tensor<16x6xf32> {{{of_b}}})
+          -> (tensor<8x6xf32>, tensor<16xf32>) {{
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+            : (tensor<8x16xf32>, tensor<16x6xf32>) -> tensor<8x6xf32>
+        %1 = stablehlo.tanh %0 : tensor<8x6xf32>
+        %zero = stablehlo.constant dense<0.0> : tensor<f32>
+        %2 = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [0]
+            : (tensor<8x16xf32>, tensor<f32>) -> tensor<16xf32>
+        return %1, %2 : tensor<8x6xf32>, tensor<16xf32>
+      }}
+    }}"""
+    random = np.random.default_rng(3)
+    a, b = (random.integers(-9, 9, size).astype(np.float32) / 16 for size in ((8, 16), (16, 6)))
+    executable = eight.compile(text, options)
+    rows, product, total = [], np.tanh(a @ b), a.sum(axis=0)
+    for index, device in enumerate(executable.devices):
+        x, y = divmod(index, 2)
+        parts = a[2 * x : 2 * x + 2, 8 * y : 8 * y + 8], b[8 * y : 8 * y + 8]
+        rows.append([eight.buffer_from_host(part.copy(), device=device) for part in parts])
+    for index, found in enumerate(executable.execute(rows)):
+        x, y = divmod(index, 2)
+        expected = (product, total)
+        if in_parts:
+            expected = product[2 * x : 2 * x + 2], total[8 * y : 8 * y + 8]
+        assert [part.device for part in found] == [executable.devices[index]] * 2
+        np.testing.assert_allclose(found[0].to_numpy(), expected[0], rtol=1e-5, atol=1e-6)
+        assert np.array_equal(found[1].to_numpy(), expected[1])
+
+
 def test_replicas(eight, program):
     text = module(program("all_reduce").read_text(), "mhlo.num_replicas = 8 : i32")
     for result in run(eight.compile(text), ROWS[:8]):

@@ -12,7 +12,12 @@ import pytest
 import pjrt_hub
 from pjrt_hub import exported
 from pjrt_hub.bridges.exported import obstacle, reading, specialisation
-from pjrt_hub.errors import IncompatiblePluginError, NotFoundError
+from pjrt_hub.errors import (
+    IncompatiblePluginError,
+    NotFoundError,
+    NotRunnableError,
+    PluginNotFoundError,
+)
 
 needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
 STAMP = b"StableHLO_v1.15.0"
@@ -127,6 +132,45 @@ def test_where_it_runs_if_nobody_says(path, monkeypatch):
     monkeypatch.setenv("PJRT_HUB_PLATFORMS", "cpu")
     exported.client_for(function)
     assert asked == ["cuda,tpu,cpu", "cpu", None]
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The platforms whose plugins would be fetched or opened, as if all hardware were there."""
+    choose, opened = exported.connect.choose, []
+
+    def choose_any(asked, **given):
+        return choose(asked, **{**given, "to_run": False})
+
+    def connect(choice, **_):
+        opened.append(choice.candidate.platform)
+
+    monkeypatch.setattr(exported.connect, "choose", choose_any)
+    monkeypatch.setattr(exported.connect, "connect", connect)
+    return opened
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+@pytest.mark.parametrize("name", ["add", "nested"])
+def test_nothing_is_fetched_for_a_platform_that_it_is_not_for(path, opened, name, platform):
+    with pytest.raises(NotRunnableError, match="cannot be run on") as caught:
+        pjrt_hub.load_exported(path(name), platform=platform)
+    assert caught.value.reasons == (f"it was exported for cpu, and not for {platform}",)
+    assert opened == []
+
+
+def test_the_platforms_that_it_is_not_for_are_passed_over(path, opened):
+    exported.client_for(reading.read(path("add")), "tpu,cpu")
+    assert opened == ["cpu"]
+
+
+def test_nothing_is_fetched_without_the_hardware(path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(exported.connect, "connect", lambda choice, **_: opened.append(choice))
+    with pytest.raises(PluginNotFoundError, match="its hardware is absent") as caught:
+        pjrt_hub.load_exported(path("add"), platform="tpu")
+    assert "nothing was fetched" in caught.value.hint
+    assert opened == []
 
 
 def test_a_client_of_its_own_is_closed(path, clean_env, monkeypatch):
