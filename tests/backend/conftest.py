@@ -47,14 +47,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def python(environment: dict[str, str]) -> Callable[..., Ended]:
     """`python(words, NAME=value)` runs a Python; its status, output and errors."""
 
-    def run(*words: str, cwd: Path | None = None, **env: str) -> Ended:
+    def run(*words: str, cwd: Path | None = None, seconds: float = 200, **env: str) -> Ended:
         done = subprocess.run(
             [sys.executable, *words],
             env={**environment, **env},
             cwd=cwd,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=seconds,
         )
         return done.returncode, done.stdout, done.stderr
 

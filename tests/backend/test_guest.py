@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+import pjrt_hub
+
+#: Where the package lies: a host without any site-packages finds it there by what was built.
+PACKAGE = Path(pjrt_hub.__file__).parents[1]
 BACKEND = """
 import importlib.metadata
 
@@ -96,7 +99,7 @@ def builders(tmp_path: Path) -> Path:
 def library(builders: Path, tmp_path: Path, python) -> Path:
     path = tmp_path / "libadder.so"
     words = ("-m", "pjrt_hub.cli", "build", "adder:Adder", "-o", str(path))
-    status, _, errors = python(*words, PYTHONPATH=f"{ROOT}:{builders}")
+    status, _, errors = python(*words, PYTHONPATH=f"{PACKAGE}:{builders}")
     assert status == 0, errors
     return path
 

@@ -153,14 +153,14 @@ def test_hosts_read_the_program_in_hlo(client):
     assert "ENTRY" in _hlo.XlaComputation(module).as_hlo_text()
 
 
+@pytest.mark.timeout(900)  # two thousand checks, each program run by the interpreter
 def test_the_conformance_suite_finds_no_defect(python, tmp_path):
     library = str(tmp_path / "libstablehlo.so")
     name = "pjrt_hub.authoring.reference:Reference"
     status, _, errors = python("-m", "pjrt_hub.cli", "build", name, "-o", library)
     assert status == 0, errors
-    status, printed, errors = python(
-        "-m", "pjrt_hub.cli", "check", library, "--option", "devices=2", "--json", "-"
-    )
+    words = ("-m", "pjrt_hub.cli", "check", library, "--option", "devices=2", "--json", "-")
+    status, printed, errors = python(*words, seconds=800)
     results = json.loads(printed)["results"]
     defects = [r for r in results if r["verdict"] not in ("pass", "unsupported", "skip")]
     assert (status, defects) == (0, []), errors
