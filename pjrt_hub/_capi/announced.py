@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from pjrt_hub._capi import bounds
 from pjrt_hub._capi._pjrt import ffi
 
 
 def prefatal(address: int) -> tuple[int, str]:
     """`PJRT_Callback_PrefatalArgs`: the code and text of the error that will end the process."""
     args = ffi.cast("PJRT_Callback_PrefatalArgs*", address)
-    if args.error_message == ffi.NULL:
-        return int(args.error_code), ""
-    text = bytes(ffi.buffer(args.error_message, args.error_message_size))
+    size = args.error_message_size
+    text = bounds.text("PJRT_Callback_PrefatalArgs", "error_message", args.error_message, size)
     return int(args.error_code), text.decode("utf-8", "replace")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from pjrt_hub._capi import hotpath, table, values
+from pjrt_hub._capi import bounds, hotpath, table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.status import raise_error, refuse_answer
 from pjrt_hub.abi import ApiVersion
@@ -34,6 +34,8 @@ _KINDS = {
 } | dict.fromkeys(table.ENUMS, "i")
 
 
+#: What is counted in bytes.
+_TEXTS = ("const char*", "char*")
 #: Of events some functions give none where nothing is on its way.
 _OBJECTS = {
     "PJRT_AsyncHostToDeviceTransferManager",
@@ -96,10 +98,11 @@ class BoundFunction(hotpath.Function):
     def _in_python(self, **inputs: Any) -> Any:
         args = self.raw(**inputs)
         if len(self._outputs) == 1:
-            return _output(args, *self._outputs[0])
+            return _output(self.name, args, *self._outputs[0])
         if not self._outputs:
             return None
-        return SimpleNamespace(**{f.name: _output(args, f, known) for f, known in self._outputs})
+        outputs = {f.name: _output(self.name, args, f, known) for f, known in self._outputs}
+        return SimpleNamespace(**outputs)
 
     def raw(self, **inputs: Any) -> Any:
         """Calls it and gives the argument struct itself, for outputs that need more care."""
@@ -114,8 +117,8 @@ class BoundFunction(hotpath.Function):
         if error:
             self._raise(_address(error))
         for field, known in self._outputs:
-            if known and field.direction == "out" and _is_null(args, field):
-                refuse_answer(self.name, f"NULL as {field.name}")
+            if known and field.direction == "out":
+                _check(self.name, args, field)
         return args
 
     def _raise(self, error: int) -> NoReturn:
@@ -271,20 +274,24 @@ def _is_object(field: table.Field) -> bool:
     return field.ctype.split("*")[0].removeprefix("const ").strip() in _OBJECTS
 
 
-def _is_null(args: Any, field: table.Field) -> bool:
-    """Whether an answer lacks what it must have."""
+def _check(function: str, args: Any, field: table.Field) -> None:
+    """Refuses an answer that lacks what it must have, or counts more than there can be."""
     if not field.ctype.endswith("*"):
-        return False
+        return
     value = getattr(args, field.name)
-    if not field.count:
-        return _is_object(field) and not value
     words = field.count.split(",")[0].split()
-    if len(words) > 1:  # "sum dim_sizes": who reads the list adds up how long it is
-        return False
-    count = getattr(args, words[0])
-    if not value:
-        return bool(count)
-    return _is_object(field) and not all(value[i] for i in range(count))
+    if not words:
+        null = _is_object(field) and not value
+    elif len(words) > 1:  # "sum dim_sizes": who reads the list adds up how long it is
+        return
+    else:
+        most = bounds.MOST_BYTES if field.ctype in _TEXTS else bounds.MOST_ELEMENTS
+        count = bounds.count(function, words[0], getattr(args, words[0]), most)
+        null = bool(count) and not value
+        if _is_object(field) and not null:
+            null = not all(value[i] for i in range(count))
+    if null:
+        refuse_answer(function, f"NULL as {field.name}")
 
 
 def _kind(ctype: str) -> str:
@@ -378,7 +385,7 @@ def _struct(name: str, members: Mapping[str, Any], keep: list[Any]) -> Any:
     return struct
 
 
-def _output(args: Any, field: table.Field, known: bool) -> Any:
+def _output(function: str, args: Any, field: table.Field, known: bool) -> Any:
     if not known:
         return None
     value = getattr(args, field.name)
@@ -390,11 +397,11 @@ def _output(args: Any, field: table.Field, known: bool) -> Any:
     count = getattr(args, number)
     if sizes:
         each = getattr(args, sizes)
-        return [bytes(ffi.buffer(value[i], each[i])) for i in range(count)]
+        return [bounds.text(function, field.name, value[i], each[i]) for i in range(count)]
     if field.ctype.replace("const ", "") == "PJRT_NamedValue*":
         return values.decode(value, count)
-    if field.ctype in ("const char*", "char*"):
-        return bytes(ffi.buffer(value, count)) if count else b""
+    if field.ctype in _TEXTS:
+        return bounds.text(function, field.name, value, count)
     if field.ctype in ("const char* const*", "const char**"):
         return [_address(value[i]) for i in range(count)]
     items = [value[i] for i in range(count)]

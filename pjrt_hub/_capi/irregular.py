@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pjrt_hub._capi import table, values
+from pjrt_hub._capi import bounds, table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.extensions import Extension
 from pjrt_hub._capi.library import Api
+from pjrt_hub._capi.status import refuse_answer
 
 _TILED = table.ENUMS["PJRT_Buffer_MemoryLayout_Type"]["PJRT_Buffer_MemoryLayout_Type_Tiled"]
 
@@ -25,9 +26,15 @@ def serialized(functions: Api | Extension, name: str, **inputs: Any) -> bytes:
     deleter = next(field for field in outputs if "(*)" in field.ctype)
     holder = next(field for field in outputs if f"(*)({field.ctype})" in deleter.ctype)
     try:
-        return bytes(ffi.buffer(getattr(args, data.name), getattr(args, data.count)))
+        return bounds.text(name, data.name, getattr(args, data.name), getattr(args, data.count))
     finally:
-        getattr(args, deleter.name)(getattr(args, holder.name))
+        let_go(getattr(args, deleter.name), getattr(args, holder.name))
+
+
+def let_go(deleter: Any, *arguments: Any) -> None:
+    """Calls what a plugin gave to free an answer; one that gave nothing has nothing to free."""
+    if deleter != ffi.NULL:
+        deleter(*arguments)
 
 
 def phase_texts(api: Api, name: str, **inputs: Any) -> list[bytes]:
@@ -40,7 +47,7 @@ def phase_texts(api: Api, name: str, **inputs: Any) -> list[bytes]:
     number, sizes = next(field.count for field in outputs if "," in field.count).split(",")
     count, each = getattr(args, number), getattr(args, sizes)
     try:
-        return [bytes(ffi.buffer(texts[i], each[i])) for i in range(count)]
+        return [bounds.text(name, "a text", texts[i], each[i]) for i in range(count)]
     finally:
         node.call(
             "PJRT_PhaseCompile_C_Buffers_Destroy",
@@ -52,26 +59,32 @@ def phase_texts(api: Api, name: str, **inputs: Any) -> list[bytes]:
 
 def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:
     """`PJRT_Executable_OptimizedProgram`: the code and its format ("hlo_with_config")."""
-    function = api.function("PJRT_Executable_OptimizedProgram")
+    name = "PJRT_Executable_OptimizedProgram"
+    function = api.function(name)
     program = ffi.new("PJRT_Program*")
     program.struct_size = table.STRUCT_SIZE["PJRT_Program"]
     address = int(ffi.cast("uintptr_t", program))
     function.raw(executable=executable, program=address)  # without code: asks for the size
-    code = ffi.new("char[]", max(program.code_size, 1))
+    room = bounds.count(name, "code_size", program.code_size, bounds.MOST_BYTES)
+    code = ffi.new("char[]", max(room, 1))
     program.code = code
     function.raw(executable=executable, program=address)
     return (
-        bytes(ffi.buffer(code, program.code_size)),
-        bytes(ffi.buffer(program.format, program.format_size)).decode(),
+        bytes(ffi.buffer(code, bounds.count(name, "code_size", program.code_size, room))),
+        bounds.text(name, "format", program.format, program.format_size).decode(),
     )
 
 
 def output_dimensions(api: Api, executable: int) -> list[tuple[int, ...]]:
     """`PJRT_Executable_OutputDimensions`: one device's shape of each output."""
-    args = api.function("PJRT_Executable_OutputDimensions").raw(executable=executable)
+    name = "PJRT_Executable_OutputDimensions"
+    args = api.function(name).raw(executable=executable)
     shapes, start = [], 0
     for output in range(args.num_outputs):
-        end = start + args.dim_sizes[output]
+        rank = bounds.count(name, "a rank", args.dim_sizes[output], bounds.MOST_DIMENSIONS)
+        end = start + rank
+        if rank and args.dims == ffi.NULL:
+            refuse_answer(name, "NULL as dims")
         shapes.append(tuple(args.dims[i] for i in range(start, end)))
         start = end
     return shapes
@@ -93,7 +106,8 @@ def filled(node: Extension, name: str, capacity: int, **inputs: Any) -> tuple[tu
     numbers = ffi.new("int32_t[]", capacity)
     address = int(ffi.cast("uintptr_t", numbers))
     args = function.raw(**{array.name: address, limit.name: capacity}, **inputs)
-    return tuple(numbers[0 : getattr(args, array.count)]), args
+    count = bounds.count(name, array.count, getattr(args, array.count), capacity)
+    return tuple(numbers[0:count]), args
 
 
 def routing_strategy(node: Extension, topology: int, capacity: int) -> str:
@@ -113,10 +127,12 @@ SliceConfig = tuple[tuple[int, ...], tuple[bool, ...], bool]
 def slice_configs(node: Extension, capacity: int, **inputs: Any) -> list[SliceConfig]:
     """`PJRT_TpuTopology_GetSliceConfigs`: dimensions, wrap and twist of each."""
     configs = ffi.new("PJRT_TpuTopology_SliceConfig[]", capacity)
-    args = node.function("PJRT_TpuTopology_GetSliceConfigs").raw(
+    name = "PJRT_TpuTopology_GetSliceConfigs"
+    args = node.function(name).raw(
         slice_configs=int(ffi.cast("uintptr_t", configs)), max_slice_configs=capacity, **inputs
     )
-    return [_slice_config(configs[i]) for i in range(args.num_slice_configs)]
+    count = bounds.count(name, "num_slice_configs", args.num_slice_configs, capacity)
+    return [_slice_config(configs[i]) for i in range(count)]
 
 
 def slice_config(node: Extension, **inputs: Any) -> SliceConfig:
@@ -144,25 +160,30 @@ def named_values(node: Extension, name: str, **inputs: Any) -> dict[str, values.
     try:
         return values.decode(getattr(args, found.name), getattr(args, found.count))
     finally:
-        getattr(args, deleter.name)(getattr(args, holder.name))
+        let_go(getattr(args, deleter.name), getattr(args, holder.name))
 
 
 def host_memory(
     node: Extension, client: int, size: int, numa_node: int
 ) -> tuple[Any, Callable[[], None]]:
     """`PJRT_HostMemoryAllocator_Allocate`: memory with the buffer protocol, and what frees it."""
-    function = node.function("PJRT_HostMemoryAllocator_Allocate")
-    args = function.raw(client=client, size=size, numa_node=numa_node)
+    name = "PJRT_HostMemoryAllocator_Allocate"
+    args = node.function(name).raw(client=client, size=size, numa_node=numa_node)
     pointer, deleter, argument = args.ptr, args.deleter, args.deleter_arg
-    return ffi.buffer(pointer, size), lambda: deleter(pointer, argument)
+    if pointer == ffi.NULL:
+        refuse_answer(name, "NULL as ptr")
+    return ffi.buffer(pointer, size), lambda: let_go(deleter, pointer, argument)
 
 
 def executable_metadata(node: Extension, executable: int) -> bytes:
     """`PJRT_ExecutableMetadata_GetExecutableMetadata`: bytes in a struct of the plugin's."""
-    function = node.function("PJRT_ExecutableMetadata_GetExecutableMetadata")
-    metadata = function.raw(executable=executable).metadata
+    name = "PJRT_ExecutableMetadata_GetExecutableMetadata"
+    metadata = node.function(name).raw(executable=executable).metadata
+    if metadata == ffi.NULL:
+        refuse_answer(name, "NULL as metadata")
+    data, nbytes = metadata.serialized_metadata, metadata.serialized_metadata_size
     try:
-        return bytes(ffi.buffer(metadata.serialized_metadata, metadata.serialized_metadata_size))
+        return bounds.text(name, "serialized_metadata", data, nbytes)
     finally:
         address = int(ffi.cast("uintptr_t", metadata))
         node.call("PJRT_ExecutableMetadata_DestroySerializedMetadata", metadata=address)
@@ -174,7 +195,7 @@ def device_attributes(api: Api, device: int) -> dict[str, values.NamedValue]:
     try:
         return values.decode(args.attributes, args.num_attributes)
     finally:
-        args.attributes_deleter(args.device_attributes)
+        let_go(args.attributes_deleter, args.device_attributes)
 
 
 def default_device_assignment(
@@ -198,7 +219,7 @@ def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
     if args.layout.type != _TILED:  # `args` is named because its members do not keep it alive
         return None
     tiled = args.layout.tiled
-    return tuple(tiled.minor_to_major[i] for i in range(tiled.minor_to_major_size))
+    return tuple(tiled.minor_to_major[i] for i in range(_rank(tiled)))
 
 
 def is_plain(api: Api, buffer: int) -> bool:
@@ -209,8 +230,16 @@ def is_plain(api: Api, buffer: int) -> bool:
     if args.layout.type != _TILED or args.layout.tiled.num_tiles:
         return False
     tiled = args.layout.tiled
-    rank = tiled.minor_to_major_size
+    rank = _rank(tiled)
     return all(tiled.minor_to_major[i] == rank - 1 - i for i in range(rank))
+
+
+def _rank(tiled: Any) -> int:
+    name, rank = "PJRT_Buffer_GetMemoryLayout", tiled.minor_to_major_size
+    bounds.count(name, "minor_to_major_size", rank, bounds.MOST_DIMENSIONS)
+    if rank and tiled.minor_to_major == ffi.NULL:
+        refuse_answer(name, "NULL as minor_to_major")
+    return int(rank)
 
 
 def memory_kinds(api: Api, name: str, executable: int) -> list[str]:
@@ -219,8 +248,10 @@ def memory_kinds(api: Api, name: str, executable: int) -> list[str]:
     args = function.raw(executable=executable)
     kinds = next(each for each in table.FIELDS[function.struct] if each.name == "memory_kinds")
     count = getattr(args, kinds.count.split(",")[0])
+    if count and args.memory_kind_sizes == ffi.NULL:
+        refuse_answer(name, "NULL as memory_kind_sizes")
     return [
-        bytes(ffi.buffer(args.memory_kinds[i], args.memory_kind_sizes[i])).decode()
+        bounds.text(name, "a kind", args.memory_kinds[i], args.memory_kind_sizes[i]).decode()
         for i in range(count)
     ]
 

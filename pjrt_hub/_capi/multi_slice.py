@@ -5,6 +5,7 @@ It answers with two arrays of one length behind a deleter.
 
 from __future__ import annotations
 
+from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
 
 
@@ -16,4 +17,4 @@ def num_devices_per_slice(api: Api, config: int) -> dict[int, int]:
     try:
         return dict(sorted((args.slice_ids[i], args.num_devices[i]) for i in range(count)))
     finally:
-        args.devices_per_slice_map_deleter(args.devices_per_slice_map)
+        irregular.let_go(args.devices_per_slice_map_deleter, args.devices_per_slice_map)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from pjrt_hub._capi import table, wire
+from pjrt_hub._capi import bounds, table, wire
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.call import BoundFunction
 from pjrt_hub._capi.library import Api
@@ -60,6 +60,7 @@ class ProfilerApi:
         collect = self._function("PLUGIN_Profiler_CollectData")
         args = collect.raw(profiler=profiler)
         size, data = args.buffer_size_in_bytes, args.buffer
+        bounds.count("PLUGIN_Profiler_CollectData", "a size", size, bounds.MOST_BYTES)
         if size and data == ffi.NULL:
             data = ffi.new("uint8_t[]", size)
             address = int(ffi.cast("uintptr_t", data))
@@ -90,16 +91,18 @@ class ProfilerApi:
         try:
             message = self._args("PLUGIN_Profiler_Error_Message_Args", pointer)
             self._table.error_message(message)
-            text = bytes(ffi.buffer(message.message, message.message_size)).decode(
-                "utf-8", "replace"
-            )
+            name = "PLUGIN_Profiler_Error_Message"
+            text = bounds.text(name, "message", message.message, message.message_size)
             code = self._args("PLUGIN_Profiler_Error_GetCode_Args", pointer)
             # An error about an error would be freed here if it ever came.
             self._table.error_get_code(code)
         finally:
             self._table.error_destroy(self._args("PLUGIN_Profiler_Error_Destroy_Args", pointer))
         raise error_class(code.code)(
-            f"{function}: {text}", code=code.code, function=function, payloads={}
+            f"{function}: {text.decode('utf-8', 'replace')}",
+            code=code.code,
+            function=function,
+            payloads={},
         )
 
     def _args(self, struct: str, error: Any) -> Any:

@@ -16,6 +16,8 @@ _CLASSES: dict[int, type[errors.PjrtError]] = {
     for cls in vars(errors).values()
     if isinstance(cls, type) and issubclass(cls, errors.PjrtError) and cls is not errors.PjrtError
 }
+#: Of a message in bytes: what says that it is longer is not looked at.
+_LONGEST = 1 << 28
 
 
 def raise_error(api: int, error: int, function: str) -> NoReturn:
@@ -88,6 +90,8 @@ def _message(functions: Any, error: Any) -> str:
     args = _args("PJRT_Error_Message_Args", error)
     functions.PJRT_Error_Message(args)
     if args.message == ffi.NULL:
+        return ""
+    if args.message_size > _LONGEST:
         return ""
     # A plugin may put a dump of megabytes into an error; its beginning says what happened.
     size = min(args.message_size, 1 << 16)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pjrt_hub._capi import table
+from pjrt_hub._capi import bounds, table
 from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub._capi.status import refuse_answer
 
 #: What a named value can be: `PJRT_NamedValue_Type` in its order.
 NamedValue = str | int | Sequence[int] | float | bool
@@ -68,7 +69,10 @@ def _value(item: Any) -> NamedValue:
         case kind if kind == _INT64:
             return int(item.int64_value)
         case kind if kind == _INT64_LIST:
-            return tuple(item.int64_array_value[i] for i in range(item.value_size))
+            count = bounds.count("PJRT_NamedValue", "value_size", item.value_size)
+            if count and item.int64_array_value == ffi.NULL:
+                refuse_answer("PJRT_NamedValue", "NULL as int64_array_value")
+            return tuple(item.int64_array_value[i] for i in range(count))
         case kind if kind == _FLOAT:
             return float(item.float_value)
         case _:
@@ -83,4 +87,4 @@ def _characters(text: str | bytes, keep: list[Any]) -> tuple[Any, int]:
 
 
 def _text(pointer: Any, size: int) -> str:
-    return bytes(ffi.buffer(pointer, size)).decode("utf-8", "replace") if size else ""
+    return bounds.text("PJRT_NamedValue", "a text", pointer, size).decode("utf-8", "replace")

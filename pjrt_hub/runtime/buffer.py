@@ -10,7 +10,7 @@ import enum
 import math
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-from pjrt_hub._capi import callbacks, hotpath, table
+from pjrt_hub._capi import bounds, callbacks, hotpath, table
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.runtime import device_memory, display, dlpack, dtypes, memory_layout, pickled
 from pjrt_hub.runtime.device import Device, Memory
@@ -180,6 +180,10 @@ class Buffer(hotpath.Buffer):
         layout = memory_layout.members(order or tuple(range(self.ndim - 1, -1, -1)))
         given = {"src": self._address, "host_layout": layout}
         nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
+        whole = self.size * dtypes.numpy_dtype(self._dtype).itemsize
+        # A plugin may add to it, not much; the value of a dynamic shape is smaller.
+        least, most = 0 if self._dynamic else whole, 2 * whole + 4096
+        bounds.count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
         host = numpy.empty(nbytes, numpy.uint8)
         address = host.__array_interface__["data"][0]
         answer = call("PJRT_Buffer_ToHostBuffer", **given, dst=address, dst_size=nbytes)

@@ -140,12 +140,11 @@ def _held(buffer: Buffer) -> _Memory:
         raise BufferError("the elements of the buffer lie in tiles or with gaps: use to_numpy()")
     try:
         loan = buffer._view(0)  # of no bytes, because a device's memory is not the host's to read
-        address = buffer._ask("PJRT_Buffer_OpaqueDeviceMemoryDataPointer")
     except PjrtError as exc:
         if buffer.is_deleted:
             raise ClosedError("the buffer was deleted or donated") from exc
         raise
-    return _Memory(loan, address if buffer.size else 0, strides(buffer.shape, order))
+    return _Memory(loan, loan._address if buffer.size else 0, strides(buffer.shape, order))
 
 
 def copied(buffer: Buffer) -> Buffer:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-#: For each function that a walk through the runtime calls: what makes it write nothing.
+#: A walk through the runtime, and the slot of the function that lies.
 WALK = """
 from pjrt_hub._capi import table
+from pjrt_hub._capi._pjrt import ffi
+
 lie = sys.argv[2]
 library = ctypes.CDLL(path)
 library.GetPjrtApi.restype = ctypes.c_void_p
 slot = ctypes.c_void_p.from_address(library.GetPjrtApi() + 40 + 8 * table.FUNCTIONS[lie].slot)
-silence = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda args: None)
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 def walk(plugin):
@@ -25,6 +27,10 @@ def walk(plugin):
     yield lambda: device.default_memory.kind
     yield lambda: device.default_memory.devices
     yield lambda: device.memory_stats()
+    yield lambda: device.get_attributes()
+    yield lambda: plugin.attributes
+    yield lambda: client.platform_name
+    yield lambda: client.compile(func("reject error=3:payload"))
     put = [client.buffer_from_host(ONE_TO_FOUR)]
     buffer = put[0]
     for use in (
@@ -34,7 +40,7 @@ def walk(plugin):
         lambda: buffer.copy_raw_to_host(np.zeros(4, np.float32)).wait(1),
         lambda: client.create_error_buffer(errors.PjrtError("x"), (4,)),
         lambda: client.create_buffers_for_async_host_to_device([((4,), "f32")]).retrieve_buffer(0),
-        lambda: buffer.bitcast("i32", (4,)),
+        lambda: buffer.external_reference().pointer, lambda: buffer.bitcast("i32", (4,)),
     ):
         yield use
     exe = client.compile(func("add"))
@@ -44,6 +50,7 @@ def walk(plugin):
         lambda: exe.execute([[a, a]], return_events=True)[1][0].wait(1),
         lambda: exe.parameter_memory_kinds, lambda: exe.output_memory_kinds,
         lambda: exe.addressable_device_logical_ids, lambda: exe.is_deleted,
+        lambda: exe.compile_options,
     ):
         yield use
 
@@ -61,11 +68,21 @@ def tried(plugin):
 
 said = []
 plugin = Plugin(load(path))
-slot.value = ctypes.cast(silence, ctypes.c_void_p).value
-tried(plugin)
+truth = FUNCTION(slot.value)
+lying = FUNCTION(answer)  # bound at its first use, so that it is the same for every lie
+slot.value = ctypes.cast(lying, ctypes.c_void_p).value
+for now in LIES:
+    tried(plugin)
 print("\\n".join(said))
 sys.stdout.flush()
 os._exit(0)  # nothing of such a plugin can be freed
+"""
+
+SILENCE = """
+LIES = [None]
+
+def answer(args):
+    return None
 """
 
 #: Function -> what is said of it; it is written into `said` by the first use that needs it.
@@ -91,6 +108,8 @@ SILENT = {
     "PJRT_Executable_OptimizedProgram": "",
     "PJRT_Executable_Name": "",
     "PJRT_Executable_ParameterMemoryKinds": "",
+    "PJRT_Executable_GetCompileOptions": "",
+    "PJRT_Device_GetAttributes": "",
 }
 
 
@@ -103,9 +122,75 @@ ON_HOST = "PJRT_Buffer_OpaqueDeviceMemoryDataPointer"
     [(each, "cpu") for each in SILENT] + [(each, "other") for each in SILENT if each != ON_HOST],
 )
 def test_what_is_left_out_is_an_error(run, stub, function, platform):
-    ended = run(stub(f'PLATFORM="{platform}"'), WALK, function)
+    ended = run(stub(f'PLATFORM="{platform}"'), SILENCE + WALK, function)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
     assert SILENT[function] in ended.stdout, ended.stdout
+
+
+#: What is no number of anything that is there.
+LIES = (2**64 - 1, 2**63, 2**62 + 1, 2**33)
+
+#: One of them in an answer that is true but for it.
+ABSURD = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))  # so that a giant allocation fails
+
+LIES = [int(each) for each in sys.argv[4:]]
+
+def answer(args):
+    error = truth(args)
+    *behind, last = sys.argv[3].split(",")
+    struct, at = f"{lie}_Args", args
+    if behind == ["program"]:
+        at = ctypes.c_void_p.from_address(at + ffi.offsetof(struct, "program")).value
+        at += ffi.offsetof("PJRT_Program", last)
+    else:
+        at += ffi.offsetof(struct, *behind, last)
+    ctypes.c_uint64.from_address(at).value = now
+    return error
+"""
+
+#: Function -> the number about which it lies.
+NUMBERS = {
+    "PJRT_Client_PlatformName": "platform_name_size",
+    "PJRT_Client_Devices": "num_devices",
+    "PJRT_Client_AddressableDevices": "num_addressable_devices",
+    "PJRT_DeviceDescription_Kind": "device_kind_size",
+    "PJRT_Device_GetAttributes": "num_attributes",
+    "PJRT_Memory_Kind": "kind_size",
+    "PJRT_Memory_AddressableByDevices": "num_devices",
+    "PJRT_Buffer_GetMemoryLayout": "layout,tiled,minor_to_major_size",
+    "PJRT_Buffer_ToHostBuffer": "dst_size",
+    "PJRT_Executable_Name": "executable_name_size",
+    "PJRT_Executable_OptimizedProgram": "program,code_size",
+    "PJRT_Executable_ParameterMemoryKinds": "num_parameters",
+    "PJRT_Executable_OutputMemoryKinds": "num_outputs",
+    "PJRT_Executable_GetCompileOptions": "serialized_bytes_size",
+    "PJRT_LoadedExecutable_AddressableDevices": "num_addressable_devices",
+    "PJRT_LoadedExecutable_AddressableDeviceLogicalIds": "num_addressable_device_logical_ids",
+}
+
+
+#: A value in the host's memory is read where it lies, and rows are what it has.
+OFF_HOST = ("PJRT_Buffer_GetMemoryLayout", "PJRT_Buffer_ToHostBuffer")
+
+
+@pytest.mark.parametrize(
+    ("function", "platform"),
+    [(each, "cpu") for each in NUMBERS if each not in OFF_HOST]
+    + [(each, "other") for each in NUMBERS],
+)
+def test_an_absurd_number_is_an_error(run, stub, function, platform):
+    library = stub(f'PLATFORM="{platform}"')
+    ended = run(library, ABSURD + WALK, function, NUMBERS[function], *map(str, LIES))
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+    said = f"{function}: the plugin answered without an error and gave "
+    refused = [line for line in ended.stdout.splitlines() if line.startswith(said)]
+    if function == "PJRT_Buffer_GetMemoryLayout":  # there is one number that is right
+        assert len(refused) >= len(LIES), ended.stdout
+        return
+    for number in LIES:
+        assert any(f"gave {number} as " in line for line in refused), ended.stdout
 
 
 #: Who waits for a callback -> a use of it, with what it is then.
@@ -179,7 +264,7 @@ from pjrt_hub import ExecuteOptions
 def late(least):
     soon(lambda: ctypes.c_long.in_dll(ctypes.CDLL(path), "stub_late").value >= least)
 
-client = Plugin(path).client()
+client = Plugin(load(path)).client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 """
     end = """
@@ -222,3 +307,89 @@ tickets.pop(50)
 assert [hotpath.ffi_kept(each, True) for each in tickets] == states
 """
     check(stub(), script)
+
+
+@pytest.mark.parametrize("number", LIES)
+def test_an_error_of_an_absurd_size_is_raised_all_the_same(check, stub, number):
+    """In its message, which is lost, and in what belongs to it."""
+    script = """
+from pjrt_hub._capi import table
+from pjrt_hub._capi._pjrt import ffi
+
+number = int(sys.argv[2])
+library = ctypes.CDLL(path)
+library.GetPjrtApi.restype = ctypes.c_void_p
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+VISIT = ctypes.PYFUNCTYPE(  # keeps Python's lock, as a plugin does
+    None, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p)
+
+
+def replace(name, answer):
+    at = library.GetPjrtApi() + 40 + 8 * table.FUNCTIONS[name].slot
+    slot = ctypes.c_void_p.from_address(at)
+    truth = FUNCTION(slot.value)
+    kept.append(FUNCTION(lambda args: answer(truth, args)))
+    slot.value = ctypes.cast(kept[-1], ctypes.c_void_p).value
+
+
+def message(truth, args):
+    truth(args)
+    place = args + ffi.offsetof("PJRT_Error_Message_Args", "message_size")
+    ctypes.c_uint64.from_address(place).value = number
+
+
+def payloads(truth, args):
+    given = ffi.cast("PJRT_Error_ForEachPayload_Args*", args)
+    visit = VISIT(int(ffi.cast("uintptr_t", given.visitor)))
+    user_arg = int(ffi.cast("uintptr_t", given.user_arg))
+    visit(b"key", number, b"", 0, user_arg)
+    visit(b"key", 3, b"", number, user_arg)
+    visit(None, 3, b"", 0, user_arg)
+    visit(b"key", 3, b"value", 5, user_arg)
+
+
+kept = []
+client = Plugin(load(path)).client()
+replace("PJRT_Error_Message", message)
+replace("PJRT_Error_ForEachPayload", payloads)
+said = raises(errors.InvalidArgumentError, client.compile, func("reject error=3:payload"))
+assert "PJRT_Client_Compile" in str(said), said
+assert said.payloads == {"key": b"value"}, said.payloads
+client.close()
+"""
+    check(stub(), script, str(number))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_memory_without_an_address_is_lent_to_nobody(check, stub, platform):
+    """Where there are elements; an empty array needs none."""
+    script = """
+from pjrt_hub._capi import table
+
+library = ctypes.CDLL(path)
+library.GetPjrtApi.restype = ctypes.c_void_p
+number = table.FUNCTIONS["PJRT_Buffer_OpaqueDeviceMemoryDataPointer"].slot
+silence = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda args: None)
+slot = ctypes.c_void_p.from_address(library.GetPjrtApi() + 40 + 8 * number)
+slot.value = ctypes.cast(silence, ctypes.c_void_p).value
+
+client = Plugin(load(path)).client()
+full = client.buffer_from_host(np.ones((2, 3), np.float32))
+empty = client.buffer_from_host(np.ones((2, 0), np.float32))
+def lent(buffer):
+    if client.platform_name == "cuda":
+        return buffer.__cuda_array_interface__["data"]
+    return buffer.__dlpack__()
+
+for use in (full.external_reference, lambda: lent(full)):
+    said = raises(errors.PluginError, use)
+    assert "gave no address of a value's memory" in str(said), said
+with empty.external_reference() as held:
+    assert held.pointer == 0
+del held
+assert lent(empty) is not None
+del full, empty
+client.close()
+soon(lambda: not live())
+"""
+    check(stub(f'PLATFORM="{platform}"'), script)

@@ -217,6 +217,12 @@ typedef struct {
   Py_ssize_t nbytes;
 } HostViewObject;
 
+static bool has_elements(const BufferObject *buffer) {
+  for (Py_ssize_t i = PyTuple_Size(buffer->shape); i-- > 0;)
+    if (PyLong_AsSsize_t(PyTuple_GetItem(buffer->shape, i)) == 0) return false;
+  return true;
+}
+
 /* Waits for the value and lends its host memory: an external reference keeps the memory through
    delete and donation, and the view keeps the client through close. */
 static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
@@ -252,7 +258,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
       .struct_size = PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args_STRUCT_SIZE};
   where.buffer = buffer->ptr;
   error = api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer(&where);
-  if (error == NULL && where.device_memory_ptr == NULL && nbytes > 0)
+  if (error == NULL && where.device_memory_ptr == NULL && has_elements(buffer))
     raise_answer("PJRT_Buffer_OpaqueDeviceMemoryDataPointer", "no address of a value's memory");
   else if (error == NULL)
     view = (HostViewObject *)PyType_GenericAlloc(HostViewType, 0);

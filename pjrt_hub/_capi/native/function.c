@@ -122,9 +122,9 @@ static PyObject *read_value(const char *at, char kind) {
   }
 }
 
-static PyObject *refuse_null(const FunctionObject *function, const Field *field) {
+/* Takes `what` over, which the plugin gave. */
+static PyObject *refuse(const FunctionObject *function, PyObject *what) {
   PyObject *name = PyObject_GetAttrString((PyObject *)function, "name");
-  PyObject *what = PyUnicode_FromFormat("NULL as %U", field->name);
   const char *words[2] = {name != NULL ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL,
                           what != NULL ? PyUnicode_AsUTF8AndSize(what, NULL) : NULL};
   if (words[0] != NULL && words[1] != NULL) raise_answer(words[0], words[1]);
@@ -133,9 +133,15 @@ static PyObject *refuse_null(const FunctionObject *function, const Field *field)
   return NULL;
 }
 
+static PyObject *refuse_null(const FunctionObject *function, const Field *field) {
+  return refuse(function, PyUnicode_FromFormat("NULL as %U", field->name));
+}
+
 static PyObject *read_elements(const FunctionObject *function, const Field *field,
                                const char *first, size_t count) {
   char kind = field->kind;
+  if (count > (size_t)(kind == 's' ? MOST_BYTES : MOST_ELEMENTS))
+    return refuse(function, PyUnicode_FromFormat("%zu as the size of %U", count, field->name));
   if (first == NULL && count > 0) return refuse_null(function, field);
   if (kind == 's')
     return PyBytes_FromStringAndSize(count > 0 ? first : "", (Py_ssize_t)count);

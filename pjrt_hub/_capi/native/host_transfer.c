@@ -11,6 +11,7 @@
    receive(stream address) -> None; the stream is Python's from then on
    output(address, dimensions, element type, replica, partition, number) -> None
    announce(address of what is announced) -> None */
+enum { MAX_RANK = 64 };
 static const char capsule_name[] = "pjrt_hub host transfer";
 
 /* A new reference, for whoever has the GIL; NULL where all has ended that it was for. */
@@ -115,6 +116,8 @@ typedef struct {
 
 static PyObject *dimensions(void *arg) {
   const Dimensions *given = arg;
+  if (given->count > MAX_RANK || (given->count > 0 && given->dims == NULL))
+    return PyErr_Format(PyExc_ValueError, "the plugin gave %zu dimensions", given->count);
   PyObject *tuple = PyTuple_New((Py_ssize_t)given->count);
   for (size_t i = 0; tuple != NULL && i < given->count; i++) {
     PyObject *size = PyLong_FromLongLong(given->dims[i]);

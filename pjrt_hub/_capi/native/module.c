@@ -73,8 +73,13 @@ static PyObject *preload_library(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* In bytes: what says that it is longer is left out, because an error must be raised all the same. */
+enum { LONGEST_PAYLOAD = 1 << 28 };
+
 static void add_payload(const char *key, size_t key_size, const char *value, size_t value_size,
                         void *user_arg) {
+  if (key_size > LONGEST_PAYLOAD || value_size > LONGEST_PAYLOAD) return;
+  if ((key == NULL && key_size > 0) || (value == NULL && value_size > 0)) return;
   PyObject *name = PyUnicode_DecodeUTF8(key, (Py_ssize_t)key_size, "replace");
   PyObject *bytes = PyBytes_FromStringAndSize(value, (Py_ssize_t)value_size);
   if (name != NULL && bytes != NULL) PyDict_SetItem((PyObject *)user_arg, name, bytes);
@@ -175,7 +180,9 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit_hotpath(void) {
   PyObject *module = PyModule_Create(&definition);
   if (module == NULL) return NULL;
-  if (add_type(module, &FunctionType, &function_spec, "Function") < 0 ||
+  if (PyModule_AddObject(module, "MOST_BYTES", PyLong_FromSsize_t(MOST_BYTES)) < 0 ||
+      PyModule_AddObject(module, "MOST_ELEMENTS", PyLong_FromSsize_t(MOST_ELEMENTS)) < 0 ||
+      add_type(module, &FunctionType, &function_spec, "Function") < 0 ||
       add_type(module, &FunctionsType, &functions_spec, "Functions") < 0 ||
       add_type(module, &StagingType, &staging_spec, "Staging") < 0 ||
       add_type(module, &ClientType, &client_spec, "Client") < 0 ||
