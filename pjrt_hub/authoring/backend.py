@@ -130,7 +130,8 @@ class Backend:
         """The devices of a new client, or of a topology.
 
         Args:
-            options: the create options that the host gave, all of them known.
+            options: the create options that the host gave, all of them known. A text that reads
+                as a number, or as true or false, arrives as that.
         """
         return [Device(0)]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub._capi import library
 from pjrt_hub.authoring import _plugin
 from pjrt_hub.authoring.backend import Attribute, Backend, Device, Executable, Program
+from pjrt_hub.contract.option import parse
 from pjrt_hub.errors import DataLossError, InternalError, PjrtError
 from pjrt_hub.runtime import compile_options, dtypes, hlo, option, upcall
 from pjrt_hub.runtime.plugin import Plugin
@@ -83,7 +84,12 @@ class Bridge:
         if unknown := [name for name in options if name not in known]:
             text = f"{self.backend.platform_name} has no option {', '.join(unknown)}"
             raise ValueError(text + f"; it has {', '.join(known)}" * bool(known))
-        return list(self.backend.devices(options))
+        # JAX hands on the text of its variable as it is, without types.
+        read = {
+            name: parse(value) if isinstance(value, str) else value
+            for name, value in options.items()
+        }
+        return list(self.backend.devices(read))
 
     def _described(self, devices: Sequence[Device]) -> tuple[Any, ...]:
         if len({each.id for each in devices}) < len(devices):

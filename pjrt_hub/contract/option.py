@@ -7,6 +7,7 @@ Owns the check before the call: a wrong type aborts the process inside some plug
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from pjrt_hub.frozen import frozen, replace
 OptionValue = str | int | float | bool | tuple[int, ...]
 OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool")
 LIMITS = ("minimum", "maximum")
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -185,6 +188,18 @@ def check(
             raise ValueError(f"option {name!r} is known since PJRT API {since}, {plugin} has {api}")
         result[name] = known[name].convert(value)
     return result
+
+
+def parse(text: str) -> str | int | float | bool:
+    """Gives what a text means where nobody says which type it has: "4", "0.5", "true", "abc".
+
+    An integer that fits into 64 bits is one, other numbers are floats.
+    """
+    if _INTEGER.fullmatch(text) and len(text) <= 20 and -(1 << 63) <= int(text) < 1 << 63:
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def undescribed(given: Mapping[str, object]) -> dict[str, OptionValue]:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.contract import option
 from pjrt_hub.jax import framework
 
 if TYPE_CHECKING:
@@ -36,14 +37,15 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
         TypeError: an option has another type.
         ValueError: the plugin has no such option.
     """
-    known = {option.name: option for option in manifest.options}
+    known = {each.name: each for each in manifest.options}
     configured = framework.all_create_options(manifest.platform)
     setting = framework.create_options()
     texts = isinstance(setting, str)
+    read = option.parse if manifest.path is None else str  # else it is refused, as it was written
     written = {name: configured[name] for name in configured if _is_written(name, setting)}
     if texts:
         written = {
-            name: known[name].parse(value) if name in known else value
+            name: known[name].parse(value) if name in known else read(value)
             for name, value in written.items()
         }
     concluded = {**framework.place_in_job(), **configured}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import types
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import pytest
 
 from pjrt_hub import authoring, errors
 from pjrt_hub.authoring import Backend, Device, Executable, Recorder, Signature, Slot
+from pjrt_hub.contract import option
+from pjrt_hub.contract.manifest import undescribed
+from pjrt_hub.jax import framework, settings
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.program import Program
 
@@ -113,6 +117,45 @@ def test_what_the_backend_says_is_told(client):
 def test_create_options_reach_it():
     with authoring.plugin(Toy()).client({"count": 5}) as client:
         assert len(client.devices) == 5
+
+
+def test_text_that_reads_as_a_number_reaches_it_as_one():
+    """JAX hands on what its variable holds, `count:5`, as text."""
+    with authoring.plugin(Toy()).client({"count": "5"}) as client:
+        assert len(client.devices) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ("-9223372036854775808", -(1 << 63)),
+        ("9223372036854775808", float(1 << 63)),
+        ("9" * 5000, float("inf")),
+        ("0.5", 0.5),
+        ("1e3", 1000.0),
+        ("true", True),
+        ("False", False),
+        ("", ""),
+        ("1_000", "1_000"),
+        ("nan", "nan"),
+        ("0,1", "0,1"),
+        ("\u0663", "\u0663"),
+    ],
+)
+def test_what_a_text_without_a_type_means(text, value):
+    found = option.parse(text)
+    assert (type(found), found) == (type(value), value)
+
+
+def test_jaxs_variable_is_read_for_a_plugin_that_nobody_described(monkeypatch):
+    given = {"count": "5", "name": "abacus"}
+    monkeypatch.setattr(framework, "all_create_options", lambda platform: given)
+    monkeypatch.setattr(framework, "create_options", lambda: "count:5;name:abacus")
+    monkeypatch.setattr(framework, "place_in_job", dict)
+    plugin = types.SimpleNamespace(name="toy", check_create_options=dict)
+    found = settings.create_options(plugin, undescribed("toy"), None)
+    assert found == {"count": 5, "name": "abacus"}
 
 
 def test_an_option_that_a_backend_has_not_is_refused():
