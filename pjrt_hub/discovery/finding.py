@@ -5,10 +5,14 @@ Owns the joining of candidates, rejections and the choice into one list; must no
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from pathlib import Path
 
+from pjrt_hub import digest
 from pjrt_hub.abi import ApiVersion, Verdict
-from pjrt_hub.discovery import select
+from pjrt_hub.contract.manifest import FILE_NAME
+from pjrt_hub.discovery import namespace, select
 from pjrt_hub.discovery.source import Candidate, Rejection
 from pjrt_hub.discovery.survey import Survey
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
@@ -110,9 +114,27 @@ def _usable(
         source=candidate.source,
         origin=candidate.origin,
         library_path=candidate.library_path,
-        verdict=Verdict(is_chosen or candidate.may_run, reason),
+        verdict=Verdict(
+            is_chosen or candidate.may_run, "; ".join(filter(None, (reason, _uncalled(candidate))))
+        ),
         chosen=is_chosen,
     )
+
+
+def _uncalled(candidate: Candidate) -> str:
+    """What a package in `pjrt_plugins` would do, where no manifest asks for it."""
+    path = candidate.library_path
+    if candidate.manifest.path is not None or path is None:
+        return ""
+    homes = (each for each in list(path.parents)[:2] if each.parent.name == namespace.PACKAGE)
+    with suppress(OSError):
+        for home in homes:
+            if re.search(rb"^def initialize\b", digest.content(home / "__init__.py"), re.M):
+                return (
+                    f"its initialize() is never called: put {FILE_NAME} into {home}, as "
+                    "docs/manifest.md says"
+                )
+    return ""
 
 
 def _same(one: Candidate, other: Candidate) -> bool:

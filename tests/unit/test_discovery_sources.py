@@ -16,6 +16,7 @@ from trees import MANIFEST, SENTINEL, Site, plugin_bytes, world
 
 from pjrt_hub.contract.manifest import Probe, read
 from pjrt_hub.discovery import namespace
+from pjrt_hub.discovery.finding import findings
 from pjrt_hub.discovery.hardware import present
 from pjrt_hub.discovery.installed import Installed
 from pjrt_hub.discovery.place import preloads
@@ -119,6 +120,19 @@ def test_a_namespace_folder_without_a_manifest(tmp_path: Path, site: Site, packa
     library = site.write(f"{package}/toy/odd.so", plugin_bytes())
     found = only(survey(world(tmp_path, site)))
     assert (found.name, found.library_path) == ("toy", library)
+
+
+def test_an_initialize_that_no_manifest_asks_for_is_told(tmp_path: Path, site: Site):
+    library = site.write("pjrt_plugins/toy/toy.so", plugin_bytes())
+
+    def told() -> str:
+        (found,) = findings(survey(world(tmp_path, site)), None, offline=True)
+        return found.verdict.reason
+
+    assert "initialize" not in told()
+    site.write("pjrt_plugins/toy/__init__.py", "def initialize():\n    pass\n")
+    hint = f"put pjrt_plugin.toml into {library.parent}, as docs/manifest.md says"
+    assert told().endswith(f"; its initialize() is never called: {hint}")
 
 
 def test_a_plugin_beside_its_manifest_has_the_version_of_its_distribution(
