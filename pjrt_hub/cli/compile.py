@@ -87,10 +87,11 @@ def command(
     given = {name: value for name, value in counts.items() if value is not None}
     with usage_errors("--compile-option"):
         options = compile_options_of({**compile_options, **given}, flags)
+    source = pjrt_hub.Program.of(program)  # before a plugin is fetched for it
     with usage_errors("--topology-option" if topology_options else "--target"):
         topology = describe(platform, name, topology_options, offline)
     with usage_errors():
-        code = topology.compile(program, options).serialize()
+        code = topology.compile(source, options).serialize()
     out.write_bytes(code)
     if as_json:
         devices = topology.device_descriptions

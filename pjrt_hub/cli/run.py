@@ -135,8 +135,14 @@ def exported(path: Path) -> ExportedFunction | None:
     except FileFormatError:
         if path.is_dir() or "export" in path.suffix or "jaxexp" in path.suffix:
             raise
-        pjrt_hub.Program.of(path)
-        return None
+        try:
+            pjrt_hub.Program.of(path)
+        except FileFormatError:
+            if not pjrt_hub.Program.is_inside(path.read_bytes()):
+                raise
+        else:
+            return None
+        raise  # it is one, and damaged
 
 
 def connect(platform: str | None, offline: bool, function: ExportedFunction | None) -> Client:

@@ -137,10 +137,16 @@ class Program:
             hint=f"serialize the program for StableHLO {have}, or use a newer plugin",
         )
 
+    @staticmethod
+    def is_inside(code: bytes) -> bool:
+        """Tells whether code holds a program in bytecode, as what `jax.export` serializes does."""
+        return code.find(bytecode.MAGIC) > 0
+
     @classmethod
     def _detect(cls, code: bytes, origin: str) -> Program:
         if code.startswith(bytecode.MAGIC):
             return cls(code, "mlir", origin)
+        hint = ""
         if _is_text(code):
             text = code.lstrip()
             if text.startswith(b"HloModule"):
@@ -157,7 +163,12 @@ class Program:
             found = "an HLO proto with a tuple beside other parameters, at which XLA ends"
         else:
             found = f"bytes of no known format: they begin {code[:8].hex(' ')}"
-        hint = _EXPORTED_HINT if "export" in Path(origin).suffix else _HINT
+            if cls.is_inside(code):
+                hint = _EXPORTED_HINT
+                found = "no program, but holds one in bytecode, as what jax.export serializes does"
+            elif b"func" in code and code[:8].isascii() and b"\0" not in code[:8]:
+                found, hint = f"text that {_flaw(code)}", "write it as UTF-8 without zero bytes"
+        hint = hint or (_EXPORTED_HINT if "export" in Path(origin).suffix else _HINT)
         raise FileFormatError(f"{origin} is {found}", path=origin, hint=hint)
 
 
@@ -185,6 +196,15 @@ def _is_text(code: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _flaw(code: bytes) -> str:
+    """What is wrong with what begins as text."""
+    try:
+        code.decode()
+    except UnicodeDecodeError as exc:
+        return f"is not UTF-8 from byte {exc.start} on, which is {code[exc.start]:02x}"
+    return f"has a zero byte at {code.index(0)}"
 
 
 def _is_hlo_module(code: bytes) -> bool:

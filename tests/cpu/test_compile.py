@@ -199,6 +199,37 @@ def test_an_exported_function_is_told_apart(client, tmp_path):
     assert "load_exported" in caught.value.hint
 
 
+def test_an_exported_function_is_told_by_its_content(client, tmp_path):
+    path = Path(__file__).parents[1] / "exported" / "artifacts" / "add.jaxexport"
+    (tmp_path / "f.bin").write_bytes(path.read_bytes())
+    for source in (path, path.read_bytes(), tmp_path / "f.bin", path.read_bytes()[:900]):
+        for compile_ in (client.compile, client.topology.compile):
+            with pytest.raises(FileFormatError, match=r"as what jax\.export serializes") as caught:
+                compile_(source)
+            assert "load_exported(file) and `pjrt-hub run`" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("tail", "words"),
+    [
+        (b"\0", "text that has a zero byte at "),
+        (b"// \xe9", "text that is not UTF-8 from byte "),
+    ],
+)
+def test_text_is_not_told_to_be_text(client, text, tail, words):
+    with pytest.raises(FileFormatError, match=words) as caught:
+        client.compile(text.encode() + tail)
+    assert caught.value.hint == "write it as UTF-8 without zero bytes"
+
+
+@pytest.mark.parametrize("old", ["stablehlo.add", "%b: tensor<8xf32>", "@main", "return"])
+def test_refused_text_is_not_told_to_be_text(client, text, old):
+    with pytest.raises(UnknownError) as caught:
+        client.compile(text.replace(old, old + "x"))
+    assert caught.value.hint
+    assert "as text" not in caught.value.hint
+
+
 def test_what_only_the_backend_refuses(client):
     custom = """func.func @main() -> tensor<1xf32> {
       %0 = stablehlo.custom_call @absent() : () -> tensor<1xf32>

@@ -125,6 +125,33 @@ def test_inspect_something_else(told, tmp_path):
     assert "is not what jax.export serializes" in err
 
 
+@pytest.mark.parametrize("name", ["f.bin", "f.mlir", "f"])
+def test_an_artifact_by_any_name(told, data, tmp_path, name):
+    """By its content; a damaged one is no program that is told to be run as what it is."""
+    artifact = (ARTIFACTS / "add.jaxexport").read_bytes()
+    (tmp_path / name).write_bytes(artifact)
+    given = ("--arg", "f32[8]:1", "--arg", "f32[8]:2")
+    assert results(data("run", tmp_path / name, *given))["result"] == [3] * 8
+    assert data("inspect", tmp_path / name)["function_name"] == "add"
+    out = tmp_path / "out"
+    status, _, err = told("compile", tmp_path / name, "--target", "tpu:v5e:2x2", "-o", out)
+    assert (status, out.exists()) == (1, False)
+    assert "holds one in bytecode, as what jax.export serializes does" in err
+    assert "`pjrt-hub run`" in err
+    (tmp_path / name).write_bytes(artifact[:900])
+    for command in ("run", "inspect"):
+        status, _, err = told(command, tmp_path / name)
+        assert status == 1
+        assert "is not what jax.export serializes: an offset points to" in err
+
+
+def test_a_program_by_itself_is_told_apart(told, tmp_path):
+    (tmp_path / "id.mlir").write_text("module {\n  func.func @main() { return }\n}")
+    status, _, err = told("inspect", tmp_path / "id.mlir")
+    assert status == 1
+    assert "it is a program by itself, which client.compile(program) and `pjrt-hub run` take" in err
+
+
 def results(found):
     return {each["place"]: each["data"] for each in found["results"]}
 

@@ -15,6 +15,7 @@ from pjrt_hub.bridges.exported.function import (
     PortableProgram,
 )
 from pjrt_hub.errors import FileFormatError, NotRunnableError
+from pjrt_hub.runtime.program import Program
 
 #: What JAX wrote until 2026-07 whatever its schema was, which grew; and what it writes since.
 _OLDEST_VERSION, _NEWEST_VERSION = 2, 12
@@ -53,11 +54,19 @@ def read(data: bytes, origin: str) -> ExportedFunction:
             f"{origin} is not what jax.export serializes"
             f"{newer if version > _NEWEST_VERSION else ''}: {exc}",
             path=origin,
-            hint="write it with jax.export.export(jax.jit(f))(...).serialize()",
+            hint=_hint(data),
         ) from exc
     if version > _NEWEST_VERSION:
         _warn(f"{origin} has the serialization version {version}; pjrt-hub knows {_NEWEST_VERSION}")
     return function
+
+
+def _hint(data: bytes) -> str:
+    try:
+        Program.of(data)
+    except FileFormatError:
+        return "write it with jax.export.export(jax.jit(f))(...).serialize()"
+    return "it is a program by itself, which client.compile(program) and `pjrt-hub run` take"
 
 
 def _warn(text: str) -> None:
