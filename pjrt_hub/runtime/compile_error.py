@@ -97,8 +97,9 @@ def hint(error: PjrtError, program: Program) -> str:
 def _about_function(name: str, *, old: bool, said: str) -> str:
     if name.startswith("lapack_") and "Host" in said:
         return (
-            "jaxlib has the LAPACK functions, named lapack_..._ffi: register them before compiling "
-            "as docs/custom_calls.md shows, with plugin.ffi.register(name, handler) for those of "
+            "jaxlib has the LAPACK functions, named lapack_..._ffi: install jaxlib, from which "
+            "load_exported takes them; or register them before compiling as docs/custom_calls.md "
+            "shows, with plugin.ffi.register(name, handler) for those of "
             'jaxlib.lapack.registrations()["cpu"]'
         )
     if name.startswith(_SPLITS):

@@ -141,20 +141,46 @@ def special(x):
     }
 
 
+def total():
+    """The sum of four devices' rows, by a collective of one axis of their mesh."""
+    over = {"mesh": mesh(4), "in_specs": PartitionSpec("x"), "out_specs": PartitionSpec()}
+    function = jax.jit(jax.shard_map(lambda a: jax.lax.psum(a, "x"), **over))
+    return export.export(function, platforms=("cpu",))(of((8, 4)))
+
+
+def linear_algebra(x):
+    """What LAPACK does on CPUs, in values that its choice of signs does not change."""
+    upper = jnp.triu(jnp.ones(x.shape[-2:], bool))
+    positive = x @ jnp.swapaxes(x, -1, -2) + 4 * jnp.eye(x.shape[-1], dtype=x.dtype)
+    return {
+        "cholesky": jnp.linalg.cholesky(positive),
+        "det": jnp.linalg.det(x),
+        "eigenvalues": jnp.linalg.eigh(positive)[0],
+        "inverse": jnp.linalg.inv(positive),
+        "qr": jnp.abs(jnp.where(upper, jnp.linalg.qr(x)[1], 0)),
+        "singular": jnp.linalg.svd(x, compute_uv=False),
+        "solved": jnp.linalg.solve(positive, x),
+        "spectral_radius": jnp.abs(jnp.linalg.eigvals(x)).max(-1),
+    }
+
+
 def main():
     """Writes all of them."""
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     HERE.mkdir(exist_ok=True)
-    if sys.argv[1:] == ["release"]:
-        release = jax.__version__
-        write(f"nested-{release}", export.export(jax.jit(nested))(*nested_types(), scale=of()))
-        write(f"split-{release}", split())
-        return
-    export.register_namedtuple_serialization(Point, serialized_name="geometry.Point")
 
     def on(function, *platforms):
         return export.export(jax.jit(function), platforms=platforms or ("cpu",))
 
+    if sys.argv[1:] == ["release"]:
+        release = jax.__version__
+        write(f"nested-{release}", export.export(jax.jit(nested))(*nested_types(), scale=of()))
+        write(f"split-{release}", split())
+        if release.startswith(("0.11.", "0.12.")):  # which need a StableHLO of 2026
+            write(f"total-{release}", total())
+            write(f"cholesky-{release}", on(jnp.linalg.cholesky)(of((4, 4))))
+        return
+    export.register_namedtuple_serialization(Point, serialized_name="geometry.Point")
     write("add", on(add)(of((8,)), of((8,))))
     write("nested", on(nested)(*nested_types(), scale=of()))
     write("point", on(move)(Point(of((2,)), of())))
@@ -162,9 +188,11 @@ def main():
     write("platforms", on(lambda x: jnp.sin(x) * 2, "cuda", "cpu", "tpu")(of((4,))))
     write("cholesky", on(jnp.linalg.cholesky, "cuda", "cpu")(of((4, 4))))
     write("cpu_cholesky", on(jnp.linalg.cholesky)(of((4, 4))))
+    write("linear_algebra", on(linear_algebra)(of((4, 4))))
     write("cuda_only", on(lambda x: x + 1, "cuda")(of((4,))))
     b, c = export.symbolic_shape("b, c")
     write("symbolic", on(grow)(of((b, 3))))
+    write("linear_algebra_symbolic", on(linear_algebra)(of((b, 3, 3))))
     write("two_symbols", on(lambda x, y: x[:, :1] + y[: x.shape[0]])(of((b, c)), of((2 * b + 1,))))
     write(
         "random_key", on(lambda key: jax.random.uniform(key, (3,)))(of((), jax.random.key(0).dtype))

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from pjrt_hub.bridges.exported import specialisation
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.cli.inspect import nested
 
@@ -81,13 +82,23 @@ def test_inspect_says_why_not(data, name, reason):
     assert reason in plugin["reasons"][0]
 
 
-def test_inspect_tells_custom_calls_and_what_is_only_suspected(data):
-    found = data("inspect", f"{ARTIFACTS}/cpu_cholesky.jaxexport", "--compile")
-    assert found["custom_calls"] == ["lapack_spotrf_ffi"]
-    assert "lapack_spotrf_ffi, which nobody registered here" in found["plugin"]["doubts"][0]
+def test_inspect_tells_custom_calls_and_what_is_only_suspected(data, tmp_path):
+    code = (ARTIFACTS / "cpu_cholesky.jaxexport").read_bytes()
+    other = tmp_path / "other.jaxexport"
+    other.write_bytes(code.replace(b"lapack_s", b"another_"))
+    found = data("inspect", other, "--compile")
+    assert found["custom_calls"] == ["another_potrf_ffi"]
+    assert "another_potrf_ffi, which nobody registered here" in found["plugin"]["doubts"][0]
     assert found["plugin"]["compiled"] is False
     assert found["plugin"]["can_run"] is False
-    assert "No FFI handler registered for lapack_spotrf_ffi" in found["plugin"]["reasons"][0]
+    assert "No FFI handler registered for another_potrf_ffi" in found["plugin"]["reasons"][0]
+
+
+@pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
+def test_inspect_counts_on_the_lapack_of_jaxlib(data):
+    plugin = data("inspect", f"{ARTIFACTS}/cpu_cholesky.jaxexport", "--compile")["plugin"]
+    assert (plugin["compiled"], plugin["can_run"]) == (True, True)
+    assert not any("lapack" in each for each in plugin["doubts"])
 
 
 def test_inspect_compiles(data):

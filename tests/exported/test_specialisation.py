@@ -55,7 +55,6 @@ def test_the_second_process_needs_no_jaxlib(load, monkeypatch):
 
 @needs_jaxlib
 def test_branches_of_other_platforms_go(load, client, monkeypatch):
-    """What is left needs LAPACK, which this plugin lacks."""
     seen = []
     monkeypatch.setattr(
         type(client), "compile", lambda self, program, *a, **k: seen.append(program)
@@ -71,6 +70,23 @@ def test_operations_of_a_newer_stablehlo_are_written_for_the_plugins(load, clien
     assert "vhlo.composite_v2" in erf.function.uses.operations
     x = np.array([-1, 0, 0.5], np.float32)
     np.testing.assert_allclose(erf(x), [-0.8427008, 0, 0.5204999], rtol=1e-5)
+
+
+@needs_jaxlib
+@pytest.mark.parametrize("release", ["0.11.2", "0.12.0.1"])
+def test_an_operation_that_only_a_newer_jaxlib_reads(load, release):
+    """It runs where such a jaxlib is; elsewhere the hint names one that reads it."""
+    from jaxlib.version import __version__
+
+    cholesky = load(f"cholesky-{release}")
+    assert "vhlo.custom_call_v2" in cholesky.function.uses.operations
+    if tuple(map(int, __version__.split(".")[:2])) >= (0, 11):
+        np.testing.assert_allclose(cholesky(4 * np.eye(4, dtype=np.float32)), 2 * np.eye(4))
+        return
+    with pytest.raises(NotRunnableError, match=r"custom_call_v2 must be written for") as caught:
+        cholesky.compile()
+    assert f"jaxlib {__version__} reads StableHLO up to 1.1" in caught.value.message
+    assert f"a newer jaxlib may; {release} wrote it and reads it" in caught.value.hint
 
 
 @needs_jaxlib

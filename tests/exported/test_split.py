@@ -12,6 +12,7 @@ from pjrt_hub.runtime import op_sharding
 
 from .conftest import RELEASES
 
+needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
 A = np.arange(16, dtype=np.float32).reshape(4, 4)
 B = np.arange(24, dtype=np.float32).reshape(4, 6)
 ROWS = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -67,7 +68,24 @@ def test_arguments_that_are_left_to_the_compiler(spread):
     np.testing.assert_array_equal(doubled, ROWS * 2)
 
 
-@pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
+@needs_jaxlib
+@pytest.mark.parametrize("release", ["0.11.2", "0.12.0.1"])
+def test_groups_of_devices_that_are_axes_of_a_mesh(spread, release):
+    """Which the plugin's StableHLO does not have yet, and no operation's name tells."""
+    total = spread(f"total-{release}")
+    assert total.stablehlo_version == "1.18.0"
+    np.testing.assert_array_equal(total(ROWS), ROWS.reshape(4, 2, 4).sum(0))
+
+
+def test_they_take_jaxlib(spread, monkeypatch):
+    monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
+    with pytest.raises(NotRunnableError, match="unknown vhlo attribute code: 23") as caught:
+        spread("total-0.12.0.1")(ROWS)
+    assert "must be written for that" in caught.value.message
+    assert "install jaxlib (jax itself is not needed), best 0.12.0.1" in caught.value.hint
+
+
+@needs_jaxlib
 def test_symbolic_sizes_over_devices(spread):
     function = spread("open_symbolic")
     for rows in (ROWS, ROWS[:4]):

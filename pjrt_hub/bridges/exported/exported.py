@@ -10,10 +10,17 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pjrt_hub.bridges.exported import argument, dimension, obstacle, sharding, specialisation
+from pjrt_hub.bridges.exported import (
+    argument,
+    dimension,
+    lapack,
+    obstacle,
+    sharding,
+    specialisation,
+)
 from pjrt_hub.bridges.exported.function import ExportedFunction, Weight
 from pjrt_hub.bridges.exported.tree import LEAF, Tree, Types
-from pjrt_hub.errors import ClosedError, IncompatiblePluginError, UnknownError
+from pjrt_hub.errors import ClosedError, UnknownError
 from pjrt_hub.fork import Lock
 from pjrt_hub.runtime import compile_cache
 from pjrt_hub.runtime.buffer import Buffer, HostBufferSemantics
@@ -339,15 +346,10 @@ class Exported:
             if sizes in self._ready:
                 return self._ready[sizes]
             function, client = self.function, self.client
-            program: Program = function.program
-            needs = specialisation.needs(function, client.platform_name, client.plugin.attributes)
-            if needs:
-                kept = compile_cache.chosen(client, self._cache)
-                program = specialisation.program(function, client, dict(sizes), needs, kept)
-            executable = self._compile(program)
+            executable, specialised = self._compile(sizes)
             device = executable.devices[0]
             template: list[Any] = []
-            if len(function.platforms) > 1 and not needs:
+            if len(function.platforms) > 1 and not specialised:
                 import numpy as np
 
                 number = np.int32(obstacle.platform_index(function, client.platform_name) or 0)
@@ -366,29 +368,37 @@ class Exported:
             self._ready[sizes] = ready
             return ready
 
-    def _compile(self, program: Program) -> LoadedExecutable:
-        """Compiles, and says before and after what could not be known before."""
-        doubts = obstacle.doubts(self.function, self.client)
-        for doubt in doubts:
-            _log(f"{self.function.origin}: {doubt}")
-        try:
-            return self.client.compile(
+    def _compile(self, sizes: _Sizes) -> tuple[LoadedExecutable, bool]:
+        """Compiles the program, or what jaxlib makes of it; says before what may go wrong.
+
+        Returns:
+            The executable, and whether it is of what jaxlib made, which takes no platform's number.
+        """
+        function, client = self.function, self.client
+        lapack.register(function.custom_calls, client)
+        for doubt in obstacle.doubts(function, client):
+            _log(f"{function.origin}: {doubt}")
+
+        def compiled(program: Program) -> LoadedExecutable:
+            return client.compile(
                 program, self._options, cache=self._cache, isolated=self._isolated
             )
-        except UnknownError as exc:  # the code of MLIR's parser and verifier
-            newest = obstacle.newest_stablehlo(self.client.plugin.attributes)
-            version = program.stablehlo_version
-            if version is None or not newest or version <= newest:
-                raise
-            need, have = map(obstacle.version_text, (version, newest))
-            raise IncompatiblePluginError(
-                f"{self.function.origin} is of StableHLO {need}, the plugin "
-                f"{self.client.plugin.path.name} knows {have} and cannot compile it: {exc.message}",
-                need=f"StableHLO {need}",
-                have=f"StableHLO {have}",
-                hint="export it again by a release of its framework that is as old as the plugin, "
-                "or use a newer plugin",
-            ) from exc
+
+        needs = specialisation.needs(function, client.platform_name, client.plugin.attributes)
+        if not needs:
+            try:
+                return compiled(function.program), False
+            except UnknownError as exc:  # the code of MLIR's parser and verifier
+                newest = obstacle.newest_stablehlo(client.plugin.attributes)
+                stamp = function.program.stablehlo_version
+                if stamp is None or not newest or stamp <= newest:
+                    raise
+                needs = [
+                    f"what is newer than StableHLO {obstacle.version_text(newest)} must be written "
+                    f"for that, because {client.plugin.path.name} says: {exc.message}"
+                ]
+        kept = compile_cache.chosen(client, self._cache)
+        return compiled(specialisation.program(function, client, dict(sizes), needs, kept)), True
 
     def _weight(self, weight: Weight, device: Device) -> Buffer:
         """A weight on the device: the file is mapped, and moved there once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.bridges.exported import lapack
 from pjrt_hub.errors import IncompatiblePluginError, NotRunnableError
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ _SINCE = {
     **dict.fromkeys(("recv_v2", "send_v2"), (1, 12, 0)),
     "composite_v2": (1, 14, 0),
     **dict.fromkeys(("async_start_v1", "async_done_v1"), (1, 15, 0)),
+    "custom_call_v2": (1, 18, 0),
     "collective_reduce_v1": (1, 19, 0),
+    "collective_broadcast_v2": (1, 20, 0),
 }
 #: How the names of functions begin that only one vendor's plugins have, and JAX's name of that.
 _VENDORS = {
@@ -82,7 +85,8 @@ def doubts(function: ExportedFunction, client: Client) -> list[str]:
     """What only the plugin's compiler can tell, and what the exporter was told to let pass."""
     told = []
     registered = [name for name, _ in client.plugin.ffi.registered]
-    if calls := unknown_calls(function, client.platform_name, registered):
+    coming = lapack.handlers(function.custom_calls, client)
+    if calls := unknown_calls(function, client.platform_name, [*registered, *coming]):
         told.append(
             f"it calls {', '.join(calls)}, which nobody registered here: whether the plugin has "
             "such a function is known when it compiles"

@@ -14,7 +14,7 @@ from pjrt_hub import safe_path
 from pjrt_hub.bridges.exported import dimension, obstacle, specialising
 from pjrt_hub.bridges.exported.aval import Aval
 from pjrt_hub.bridges.exported.function import PortableProgram
-from pjrt_hub.bridges.exported.specialising import OK, REFUSED
+from pjrt_hub.bridges.exported.specialising import OK, REFUSED, UNREAD
 from pjrt_hub.errors import NotRunnableError
 
 if TYPE_CHECKING:
@@ -124,12 +124,14 @@ def _made(function: ExportedFunction, request: dict[str, object], reasons: list[
     import subprocess
 
     why = f"{function.origin} cannot be compiled as it is: {'; '.join(reasons)}"
+    version = function.jax_version
     if not has_jaxlib():
         raise NotRunnableError(
             f"{why}. That is MLIR's work, which jaxlib does and which is not installed",
             reasons=reasons,
-            hint="install jaxlib (jax itself is not needed), or export it again for "
-            "one platform, with numbers for dimensions, by a JAX as old as the plugin",
+            hint=f"install jaxlib (jax itself is not needed){version and f', best {version}'}; or "
+            "export it again for one platform, with numbers for dimensions, by a JAX as old as the "
+            "plugin",
         )
     line = json.dumps(request).encode() + b"\n"
     try:
@@ -143,11 +145,14 @@ def _made(function: ExportedFunction, request: dict[str, object], reasons: list[
         raise NotRunnableError(f"{why}. The process for that failed: {exc}") from exc
     if done.stdout.startswith(OK):
         return done.stdout.removeprefix(OK)
-    said = done.stdout.removeprefix(REFUSED).decode("utf-8", "replace").strip()
+    said = done.stdout.removeprefix(REFUSED).removeprefix(UNREAD).decode("utf-8", "replace").strip()
     said = said or done.stderr.decode("utf-8", "replace").strip()[-2000:]
     ended = "" if done.stdout else f" (its process ended with status {done.returncode})"
+    reader = (
+        version and f"; {version} wrote it and reads it" if done.stdout.startswith(UNREAD) else ""
+    )
     raise NotRunnableError(
         f"{why}. jaxlib could not do that{ended}: {said}",
         reasons=reasons,
-        hint="a newer jaxlib may; or export it again, for what it is to run on",
+        hint=f"a newer jaxlib may{reader}; or export it again, for what it is to run on",
     )

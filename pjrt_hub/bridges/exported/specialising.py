@@ -11,7 +11,11 @@ import json
 import sys
 from typing import Any
 
-OK, REFUSED = b"ok\0", b"no\0"
+OK, REFUSED, UNREAD = b"ok\0", b"no\0", b"unread\0"
+
+
+class UnreadError(Exception):
+    """This jaxlib does not read the program."""
 
 
 def main() -> None:
@@ -20,6 +24,8 @@ def main() -> None:
     code = sys.stdin.buffer.read()
     try:
         answer = OK + specialised(code, **request)
+    except UnreadError as exc:
+        answer = UNREAD + str(exc).encode()
     except Exception as exc:
         answer = REFUSED + f"{type(exc).__name__}: {exc}".encode()
     sys.stdout.buffer.write(answer)
@@ -43,13 +49,22 @@ def specialised(
         refine: whether shapes follow from these.
         single_device: whether shardings can be left out.
         version: of StableHLO, for the result.
+
+    Raises:
+        UnreadError: the program is malformed, or newer than this jaxlib.
     """
+    import jaxlib
     from jaxlib import _jax
     from jaxlib.mlir import ir, passmanager
     from jaxlib.mlir.dialects import func, stablehlo
 
     with _context() as context, ir.Location.unknown():
-        module = _jax.mlir.deserialize_portable_artifact(code, context)
+        newest = stablehlo.get_current_version()
+        try:
+            module = _jax.mlir.deserialize_portable_artifact(code, context)
+        except RuntimeError as exc:  # whose reason MLIR writes to stderr
+            reads = f"jaxlib {jaxlib.__version__} reads StableHLO up to {newest}"
+            raise UnreadError(f"{reads}: {exc}") from exc
         [main] = [
             each
             for each in module.body.operations
@@ -84,7 +99,6 @@ def specialised(
         passes.run(module.operation)
         if single_device:
             module.operation.walk(_without_sharding)
-        newest = stablehlo.get_current_version()
         target = min(version, newest, key=lambda text: tuple(map(int, text.split("."))))
         return bytes(_jax.mlir.serialize_portable_artifact(module, target))
 
