@@ -21,6 +21,8 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 REPORTS = ROOT / ".nox" / "reports"
 WHEELS = ROOT / ".nox" / "dist"
 built: list[Path] = []
+#: For sessions without timing, whose tests mostly wait for compilers and for processes of theirs.
+BY_TWO = ("--numprocesses=2", "--dist=loadfile")
 #: What runs on every release of JAX.
 JAX_TESTS = (
     *("jax/test_programs.py", "jax/test_linear_algebra.py", "jax/test_registering.py"),
@@ -83,14 +85,14 @@ def layers(session: nox.Session) -> None:
 def unit(session: nox.Session) -> None:
     """Everything that needs no native plugin."""
     install_wheel(session, *group("test"))
-    pytest(session, "unit", "fuzz")
+    pytest(session, *BY_TWO, "unit", "fuzz")
 
 
 @nox.session
 def fake(session: nox.Session) -> None:
     """Plugins made of a few lines of C, one fault each."""
     install_wheel(session, *group("test"))
-    pytest(session, "fake")
+    pytest(session, *BY_TWO, "fake")
 
 
 @nox.session
@@ -261,7 +263,7 @@ def tracing(session: nox.Session) -> None:
 def backend(session: nox.Session) -> None:
     """Plugins in Python under JAX, the suite, a host in C and random programs; four minutes."""
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
-    pytest(session, "backend", "docs/test_python_plugins.py")
+    pytest(session, *BY_TWO, "backend", "docs/test_python_plugins.py")
 
 
 @nox.session(default=False, tags=["long"])
