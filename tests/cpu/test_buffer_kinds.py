@@ -97,6 +97,17 @@ def test_an_alias_ends_with_its_client(plugin):
         alias.fail(errors.AbortedError("late"))
 
 
+def test_an_alias_that_the_collector_finds_is_given_up(client):
+    alias = client.create_alias_buffer((8,))
+    buffer = alias.buffer
+    cycle = [alias]
+    cycle.append(cycle)
+    del alias, cycle
+    gc.collect()
+    with pytest.raises(errors.CancelledError, match="nobody kept the promise"):
+        buffer.ready.wait(20)
+
+
 @pytest.mark.parametrize(
     ("give", "error", "words"),
     [

@@ -167,6 +167,10 @@ start(main)
 
 def test_a_loop_that_ends_first(check_on) -> None:
     check_on("""
+async def nothing():
+    pass
+
+start(nothing)  # a first loop imports for longer than the program takes
 later = run("identity later")
 
 async def main():

@@ -80,6 +80,9 @@ static int owned_traverse(PyObject *self, visitproc visit, void *arg) {
   return 0;
 }
 
+/* Before the collector clears what `release` refers to: a function that was cleared cannot be called. */
+static void owned_finalize(PyObject *self) { Py_XDECREF(owned_release(self, NULL)); }
+
 static void owned_dealloc(PyObject *self) {
   OwnedObject *owned = (OwnedObject *)self;
   PyTypeObject *type = Py_TYPE(self);
@@ -114,6 +117,7 @@ static PyType_Slot slots[] = {
     {Py_tp_doc, "Base of what a client frees before itself by calling Python."},
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_traverse, owned_traverse},
+    {Py_tp_finalize, owned_finalize},
     {Py_tp_dealloc, owned_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
