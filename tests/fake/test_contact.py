@@ -40,6 +40,7 @@ def test_a_working_plugin_tells_about_itself(stub, meet) -> None:
         "libraries": [str(library)],
         "modules": [],
         "client_error": None,
+        "topology_error": None,
     }
 
 
