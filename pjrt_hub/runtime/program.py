@@ -139,7 +139,11 @@ class Program:
 
     @staticmethod
     def is_inside(code: bytes) -> bool:
-        """Tells whether code holds a program in bytecode, as what `jax.export` serializes does."""
+        """Tells whether code holds a program in bytecode, as what `jax.export` serializes does.
+
+        Args:
+            code: the bytes of a file.
+        """
         return code.find(bytecode.MAGIC) > 0
 
     @classmethod
