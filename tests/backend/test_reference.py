@@ -169,6 +169,6 @@ def test_the_conformance_suite_finds_no_defect(python, tmp_path):
 
 def test_its_options_are_checked():
     plugin = authoring.plugin(Reference())
-    for options in ({"devices": 0}, {"devices": "4"}, {"device": 4}):
+    for options in ({"devices": 0}, {"devices": "four"}, {"device": 4}):
         with pytest.raises(errors.InvalidArgumentError, match="devices"):
             plugin.client(options)
