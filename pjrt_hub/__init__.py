@@ -10,7 +10,7 @@ Importing it costs nothing: each public name is imported on first use.
 #   surroundings, elevation               environment, registry, cache; whether the caller is heard
 #   discovery        bridges              which plugin and why  |  numpy, safetensors, ...
 #   store            runtime              verified binaries     |  clients, buffers, executables
-#   contract         _capi                manifests, ELF        |  the C API and the call path
+#   contract         _capi                manifests, binaries   |  the C API and the call path
 #   errors, abi, host, log, native_log, terminal   import nothing of ours
 
 from __future__ import annotations

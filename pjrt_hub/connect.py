@@ -195,22 +195,31 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
     return library_path(candidate, offline=offline, progress=progress)
 
 
-def plugins(platform: str | None = None, *, offline: bool = False) -> list[Finding]:
+def plugins(
+    platform: str | os.PathLike[str] | None = None, *, offline: bool = False
+) -> list[Finding]:
     """Lists every plugin that was found, the chosen one first, each with the reason.
 
     Args:
-        platform: as for `client`: list as if this was asked for.
+        platform: as for `client`: list as if this was asked for; of a library's path, that plugin.
         offline: as for `client`.
+
+    Raises:
+        PluginLoadError: the path is not of a file, or not of one that the lock file names.
     """
     from pjrt_hub import contact
     from pjrt_hub.discovery.finding import findings
-    from pjrt_hub.discovery.survey import survey
+    from pjrt_hub.discovery.survey import fitting, survey
     from pjrt_hub.store.offline import is_offline
 
     here = world()
     probes = contact.memory(here)
     offline = offline or is_offline(here.env)
-    return findings(survey(here), _request(platform), offline=offline, probes=probes)
+    if platform is not None and _is_path(platform):
+        given = fitting(survey(here, Path(platform).absolute()), here)
+        return findings(given, None, offline=offline, probes=probes)
+    request = _request(None if platform is None else os.fspath(platform))
+    return findings(survey(here), request, offline=offline, probes=probes)
 
 
 def choose(

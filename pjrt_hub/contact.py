@@ -240,11 +240,10 @@ def problems(
     Raises:
         PluginLoadError: it is no library at all.
     """
-    from pjrt_hub.contract import elf, linking
+    from pjrt_hub.contract import headers, linking
 
-    if world.host.os != "linux":
-        return  # only ELF is read
-    yield from linking.problems(elf.inspect(path), world.host, search(preloaded, env))
+    binary = headers.inspect(path, machine=world.host.arch)
+    yield from linking.problems(binary, world.host, search(preloaded, env))
 
 
 def search(preloaded: tuple[Path, ...], env: Mapping[str, str]) -> Search:

@@ -165,7 +165,8 @@ def _layers() -> Callable[[int], int] | None:
         return None
     from pjrt_hub._capi import layers
 
-    return functools.partial(layers.wrap, layers=names, folder=env.get("PJRT_HUB_TRACE"))
+    folder, without = env.get("PJRT_HUB_TRACE"), env.get("PJRT_HUB_WITHOUT")
+    return functools.partial(layers.wrap, layers=names, folder=folder, without=without)
 
 
 def _named_flags() -> set[str]:

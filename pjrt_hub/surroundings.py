@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pjrt_hub.discovery.source import World
     from pjrt_hub.store.cache import Cache
     from pjrt_hub.store.catalog import Artifact, Catalog
+    from pjrt_hub.store.journal import Journal
     from pjrt_hub.store.pins import Pins
     from pjrt_hub.store.remote import Remote
 
@@ -102,6 +103,22 @@ def cache() -> Cache:
             )
         return Cache(trusted[0], system=trusted[1:])
     return Cache.configured(environment())
+
+
+def journal(name: str, *, resume: bool) -> Journal | None:
+    """Opens a journal in the cache; None where there is no cache.
+
+    Args:
+        name: of the work, and of all that its results depend on.
+        resume: keep the records that are there.
+    """
+    from pjrt_hub.errors import CacheError
+    from pjrt_hub.store.journal import Journal
+
+    try:
+        return Journal(cache().root, name, resume=resume)
+    except CacheError:
+        return None
 
 
 def registry() -> Catalog:

@@ -63,7 +63,7 @@ MAY_IMPORT = {
     "registries": BELOW | {"locking", "surroundings"},
     "repairing": BELOW | {"elevation", "surroundings"},
     "conformance": ABOVE,
-    "authoring": ABOVE,
+    "authoring": ABOVE | {"conformance"},
     "tracing": FOUNDATION | {"_capi"},
     "jax": ABOVE | {"discovery", "older_framework"},
     "torch_xla": ABOVE | {"discovery", "older_framework"},
@@ -370,7 +370,7 @@ def test_what_is_allowed_is_not_reported(tmp_path):
             import httpx
         '''
     )
-    for name in ("__init__", "errors", "abi", "contract/elf", "store/fetch"):
+    for name in ("__init__", "errors", "abi", "contract/headers", "store/fetch"):
         file = tmp_path / "pjrt_hub" / f"{name}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(source if name == "store/fetch" else "")

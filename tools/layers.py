@@ -70,6 +70,7 @@ def header(api: Api) -> str:
     lines += [f"  NUM_FUNCTIONS = {len(names)}", "};", f"#define MAX_PLUGINS {PLUGINS}"]
     lines += ["enum {", "  KIND_NONE,", *(f"  KIND_{kind}," for kind in kinds(api)), "  NUM_KINDS"]
     lines += ["};", f"#define NUM_SLOTS {len(api.slots)}"]
+    lines += [f"#define NUM_EXTENSIONS {len(_extensions(api))}"]
     each = " ".join(f"M(k, {number})" for number in range(len(names)))
     lines += [f"#define EACH_FUNCTION(M, k) {each}"]
     lines += [f"#define EACH_PLUGIN(M) {' '.join(f'M({k})' for k in range(PLUGINS))}", ""]
@@ -87,6 +88,8 @@ def source(api: Api) -> str:
     lines += [f"const uint8_t buffer_type_since[] = {{{newest}}};"]
     lines += [f"const unsigned num_buffer_types = {len(api.enums['PJRT_Buffer_Type'])};"]
     lines += ["const Function functions[] = {", *_functions(api), "};"]
+    named = ", ".join(f'{{{number}, "{key}"}}' for key, number in _extensions(api))
+    lines += [f"const Extension extensions[] = {{{named}}};"]
     lines += ["const Node nodes[] = {", *_nodes(api), "};"]
     lines += ["const size_t num_nodes = sizeof nodes / sizeof *nodes;", ""]
     return "\n".join(lines)
@@ -236,6 +239,10 @@ def _handle(name: str, member: Member, offsets: dict[str, int], kind: str, requi
     places = [offsets[member.name], *(offsets[count] for count in counts), 0, 0]
     numbers = ", ".join(map(str, [*places[:3], member.since]))
     return f'{{"{member.name}", {numbers}, KIND_{kind}, {form}, {direction}, {int(required)}}}'
+
+
+def _extensions(api: Api) -> list[tuple[str, int]]:
+    return [struct.extension for struct in api.structs.values() if struct.extension]
 
 
 def _nodes(api: Api) -> Iterator[str]:

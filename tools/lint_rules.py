@@ -23,7 +23,8 @@ bare library. [The command line](cli.md#lint-path) says how to call it; in Pytho
 An **error** is what keeps the package from working somewhere, or makes it unsafe; the command then
 exits with 1. A **warning** is what users or other packages pay for. Nothing of the package is
 imported. Plugins for this machine are loaded, in processes of their own, so that manifests can be
-compared with what the libraries say; `--no-probe` loads none, and leaves out PLG305 to PLG310.
+compared with what the libraries say; `--no-probe` loads none, and leaves out PLG305 to PLG310 and
+PLG409.
 """
 
 

@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pjrt_hub import digest
 from pjrt_hub.abi import ApiVersion
-from pjrt_hub.contract import elf
+from pjrt_hub.contract import headers
+from pjrt_hub.contract.binary import ENTRY_POINT
 from pjrt_hub.contract.names import look_alike
 from pjrt_hub.errors import DownloadError, PjrtHubError
 from pjrt_hub.host import HostTag
@@ -208,20 +209,12 @@ def _library(folder: Path, binaries: Iterable[Member]) -> Member:
     exporting = [
         member
         for member in binaries
-        if member.path.endswith((".so", ".dylib")) and _exports(folder / member.path)
+        if member.path.endswith((".so", ".dylib"))
+        and headers.inspect(folder / member.path).exported
     ]
     if len(exporting) != 1:
-        raise SystemExit(f"{len(exporting)} members export {elf.ENTRY_POINT}: {exporting}")
+        raise SystemExit(f"{len(exporting)} members export {ENTRY_POINT}: {exporting}")
     return exporting[0]
-
-
-def _exports(path: Path) -> bool:
-    if path.suffix == ".so":
-        return elf.inspect(path).exported
-    import mmap
-
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        return view.find(f"_{elf.ENTRY_POINT}\0".encode()) >= 0
 
 
 def _needs(

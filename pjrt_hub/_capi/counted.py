@@ -7,6 +7,7 @@ and are for checking that promise.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from pjrt_hub._capi._pjrt import ffi
@@ -23,11 +24,15 @@ _kept: list[Counted] = []
 class Counted:
     """A C function `void (void*, void*)` for events and deleters.
 
+    Args:
+        work: is done in each call, before it counts.
+
     Attributes:
         address: of the C function.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[], object] = lambda: None) -> None:
+        self._work = work
         self._changed = threading.Condition()
         self._calls: list[int] = []
         self._function = ffi.callback("void(void*, void*)", self._called)
@@ -35,6 +40,7 @@ class Counted:
         _kept.append(self)
 
     def _called(self, first: Any, _: Any) -> None:
+        self._work()
         with self._changed:
             self._calls.append(int(ffi.cast("uintptr_t", first)))
             self._changed.notify_all()
@@ -44,6 +50,11 @@ class Counted:
         """The first argument of each call so far."""
         with self._changed:
             return list(self._calls)
+
+    def first(self) -> None:
+        """Returns after the first call, or when there was time enough for it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._calls, _SECONDS)
 
     def settled(self, expected: int = 1) -> list[int]:
         """As `calls`, after time for as many as expected and a moment for one too many."""

@@ -212,20 +212,20 @@ def address_of(function: object) -> int | None:
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
     else:
         return None
-    if not _is_code(address):
+    if not any(address in extent for extent in code()):
         raise ValueError(f"no code is at the address {address:#x}: a plugin that calls it crashes")
     return address
 
 
-def _is_code(address: int) -> bool:
-    """Whether the address lies in executable memory of this process."""
+def code() -> list[range]:
+    """The addresses of this process where code is."""
+    found = []
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             extent, permissions, *_ = line.split(maxsplit=2)
-            start, end = (int(number, 16) for number in extent.split("-"))
-            if start <= address < end:
-                return "x" in permissions
-    return False
+            if "x" in permissions:
+                found.append(range(*(int(number, 16) for number in extent.split("-"))))
+    return found
 
 
 def _buffer(pointer: Any) -> Value:

@@ -11,6 +11,7 @@ def asks_python() -> bool: ...
 def compact(statement: type[_Type], /) -> type[_Type]: ...
 def install(
     raise_error: Callable[[int, int, str], NoReturn],
+    raise_absent: Callable[[int, int], NoReturn],
     refuse_answer: Callable[[str, str], NoReturn],
     closed_error: type[Exception],
     /,
@@ -128,6 +129,8 @@ class Buffer:
     def is_deleted(self) -> bool:
         """Whether it was deleted, donated, or closed with its client (`PJRT_Buffer_IsDeleted`)."""
     @property
+    def _is_gone(self) -> bool: ...
+    @property
     def _dtype(self) -> int: ...
     @property
     def _address(self) -> int: ...
@@ -230,8 +233,8 @@ class LoadedExecutable:
         client: Client,
         address: int,
         buffer_type: type[Buffer],
-        parameters: tuple[Any, ...],
-        outputs: tuple[Any, ...],
+        parameters: tuple[Any, ...] | None,
+        outputs: tuple[Any, ...] | None,
         devices: tuple[Any, ...],
         /,
     ) -> None: ...

@@ -5,11 +5,12 @@ Owns two-call reads, results behind a deleter, and unions; everything regular go
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pjrt_hub._capi import bounds, table, values
 from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub._capi.call import BoundFunction
 from pjrt_hub._capi.extensions import Extension
 from pjrt_hub._capi.library import Api
 from pjrt_hub._capi.status import refuse_answer
@@ -23,12 +24,24 @@ def serialized(functions: Api | Extension, name: str, **inputs: Any) -> bytes:
     args = function.raw(**inputs)
     outputs = [field for field in table.FIELDS[function.struct] if field.direction == "out"]
     data = next(field for field in outputs if field.count)
-    deleter = next(field for field in outputs if "(*)" in field.ctype)
-    holder = next(field for field in outputs if f"(*)({field.ctype})" in deleter.ctype)
     try:
         return bounds.text(name, data.name, getattr(args, data.name), getattr(args, data.count))
     finally:
-        let_go(getattr(args, deleter.name), getattr(args, holder.name))
+        let_go(*owner(function, args))
+
+
+def serialized_executable(api: Api, executable: int) -> bytes:
+    """`PJRT_Executable_Serialize`: the compiled code, which has bytes."""
+    name = "PJRT_Executable_Serialize"
+    return serialized(api, name, executable=executable) or refuse_answer(name, "no bytes")
+
+
+def owner(function: BoundFunction, args: Any) -> tuple[Any, Any]:
+    """The deleter that came with an answer, and the object to call it with."""
+    outputs = [field for field in table.FIELDS[function.struct] if field.direction == "out"]
+    deleter = next(field for field in outputs if "(*)" in field.ctype)
+    holder = next(field for field in outputs if f"(*)({field.ctype})" in deleter.ctype)
+    return getattr(args, deleter.name), getattr(args, holder.name)
 
 
 def let_go(deleter: Any, *arguments: Any) -> None:
@@ -77,17 +90,21 @@ def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:
 
 def output_dimensions(api: Api, executable: int) -> list[tuple[int, ...]]:
     """`PJRT_Executable_OutputDimensions`: one device's shape of each output."""
+    return shapes(api.function("PJRT_Executable_OutputDimensions").raw(executable=executable))
+
+
+def shapes(args: Any) -> list[tuple[int, ...]]:
+    """Reads what `PJRT_Executable_OutputDimensions` answered."""
     name = "PJRT_Executable_OutputDimensions"
-    args = api.function(name).raw(executable=executable)
-    shapes, start = [], 0
+    found, start = [], 0
     for output in range(args.num_outputs):
         rank = bounds.count(name, "a rank", args.dim_sizes[output], bounds.MOST_DIMENSIONS)
         end = start + rank
         if rank and args.dims == ffi.NULL:
             refuse_answer(name, "NULL as dims")
-        shapes.append(tuple(args.dims[i] for i in range(start, end)))
+        found.append(tuple(args.dims[i] for i in range(start, end)))
         start = end
-    return shapes
+    return found
 
 
 def filled(node: Extension, name: str, capacity: int, **inputs: Any) -> tuple[tuple[int, ...], Any]:
@@ -215,14 +232,40 @@ def default_device_assignment(
 
 def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
     """`PJRT_Buffer_GetMemoryLayout`: dimensions from the fastest-varying; None for strides."""
-    args = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer)
+    return order(api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer))
+
+
+def order(args: Any) -> tuple[int, ...] | None:
+    """Reads what `PJRT_Buffer_GetMemoryLayout` answered; None for strides."""
     if args.layout.type != _TILED:  # `args` is named because its members do not keep it alive
         return None
     tiled = args.layout.tiled
     return tuple(tiled.minor_to_major[i] for i in range(_rank(tiled)))
 
 
-def is_plain(api: Api, buffer: int) -> bool:
+def byte_strides(api: Api, buffer: int, dims: Sequence[int], nbytes: int) -> list[int] | None:
+    """`PJRT_Buffer_GetMemoryLayout`: the bytes from one element to the next; None for tiles.
+
+    Args:
+        api: the plugin.
+        buffer: whose.
+        dims: of the buffer.
+        nbytes: of an element.
+    """
+    args = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer)
+    found = order(args)
+    if found is None:
+        return [args.layout.strides.byte_strides[i] for i in range(len(dims))]
+    if args.layout.tiled.num_tiles:
+        return None
+    strides = [0] * len(dims)
+    for dim in found:
+        strides[dim] = nbytes
+        nbytes *= dims[dim]
+    return strides
+
+
+def is_plain(api: Api, buffer: int, rank: int) -> bool:
     """Whether `PJRT_Buffer_GetMemoryLayout` tells of rows one after the other, without tiles."""
     if not api.has("PJRT_Buffer_GetMemoryLayout"):
         return False
@@ -230,8 +273,8 @@ def is_plain(api: Api, buffer: int) -> bool:
     if args.layout.type != _TILED or args.layout.tiled.num_tiles:
         return False
     tiled = args.layout.tiled
-    rank = _rank(tiled)
-    return all(tiled.minor_to_major[i] == rank - 1 - i for i in range(rank))
+    told = [tiled.minor_to_major[i] for i in range(_rank(tiled))]
+    return told == [*range(rank)][::-1]  # a plugin that does not say tells of none
 
 
 def _rank(tiled: Any) -> int:

@@ -15,15 +15,23 @@ from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub.errors import PjrtHubError
 
 #: What can be on, from the host inwards.
-LAYERS = ("validate", "trace", "pad")
+LAYERS = ("validate", "trace", "pad", "without")
 
 
 def preload_path() -> Path:
-    """The library for a program's LD_PRELOAD; it reads PJRT_HUB_LAYERS and PJRT_HUB_TRACE."""
+    """The library for a program's LD_PRELOAD.
+
+    It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE and PJRT_HUB_WITHOUT.
+    """
     return Path(__file__).with_suffix("") / "preload.abi3.so"
 
 
-def wrap(address: int, layers: str, folder: str | os.PathLike[str] | None = None) -> int:
+def wrap(
+    address: int,
+    layers: str,
+    folder: str | os.PathLike[str] | None = None,
+    without: str | None = None,
+) -> int:
     """Gives the address of a table whose calls go through layers to the one at `address`.
 
     The layers are those of the process: what the first call names holds for all later plugins.
@@ -32,9 +40,10 @@ def wrap(address: int, layers: str, folder: str | os.PathLike[str] | None = None
         address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
         layers: names from `LAYERS`, joined by commas.
         folder: where the layer `trace` records; it must exist.
+        without: what the layer `without` takes away, as `lacking` reads it.
 
     Raises:
-        PjrtHubError: a layer is unknown, or `trace` has no folder.
+        PjrtHubError: a layer is unknown, `trace` has no folder, or `without` has nothing to take.
     """
     names = [name.strip() for name in layers.split(",") if name.strip()]
     if unknown := [name for name in names if name not in LAYERS]:
@@ -50,16 +59,42 @@ def wrap(address: int, layers: str, folder: str | os.PathLike[str] | None = None
     if not names:
         return address
     place = os.fsencode(folder) if folder is not None else None
-    return _wrap(address, ",".join(names).encode(), place)
+    taken = ",".join(lacking(without or "")) if "without" in names else ""
+    return _wrap(address, ",".join(names).encode(), place, taken.encode())
 
 
-def _wrap(address: int, layers: bytes, folder: bytes | None) -> int:
+def lacking(names: str) -> list[str]:
+    """Reads what a plugin is to be without: functions and extensions, joined by commas.
+
+    A function by its name answers UNIMPLEMENTED, `PJRT_Buffer_IsOnCpu:null` is NULL in the table;
+    an extension, `Layouts`, is not in the chain.
+
+    Raises:
+        PjrtHubError: nothing is named, or something that there is not.
+    """
+    taken = [name.strip() for name in names.split(",") if name.strip()]
+    known = {*function_names(), *(f"{name}:null" for name in function_names()), *table.EXTENSIONS}
+    if unknown := [name for name in taken if name not in known]:
+        raise PjrtHubError(
+            f"the layer without cannot take away {unknown[0]!r}: there is none",
+            hint="name functions as in docs/coverage.md, PJRT_Buffer_IsOnCpu or "
+            "PJRT_Buffer_IsOnCpu:null, and extensions, Layouts",
+        )
+    if not taken:
+        raise PjrtHubError(
+            "the layer without has nothing to take away",
+            hint="name functions or extensions in PJRT_HUB_WITHOUT, joined by commas",
+        )
+    return taken
+
+
+def _wrap(address: int, layers: bytes, folder: bytes | None, without: bytes) -> int:
     import ctypes  # only here: a process without layers does not pay for it
 
     function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
     function.restype = ctypes.c_void_p
-    function.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
-    return int(function(address, layers, folder))
+    function.argtypes = (ctypes.c_void_p, *[ctypes.c_char_p] * 3)
+    return int(function(address, layers, folder, without))
 
 
 def grown(host: int, plugin: int) -> tuple[str, ...]:

@@ -17,35 +17,21 @@ from pjrt_hub._capi import hotpath, table, values
 from pjrt_hub._capi._pjrt import ffi
 from pjrt_hub._capi.call import BoundFunction, interruptible
 from pjrt_hub._capi.extensions import Extension
-from pjrt_hub._capi.status import raise_error, refuse_answer
+from pjrt_hub._capi.status import FIRST_SLOT, lack, raise_absent, raise_error, refuse_answer
 from pjrt_hub.abi import DECLARED, ApiVersion, compatible
 from pjrt_hub.fork import Lock, cached_property
 
-hotpath.install(raise_error, refuse_answer, errors.ClosedError)
+hotpath.install(raise_error, raise_absent, refuse_answer, errors.ClosedError)
 
-_FIRST_SLOT = 40  # struct_size, extension_start and PJRT_Api_Version come before it
 _MAX_EXTENSIONS = 64  # a longer chain is a cycle or garbage
 _loaded: dict[tuple[int, int], Api] = {}
 _loading = Lock()
 
-#: What the compiled call path and `status` call without asking: a plugin without is refused.
-REQUIRED = (
-    "PJRT_Error_Destroy",
-    "PJRT_Error_Message",
-    "PJRT_Error_GetCode",
-    "PJRT_Event_Destroy",
-    "PJRT_Event_IsReady",
-    "PJRT_Event_Error",
-    "PJRT_Event_OnReady",
-    "PJRT_Client_Destroy",
-    "PJRT_Client_BufferFromHostBuffer",
-    "PJRT_Buffer_Destroy",
-    "PJRT_Buffer_Delete",
-    "PJRT_Buffer_IsDeleted",
-    "PJRT_Buffer_ReadyEvent",
-    "PJRT_LoadedExecutable_Destroy",
-    "PJRT_LoadedExecutable_Execute",
-)
+#: What nothing can do without: a plugin's errors could be neither read nor freed.
+REQUIRED = ("PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode")
+#: The last function that the compiled call path looks up without looking at the table's size, which
+#: in every version that can be driven reaches beyond it.
+REACHED = "PJRT_Buffer_ReadyEvent"
 
 
 class Api(hotpath.Functions):
@@ -90,16 +76,22 @@ class Api(hotpath.Functions):
 
     def has(self, name: str) -> bool:
         """Whether the plugin's table holds the function `name` and the pointer is not NULL."""
-        slot = table.FUNCTIONS[name].slot
-        if _FIRST_SLOT + 8 * (slot + 1) > self._size:
-            return False  # past the end of its table: not its memory
-        return bool(getattr(self._table, name) != ffi.NULL)
+        return self.reaches(name) and bool(getattr(self._table, name) != ffi.NULL)
+
+    def reaches(self, name: str) -> bool:
+        """Whether the plugin's table is long enough for the function: beyond is not its memory."""
+        return FIRST_SLOT + 8 * (table.FUNCTIONS[name].slot + 1) <= self._size
 
     def _bind(self, name: str) -> BoundFunction:
         self._refuse_after_fork()
         self.require(name)
         pointer, struct = getattr(self._table, name), table.FUNCTIONS[name].args
         return BoundFunction(self.address, self.version.minor, name, pointer, struct)
+
+    def give_back(self, name: str, **handle: int) -> None:
+        """Frees what nobody needs; what the plugin has no function for goes with the process."""
+        with suppress(errors.UnsupportedByPluginError, errors.UnimplementedError):
+            self.call(name, **handle)
 
     def require(self, name: str) -> None:
         """Refuses a plugin that lacks the function `name`.
@@ -109,14 +101,7 @@ class Api(hotpath.Functions):
         """
         if self.has(name):
             return
-        since = ApiVersion(0, table.FUNCTIONS[name].since)
-        came = f"came with PJRT API {since}" if since.minor else "is in every PJRT API"
-        raise errors.UnsupportedByPluginError(
-            f"the plugin {self.path.name} lacks {name}: it {came}, the plugin has {self.version}",
-            function=name,
-            since=str(since),
-            have=str(self.version),
-        )
+        raise lack(name, self.version, self.path.name)
 
     def extension(self, name: str) -> Extension:
         """Gives a node of the chain by its name, "Layouts".
@@ -168,7 +153,7 @@ def load(
         PluginLoadError: dlopen failed, the library has no usable `GetPjrtApi`, or the file is not,
             or at a step no longer, the one of that identity.
         IncompatiblePluginError: its API version cannot be driven.
-        UnsupportedByPluginError: it lacks a function of `REQUIRED`.
+        UnsupportedByPluginError: it lacks a function of `REQUIRED`, or all from `REACHED` on.
         PjrtError: `PJRT_Plugin_Initialize` failed.
     """
     real = Path(path).resolve()
@@ -264,7 +249,7 @@ def _checked(
     identity: str = "",
 ) -> Api:
     size = int(ffi.cast("size_t*", address)[0])
-    if size < _FIRST_SLOT + 8 or (size - _FIRST_SLOT) % 8:
+    if size < FIRST_SLOT + 8 or (size - FIRST_SLOT) % 8:
         raise errors.PluginLoadError(
             f"{path} is not a usable PJRT plugin: its function table says that it has {size} bytes",
             path=path,
@@ -282,6 +267,8 @@ def _checked(
     api = Api(path, address if through is None else through(address), identity)
     for name in REQUIRED:
         api.require(name)
+    if not api.reaches(REACHED):
+        api.require(REACHED)
     return api
 
 
@@ -305,6 +292,8 @@ def _initialize(api: Api) -> None:
         # A framework of this process was here before: some plugins refuse a second time.
         if "already" not in exc.message.lower():
             raise
+    except (errors.UnsupportedByPluginError, errors.UnimplementedError):
+        pass  # it has nothing to set up
 
 
 def _attributes(api: Api) -> dict[str, values.NamedValue]:

@@ -10,6 +10,10 @@ from typing import Any, NoReturn
 from pjrt_hub import errors
 from pjrt_hub._capi import hotpath, table
 from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub.abi import ApiVersion
+
+#: Of a table, in bytes: struct_size, extension_start and PJRT_Api_Version come before it.
+FIRST_SLOT = 40
 
 _CLASSES: dict[int, type[errors.PjrtError]] = {
     cls.code: cls
@@ -45,6 +49,41 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
     where = f"{function}: " if function and not message.startswith(function) else ""
     raise cls(
         where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads
+    )
+
+
+def raise_absent(api: int, slot: int) -> NoReturn:
+    """Raises for a call of a function that the plugin lacks.
+
+    Args:
+        api: the address of the `PJRT_Api`.
+        slot: of the function, in words from the table's beginning.
+
+    Raises:
+        UnsupportedByPluginError: always.
+    """
+    version = ffi.cast("PJRT_Api*", api).pjrt_api_version
+    have = ApiVersion(version.major_version, version.minor_version)
+    number = slot - FIRST_SLOT // 8
+    raise lack(next(name for name, each in table.FUNCTIONS.items() if each.slot == number), have)
+
+
+def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.UnsupportedByPluginError:
+    """Gives the error for a function that a plugin lacks.
+
+    Args:
+        function: "PJRT_Buffer_Bitcast".
+        have: the version that the plugin announces.
+        plugin: its file's name; empty where nobody knows it.
+    """
+    since = ApiVersion(0, table.FUNCTIONS[function].since)
+    came = f"came with PJRT API {since}" if since.minor else "is in every PJRT API"
+    who = f"the plugin {plugin}" if plugin else "the plugin"
+    return errors.UnsupportedByPluginError(
+        f"{who} lacks {function}: it {came}, the plugin has {have}",
+        function=function,
+        since=str(since),
+        have=str(have),
     )
 
 

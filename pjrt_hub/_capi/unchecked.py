@@ -6,20 +6,19 @@ are freed. Must not be used to run programs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pjrt_hub._capi import hotpath, table, values
+from pjrt_hub._capi import hotpath, irregular, table, values
 from pjrt_hub._capi._pjrt import ffi
-from pjrt_hub._capi.call import BoundFunction, _assign
+from pjrt_hub._capi.call import BoundFunction, _assign, _output
 from pjrt_hub._capi.extensions import Extension
 from pjrt_hub._capi.library import Api
-from pjrt_hub._capi.status import raise_error
+from pjrt_hub._capi.status import FIRST_SLOT, raise_error
 from pjrt_hub.abi import ApiVersion
 
-FIRST_SLOT = 40  # of a PJRT_Api: struct_size, extension_start and the version come before
 _WORD = 8
 _JUNK = 0xA5
 _BEHIND = 16  # words behind a struct that a plugin must not touch
@@ -150,6 +149,36 @@ def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.N
     ]
 
 
+#: What the tables cannot express of an answer, by the function.
+_READERS: dict[str, Callable[[Any], object]] = {
+    "PJRT_Buffer_GetMemoryLayout": irregular.order,
+    "PJRT_Executable_OutputDimensions": irregular.shapes,
+}
+
+
+def kept(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
+    """Asks a function and gives what reads its answer again, from where the plugin left it."""
+    function = api.function(name)
+    args = function.raw(**inputs)
+    if reader := _READERS.get(name):
+        return lambda: reader(args)
+    return lambda: [_output(name, args, field, known) for field, known in function._outputs]
+
+
+def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
+    """Asks for an answer that is the caller's, and frees it where the plugin says how.
+
+    An answer that is empty needs no deleter.
+    """
+    function = api.function(name)
+    args = function.raw(**inputs)
+    counts = (each.count for each in table.FIELDS[function.struct] if each.direction == "out")
+    is_empty = not any(getattr(args, count) for count in counts if count)
+    deleter, holder = irregular.owner(function, args)
+    irregular.let_go(deleter, holder)
+    return is_empty or bool(deleter != ffi.NULL)
+
+
 @contextmanager
 def provoked(api: Api, name: str, **inputs: Any) -> Iterator[int]:
     """Makes a call that should fail, and gives the address of its error, 0 for success.
@@ -173,6 +202,51 @@ def provoked(api: Api, name: str, **inputs: Any) -> Iterator[int]:
     finally:
         if error:
             api.call("PJRT_Error_Destroy", error=error)
+
+
+def by_its_table(error: int) -> tuple[int, bytes] | None:
+    """The code and the message of an error by the functions that its first field points at.
+
+    None where there is no such table, or one without a function.
+    """
+    told = ffi.cast("PJRT_Error*", error)
+    table = told.vtable
+    if not table or not all((table.destroy, table.message, table.get_code, table.for_each_payload)):
+        return None
+    message, size = ffi.new("const char**"), ffi.new("size_t*")
+    table.message(told, message, size)
+    return int(table.get_code(told)), bytes(ffi.buffer(message[0], size[0])) if size[0] else b""
+
+
+class UserData:
+    """What hosts keep beside a memory, by the functions that its first field points at.
+
+    Args:
+        memory: a `PJRT_Memory`.
+
+    Attributes:
+        is_there: whether there are both functions.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._memory = ffi.cast("PJRT_Memory*", memory)
+        self._table = self._memory.vtable
+        self.is_there = bool(
+            self._table and self._table.get_user_data and self._table.set_user_data
+        )
+
+    def get(self, key: int) -> int:
+        """The address that is kept by a key, 0 for none."""
+        return _number(self._table.get_user_data(self._memory, ffi.cast("void*", key)))
+
+    def set(self, key: int, data: int, destroy: int) -> None:
+        """Keeps an address until the memory ends, which calls `destroy` with it."""
+        self._table.set_user_data(
+            self._memory,
+            ffi.cast("void*", key),
+            ffi.cast("void*", data),
+            ffi.cast("void(*)(void*)", destroy),
+        )
 
 
 class _Found(Exception):

@@ -37,13 +37,24 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     Raises:
         ValueError: the bytes are not a message.
     """
+    for number, value, _ in encoded_fields(message):
+        yield number, value
+
+
+def encoded_fields(message: memoryview) -> Iterator[tuple[int, int | memoryview, memoryview]]:
+    """Yields (number, value, bytes of the whole field), for those who hand fields on.
+
+    Raises:
+        ValueError: the bytes are not a message.
+    """
     position = 0
     while position < len(message):
+        start = position
         key, position = _read_varint(message, position)
         number, kind = key >> 3, key & 7
         if kind == _VARINT:
             value, position = _read_varint(message, position)
-            yield number, value
+            yield number, value, message[start:position]
             continue
         if kind == _BYTES:
             size, position = _read_varint(message, position)
@@ -55,7 +66,8 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             raise ValueError(f"field {number} ends after the message")
         view = message[position : position + size]
         position += size
-        yield number, view if kind == _BYTES else int.from_bytes(view, "little")
+        found = view if kind == _BYTES else int.from_bytes(view, "little")
+        yield number, found, message[start:position]
 
 
 def integers(value: int | memoryview) -> list[int]:
@@ -89,7 +101,7 @@ def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if not byte & 0x80:
-            return value, position
+            return value & 0xFFFFFFFFFFFFFFFF, position
         shift += 7
     raise ValueError("a number does not end inside the message")
 

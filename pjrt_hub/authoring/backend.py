@@ -7,6 +7,7 @@ events, lifetimes and the C API around them are the compiled part's, which asks 
 from __future__ import annotations
 
 import abc
+import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,9 @@ class Executable(abc.ABC):
     def execute(self, arguments: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
         """Runs it on all its devices.
 
+        One that also takes the keyword `non_donatable` gets the numbers of the parameters whose
+        memory the host keeps in this call, though `signature.donated` may name them.
+
         Args:
             arguments: for each device an array for each parameter, read-only; or what `Backend.put`
                 gave, where the backend has that.
@@ -104,6 +108,12 @@ class Executable(abc.ABC):
         operands = range(len(parameters))
         call = hlo.Instruction("result", "custom-call", result, operands, target="opaque")
         return hlo.module(self.name, [*instructions, call], self.signature.donated), "hlo"
+
+
+def asks_what_is_kept(executable: Executable) -> bool:
+    """Says whether an executable's `execute` takes `non_donatable`."""
+    parameters = inspect.signature(executable.execute).parameters
+    return "non_donatable" in parameters
 
 
 class Backend:

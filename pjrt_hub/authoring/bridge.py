@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import library
 from pjrt_hub.authoring import _plugin
-from pjrt_hub.authoring.backend import Attribute, Backend, Device, Executable, Program
+from pjrt_hub.authoring.backend import (
+    Attribute,
+    Backend,
+    Device,
+    Executable,
+    Program,
+    asks_what_is_kept,
+)
 from pjrt_hub.contract.option import parse
 from pjrt_hub.errors import DataLossError, InternalError, PjrtError
 from pjrt_hub.runtime import compile_options, dtypes, hlo, option, upcall
@@ -39,10 +46,17 @@ _built: dict[str, Backend] = {}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What C knows an executable by."""
+    """What C knows an executable by.
+
+    Attributes:
+        executable: the backend's.
+        program: that it was compiled from.
+        asks_what_is_kept: whether its `execute` takes `non_donatable`.
+    """
 
     executable: Executable
     program: Program
+    asks_what_is_kept: bool
 
 
 class Bridge:
@@ -130,7 +144,7 @@ class Bridge:
             rows = _rows(program.device_ids, program.num_partitions)
             assignment = option.DeviceAssignment().message(rows)
         return (
-            Loaded(executable, program),
+            Loaded(executable, program, asks_what_is_kept(executable)),
             executable.name,
             fingerprint.hexdigest().encode(),
             options,
@@ -177,7 +191,9 @@ class Bridge:
             raise ValueError(f"the executable is of {name} {version}")
         return self.compile(device_ids, body[size:], form, overridden or bytes.fromhex(options))
 
-    def execute(self, loaded: Loaded, rows: list[list[Any]], launch_id: int) -> list[Any]:
+    def execute(
+        self, loaded: Loaded, rows: list[list[Any]], launch_id: int, non_donatable: tuple[int, ...]
+    ) -> list[Any]:
         """Runs a program; gives the outputs, device after device, as C takes them."""
         signature = loaded.executable.signature
         arguments = rows
@@ -186,7 +202,8 @@ class Bridge:
             arguments = [
                 [_array(each, kind) for each, kind in zip(row, types, strict=True)] for row in rows
             ]
-        results = loaded.executable.execute(arguments)
+        told = {"non_donatable": non_donatable} if loaded.asks_what_is_kept else {}
+        results = loaded.executable.execute(arguments, **told)
         counts = [len(row) for row in results]
         if counts != [len(signature.outputs)] * len(rows):
             raise InternalError(
@@ -297,6 +314,8 @@ def _rows(ids: Sequence[int], width: int) -> list[list[int]]:
 
 
 def _array_type(slot: Slot) -> ArrayType:
+    if slot.shape is None:
+        raise ValueError(f"the backend's signature holds {slot}, of which no shape is told")
     return slot.dtype, slot.shape
 
 

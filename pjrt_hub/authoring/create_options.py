@@ -1,4 +1,4 @@
-"""Which create options a library takes, found by sending wrong types (layer 5).
+"""Which create options a library takes, found by sending values of each type (layer 5).
 
 Owns the attempts, in a child process that is started again where one ends it, and what follows
 from the answers. No client is kept: an attempt that succeeds is undone.
@@ -10,29 +10,42 @@ import functools
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub import errors
+from pjrt_hub import errors, log
 from pjrt_hub._capi import watch
 from pjrt_hub._capi.child import Child, signal_name
-from pjrt_hub.contract.option import Option
+from pjrt_hub.contract import headers
+from pjrt_hub.contract.option import UNKNOWN, Option
 
 if TYPE_CHECKING:
     from pjrt_hub._capi.library import Api
 
 #: What an attempt gave: the client's "platform", or the "error".
 Answer = dict[str, str]
+#: Type -> what was answered to a value of it; None where it ended the process.
+_Answers = dict[str, Answer | None]
+_Ask = Callable[..., list[Answer | None]]
 
-#: A value of each type that no plugin acts upon; (1,) and "x" are wrong for most options.
-_VALUES: dict[str, Any] = {
-    "int64_list": [1],
-    "string": "x",
-    "int64": 1,
-    "float": 0.5,
-    "bool": True,
+#: Values of each type that no plugin acts upon: the first of each is wrong for most options, the
+#: others are for options that look at the value, too.
+_VALUES: dict[str, tuple[Any, ...]] = {
+    "int64_list": ([1], [0], []),
+    "string": ("x", "", "0", "auto", "default"),
+    "int64": (1, 0, 2, 4, 8),
+    "float": (0.5, 1.0, 0.0),
+    "bool": (True, False),
+}
+#: What plugins call each type.
+_WORDS = {
+    "int64_list": r"\b(k?int(64)?_?lists?|(lists?|arrays?|vectors?)\b( of \w+)?)",
+    "string": r"\b(k?strings?|str|texts?)\b",
+    "int64": r"\b(k?int(64)?(_t)?|integers?)\b",
+    "float": r"\b(k?floats?(32)?|doubles?)\b",
+    "bool": r"\b(k?bools?|booleans?)\b",
 }
 #: A name that no plugin has: what is answered to it is said of every unknown name.
 _NOBODY = "zq_pjrt_hub_nobody"
@@ -43,9 +56,10 @@ _INDEXED = ("string", "int64", "int64_list", "float", "bool")
 _IDENTIFIER = re.compile(rb"(?<=\0)[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?=\0)")
 _NEAR = 4096  # bytes of the library around a known name in which another one may stand
 _MOST_CANDIDATES = 400
-_MOST_DEATHS = 40
+_MOST_DEATHS = 200
 _SECONDS = 120.0
-_SMALL = 1 << 20  # of a library of this many bytes every identifier is a candidate
+_DIED = "died"
+_SMALL = 1 << 20  # of a library of this many bytes every identifier in its data is a candidate
 _HINT = "`pjrt-hub check` says more of it; `--no-options` does not ask for options"
 
 
@@ -74,7 +88,7 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
     near: dict[str, None] = {}
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if len(data) <= _SMALL:
-            places = [(0, len(data))]
+            places = _constants(path) or [(0, len(data))]
         else:
             anchors = [name.encode() for name in known if "_" in name] + [b"PJRT_Client_Create"]
             places = [
@@ -86,7 +100,17 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
         for begin, end in places:
             for each in _IDENTIFIER.finditer(data[begin:end]):
                 near[each[0].decode()] = None
-    return tuple(dict.fromkeys([*known, *near]))[: max(_MOST_CANDIDATES, len(known))]
+    own = list(near)[: max(0, _MOST_CANDIDATES - len(known))]
+    return tuple(dict.fromkeys([*own, *known]))
+
+
+def _constants(path: Path) -> list[tuple[int, int]]:
+    """Where the file has its constants, and no names of symbols or for debuggers."""
+    return [
+        (max(0, each.offset - 1), each.offset + each.nbytes)
+        for each in headers.sections(path)
+        if each.role == "data"
+    ]
 
 
 def find(
@@ -99,8 +123,10 @@ def find(
 ) -> tuple[Contact, tuple[Option, ...]]:
     """Finds out which of these names are create options of a library, and of which types.
 
-    A name is an option where the plugin answers otherwise than to a name that nobody has: with
-    another error, with the type that it expected, or by ending its process.
+    A name is an option where the plugin answers otherwise than to a name that nobody has: with a
+    client, with another error, or by ending its process. Its type is the one that the plugin asks
+    for, or the only one that it takes as it takes no option at all; it is `UNKNOWN` where neither
+    tells. A plugin that takes any name with any value shows no options.
 
     Args:
         path: of the library.
@@ -117,36 +143,87 @@ def find(
         PluginCrashedError: it dies without any option, or of too many of them.
         PluginTimeoutError: it did not answer in time.
     """
-    ask = functools.partial(_ask, path, identity, env, time.monotonic() + seconds)
+    deadline = time.monotonic() + seconds
+    ask = functools.partial(_ask, path, identity, env, deadline)
     [told] = ask([{}], most_deaths=1)
     assert told is not None
-    strangers = ask(_each_type(_NOBODY))
-    unknown = [_said(answer, _NOBODY) for answer in strangers]
-    wrong = [(name, number) for name in names for number in (0, 1)]
-    attempts = [_each_type(name)[number] for name, number in wrong]
-    suspects: dict[str, str] = {}
-    for (name, number), answer in zip(wrong, ask(attempts), strict=True):
-        if _said(answer, name) != unknown[number]:
-            suspects[name] = suspects.get(name) or _expected(answer)
-    options = [
-        Option(name, kind or _by_elimination(ask, name, unknown))
-        for name, kind in sorted(suspects.items())
+    unasked = _said(told, _NOBODY)
+    strangers = _of_each_type(ask, _NOBODY)
+    unknown = {kind: _said(answer, _NOBODY) for kind, answer in strangers.items()}
+    # Who takes strangers shows by two wrong types which names it knows. Who refuses them may refuse
+    # wrong types in the same words, so that only the right type tells.
+    kinds = _VALUES.keys() if set(unknown.values()) != {unasked} else ("int64_list", "string")
+    answers: dict[str, dict[str, Answer | None]] = {}
+    if _DIED in unknown.values():  # a process for each attempt: as many as there is time for
+        for name in names:
+            if time.monotonic() > deadline - seconds / 4:
+                log.step("probe", "%s: no time for %d names", path, len(names) - len(answers))
+                break
+            answers[name] = _of_each_type(ask, name)
+    else:
+        answers = _of_types(ask, names, kinds)
+    suspects = [
+        name
+        for name, given in sorted(answers.items())
+        if any(_said(answer, name) != unknown[kind] for kind, answer in given.items())
     ]
+    options = []
+    for name in suspects:
+        given = _of_each_type(ask, name)
+        if not _is_stranger({_said(each, name) for each in given.values()}, unknown):
+            options.append(Option(name, _type(ask, name, given, unasked)))
     return Contact(told.get("platform", ""), told.get("error", "")), tuple(options)
 
 
-def _each_type(name: str) -> list[dict[str, Any]]:
-    return [{name: value} for value in _VALUES.values()]
+def _of_types(ask: _Ask, names: Sequence[str], kinds: Iterable[str]) -> dict[str, _Answers]:
+    """What is answered to each name with the first value of each type."""
+    attempts = [(name, kind) for name in names for kind in kinds]
+    given: dict[str, _Answers] = {name: {} for name in names}
+    answers = ask([{name: _VALUES[kind][0]} for name, kind in attempts])
+    for (name, kind), answer in zip(attempts, answers, strict=True):
+        given[name][kind] = answer
+    return given
 
 
-def _by_elimination(
-    ask: Callable[..., list[Answer | None]], name: str, unknown: Sequence[str]
-) -> str:
-    """The type that is answered as though nothing were wrong, else one that the plugin survives."""
-    answers = list(zip(_VALUES, ask(_each_type(name)), unknown, strict=True))
-    fine = [kind for kind, answer, other in answers if _said(answer, name) == other]
-    survived = [kind for kind, answer, _ in answers if answer is not None]
-    return (fine or survived or ["string"])[0]
+def _of_each_type(ask: _Ask, name: str) -> _Answers:
+    return _of_types(ask, [name], _VALUES)[name]
+
+
+def _is_stranger(said: Set[str], unknown: Mapping[str, str]) -> bool:
+    """Is it, whatever the type, the refusal of unknown names with a suggestion behind it?"""
+    refusals = {each.rstrip(".!") for each in unknown.values()} - {"", _DIED}
+    return len(said) == 1 and all(each.startswith(tuple(refusals)) for each in said)
+
+
+def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
+    """The type that a plugin asks for or alone takes, else `UNKNOWN`."""
+    if named := next(filter(None, map(_expected, answers.values())), ""):
+        return named
+    said = {kind: _said(answer, name) for kind, answer in answers.items()}
+    taken = [kind for kind in said if said[kind] == unasked]
+    if not taken:  # it looks at the value, too
+        others = [(kind, value) for kind, values in _VALUES.items() for value in values[1:]]
+        again = ask([{name: value} for _, value in others])
+        taken = [
+            kind
+            for (kind, _), answer in zip(others, again, strict=True)
+            if _said(answer, name) == unasked
+        ]
+    if not taken:  # what each refusal of another type names
+        taken = [
+            kind
+            for kind in answers
+            if all(kind in _words(answers[other], name) for other in answers if other != kind)
+        ]
+    return taken[0] if len(set(taken)) == 1 else UNKNOWN
+
+
+def _words(answer: Answer | None, name: str) -> set[str]:
+    """The types that an error names; the "integers" of a list are no integer."""
+    text = (answer or {}).get("error", "").replace(name, "NAME")
+    rest = re.sub(_WORDS["int64_list"], "", text, flags=re.IGNORECASE)
+    named = {kind for kind, word in _WORDS.items() if re.search(word, rest, re.IGNORECASE)}
+    return named if rest == text else {*named, "int64_list"}
 
 
 def _expected(answer: Answer | None) -> str:
@@ -157,8 +234,8 @@ def _expected(answer: Answer | None) -> str:
 def _said(answer: Answer | None, name: str) -> str:
     """An answer as one would hear it for any name, and at any time."""
     if answer is None:
-        return "died"
-    return re.sub(r"\d+", "0", answer.get("error", "").replace(name, "NAME"))
+        return _DIED
+    return re.sub(r"0x[0-9a-f]+|\d+", "0", answer.get("error", "").replace(name, "NAME"))
 
 
 def _ask(

@@ -11,12 +11,12 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from pjrt_hub import contact, digest, log
-from pjrt_hub.contract import elf, linking, manifest
+from pjrt_hub.contract import headers, linking, manifest
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.surroundings import environment, world
 
 if TYPE_CHECKING:
-    from pjrt_hub.contract.elf import ElfFile
+    from pjrt_hub.contract.binary import Binary
     from pjrt_hub.contract.manifest import Manifest
     from pjrt_hub.contract.option import Option
 
@@ -27,7 +27,7 @@ class Identity:
 
     Attributes:
         path: of the file, absolute.
-        headers: what the dynamic loader reads of it.
+        binary: what the dynamic loader reads of it.
         nbytes: its size.
         sha256: its digest.
         api_version: the PJRT API version that it announces.
@@ -38,7 +38,7 @@ class Identity:
     """
 
     path: Path
-    headers: ElfFile
+    binary: Binary
     nbytes: int
     sha256: str
     api_version: str
@@ -68,15 +68,15 @@ def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()
     seen, here = digest.identity_if_any(path), world()
     if why := here.refusal(path):
         raise PluginLoadError(why, path=path, hint="PJRT_HUB_LOCK=0 goes without a lock")
-    headers = elf.inspect(path)
-    contact.refuse(path, linking.unfit(headers, here.host))
+    binary = headers.inspect(path, machine=here.host.arch)
+    contact.refuse(path, linking.unfit(binary, here.host))
     known = first_party()
     env = {**_defaults(path, known), **environment()}
     answer = contact.first_contact(path, (), env, identity=seen)
     log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
     identity = Identity(
         path,
-        headers,
+        binary,
         path.stat().st_size,
         digest.of_file(path),
         answer["api_version"],

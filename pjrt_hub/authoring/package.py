@@ -14,7 +14,7 @@ from string import Template
 from pjrt_hub.authoring.identity import Identity, first_party
 from pjrt_hub.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.contract.names import canonical, is_name, look_alike
-from pjrt_hub.contract.option import Option
+from pjrt_hub.contract.option import UNKNOWN, Option
 from pjrt_hub.errors import PjrtHubError
 
 #: What a create option's type is in Python.
@@ -24,6 +24,7 @@ _PYTHON_TYPES = {
     "int64_list": "list[int]",
     "float": "float",
     "bool": "bool",
+    UNKNOWN: "Any",
 }
 #: File of the package -> its template.
 _FILES = {
@@ -47,6 +48,7 @@ class Package:
         license: an SPDX expression, or empty.
         identity: of its library, or None while there is none.
         platform_tag: of its wheel.
+        source: the file of C or C++ that its library is built of, or empty.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Package:
     license: str
     identity: Identity | None
     platform_tag: str
+    source: str = ""
 
     @property
     def distribution(self) -> str:
@@ -130,6 +133,7 @@ class Package:
             priority=DEFAULT_PRIORITY,
             platform_tag=self.platform_tag,
             license=_license(self.license),
+            **self._build(),
             library=self._library(),
             api=self._api(),
             options="".join(map(_option, options)),
@@ -140,6 +144,19 @@ class Package:
     def _library(self) -> str:
         digest = f'sha256 = "{self.identity.sha256}"\n' if self.identity else ""
         return f'[[library]]\npath = "{self.file_name}"\n{digest}'
+
+    def _build(self) -> dict[str, str]:
+        """How the library is built of its source."""
+        plus = self.source.endswith(".cc")
+        return {
+            "source": self.source,
+            "built": f", built of `native/{self.source}`" if self.source else "",
+            "language": "CXX" if plus else "C",
+            "compiler": "c++" if plus else "cc",
+            "compiler_variable": "CXX" if plus else "CC",
+            "standard": "c++17" if plus else "c11",
+            "ignored": "*.so\n" if self.source else "",
+        }
 
     def _api(self) -> str:
         if self.identity is None:
@@ -240,4 +257,5 @@ def _option(option: Option) -> str:
         for key, value in lines.items()
         if value is not None
     )
-    return f"\n[options.{option.name}]\n{body}"
+    remark = "# How the library takes it did not show: write its type here.\n"
+    return f"\n[options.{option.name}]\n{remark if option.type == UNKNOWN else ''}{body}"

@@ -58,7 +58,7 @@ def pack(
     version = normalized(version)
     refuse_built(library)
     identity = identify(library, with_options=with_options)
-    tag = platform_tag(identity.headers)
+    tag = platform_tag(identity.binary)
     package = Package(
         name, platform_name(platform, identity.platform, name), version, license, identity, tag
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from importlib.resources import files as resources
 from pathlib import Path
+from typing import Literal
 
 from pjrt_hub.authoring.building import refuse_built
 from pjrt_hub.authoring.identity import identify
@@ -24,11 +26,16 @@ _FILES = {
     "tests/test_plugin.py": "test_plugin.py.in",
 }
 
+#: Language of a library's source -> what its file ends with.
+_SUFFIXES = {"c": ".c", "c++": ".cc"}
+
 
 def new(
     name: str,
     *,
     library: Path | None = None,
+    language: Literal["", "c", "c++"] = "",
+    example: bool = False,
     platform: str = "",
     license: str = "",
     into: Path | None = None,
@@ -40,6 +47,9 @@ def new(
     Args:
         name: of the plugin.
         library: is copied into the project, and asked what it is.
+        language: "c" or "c++" for a library whose source is in the project, with the headers that
+            it is written against.
+        example: that source is a small interpreter instead of a skeleton.
         platform: what the plugin drives; by default what the library says, else the plugin's name.
         license: an SPDX expression.
         into: the project's folder, which must not be there or be empty; by default it is called
@@ -58,6 +68,11 @@ def new(
     """
     refuse_name(name)
     license = license_expression(license)
+    if library and language:
+        raise PjrtHubError(
+            f"{library} is a library already, and one is to be written",
+            hint="give the library, or a language to write one in",
+        )
     if library:
         refuse_built(library)
     identity = identify(library, with_options=with_options) if library else None
@@ -67,7 +82,8 @@ def new(
         "0.1.0",
         license,
         identity,
-        platform_tag(identity.headers) if identity else f"linux_{HostTag.current().arch}",
+        platform_tag(identity.binary) if identity else f"linux_{HostTag.current().arch}",
+        f"{name}{_SUFFIXES[language]}" if language else "",
     )
     folder = into or Path(package.distribution)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -77,6 +93,7 @@ def new(
         **{target: package.fill(template) for target, template in _FILES.items()},
         "tests/known_defects.txt": package.fill("known_defects.txt.in") + _lines(known_defects()),
         **{str(source / target): text for target, text in package.files().items()},
+        **(_native(package, example) if language else {}),
     }
     for target, text in files.items():
         path = folder / target
@@ -89,3 +106,18 @@ def new(
 
 def _lines(defects: Mapping[str, str]) -> str:
     return "".join(f"{name}: {' '.join(why.split())}\n" for name, why in defects.items())
+
+
+def _native(package: Package, example: bool) -> dict[str, str]:
+    """The source of a library, and how it is built: file of the project -> text."""
+    headers = resources(__package__).joinpath("c", "pjrt_plugin")
+    return {
+        "setup.py": package.fill("setup_native.py.in"),
+        "CMakeLists.txt": package.fill("CMakeLists.txt.in"),
+        f"native/{package.source}": package.fill("example.c.in" if example else "plugin.c.in"),
+        **{
+            f"native/pjrt_plugin/{each.name}": each.read_text("utf-8")
+            for each in headers.iterdir()
+            if each.name.endswith(".h")
+        },
+    }

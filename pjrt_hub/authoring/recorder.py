@@ -12,7 +12,14 @@ from types import TracebackType
 from typing import Any
 
 from pjrt_hub.authoring import _plugin
-from pjrt_hub.authoring.backend import Attribute, Backend, Device, Executable, Program
+from pjrt_hub.authoring.backend import (
+    Attribute,
+    Backend,
+    Device,
+    Executable,
+    Program,
+    asks_what_is_kept,
+)
 from pjrt_hub.errors import PjrtError
 
 _FOR_EVER = (1 << 63) - 1
@@ -166,10 +173,13 @@ class _Recorded(Executable):
         self.cost = executable.cost
         self.code_size = executable.code_size
 
-    def execute(self, arguments: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    def execute(
+        self, arguments: Sequence[Sequence[Any]], *, non_donatable: Sequence[int] = ()
+    ) -> Sequence[Sequence[Any]]:
         self._recorder.executions.append(arguments)
         self._recorder._meet("execute")
-        return self._executable.execute(arguments)
+        kept = {"non_donatable": non_donatable} if asks_what_is_kept(self._executable) else {}
+        return self._executable.execute(arguments, **kept)
 
     def optimized(self) -> tuple[bytes, str]:
         return self._executable.optimized()

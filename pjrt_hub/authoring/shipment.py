@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.authoring.identity import Identity, identify
-from pjrt_hub.contract import elf, manifest
-from pjrt_hub.contract.elf import ElfFile
+from pjrt_hub.contract import headers, manifest
+from pjrt_hub.contract.binary import Binary
 from pjrt_hub.contract.manifest import Library, Manifest
 from pjrt_hub.contract.names import canonical
 from pjrt_hub.errors import ManifestError, PjrtHubError, PluginLoadError
@@ -26,6 +26,8 @@ from pjrt_hub.host import HostTag
 if TYPE_CHECKING:
     from email.message import Message
 
+#: What a library is called, so that a file of this name is to be one.
+_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
 _MOST_NBYTES = 8_000_000_000
 
 
@@ -73,17 +75,19 @@ class Shipment:
         return path.relative_to(self.root).as_posix() if path != self.path else path.name
 
     @cached_property
-    def natives(self) -> tuple[ElfFile, ...]:
-        """Every ELF file that can be read."""
-        return tuple(read for read in self._elf.values() if isinstance(read, ElfFile))
+    def natives(self) -> tuple[Binary, ...]:
+        """Every library that can be read; a universal one gives one for each machine."""
+        return tuple(
+            each for read in self._binaries.values() if not isinstance(read, str) for each in read
+        )
 
     @cached_property
     def unreadable(self) -> dict[Path, str]:
         """What looks like a library and cannot be read as one, with why."""
-        return {path: read for path, read in self._elf.items() if isinstance(read, str)}
+        return {path: read for path, read in self._binaries.items() if isinstance(read, str)}
 
     @cached_property
-    def plugins(self) -> tuple[ElfFile, ...]:
+    def plugins(self) -> tuple[Binary, ...]:
         """The libraries that export GetPjrtApi."""
         return tuple(each for each in self.natives if each.exported)
 
@@ -164,11 +168,24 @@ class Shipment:
         names = tuple(option.name for each in self.manifests for option in each.options)
         found: dict[Path, Identity | PjrtHubError] = {}
         for plugin in self.plugins:
-            if (host.os, host.arch) == ("linux", plugin.machine):
+            if (host.os, host.arch) == (plugin.system, plugin.machine):
                 try:
                     found[plugin.path] = identify(plugin.path, names=names)
                 except PjrtHubError as exc:
                     found[plugin.path] = exc
+        return found
+
+    @cached_property
+    def hosts(self) -> dict[Path, list[str]]:
+        """The hosts that abort on each plugin here, and why; none where none may be asked."""
+        from pjrt_hub.conformance import suite
+
+        found: dict[Path, list[str]] = {}
+        for path, identity in self.identities.items():
+            if isinstance(identity, Identity):
+                report = suite.run(path, areas=["hosts"], offline=True)
+                told = [text for each in report.results for text in (*each.notes, each.text)]
+                found[path] = [text for text in told if " aborts at " in text]
         return found
 
     @cached_property
@@ -190,13 +207,13 @@ class Shipment:
         return Parser().parsestr(path.read_text("utf-8", "replace"))
 
     @cached_property
-    def _elf(self) -> dict[Path, ElfFile | str]:
-        found: dict[Path, ElfFile | str] = {}
+    def _binaries(self) -> dict[Path, tuple[Binary, ...] | str]:
+        found: dict[Path, tuple[Binary, ...] | str] = {}
         for path in self.files:
-            if path.suffix == ".so" or _is_elf(path):
+            if path.suffix in _SUFFIXES or headers.is_library(path):
                 try:
-                    found[path] = elf.inspect(path)
-                    elf.sections(path)  # it reads no other class
+                    found[path] = tuple(each for each in headers.parts(path) if each.is_read)
+                    headers.sections(path)  # it reads no other class
                 except PluginLoadError as exc:
                     found[path] = exc.message
         return found
@@ -241,8 +258,3 @@ def _walk(root: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name[0] != "." and name != "__pycache__"]
         yield from (path for name in names if (path := Path(folder, name)).is_file())
-
-
-def _is_elf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"

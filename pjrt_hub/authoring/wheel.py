@@ -15,22 +15,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from pjrt_hub.contract.elf import ElfFile
+from pjrt_hub.contract.binary import Binary
 from pjrt_hub.errors import PjrtHubError
 
 #: The oldest glibc that a tag of packaging can name, by architecture.
 _OLDEST = {"x86_64": (2, 5), "i386": (2, 5)}
 _OLDEST_ELSEWHERE = (2, 17)
+_APPLE = {"macos": "macosx"}
 _FIRST_YEAR = 315532800  # 1980-01-01, before which a zip file cannot date its members
 _SOME_DAY = 1_577_836_800  # 2020-01-01, where SOURCE_DATE_EPOCH says nothing
 _CHUNK_NBYTES = 1 << 20
 
 
-def platform_tag(headers: ElfFile) -> str:
-    """The oldest platform that has the glibc which a library needs: "manylinux_2_27_x86_64"."""
-    oldest = _OLDEST.get(headers.machine, _OLDEST_ELSEWHERE)
-    major, minor = max(headers.glibc[:2], oldest)
-    return f"manylinux_{major}_{minor}_{headers.machine}"
+def platform_tag(binary: Binary) -> str:
+    """The oldest platform whose every system runs a library: "manylinux_2_27_x86_64"."""
+    if binary.system == "windows":
+        return {"x86_64": "win_amd64", "aarch64": "win_arm64"}.get(binary.machine, "win32")
+    if binary.system != "linux":
+        arch = {"aarch64": "arm64"}.get(binary.machine, binary.machine)
+        major, minor = (*(binary.minimum or (10, 9)), 0)[:2]
+        if major > 10:  # whose tags end with 0
+            major, minor = major + (minor > 0), 0
+        return f"{_APPLE.get(binary.system, binary.system)}_{major}_{minor}_{arch}"
+    oldest = _OLDEST.get(binary.machine, _OLDEST_ELSEWHERE)
+    major, minor = max(binary.glibc[:2], oldest)
+    return f"manylinux_{major}_{minor}_{binary.machine}"
 
 
 def normalized(version: str) -> str:

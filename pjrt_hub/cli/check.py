@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from pjrt_hub.cli import named_values, output
-from pjrt_hub.cli.status import FAILED
+from pjrt_hub.cli.status import FAILED, INTERRUPTED
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, min_open=True),
     help="The time limit of every check; by default each has its own.",
 )
+@click.option("--resume", is_flag=True, help="Go on from where the same check was interrupted.")
 @click.option("--list", "only_list", is_flag=True, help="List the checks; check nothing.")
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
 def command(
@@ -62,6 +64,7 @@ def command(
     diff: str | None,
     jobs: int | None,
     seconds: float | None,
+    resume: bool,
     only_list: bool,
     offline: bool,
 ) -> int:
@@ -79,11 +82,19 @@ def command(
         raise click.UsageError("Name a plugin, or the path of a library.")
     how = {"jobs": jobs, "seconds": seconds, "offline": offline}
     other = None if diff is None else earlier(diff, wanted, how)
-    report = checked(plugin, wanted, {**how, "options": options, "target": target})
+    status = 0
+    try:
+        report = checked(
+            plugin, wanted, {**how, "options": options, "target": target}, resume=resume
+        )
+    except Interrupted as exc:
+        report, status = exc.report, exc.status
     write(report, other, json_path, junit_path, html_path)
     if json_path != Path("-"):
         show(report, other)
-    return FAILED if report.defects else 0
+    if status:
+        print("\nhint: the same command with --resume goes on from here", file=sys.stderr)
+    return status or (FAILED if report.defects else 0)
 
 
 def usable(call: Callable[[], Any]) -> Any:
@@ -114,17 +125,61 @@ def earlier(other: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Repor
         raise click.UsageError(f"{other}: {exc.strerror}.") from exc
 
 
-def checked(plugin: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Report:
-    """Checks a plugin and shows how that goes."""
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or another signal to end, before all checks were made.
+
+    Attributes:
+        report: of those that were.
+        status: to exit with.
+    """
+
+    def __init__(self, report: Report, status: int) -> None:
+        super().__init__()
+        self.report = report
+        self.status = status
+
+
+def checked(
+    plugin: str, wanted: tuple[Check, ...], how: dict[str, Any], *, resume: bool = False
+) -> Report:
+    """Checks a plugin and shows how that goes.
+
+    Raises:
+        Interrupted: by a signal; the cache has what was found, for `resume`.
+    """
     from pjrt_hub.conformance.suite import Suite
 
     suite: Suite = usable(lambda: Suite(plugin, **how))
     found: list[Result] = []
-    with progress(suite.identity.name, len(wanted)) as advance:
-        for result in suite.results(wanted):
-            found.append(result)
-            advance(result)
+    signals: list[int] = []
+    try:
+        with (
+            progress(suite.identity.name, len(wanted)) as advance,
+            ending(signals),
+            closing(suite.results(wanted, resume)) as results,
+        ):
+            for result in results:
+                found.append(result)
+                advance(result)
+    except KeyboardInterrupt as exc:
+        report = suite.report(found, left=len(wanted) - len(found))
+        raise Interrupted(report, 128 + signals[0] if signals else INTERRUPTED) from exc
     return suite.report(found)
+
+
+@contextmanager
+def ending(signals: list[int]) -> Iterator[None]:
+    """Makes of the signal to end what Ctrl-C is, and keeps its number."""
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        signals.append(number)
+        raise KeyboardInterrupt
+
+    earlier = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
 
 
 @contextmanager

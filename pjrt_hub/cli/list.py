@@ -21,7 +21,7 @@ _HARDWARE = {True: "yes", False: "no", None: "unknown"}
 def command(platform: str | None, as_json: bool) -> None:
     """List every plugin that was found, and why it was chosen or not.
 
-    With PLATFORM, as if that platform had been asked for.
+    With PLATFORM, as if that platform had been asked for; with a library's path, that plugin.
     """
     findings = list(pjrt_hub.plugins(platform))
     if as_json:

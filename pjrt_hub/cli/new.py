@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -18,6 +19,9 @@ from pjrt_hub.cli import output
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Your PJRT plugin; it is copied and asked what it is.",
 )
+@click.option("--c", "c", is_flag=True, help="Write the plugin in C: a skeleton, and headers.")
+@click.option("--cxx", is_flag=True, help="The same in C++.")
+@click.option("--example", is_flag=True, help="Instead of a skeleton, a small interpreter.")
 @click.option("--platform", default="", help="What it drives; by default what the library says.")
 @click.option("--license", "license_", default="", metavar="SPDX", help="The licence it has.")
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The new folder.")
@@ -27,6 +31,9 @@ from pjrt_hub.cli import output
 def command(
     name: str,
     library: Path | None,
+    c: bool,
+    cxx: bool,
+    example: bool,
     platform: str,
     license_: str,
     into: Path | None,
@@ -35,9 +42,12 @@ def command(
     as_json: bool,
 ) -> None:
     """Write a project that packages the plugin NAME."""
+    language: Literal["", "c", "c++"] = "c++" if cxx else "c" if c or example else ""
     folder, package = authoring.new(
         name,
         library=library,
+        language=language,
+        example=example,
         platform=platform,
         license=license_,
         into=into,
@@ -50,7 +60,9 @@ def command(
         output.show_json({**found, "module": package.module, "library": str(place)})
         return
     print(f"{folder}: the project of {package.distribution}")
-    if library is None:
+    if language:
+        print(f"{folder / 'native' / package.source}: what the device does, for you to change")
+    elif library is None:
         print(f"{place}: put your PJRT plugin there, or start again with `--library`")
     print(f"next: pip install -e '{folder}[test]' && pytest {folder}")
 

@@ -45,8 +45,18 @@ class Wanted:
     metavar="FILE",
     help="Write a timeline for Perfetto or chrome://tracing.",
 )
-@click.option("--validate", is_flag=True, help="Report misuse of the C API; 1 where there is any.")
+@click.option(
+    "--validate",
+    is_flag=True,
+    help="Report misuse of the C API, by the program or the plugin; 1 where there is any.",
+)
 @click.option("--pad", is_flag=True, help="Let an old framework drive a newer plugin.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="NAME",
+    help="Take away a function, as PJRT_X or PJRT_X:null, or an extension; may be repeated.",
+)
 @click.option(
     "--filter",
     "filters",
@@ -75,6 +85,7 @@ def command(
     timeline: Path | None,
     validate: bool,
     pad: bool,
+    without: tuple[str, ...],
     filters: tuple[str, ...],
     out: Path | None,
     source: Path | None,
@@ -93,9 +104,9 @@ def command(
     if source is not None:
         refuse_empty(source)
         return report(source, wanted)
+    names = ["validate"] * validate + ["trace"] + ["pad"] * pad + ["without"] * bool(without)
     with kept(out) as folder:
-        layers = ["validate"] * validate + ["trace"] + ["pad"] * pad
-        status = run(command_line, ",".join(layers), folder)
+        status = run(command_line, names, folder, without)
         with redirect_stdout(sys.stderr):
             found = report(folder, wanted)
     return status or found
@@ -127,8 +138,10 @@ def refuse_empty(folder: Path) -> None:
         )
 
 
-def run(command_line: tuple[str, ...], layers: str, folder: Path) -> int:
-    """Runs the program under the layers; gives its status, 128 + N where signal N ended it.
+def run(
+    command_line: tuple[str, ...], names: list[str], folder: Path, without: tuple[str, ...]
+) -> int:
+    """Runs the program under layers; gives its status, 128 + N where signal N ended it.
 
     Who ends this process means the program.
     """
@@ -137,7 +150,7 @@ def run(command_line: tuple[str, ...], layers: str, folder: Path) -> int:
 
     from pjrt_hub.tracing import preload
 
-    env = preload.environment(os.environ, layers, folder)
+    env = preload.environment(os.environ, ",".join(names), folder, ",".join(without))
     early: list[int] = []  # signals that came before there was a program
     earlier = signal.signal(signal.SIGTERM, lambda number, _: early.append(number))
     try:
@@ -180,8 +193,12 @@ def report(folder: Path, wanted: Wanted) -> int:
     if wanted.summary:
         columns = ("function", "calls", "errors", "total", "mean", "p50", "p99", "max")
         output.show_table(columns, [as_row(row) for row in rows])
-    for finding in found.findings:
-        print(f"{finding.code} thread {finding.thread.number}: {finding.text}")
+    for by_plugin in (False, True):
+        findings = [each for each in found.findings if each.is_plugins == by_plugin]
+        if findings and by_plugin:
+            print("what the plugin did wrong:")
+        for finding in findings:
+            print(f"{finding.code} thread {finding.thread.number}: {finding.text}")
     if wanted.validate and found.plugins and not found.findings:
         print(f"no misuse found in {len(found.calls)} calls")
     if lost := sum(thread.lost for thread in found.threads):
@@ -231,6 +248,7 @@ def as_dict(found: Recording, calls: list[Call], rows: list[dict[str, Any]]) -> 
         "findings": [
             {
                 "code": finding.code,
+                "by": "plugin" if finding.is_plugins else "host",
                 "call": finding.call,
                 "function": finding.function,
                 "process": finding.thread.pid,

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound="Run")
 
+#: The area of what every other one stands on.
+BASICS = "basics"
+
 #: The areas in the order of a report; one that is not named here comes last.
 AREAS = (
+    BASICS,
     "plugin",
     "extensions",
     "client",
@@ -35,9 +39,11 @@ AREAS = (
     "donation",
     "external",
     "runtime",
+    "hosts",
     "serialization",
     "kv_store",
     "analysis",
+    "leaks",
     "ops",
 )
 
@@ -56,6 +62,8 @@ class Check:
             for a client with a device, "devices:2" for a client with two, "topology".
         seconds: its time limit.
         number: of the promise of the C API that it stands for, with others; 0 for none.
+        proves: the C functions of which it makes the simplest use there is. Where it fails, they
+            do not work, and it stands for every check that calls one of them.
     """
 
     name: str
@@ -66,6 +74,7 @@ class Check:
     needs: str = "client"
     seconds: float = 20
     number: int = 0
+    proves: tuple[str, ...] = ()
 
     @property
     def area(self) -> str:
@@ -98,6 +107,7 @@ def check(
     needs: str = "client",
     seconds: float = 20,
     number: int = 0,
+    proves: tuple[str, ...] = (),
     area: str | None = None,
     name: str | None = None,
     title: str | None = None,
@@ -105,11 +115,12 @@ def check(
     """Makes a function a check, by its own name, of the area that its module is called.
 
     Args:
-        since: see `Check`, as the next four.
+        since: see `Check`, as the next five.
         extension: its node.
         needs: what must be there.
         seconds: the limit.
         number: in the list.
+        proves: functions.
         area: by default the module's name.
         name: what it asserts, for one made in a loop; by default the function's name.
         title: by default the first line of the docstring.
@@ -122,7 +133,7 @@ def check(
             raise ValueError(f"there are two checks called {full}")
         text = title or (function.__doc__ or "").strip().partition("\n")[0]
         _CHECKS[full] = Check(
-            full, text.rstrip("."), function, since, extension, needs, seconds, number
+            full, text.rstrip("."), function, since, extension, needs, seconds, number, proves
         )
         return function
 
@@ -144,6 +155,8 @@ def checks() -> tuple[Check, ...]:
 def select(areas: Iterable[str] = (), names: Iterable[str] = ()) -> tuple[Check, ...]:
     """The checks of some areas, or of some names, where `*` stands for anything; else all.
 
+    With an area come the basics, without which a single cause would look like many.
+
     Raises:
         ValueError: no area or check is called so.
     """
@@ -161,6 +174,7 @@ def select(areas: Iterable[str] = (), names: Iterable[str] = ()) -> tuple[Check,
         for check in known
         if not (areas or names)
         or check.area in areas
+        or (areas and check.area == BASICS)
         or any(fnmatchcase(check.name, each) for each in names)
     )
 

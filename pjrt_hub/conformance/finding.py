@@ -30,6 +30,18 @@ class Skipped(Exception):
     """The check cannot be made here, with this plugin on this machine."""
 
 
+class Hidden(Skipped):
+    """The check calls a C function that is known not to work, so that it would find nothing else.
+
+    Attributes:
+        function: the C function.
+    """
+
+    def __init__(self, function: str) -> None:
+        super().__init__(f"{function} does not work")
+        self.function = function
+
+
 def expect(condition: bool, text: str) -> None:
     """Fails the check with `text`, "expected X, found Y", unless the condition holds."""
     if not condition:

@@ -125,6 +125,7 @@ def to_html(report: Report, other: Report | None = None) -> str:
             f"<title>{name}: PJRT conformance</title><style>{_STYLE}</style></head><body>",
             *_head(report),
             *_facts(report),
+            *_hosts(report),
             *(_compared(other, changes) if other else ()),
             *_areas(report),
             *_matrix(report),
@@ -170,11 +171,24 @@ def _facts(report: Report) -> Iterator[str]:
         "create options": _words(plugin.options),
         "machine": report.host,
         "took": f"{report.seconds:.0f} s",
+        "interrupted": f"{report.left} checks were not made" if report.left else "",
     }
     yield '<h2>The plugin</h2><table class="facts">'
     for name, text in rows.items():
         if text.strip():
             yield f"<tr><th>{name}</th><td>{escape(text)}</td></tr>"
+    yield "</table>"
+
+
+def _hosts(report: Report) -> Iterator[str]:
+    told = [each for each in report.results if each.area == "hosts" and (each.notes or each.text)]
+    if not told:
+        return
+    yield '<h2>Hosts</h2><table class="results">'
+    for each in told:
+        words = escape(each.notes[-1] if each.notes else each.text)
+        yield f'<tr class="{each.verdict}"><td><span class="chip">{each.verdict}</span></td>'
+        yield f"<td>{words}</td></tr>"
     yield "</table>"
 
 
@@ -247,6 +261,10 @@ def _defects(report: Report) -> Iterator[str]:
             f'<p class="dim">{escape(each.title)}</p><p>{escape(each.text)}</p>'
         )
         yield from (f'<p class="dim">{escape(note)}</p>' for note in each.notes)
+        if hidden := report.hidden(each.name):
+            names = escape(", ".join(other.name for other in hidden))
+            number = f"{len(hidden)} check{'s' * (len(hidden) != 1)}"
+            yield f"<details><summary>hid {number}</summary><p>{names}</p></details>"
         if each.words:
             yield f"<details><summary>its last words</summary><pre>{escape(each.words)}</pre>"
             yield "</details>"

@@ -34,17 +34,19 @@ class Part:
     """
 
     def __init__(self, subject: Subject, function: Callable[..., Any], *words: Any) -> None:
+        self._patience = subject.patience
         request = base64.b64encode(pickle.dumps((subject, function, words))).decode()
         self._child = Child(__spec__.name, [request], env=dict(surroundings.environment()))
 
     def answer(self, seconds: float) -> Any:
-        """Waits for it.
+        """Waits for it, and longer where the plugin is slow.
 
         Raises:
             Died: it crashed, exited, or took longer.
             Failed: what the function found; as Unsupported and Skipped.
         """
         said = dict[str, Any]()
+        seconds += self._patience
         for line in self._child.answers(time.monotonic() + seconds):
             said.update(line)
             if "kind" in said:
@@ -78,6 +80,8 @@ def _work(tell: watch.Tell, request: str) -> int:
         library.preload(dependency)
     try:
         tell(kind="answer", value=function(subject, *words))
+    except finding.Hidden as exc:
+        tell(kind="Hidden", value=exc.function)
     except (finding.Failed, finding.Unsupported, finding.Skipped) as exc:
         tell(kind=type(exc).__name__, value=str(exc))
     except PjrtError as exc:

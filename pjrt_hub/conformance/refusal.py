@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pjrt_hub.conformance.finding import code_name, expect, refused
 from pjrt_hub.errors import DataLossError, InvalidArgumentError, PjrtError
 
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
 
 #: An error to give to a plugin, which it shall give back: the fields of most argument structs.
 LOST: dict[str, Any] = {"error_code": DataLossError.code, "error_message": "lost on the way"}
+_TEXT_AND_MORE = np.frombuffer(LOST["error_message"].encode() + b", and more\0", np.uint8)
+#: The same error, whose text goes on behind its size.
+LOST_AND_MORE: dict[str, Any] = {
+    "error_code": LOST["error_code"],
+    "error_message": _TEXT_AND_MORE.ctypes.data,
+    "error_message_size": len(LOST["error_message"]),  # after the address, which counts nothing
+}
 
 
 def refuses(
@@ -44,7 +53,7 @@ def note_code(subject: Subject, error: PjrtError, what: str, *usual: int) -> Non
 
 
 def loses(subject: Subject, call: Callable[[], object], what: str, *codes: int) -> None:
-    """Fails the check unless a call fails with the text of `LOST`; another code is told.
+    """Fails the check unless a call fails with the text of `LOST`, no more; another code is told.
 
     Args:
         subject: the plugin.
@@ -54,7 +63,7 @@ def loses(subject: Subject, call: Callable[[], object], what: str, *codes: int) 
     """
     error = refused(call, *codes, what=what)
     expect(
-        LOST["error_message"] in error.message,
+        LOST["error_message"] in error.message and ", and more" not in error.message,
         f"{what}, the text of the error: found {error.message!r}",
     )
     if error.code != LOST["error_code"]:

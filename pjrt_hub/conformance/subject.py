@@ -7,13 +7,15 @@ Owns whatever is made through it, until the check ends.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pjrt_hub._capi import library, table
-from pjrt_hub.conformance import programs
-from pjrt_hub.conformance.finding import Failed, Skipped, Unsupported
+from pjrt_hub.conformance import artifact, programs
+from pjrt_hub.conformance.finding import Failed, Hidden, Skipped, Unsupported
+from pjrt_hub.conformance.progress import Progress, Watched
 from pjrt_hub.errors import PjrtError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import dtypes
@@ -36,6 +38,10 @@ class Subject:
         options: that its clients are made with.
         target: name and options of a topology that it describes without hardware, or None.
         preload: libraries that have to be loaded before it.
+        known_options: the create options of its manifest, with their types.
+        progress: what is being called, or None where nobody reads it.
+        patience: seconds that checks of this plugin take more, because it is slow.
+        took: seconds that its slowest steps took, by the C function.
         notes: what checks found worth telling.
     """
 
@@ -45,6 +51,7 @@ class Subject:
         options: Mapping[str, Any] | None = None,
         target: tuple[str, Mapping[str, Any]] | None = None,
         preload: Sequence[Path] = (),
+        known_options: Mapping[str, str] | None = None,
     ) -> None:
         """Loads nothing yet.
 
@@ -53,22 +60,30 @@ class Subject:
             options: create options.
             target: name and options of a topology that the plugin describes without hardware.
             preload: what other processes that load it have to load before.
+            known_options: its create options, with their types.
         """
         self.path = path
         self.options = dict(options or {})
         self.target = target
         self.preload = tuple(preload)
+        self.known_options = dict(known_options or {})
+        self.progress: Progress | None = None
+        self.patience = 0.0
+        self.took: dict[str, float] = {}
         self.notes: list[str] = []
         self._made: dict[int, str] = {}
+        self._takes: dict[str, bool] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """For another process: the same plugin, not loaded yet."""
-        return Subject, (self.path, self.options, self.target, self.preload)
+        given = (self.path, self.options, self.target, self.preload)
+        return Subject, given, (None, {"patience": self.patience, "progress": self.progress})
 
     @cached_property
     def api(self) -> Api:
         """The plugin's function table; it is loaded and initialized on first use."""
-        return library.load(self.path)
+        loaded = library.load(self.path)
+        return cast("Api", Watched(loaded, self.progress)) if self.progress else loaded
 
     @cached_property
     def client(self) -> int:
@@ -78,7 +93,8 @@ class Subject:
             Skipped: the plugin cannot make one here.
         """
         try:
-            return int(self.api.call("PJRT_Client_Create", create_options=self.options))
+            with self._measure("PJRT_Client_Create"):
+                return int(self.api.call("PJRT_Client_Create", create_options=self.options))
         except (PjrtError, UnsupportedByPluginError) as exc:
             raise Skipped(f"no device: {exc.message}") from exc
 
@@ -122,6 +138,13 @@ class Subject:
                 return major, minor, patch
         raise Skipped(f"the plugin does not tell its {which} version of StableHLO")
 
+    @contextlib.contextmanager
+    def _measure(self, function: str) -> Iterator[None]:
+        """Measures the first call of a function that may be slow."""
+        begin = time.monotonic()
+        yield
+        self.took.setdefault(function, time.monotonic() - begin)
+
     def call(self, function: str, **fields: Any) -> Any:
         """Calls a C function by its name, with the fields of its argument struct.
 
@@ -144,25 +167,95 @@ class Subject:
         with _unsupported():
             return self.api.extension(name)
 
+    def takes(self, form: str) -> bool:
+        """Whether the plugin compiles a + b in a form, as the basics found, else by trying it.
+
+        Args:
+            form: `ARTIFACT`, `BYTECODE` or `TEXT`.
+        """
+        if self.progress and form in self.progress.broken:
+            return False
+        if self.progress and form in self.progress.works:
+            return True
+        if form not in self._takes:
+            try:
+                programs.compiled(self, self.add(form))
+            except (PjrtError, Unsupported):
+                self._takes[form] = False
+            else:
+                self._takes[form] = True
+        return self._takes[form]
+
+    def add(self, form: str) -> bytes:
+        """`programs.ADD` in a form.
+
+        Args:
+            form: `ARTIFACT`, `BYTECODE` or `TEXT`.
+        """
+        match form:
+            case artifact.TEXT:
+                return programs.ADD.encode()
+            case artifact.BYTECODE:
+                return artifact.add_bytecode()
+        code = artifact.of(programs.ADD, self._newest)
+        return artifact.labelled(programs.ADD, (0, 0, 0)) if code is None else code
+
+    def require(self, form: str) -> None:
+        """Ends a check of a form that the basics found to be refused.
+
+        Raises:
+            Hidden: it is.
+        """
+        if self.progress and form in self.progress.broken:
+            raise Hidden(form)
+
+    def written(self, text: str) -> str | bytes:
+        """A program in the form that hosts send, a portable artifact; else as text.
+
+        Args:
+            text: of the program.
+
+        Raises:
+            Skipped: the plugin does not take the forms in which this program is there.
+        """
+        if self.takes(artifact.ARTIFACT):
+            code = artifact.of(text, self._newest)
+            if code is None and not self.takes(artifact.TEXT):
+                raise Skipped("its program is there as text only, which the plugin does not take")
+            return text if code is None else code
+        if not self.takes(artifact.TEXT):
+            self.require(artifact.ARTIFACT)
+        return text
+
+    @property
+    def _newest(self) -> artifact.Version | None:
+        """The version of StableHLO that the plugin reads, where it tells."""
+        with contextlib.suppress(Skipped):
+            return self.stablehlo("current")
+        return None
+
     def compile(
-        self, text: str | bytes, *, format: str = "mlir", options: bytes | None = None
+        self, program: str | bytes, *, format: str = "mlir", options: bytes | None = None
     ) -> int:
         """Compiles a program and loads it.
 
         Args:
-            text: the program.
+            program: its text, which is sent in a form that the plugin takes, or its very bytes.
             format: "mlir" or "hlo".
             options: a CompileOptionsProto; by default one replica on one device.
 
         Returns:
             A `PJRT_LoadedExecutable`.
         """
-        executable = self.call(
-            "PJRT_Client_Compile",
-            client=self.client,
-            program={"code": text, "format": format},
-            compile_options=CompileOptions().serialize() if options is None else options,
-        )
+        client = self.client
+        code = self.written(program) if isinstance(program, str) else program
+        with self._measure("PJRT_Client_Compile"):
+            executable = self.call(
+                "PJRT_Client_Compile",
+                client=client,
+                program={"code": code, "format": format},
+                compile_options=CompileOptions().serialize() if options is None else options,
+            )
         return self.own("LoadedExecutable", executable)
 
     def execute(self, executable: int, buffers: Sequence[int], **options: Any) -> list[int]:
@@ -234,7 +327,7 @@ class Subject:
         try:
             return int(self.call("PJRT_Executable_NumOutputs", executable=plain))
         finally:
-            self.destroy(plain)
+            self._release(plain)
 
     def executable(self, loaded: int) -> int:
         """The `PJRT_Executable` of a loaded one."""
@@ -309,7 +402,7 @@ class Subject:
         try:
             self.api.call("PJRT_Event_Await", event=event)
         finally:
-            self.destroy(event)
+            self._release(event)
 
     def own(self, kind: str, address: int) -> int:
         """Takes something that the plugin made, to be destroyed when the check ends.
@@ -339,11 +432,17 @@ class Subject:
             field = next(iter(table.FIELDS[f"{function}_Args"])).name
             self.api.call(function, **{field: address})
 
+    def _release(self, *addresses: int) -> None:
+        """As `destroy`, where nothing depends on it: what cannot be destroyed is told elsewhere."""
+        for address in addresses:
+            with contextlib.suppress(Hidden):
+                self.destroy(address)
+
     def end_check(self) -> None:
         """Destroys what is left: buffers and events first, clients last."""
         for kind in _KEPT:
-            self.destroy(*[each for each, of in self._made.items() if of == kind])
-        self.destroy(*self._made)
+            self._release(*[each for each, of in self._made.items() if of == kind])
+        self._release(*self._made)
 
     def describe(self, device: int, what: str) -> Any:
         """What the description of a device answers, `describe(device, "Id")`."""
@@ -362,6 +461,15 @@ class Subject:
             raise Failed(f"afterwards the client is not usable: {exc.message}") from exc
         except Failed as exc:
             raise Failed(f"afterwards {exc.found}") from exc
+
+    def require_basics(self) -> None:
+        """Ends a check that calls the plugin past this object, unless all basics work.
+
+        Raises:
+            Hidden: one of them does not.
+        """
+        for function in self.progress.broken if self.progress else ():
+            raise Hidden(function)
 
     def note(self, text: str) -> None:
         """Keeps a fact that is worth telling and no verdict."""

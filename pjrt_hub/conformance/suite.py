@@ -6,32 +6,33 @@ fresh worker, so that no check is blamed for what another one left behind.
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
+import json
 import os
-import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub import connect, contact, digest, opening, surroundings
-from pjrt_hub._capi.child import Child, listen, signal_name
 from pjrt_hub.abi import ApiVersion
+from pjrt_hub.conformance.artifact import ARTIFACT, BYTECODE, TEXT
+from pjrt_hub.conformance.cause import Causes
 from pjrt_hub.conformance.check import Check, checks
+from pjrt_hub.conformance.crew import Task, Worker, heard
 from pjrt_hub.conformance.setup import Setup
 from pjrt_hub.conformance.verdict import Identity, Report, Result, Verdict
-from pjrt_hub.errors import InternalError, PluginLoadError
+from pjrt_hub.errors import PluginLoadError
 
 if TYPE_CHECKING:
     from pjrt_hub.contract.manifest import Manifest
 
-_SETUP_SECONDS = 60.0  # to start, to load the plugin, and to make a client
-_MAX_WORDS = 8000  # characters
-_PREAMBLE = re.compile(r"^WARNING: All log messages before absl::InitializeLog.*\n", re.MULTILINE)
-_PYTHON = re.compile(r"Fatal Python error: |^(?:Current thread|Thread) 0x", re.MULTILINE)
-_IN_A_CHECK = re.compile(r"/conformance/(checks/\w+\.py)\", line (\d+)")
+#: How many clients a check may make, and programs it may compile, which all take their time.
+_NUM_CLIENTS, _NUM_PROGRAMS = 4, 10
+_CREATE = "PJRT_Client_Create"
 _SUSPECTS = (Verdict.FAIL, Verdict.CRASH)
 
 
@@ -92,14 +93,64 @@ class Suite:
         )
         #: What cannot be had: the verdict of what tells so, and the reason.
         self._missing = _ruled_out(self._setup, self._env)
-        self._told = False
+        self._told = ""  # the check that tells why it cannot be loaded
+        self._causes = Causes()
+        self._took: dict[str, float] = {}
 
-    def results(self, wanted: Iterable[Check]) -> Iterator[Result]:
+    def results(
+        self, wanted: Iterable[Check], resume: bool | None = None
+    ) -> Generator[Result, None, None]:
         """Makes checks, and yields what became of each as soon as that is known.
 
         Args:
             wanted: as `pjrt_hub.conformance.check.select` gives them.
+            resume: take the results of a run that was interrupted, of the same plugin checked in
+                the same way; False takes none, and keeps those of this run for the next one until
+                it ends; None keeps none, either.
         """
+        journal = None if resume is None else surroundings.journal(self._name(), resume=resume)
+        known, left = self._known(journal.records if journal else ()), []
+        finished = False
+        try:
+            for check in wanted:
+                if check.name in known:
+                    yield self._causes.learn(check, known[check.name])
+                else:
+                    left.append(check)
+            for each in self._told_results(left):
+                if journal and not self._missing:  # else it says nothing that is not said at once
+                    learnt = {"identity": asdict(self.identity), "took": self._took}
+                    journal.add({"result": asdict(each), **learnt})
+                yield each
+            finished = True
+        finally:
+            if journal:
+                journal.close(finished=finished)
+
+    def _name(self) -> str:
+        """Of the plugin, and of all else that a result depends on."""
+        from pjrt_hub import __version__
+
+        setup = self._setup
+        preload = [digest.of_file(path) for path in setup.preload]
+        host = str(surroundings.world().host)
+        parts = [self.identity.sha256, setup.options, setup.target, preload, host, self._seconds]
+        text = json.dumps([*parts, __version__], sort_keys=True, default=str)
+        return f"check-{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def _known(self, records: Iterable[Mapping[str, Any]]) -> dict[str, Result]:
+        """The results of a journal by their checks; learns of the plugin what it tells."""
+        known = {}
+        for record in records:
+            with suppress(ValueError, KeyError, TypeError, AttributeError):  # not what we wrote
+                result = Result.of_fields(record["result"])
+                identity = {**record["identity"], "devices": tuple(record["identity"]["devices"])}
+                self.identity = replace(self.identity, **identity)
+                self._took = {name: float(seconds) for name, seconds in record["took"].items()}
+                known[result.name] = result
+        return known
+
+    def _told_results(self, wanted: Iterable[Check]) -> Iterator[Result]:
         folder = f"{self._setup.path.parent}/"  # tells of the user's machine, not of the plugin
         for each in self._made(wanted):
             notes = tuple(note.replace(folder, "") for note in each.notes)
@@ -107,14 +158,15 @@ class Suite:
             yield replace(each, text=text, words=words, notes=notes)
 
     def _made(self, wanted: Iterable[Check]) -> Iterator[Result]:
-        # To have loaded the plugin makes a worker useless for a check before anything is loaded.
-        order = sorted(wanted, key=lambda check: check.needs != "library")
-        queue = deque(_Task(check) for check in order)
-        crew: list[_Worker] = []
+        # To have loaded the plugin makes a worker useless for a check before anything is loaded;
+        # what proves functions comes before whatever else may call them.
+        order = sorted(wanted, key=lambda check: (check.needs != "library", not check.proves))
+        queue = deque(Task(check) for check in order)
+        crew: list[Worker] = []
         try:
             while queue or any(worker.task for worker in crew):
                 yield from self._hand_out(queue, crew)
-                for worker in _heard([each for each in crew if each.task]):
+                for worker in heard([each for each in crew if each.task]):
                     result = self._settle(worker)
                     if worker.is_spent:
                         worker.end()
@@ -127,9 +179,9 @@ class Suite:
             for worker in crew:
                 worker.end()
 
-    def _hand_out(self, queue: deque[_Task], crew: list[_Worker]) -> Iterator[Result]:
+    def _hand_out(self, queue: deque[Task], crew: list[Worker]) -> Iterator[Result]:
         """Gives workers to tasks, as long as there are both."""
-        while queue and sum(1 for worker in crew if worker.task) < self._jobs:
+        while queue and self._may_begin(queue[0], [worker.task for worker in crew if worker.task]):
             task = queue.popleft()
             if result := self._without(task.check):
                 yield result
@@ -140,23 +192,46 @@ class Suite:
                 crew.remove(idle)
                 idle = None
             if not idle:
-                idle = _Worker(self._setup, self._env)
+                idle = Worker(self._setup, self._env)
                 crew.append(idle)
-            idle.ask(task, self._seconds or task.check.seconds)
+            patience = self._patience
+            idle.ask(
+                task,
+                seconds=self._seconds or task.check.seconds + patience,
+                patience=patience,
+                broken=self._causes.broken,
+                works=self._causes.works,
+            )
 
-    def _settle(self, worker: _Worker) -> Result | _Task:
+    def _may_begin(self, task: Task, busy: list[Task]) -> bool:
+        """Whether a task is in turn beside others: what proves functions is made alone."""
+        alone = any(each.check.proves for each in [task, *busy])
+        return len(busy) < (1 if alone else self._jobs)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds more for each check of a slow plugin, by what its first steps took."""
+        took = self._took.get
+        create, compile = took(_CREATE, 0.0), took("PJRT_Client_Compile", 0.0)
+        return _NUM_CLIENTS * create + _NUM_PROGRAMS * compile
+
+    def _settle(self, worker: Worker) -> Result | Task:
         """What became of a worker's task: a result, or the same task for a fresh worker."""
         task, said = worker.release()
         check = task.check
         if identity := said.pop("identity", {}):
             identity["devices"] = tuple(identity.get("devices", self.identity.devices))
             self.identity = replace(self.identity, **identity)
+        for function, seconds in said.pop("took", {}).items():
+            self._took[function] = max(seconds, self._took.get(function, 0.0))
         missing = said.pop("missing", "")
+        if hidden := said.pop("hidden", ""):
+            said |= self._hidden(hidden)
         result = _result(check, **said)
         suspicious = bool(missing) or result.verdict in _SUSPECTS
         if worker.num_made > 1 and suspicious and result.verdict is not Verdict.TIMEOUT:
             worker.is_spent = True
-            return _Task(check, task.earlier or result)
+            return Task(check, task.earlier or result)
         if missing:
             self._missing[missing] = result.verdict, result.text
             result = self._without(check) or result
@@ -164,10 +239,22 @@ class Suite:
             earlier = task.earlier
             note = f"{earlier.verdict} in a process that had made other checks: {earlier.text}"
             result = replace(result, notes=(*result.notes, note))
-        return result
+        if check.needs == "library" and result.verdict.is_defect:
+            self._told = self._told or check.name
+        return self._causes.learn(check, result)
+
+    def _hidden(self, function: str) -> dict[str, Any]:
+        """What a check is told that calls a function, or sends a form, that does not work."""
+        cause = self._causes.broken.get(function, "")
+        does = f"calls {function}, which does not work"
+        if function in (ARTIFACT, BYTECODE, TEXT):
+            does = f"sends {function}, which the plugin does not take"
+        return {"cause": cause, "text": f"it {does}: see {cause}"}
 
     def _without(self, check: Check) -> Result | None:
         """The result of a check that needs what cannot be had."""
+        if check.num_devices and _CREATE in self._causes.broken:
+            return _result(check, Verdict.SKIP, **self._hidden(_CREATE))
         needs = ["library"]
         if check.needs != "library":
             needs += ["plugin", *(["client"] if check.num_devices else []), check.needs]
@@ -176,20 +263,22 @@ class Suite:
             return None
         verdict, text = self._missing[lost]
         if lost in ("library", "plugin"):
-            if self._told:
-                return _result(check, Verdict.SKIP, f"the plugin cannot be loaded: {text}")
-            self._told = True  # once, whichever checks are wanted: it is one defect
+            if self._told and self._told != check.name:
+                text = f"the plugin cannot be loaded: {text}"
+                return _result(check, Verdict.SKIP, text, cause=self._told)
+            self._told = check.name  # once, whichever checks are wanted: it is one defect
             return _result(check, verdict, text)
         version = ApiVersion.parse(self.identity.api_version)
         if lacking := check.lacking(version, self.identity.extensions):
             return _result(check, Verdict.UNSUPPORTED, lacking)
         return _result(check, Verdict.SKIP, text)
 
-    def report(self, results: Iterable[Result]) -> Report:
+    def report(self, results: Iterable[Result], left: int = 0) -> Report:
         """Puts what `results` gave into the order of the checks.
 
         Args:
             results: all of them.
+            left: checks that were not made.
         """
         from datetime import UTC, datetime
 
@@ -204,6 +293,7 @@ class Suite:
             datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             round(time.monotonic() - self._begin, 1),
             found,
+            left,
         )
 
 
@@ -231,132 +321,6 @@ def run(
     wanted = select(areas, names)
     suite = Suite(plugin, **how)
     return suite.report(suite.results(wanted))
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A check to make, and what a worker found that had made others before."""
-
-    check: Check
-    earlier: Result | None = None
-
-
-class _Worker:
-    """A worker process, as seen from here.
-
-    Attributes:
-        task: what it is at, or None.
-        num_made: how many checks it was asked for.
-        is_spent: whether it is of no more use.
-    """
-
-    def __init__(self, setup: Setup, env: Mapping[str, str]) -> None:
-        asked, asking = os.pipe()
-        try:
-            words = [str(asked)]
-            self.child = Child("pjrt_hub.conformance.worker", words, env=env, pass_fds=[asked])
-        finally:
-            os.close(asked)
-        self._asking = open(asking, "w", encoding="ascii")  # noqa: SIM115 - `end` closes it
-        self._say(setup.line())
-        self.task: _Task | None = None
-        self.num_made = 0
-        self.is_spent = False
-
-    def ask(self, task: _Task, seconds: float) -> None:
-        """Gives it a check to make within so many seconds, once it has what the check needs."""
-        self.task = task
-        self.num_made += 1
-        self._seconds = seconds
-        self._said: dict[str, Any] = {}
-        self._begin("starting", max(_SETUP_SECONDS, seconds))
-        self.child.forget_words()
-        self._say(f"{task.check.name}\n")
-
-    def hear(self, line: Mapping[str, Any]) -> None:
-        """Takes a line that it answers."""
-        if "step" in line:
-            if line["step"] == "check":
-                self._begin("check", self._seconds)
-            self._step = line["step"]
-        elif "identity" in line:
-            self._said["identity"] = {**self._said.get("identity", {}), **line["identity"]}
-        else:
-            self._said |= line
-
-    def _begin(self, step: str, seconds: float) -> None:
-        self._step, self._limit = step, seconds
-        self.deadline = time.monotonic() + seconds
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether no more will come of its task."""
-        return bool(
-            {"verdict", "status"} & self._said.keys()
-            or self.child.silent
-            or time.monotonic() >= self.deadline
-        )
-
-    def release(self) -> tuple[_Task, dict[str, Any]]:
-        """Takes its task from it, with what came of it: the fields of a result, and more.
-
-        "missing" names what could not be had for it, "identity" what was learnt of the plugin.
-        """
-        assert self.task
-        task, self.task = self.task, None
-        said = {name: value for name, value in self._said.items() if name != "status"}
-        if "verdict" not in said:
-            self.is_spent = True
-            said |= self._death()
-            if self._step == "starting" and self.num_made == 1:  # nothing of the plugin was there
-                raise InternalError(f"no check can be made: {said['text']}:\n{said['words']}")
-            if self._step not in ("starting", "check"):
-                said["missing"] = "plugin" if self._is_loading else task.check.needs
-        return task, said
-
-    @property
-    def _is_loading(self) -> bool:
-        return self._step in ("loading", "dlopen", "GetPjrtApi") or "Plugin_" in self._step
-
-    def _death(self) -> dict[str, Any]:
-        during = "" if self._step == "check" else f" in {self._step}"
-        late = "status" not in self._said and not self.child.silent
-        self.end()
-        words = _of_the_plugin(self.child.words(_MAX_WORDS))
-        if late:
-            text = f"it did not end within {self._limit:g} s"
-            return {"verdict": Verdict.TIMEOUT, "text": text + during, "words": words}
-        status = self._said.get("status", 1)
-        how = f"died of {signal_name(-status)}" if status < 0 else f"exited with status {status}"
-        return {"verdict": Verdict.CRASH, "text": f"the process {how}{during}", "words": words}
-
-    def _say(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # that it died is heard elsewhere
-            self._asking.write(text)
-            self._asking.flush()
-
-    def end(self) -> None:
-        """Ends the process with all that the plugin started."""
-        with contextlib.suppress(BrokenPipeError):
-            self._asking.close()
-        self.child.close()
-
-
-def _heard(busy: list[_Worker]) -> list[_Worker]:
-    """Listens to workers for a while; gives those with whom it is over."""
-    if not busy:
-        return []
-    by_child = {worker.child: worker for worker in busy}
-    for child, line in listen(list(by_child), min(worker.deadline for worker in busy)):
-        by_child[child].hear(line)
-    return [worker for worker in busy if worker.has_ended]
-
-
-def _of_the_plugin(words: str) -> str:
-    """What a process wrote before it ended, with the check's own line for Python's whole stack."""
-    said, _, stack = _PYTHON.sub("\0", _PREAMBLE.sub("", words), count=1).partition("\0")
-    lines = (f"called from {place[1]}, line {place[2]}" for place in _IN_A_CHECK.finditer(stack))
-    return "\n".join([said.strip(), *list(lines)[-1:]]).strip()
 
 
 def _result(check: Check, verdict: str, text: str, **more: Any) -> Result:

@@ -11,6 +11,7 @@ from pjrt_hub.conformance.verdict import Report, Result, Verdict
 
 _PARAGRAPH = 100  # columns of a paragraph, where nobody says otherwise
 _INDENT = " " * 9
+_NUM_HIDDEN = 6  # names of checks that have their cause in another one
 _NUM_WORDS = 2  # lines of a plugin's last words
 _MAX_TEXT = 600  # characters; the JSON has all of it
 
@@ -45,20 +46,36 @@ def narrow_areas(report: Report) -> list[list[str]]:
 def defects(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
     """A paragraph for each defect."""
     for each in report.defects:
-        yield defect(each, width=width)
+        yield defect(each, width=width, hidden=report.hidden(each.name))
 
 
-def defect(result: Result, num_words: int = _NUM_WORDS, width: int = _PARAGRAPH) -> str:
+def defect(
+    result: Result,
+    num_words: int = _NUM_WORDS,
+    width: int = _PARAGRAPH,
+    hidden: Sequence[Result] = (),
+) -> str:
     """The paragraph of a result: the check, what was done, what was expected and found.
 
     Args:
         result: the check's.
         num_words: how many lines of the plugin's last words to tell.
         width: columns of a line.
+        hidden: the results that have their cause in it.
     """
     words = result.words.splitlines()[:num_words]
-    lines = [result.title, result.text, *words, *result.notes]
+    lines = [result.title, result.text, *words, *result.notes, told_hidden(hidden)]
     return _paragraph(result.verdict, result, lines, width)
+
+
+def told_hidden(hidden: Sequence[Result]) -> str:
+    """What a defect hid: "hid 59 checks: buffers.bitcast, buffers.delete and 57 more"."""
+    if not hidden:
+        return ""
+    names = [each.name for each in hidden[:_NUM_HIDDEN]]
+    rest = len(hidden) - len(names)
+    listed = ", ".join(names) + (f" and {rest} more" if rest else "")
+    return f"hid {len(hidden)} check{'s' * (len(hidden) != 1)}: {listed}"
 
 
 def notes(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
@@ -72,7 +89,7 @@ def skipped(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
     """A paragraph for each reason why checks were skipped."""
     reasons: dict[str, list[Result]] = {}
     for each in report.results:
-        if each.verdict is Verdict.SKIP:
+        if each.verdict is Verdict.SKIP and not each.cause:
             reasons.setdefault(each.text, []).append(each)
     for reason, results in reasons.items():
         some = results[0].name if len(results) == 1 else f"{len(results)} checks"
@@ -95,6 +112,7 @@ def headline(report: Report) -> str:
     words += [
         f"{counts[Verdict.PASS]} of {len(report.results)} checks pass",
         *([f"{skips} skipped"] if skips else []),
+        *([f"{report.left} not made: interrupted"] if report.left else []),
         f"{defects or 'no'} defect{'s' * (defects != 1)}",
         f"{report.seconds:.0f} s",
     ]
@@ -107,7 +125,8 @@ def _paragraph(label: str, result: Result, lines: Sequence[str], width: int) -> 
 
 
 def _filled(first: str, lines: Sequence[str], width: int) -> str:
-    texts = (textwrap.shorten(line, _MAX_TEXT, placeholder=" ...") for line in lines if line)
+    words = (" ".join(line.split()) for line in lines if line)
+    texts = (each if len(each) <= _MAX_TEXT else each[: _MAX_TEXT - 4] + " ..." for each in words)
     more = (
         textwrap.fill(
             text,

@@ -6,11 +6,17 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from pjrt_hub.conformance.finding import Hidden
+
 _Answer = TypeVar("_Answer")
 
 
 def at_once(functions: Sequence[Callable[[], _Answer]]) -> list[_Answer | Exception]:
-    """Runs each in a thread of its own, at once: what each gave, or the exception it raised."""
+    """Runs each in a thread of its own, at once: what each gave, or the exception it raised.
+
+    Raises:
+        Hidden: one of them calls a function that does not work.
+    """
     answers: list[Any] = [None] * len(functions)
     together = threading.Barrier(len(functions))
 
@@ -26,4 +32,7 @@ def at_once(functions: Sequence[Callable[[], _Answer]]) -> list[_Answer | Except
         each.start()
     for each in threads:
         each.join()
+    for answer in answers:
+        if isinstance(answer, Hidden):
+            raise answer
     return answers

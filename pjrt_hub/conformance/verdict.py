@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import Any
 
 from pjrt_hub.errors import FileFormatError
+from pjrt_hub.fork import cached_property
 
 #: Of the JSON form. A reader refuses a higher one.
-FORM = 1
+FORM = 2
 
 
 class Verdict(StrEnum):
@@ -52,6 +53,8 @@ class Result:
         seconds: how long it took.
         number: of the check in docs/checks.md, 0 for none.
         words: the last of what the plugin wrote before it died.
+        function: the C function that answered with an error, or was in progress at the end.
+        cause: the check that tells why, where another one does; empty else.
     """
 
     name: str
@@ -62,11 +65,25 @@ class Result:
     seconds: float = 0.0
     number: int = 0
     words: str = ""
+    function: str = ""
+    cause: str = ""
 
     @property
     def area(self) -> str:
         """The area of the check."""
         return self.name.partition(".")[0]
+
+    @classmethod
+    def of_fields(cls, row: Mapping[str, Any]) -> Result:
+        """Makes one of what JSON has of it.
+
+        Args:
+            row: its fields.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        return cls(**{**row, "verdict": Verdict(row["verdict"]), "notes": tuple(row["notes"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +117,7 @@ class Identity:
     target: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: of the cached property
 class Report:
     """All results of one plugin on one machine.
 
@@ -111,6 +128,7 @@ class Report:
         date: when it was made, in UTC: "2026-11-20T16:00:00Z".
         seconds: how long it took.
         results: in the order of the checks.
+        left: checks that were not made, because it was interrupted.
     """
 
     plugin: Identity
@@ -119,11 +137,32 @@ class Report:
     date: str
     seconds: float
     results: tuple[Result, ...]
+    left: int = 0
 
     @property
     def defects(self) -> tuple[Result, ...]:
-        """The results that speak against the plugin."""
-        return tuple(each for each in self.results if each.verdict.is_defect)
+        """The results that speak against the plugin, one for each cause.
+
+        What hid most comes first, the others in the order of the checks.
+        """
+        found = [each for each in self.results if each.verdict.is_defect and not each.cause]
+        return tuple(sorted(found, key=lambda each: -len(self.hidden(each.name))))
+
+    def hidden(self, name: str) -> tuple[Result, ...]:
+        """Gives the results that have their cause in a defect.
+
+        Args:
+            name: of the check that found it.
+        """
+        return self._hidden.get(name, ())
+
+    @cached_property
+    def _hidden(self) -> dict[str, tuple[Result, ...]]:
+        grouped: dict[str, list[Result]] = {}
+        for each in self.results:
+            if each.cause:
+                grouped.setdefault(each.cause, []).append(each)
+        return {cause: tuple(results) for cause, results in grouped.items()}
 
     @property
     def counts(self) -> dict[Verdict, int]:
@@ -169,10 +208,7 @@ class Report:
                 raise ValueError(f"it has the form {form}, this version reads up to {FORM}")
             plugin = fields.pop("plugin")
             plugin["devices"] = tuple(plugin["devices"])
-            results = tuple(
-                Result(**{**row, "verdict": Verdict(row["verdict"]), "notes": tuple(row["notes"])})
-                for row in fields.pop("results")
-            )
+            results = tuple(Result.of_fields(row) for row in fields.pop("results"))
             return cls(Identity(**plugin), results=results, **fields)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
             why = str(exc) if isinstance(exc, ValueError) else f"it has other fields ({exc})"

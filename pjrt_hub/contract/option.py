@@ -18,7 +18,9 @@ from pjrt_hub.errors import ManifestError
 from pjrt_hub.frozen import frozen, replace
 
 OptionValue = str | int | float | bool | tuple[int, ...]
-OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool")
+#: The type of an option of which nobody knows it: a value is sent as the type that Python gives it.
+UNKNOWN = "unknown"
+OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool", UNKNOWN)
 LIMITS = ("minimum", "maximum")
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -70,12 +72,16 @@ class Option:
             raise ManifestError(f"{table.place('default')}: {exc}") from exc
 
     def convert(self, value: object) -> OptionValue:
-        """Gives `value` as this option's type; nothing is parsed and nothing is rounded.
+        """Gives `value` as this option's type, or Python's where that is unknown.
+
+        Nothing is parsed and nothing is rounded.
 
         Raises:
             TypeError: the type is another.
             ValueError: an integer does not fit into 64 bits, or is beyond a limit.
         """
+        if self.type == UNKNOWN:
+            return _undescribed(self.name, value)
         if self.type == "string" and isinstance(value, str):
             return value
         if self.type == "bool" and isinstance(value, bool):
@@ -97,6 +103,8 @@ class Option:
         """
         if self.type == "string":
             return text
+        if self.type == UNKNOWN:
+            return parse(text)
         if self.type == "bool":
             if text.lower() not in _TRUTHS:
                 raise self._mismatch(text)

@@ -109,8 +109,8 @@ OURS = (
     ),
     Variable(
         "PJRT_HUB_LAYERS",
-        "what calls to plugins go through: some of `trace`, `validate`, `pad`, joined by commas; "
-        "`pjrt-hub trace` sets it",
+        "what calls to plugins go through: some of `trace`, `validate`, `pad`, `without`, joined "
+        "by commas; `pjrt-hub trace` sets it",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
@@ -129,6 +129,12 @@ OURS = (
         "what one process may record, in bytes",
         "4294967296",
         reader="the library of the layers",
+    ),
+    Variable(
+        "PJRT_HUB_WITHOUT",
+        "what the layer `without` takes away from plugins: functions, which then answer "
+        "UNIMPLEMENTED, functions with `:null` and extensions, joined by commas",
+        reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
         "PJRT_HUB_CAPTURE",

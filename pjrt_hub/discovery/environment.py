@@ -100,5 +100,5 @@ def _jax(described: Sequence[Described], item: str) -> Found:
 
 
 def _library(variable: str, called: str, path: Path, described: Sequence[Described]) -> Candidate:
-    manifest = manifest_for(called, path.name, described)
+    manifest = manifest_for(called, path, described)
     return Candidate(manifest, name, (f"${variable}",), library_path=path)

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from os.path import isfile
 from pathlib import Path
 
-from pjrt_hub.discovery.source import Candidate, Described
+from pjrt_hub.discovery import place
+from pjrt_hub.discovery.source import Candidate, Described, World
 from pjrt_hub.discovery.undescribed import manifest_for
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.frozen import replace
 
 name = "explicit"
 
 
-def candidate(path: Path, described: Sequence[Described]) -> Candidate:
-    """Gives the candidate for a path.
+def candidate(path: Path, world: World, described: Sequence[Described]) -> Candidate:
+    """Gives the candidate for a path: the plugin of an installed package where it is one's library.
 
     Raises:
         PluginLoadError: there is no such file.
@@ -26,6 +28,21 @@ def candidate(path: Path, described: Sequence[Described]) -> Candidate:
             path=path,
             hint="give the path of a plugin's shared library, or a name that `pjrt-hub list` shows",
         )
+    real = path.resolve()
+    for each in place.find(world, described):
+        if (
+            isinstance(each, Candidate)
+            and each.library_path
+            and each.library_path.resolve() == real
+        ):
+            origins = ("the path given", *each.origins)
+            return replace(each, source=name, origins=origins, library_path=path)
+    shipped = world.installed.owner(path)
     return Candidate(
-        manifest_for("", path.name, described), name, ("the path given",), library_path=path
+        manifest_for("", path, described),
+        name,
+        ("the path given",),
+        shipped.name if shipped else "",
+        shipped.version if shipped else "",
+        library_path=path,
     )

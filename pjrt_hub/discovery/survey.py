@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pjrt_hub.abi import DECLARED, compatible
-from pjrt_hub.contract.elf import inspect
+from pjrt_hub.contract.headers import inspect
 from pjrt_hub.contract.linking import unfit
 from pjrt_hub.contract.manifest import Manifest
 from pjrt_hub.contract.names import canonical
@@ -56,6 +56,13 @@ class Survey:
         return replace(self, candidates=left, rejections=(*self.rejections, why))
 
 
+def fitting(surveyed: Survey, world: World) -> Survey:
+    """Gives a survey without the candidates whose libraries cannot run here, each with why."""
+    rejections = list(surveyed.rejections)
+    candidates = _split(_fit(list(surveyed.candidates), world), rejections)
+    return replace(surveyed, candidates=tuple(candidates), rejections=tuple(rejections))
+
+
 def survey(world: World, explicit_path: Path | None = None) -> Survey:
     """Asks every source; nothing of a plugin is imported, loaded or run.
 
@@ -69,7 +76,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     described, rejections = _describe(world)
     known = tuple(each.manifest for each in described)
     if explicit_path is not None:
-        only = explicit.candidate(explicit_path, described)
+        only = explicit.candidate(explicit_path, world, described)
         require_locked(only, explicit_path, world)
         return Survey((_look_at_hardware(only, world),), (), known)
     found: list[Found] = [item for source in _BEFORE for item in source.find(world, described)]
@@ -164,9 +171,10 @@ def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
         newest = candidate.manifest.api_maximum
         if newest is not None and not (verdict := compatible(DECLARED, newest)):
             reason = verdict.reason
-        elif path is not None and world.host.os == "linux":
+        elif path is not None:
             try:
-                problem = next(iter(unfit(inspect(path), world.host)), None)
+                binary = inspect(path, machine=world.host.arch)
+                problem = next(iter(unfit(binary, world.host)), None)
                 reason, hint = (problem.text, problem.hint) if problem else ("", "")
             except PluginLoadError as exc:
                 reason, hint = exc.message, exc.hint

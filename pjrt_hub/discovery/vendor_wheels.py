@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from os.path import isdir, isfile
 from pathlib import Path
 
-from pjrt_hub.contract.elf import inspect
+from pjrt_hub.contract.headers import inspect
 from pjrt_hub.contract.manifest import FILE_NAME, undescribed
 from pjrt_hub.discovery.entry_points import GROUP, manifest_path
 from pjrt_hub.discovery.installed import EntryPoint

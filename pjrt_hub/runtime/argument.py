@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.buffer import Buffer
-from pjrt_hub.runtime.signature import Slot
+from pjrt_hub.runtime.signature import ANYTHING, UNTOLD_DTYPE, UNTOLD_LAYOUT, Slot
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.device import Device
@@ -42,21 +42,27 @@ def put(executable: LoadedExecutable, index: int, given: Any, device: Device) ->
         if not hasattr(type(given), "__dlpack__"):
             reject(executable, index, given)
         return executable.client.from_dlpack(given, device=device, copy=True), None
-    wanted, dtype = dtypes.numpy_dtype(slot.dtype), array.dtype
-    if (dtype if dtype.isnative else dtype.newbyteorder("=")) != wanted:
-        raise TypeError(
-            f"{what}, the array has elements of {dtype}\n\n"
-            f'hint: array.astype("{wanted}") converts them'
-        )
-    if array.shape != slot.shape:
+    dtype = array.dtype
+    if slot.dtype != UNTOLD_DTYPE:
+        wanted = dtypes.numpy_dtype(slot.dtype)
+        if (dtype if dtype.isnative else dtype.newbyteorder("=")) != wanted:
+            raise TypeError(
+                f"{what}, the array has elements of {dtype}\n\n"
+                f'hint: array.astype("{wanted}") converts them'
+            )
+    if array.shape != slot.shape is not None:
         raise ValueError(f"{what}, the array has the shape {array.shape}")
-    buffer = executable.client.buffer_from_host(array, device=device, layout=slot.layout)
-    by_itself = slot.layout is None and buffer._order() is None
-    if buffer._order() != slot.layout:  # rows are not what the plugin makes of itself
-        order = _order(slot)
-        buffer = executable.client.buffer_from_host(array, device=device, layout=order)
+    if slot.layout == UNTOLD_LAYOUT:
+        buffer = executable.client.buffer_from_host(array, device=device)
+        by_itself = buffer._order() is None
+    else:
+        buffer = executable.client.buffer_from_host(array, device=device, layout=slot.layout)
+        by_itself = slot.layout is None and buffer._order() is None
+        if buffer._order() != slot.layout:  # rows are not what the plugin makes of itself
+            buffer = executable.client.buffer_from_host(array, device=device, layout=slot.order)
     plain = type(given) is type(array) is _numpy().ndarray and dtype.isnative
-    return buffer, dtype if plain and by_itself and not slot.dynamic else None
+    again = plain and by_itself and slot.dtype and slot.shape is not None and not slot.dynamic
+    return buffer, dtype if again else None
 
 
 def reject(executable: LoadedExecutable, index: int, given: object) -> None:
@@ -67,19 +73,19 @@ def reject(executable: LoadedExecutable, index: int, given: object) -> None:
             f"{what} in a Buffer or an array, not {type(given).__name__}\n\n"
             "hint: client.buffer_from_host(value) makes a buffer of numbers and lists"
         )
-    if given.is_deleted:
+    if given._is_gone:
         raise ClosedError(f"argument {index} is a buffer that was deleted or donated")
     if given.client is not executable.client:
         raise ValueError(
             f"argument {index} is a buffer of another client ({given.client!r}) than the "
             f"program ({executable.client!r})"
         )
-    if given._dtype != slot.dtype:
+    if given._dtype != slot.dtype != UNTOLD_DTYPE:
         found = dtypes.of_code(given._dtype).name
         raise TypeError(f"{what}, the buffer has elements of {found}")
-    if given.shape != slot.shape:
+    if given.shape != slot.shape is not None:
         raise ValueError(f"{what}, the buffer has the shape {given.shape}")
-    if given._dynamic != bool(slot.dynamic):
+    if slot.shape is not None and given._dynamic != bool(slot.dynamic):
         raise ValueError(
             f"{what}, the dynamic dimensions of the buffer are {given.dynamic_dimensions}"
             "\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) is one without any"
@@ -90,22 +96,21 @@ def reject(executable: LoadedExecutable, index: int, given: object) -> None:
             f"argument {index} is on {given.device}, the program runs on {places}\n\n"
             "hint: buffer.copy_to_device(device) moves it"
         )
-    if given.layout != _order(slot):
+    if slot.order is not None and given.layout != slot.order:
         raise ValueError(
             f"{what} with dimensions in the order {slot.layout or 'row-major'}, the buffer has "
             f"{given.layout}\n\nhint: client.buffer_from_host(numpy.asarray(buffer), "
-            f"layout={_order(slot)}) lays it out anew"
+            f"layout={slot.order}) lays it out anew"
         )
     raise ValueError(f"argument {index} is on {given.device}, its row is for another device")
 
 
-def _order(slot: Slot) -> tuple[int, ...]:
-    return slot.layout or tuple(range(len(slot.shape) - 1, -1, -1))
-
-
 def _wanted(executable: LoadedExecutable, index: int) -> tuple[Slot, str]:
-    parameters = executable.signature.parameters
-    return parameters[index], f"argument {index} of {len(parameters)} must be {parameters[index]}"
+    signature = executable.signature
+    if signature.open:
+        return ANYTHING, f"argument {index} must be"
+    slot, count = signature.parameters[index], len(signature.parameters)
+    return slot, f"argument {index} of {count} must be {slot}"
 
 
 def _array(given: Any) -> Any:

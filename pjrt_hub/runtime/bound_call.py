@@ -63,8 +63,10 @@ def _on_devices(
     executable: LoadedExecutable, rows: tuple[tuple[Any, ...], ...]
 ) -> tuple[tuple[Any, ...], ...]:
     """The same with buffers of the arrays; the call path says what does not fit otherwise."""
-    takes = len(executable.signature.parameters)
-    if len(rows) != len(executable.devices) or any(len(row) != takes for row in rows):
+    signature, places = executable.signature, len(executable.devices)
+    counts = {len(row) for row in rows}
+    fit = len(counts) == 1 if signature.open else counts == {len(signature.parameters)}
+    if len(rows) != places or not fit:
         return rows
     return tuple(
         tuple(

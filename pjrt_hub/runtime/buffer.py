@@ -11,7 +11,13 @@ import math
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from pjrt_hub._capi import bounds, callbacks, hotpath, table
-from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    PjrtError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
 from pjrt_hub.runtime import device_memory, display, dlpack, dtypes, memory_layout, pickled
 from pjrt_hub.runtime.device import Device, Memory
 from pjrt_hub.runtime.event import Event
@@ -99,7 +105,7 @@ class Buffer(hotpath.Buffer):
     def ready(self) -> Event:
         """The event of its value being there (`PJRT_Buffer_ReadyEvent`)."""
         self._check()
-        if self.is_deleted:
+        if self._is_gone:
             raise ClosedError(_GONE)
         try:
             return self._ready
@@ -146,11 +152,14 @@ class Buffer(hotpath.Buffer):
         return memory_layout.laid_out(self._value(), order)
 
     def _value(self) -> numpy.ndarray[Any, Any]:
+        lends = self.client._lends
         try:
             array = self._array()  # what is row-major in the host's memory, in one call
             return self._read() if array is None else array
-        except PjrtError as exc:
-            if self.is_deleted:
+        except (PjrtError, UnsupportedByPluginError) as exc:
+            if lends and not self.client._lends:  # as the plugin said just now
+                return self._value()
+            if self._is_gone:
                 raise ClosedError(_GONE) from exc
             raise
 
@@ -179,8 +188,16 @@ class Buffer(hotpath.Buffer):
         call = self.client._call
         layout = memory_layout.members(order or tuple(range(self.ndim - 1, -1, -1)))
         given = {"src": self._address, "host_layout": layout}
-        nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
         whole = self.size * dtypes.numpy_dtype(self._dtype).itemsize
+        try:
+            nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
+        except (
+            InvalidArgumentError,
+            UnimplementedError,
+        ):  # JAX never asks for the size, and not every plugin tells it
+            if self._dynamic:
+                raise
+            nbytes = whole
         # A plugin may add to it, not much; the value of a dynamic shape is smaller.
         least, most = 0 if self._dynamic else whole, 2 * whole + 4096
         bounds.count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
@@ -412,7 +429,7 @@ class Buffer(hotpath.Buffer):
         try:
             return self.client._call(function, buffer=self._address, **inputs)
         except PjrtError as exc:
-            if self.is_deleted:
+            if self._is_gone:
                 raise ClosedError(_GONE) from exc
             raise
 
@@ -430,5 +447,5 @@ class Buffer(hotpath.Buffer):
     def _summary(self) -> str:
         element = dtypes.of_code(self._dtype)
         where = str(self.device) if not self.client.closed else "closed client"
-        dynamic = self.dynamic_dimensions if self._dynamic and not self.is_deleted else ()
+        dynamic = self.dynamic_dimensions if self._dynamic and not self._is_gone else ()
         return f"{where} {element.name}[{dims_text(self.shape, dynamic, ',')}]"

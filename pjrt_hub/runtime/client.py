@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub._capi import hotpath
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub._capi.library import Api
-from pjrt_hub.errors import PjrtError, PluginError
+from pjrt_hub.errors import (
+    PjrtError,
+    PluginError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
 from pjrt_hub.fork import cached_property
 from pjrt_hub.runtime import (
     compilation,
@@ -76,10 +82,10 @@ class Client(Closing, hotpath.Client):
         self.api: Api = plugin.api
         try:
             name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
-            if self.api.has("PJRT_Client_Devices"):
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # told when it is asked
                 _require_devices(name, self.api.call("PJRT_Client_Devices", client=address))
         except BaseException:
-            self.api.call("PJRT_Client_Destroy", client=address)
+            self.api.give_back("PJRT_Client_Destroy", client=address)
             raise
         self.platform_name: str = name
         self._on_host = name == "cpu"

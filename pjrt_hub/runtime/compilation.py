@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pjrt_hub._capi.call import interruptible
 from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
-from pjrt_hub.runtime import compile_cache, partitioning
+from pjrt_hub.runtime import compile_cache, entry, partitioning
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 from pjrt_hub.runtime.program import Program
@@ -136,6 +136,7 @@ def loaded(client: Client, executable: Executable) -> LoadedExecutable:
         client,
         "PJRT_Client_Load",
         kept=executable,
+        said=executable._said,
         executable=executable._give_away(),
         compile_options=options.serialize(),
     )
@@ -152,6 +153,8 @@ def _compiled(
         client,
         "PJRT_Client_Compile",
         meanwhile=_import_numpy,
+        said=entry.signature(source, chosen.num_partitions),
+        has_devices=not chosen.compile_portable_executable,
         program={"code": source.code, "format": source.format},
         compile_options=chosen.serialize(),
     )
@@ -183,25 +186,28 @@ def _loaded(
     function: str,
     kept: object = None,
     signature: Signature | None = None,
+    said: Signature | None = None,
+    has_devices: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
     **inputs: Any,
 ) -> LoadedExecutable:
     """Takes what a C function gives after seconds; Ctrl-C ends the waiting.
 
     `kept` lives until the function has ended; `meanwhile` is called beside it. Without a signature
-    the plugin is asked for it.
+    the plugin is asked for it, and compared with what the program said of itself. `has_devices`
+    says that it is known not to be portable.
     """
 
     def call() -> int:
         return int(client.api.call(function, client=client._address, **inputs))
 
     def discard(late: int, _kept: object = kept) -> None:
-        client.api.call("PJRT_LoadedExecutable_Destroy", executable=late)
+        client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=late)
 
     with client._in_call():
         client._enter()  # the call's own, which an interrupted wait does not end
         address = interruptible(call, discard, client._leave, meanwhile)
-        return LoadedExecutable._load(client, address, signature)
+        return LoadedExecutable._load(client, address, signature, said, has_devices)
 
 
 def _import_numpy() -> None:

@@ -29,6 +29,9 @@ _NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
 _NO_DIALECT = re.compile(
     r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
 )
+#: What a reader of portable artifacts says of all else, as MLIR's parser behind it.
+_NO_ARTIFACT = "failed to deserialize portable artifact"
+_NO_FUNC = re.compile(r"[Dd]ialect [`']func' (?:not found|is unknown)")
 #: Custom calls by which JAX and Shardy say where a program is split.
 _SPLITS = ("xla.sdy.", "SPMDFullToShardShape", "SPMDShardToFullShape")
 _READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
@@ -64,6 +67,13 @@ def hint(error: PjrtError, program: Program) -> str:
         )
     if "SPMD partitioning not enabled" in said:
         return "a program of several partitions needs use_spmd_partitioning, which is the default"
+    if program.stablehlo_version is None and (_NO_ARTIFACT in said or _NO_FUNC.search(said)):
+        return (
+            f"the plugin reads portable artifacts alone, and {program.origin} is none: jaxlib's "
+            "`stablehlo.serialize_portable_artifact_str(code, version)`, of jaxlib.mlir.dialects, "
+            "makes one of text and of bytecode; what jax.export gives has one as its "
+            "`mlir_module_serialized`"
+        )
     if not isinstance(error, UnknownError):  # the code of MLIR's parser and verifier
         return ""
     reads = (

@@ -12,7 +12,7 @@ from typing import Any
 
 from pjrt_hub._capi import wire
 from pjrt_hub.errors import InternalError
-from pjrt_hub.frozen import MISSING, Field, fields, frozen, values
+from pjrt_hub.frozen import MISSING, Field, field, fields, frozen, values
 from pjrt_hub.runtime import option
 from pjrt_hub.runtime.option import Flag, Kind
 
@@ -112,6 +112,8 @@ class CompileOptions:
             parsed by the plugin as the flag's own type; an unknown name is an error of the compile.
             Those of `Plugin.compile_flags` are added where they are not named here; None leaves
             a flag to the plugin, also one of those.
+        unread: what `parse` found beside these, as a CompileOptionsProto, which `serialize` hands
+            on; None where nothing was parsed. What a host said is not checked again.
     """
 
     num_replicas: int | None = _build(4, option.Int(1, option.INT32_MAX), unsaid=1)
@@ -157,6 +159,7 @@ class CompileOptions:
     serialized_multi_slice_config: bytes | None = _compile(6, option.Message())
     comp_envs: bytes | None = _build(13, option.Message())
     flags: Mapping[str, Flag] = _compile(7, option.Flags(), dict)
+    unread: bytes | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuses what a plugin would abort on, and what contradicts itself.
@@ -165,6 +168,8 @@ class CompileOptions:
             TypeError: an option of another type.
             ValueError: an option out of range, or two that contradict each other.
         """
+        if self.unread is not None:
+            return
         for each in _options():
             value = getattr(self, each.name)
             if value is not None or each.default is not None:
@@ -235,26 +240,39 @@ class CompileOptions:
             if value != each.unsaid or each.name in _ALWAYS:
                 where = build if each.build else options
                 where.append(each.kind.write(each.number, value))
-        return b"".join([wire.length_delimited(_BUILD_OPTIONS, b"".join(build)), *options])
+        # Of two messages in a row the second is merged into the first.
+        known = wire.length_delimited(_BUILD_OPTIONS, b"".join(build))
+        return b"".join([known, *options, self.unread or b""])
 
     @classmethod
     def parse(cls, message: bytes) -> CompileOptions:
-        """Reads a CompileOptionsProto, as a plugin echoes it; what it does not know is left out.
+        """Reads a CompileOptionsProto: a host's, whatever its release, or a plugin's echo.
+
+        What is not known here, such as DebugOptions, is kept in `unread`.
 
         Args:
             message: serialized.
 
         Raises:
-            InternalError: the bytes are no such message.
+            InternalError: the bytes are no message.
         """
+        given: dict[str, Any] = {each.name: each.unsaid for each in _options()}
         try:
-            given = {each.name: each.unsaid for each in _options()}
-            for each, found in _given(message):
-                value = each.kind.read(found)
-                given[each.name] = each.unsaid if value is None else value
-            return cls(**given)
-        except (TypeError, ValueError) as exc:
+            options, build = _split(message)
+        except ValueError as exc:
             raise InternalError(f"the bytes are no CompileOptionsProto: {exc}") from exc
+        for each in _options():
+            source = build if each.build else options
+            value = _read(each.kind, [value for value, _ in source.get(each.number, ())])
+            if value is not None:
+                given[each.name] = value
+                del source[each.number]
+        if [value for value, _ in build.get(_DEVICE_ORDINAL, ())] == [_UNSET_ORDINAL & (2**64 - 1)]:
+            del build[_DEVICE_ORDINAL]
+        unread = _joined(options)
+        if build:
+            unread += wire.length_delimited(_BUILD_OPTIONS, _joined(build))
+        return cls(**given, unread=unread)
 
     def changed(self) -> dict[str, Any]:
         """The options that tell a plugin more than no options would, by name."""
@@ -270,7 +288,7 @@ class CompileOptions:
         told = (
             f"{name}={f'<{len(value)} bytes>' if isinstance(value, bytes) else repr(value)}"
             for name, value in values(self).items()
-            if value != defaults[name]
+            if value != defaults[name] and (name != "unread" or value)
         )
         return f"CompileOptions({', '.join(told)})"
 
@@ -281,33 +299,48 @@ def raw(message: bytes) -> dict[str, int | memoryview]:
     Raises:
         ValueError: the bytes are no message.
     """
-    return {each.name: found[-1] for each, found in _given(message)}
+    options, build = _split(message)
+    return {
+        each.name: found[-1][0]
+        for each in _options()
+        if (found := (build if each.build else options).get(each.number))
+    }
 
 
-def _given(message: bytes) -> Iterator[tuple[_Option, list[int | memoryview]]]:
-    """Yields the options that are in a CompileOptionsProto, and their values."""
+#: The fields of a message: their values, and each of them encoded.
+_Fields = dict[int, list[tuple[int | memoryview, memoryview]]]
+
+
+def _split(message: bytes) -> tuple[_Fields, _Fields]:
+    """The fields of a CompileOptionsProto, and those of the ExecutableBuildOptionsProto inside."""
     options = _grouped(memoryview(message))
-    build = _grouped(memoryview(b"".join(map(_message, options.get(_BUILD_OPTIONS, ())))))
-    for each in _options():
-        source = build if each.build else options
-        if each.number in source:
-            yield each, source[each.number]
+    given = [value for value, _ in options.get(_BUILD_OPTIONS, ())]
+    if not all(isinstance(each, memoryview) for each in given):
+        raise ValueError("the build options are a number")
+    options.pop(_BUILD_OPTIONS, None)
+    return options, _grouped(memoryview(b"".join(given)))  # type: ignore[arg-type]
+
+
+def _grouped(message: memoryview) -> _Fields:
+    found: _Fields = {}
+    for number, value, encoded in wire.encoded_fields(message):
+        found.setdefault(number, []).append((value, encoded))
+    return found
+
+
+def _joined(found: _Fields) -> bytes:
+    return b"".join(encoded for several in found.values() for _, encoded in several)
+
+
+def _read(kind: Kind, found: option.Found) -> Any:
+    """A field's value; None where it is not there, or of a form that is not known here."""
+    try:
+        return kind.read(found) if found else None
+    except (TypeError, ValueError):
+        return None
 
 
 def _options() -> Iterator[_Option]:
     for each in fields(CompileOptions):
-        assert isinstance(each, _Option)
-        yield each
-
-
-def _grouped(message: memoryview) -> dict[int, list[int | memoryview]]:
-    found: dict[int, list[int | memoryview]] = {}
-    for number, value in wire.fields(message):
-        found.setdefault(number, []).append(value)
-    return found
-
-
-def _message(value: int | memoryview) -> bytes:
-    if isinstance(value, int):
-        raise ValueError(f"the build options are the number {value}")
-    return bytes(value)
+        if isinstance(each, _Option):
+            yield each

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.fork import cached_property
 from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.compile_options import CompileOptions
-from pjrt_hub.runtime.signature import Signature
+from pjrt_hub.runtime.signature import UNTOLD_DTYPE, Signature
 
 if TYPE_CHECKING:
     import numpy
@@ -27,16 +28,16 @@ class Parameter:
 
     Attributes:
         name: as the compiler has it, "" where it has none.
-        dtype: numpy's, as `Buffer.dtype`.
-        shape: one device's dimensions.
-        layout: minor_to_major.
+        dtype: numpy's, as `Buffer.dtype`; None where nobody tells.
+        shape: one device's dimensions; None where nobody tells.
+        layout: minor_to_major; None where nobody tells.
         donated: whether a call may take the argument's memory.
     """
 
     name: str
-    dtype: numpy.dtype[Any]
-    shape: tuple[int, ...]
-    layout: tuple[int, ...]
+    dtype: numpy.dtype[Any] | None
+    shape: tuple[int, ...] | None
+    layout: tuple[int, ...] | None
     donated: bool
 
 
@@ -88,15 +89,26 @@ class Compiled:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it takes on one device, read from the optimized program."""
+        """What it takes on one device, as `signature` has it.
+
+        Raises:
+            UnsupportedByPluginError: nobody tells how many there are.
+        """
         signature = self.signature
+        if signature.open:
+            raise UnsupportedByPluginError(
+                "the program cannot be read, and the plugin does not tell what it takes",
+                function="PJRT_Executable_ParameterMemoryKinds",
+                since="0.102",
+                have=str(self._api.version),
+            )
         names: Iterable[str] = signature.names or [""] * len(signature.parameters)
         return tuple(
             Parameter(
                 name,
-                dtypes.numpy_dtype(slot.dtype),
+                None if slot.dtype == UNTOLD_DTYPE else dtypes.numpy_dtype(slot.dtype),
                 slot.shape,
-                slot.layout or tuple(range(len(slot.shape) - 1, -1, -1)),
+                slot.order,
                 index in signature.donated,
             )
             for index, (name, slot) in enumerate(zip(names, signature.parameters, strict=True))
@@ -162,6 +174,14 @@ class Compiled:
         from pjrt_hub.runtime import report  # which reads everything here
 
         return report.of(self)
+
+    @property
+    def _title(self) -> str:
+        """Its name, where the plugin tells one."""
+        try:
+            return self.name
+        except (UnimplementedError, UnsupportedByPluginError):
+            return "program"
 
     def _ask(self, function: str) -> Any:
         with self._viewed() as view:

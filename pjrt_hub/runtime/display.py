@@ -125,7 +125,7 @@ def html_of_executable_ahead_of_time(executable: Executable) -> str:
         executable,
         _is_closed(executable.topology),
         lambda: {
-            "Executable": executable.name,
+            "Executable": executable._title,
             **_signature(executable),
             "for": executable.topology,
             "split": (
@@ -141,7 +141,7 @@ def html_of_executable(executable: LoadedExecutable) -> str:
         executable,
         executable.closed,
         lambda: {
-            "LoadedExecutable": executable.name,
+            "LoadedExecutable": executable._title,
             **_signature(executable),
             "devices": _lines(map(str, executable.devices)),
         },
@@ -166,7 +166,7 @@ def html_of_plugin(plugin: Plugin) -> str:
 def _parts(buffer: Buffer) -> tuple[str, str]:
     footer = f"[{buffer._summary()}]"
     try:
-        if buffer.client.closed or buffer.is_deleted:
+        if buffer.client.closed or buffer._is_gone:
             return "<Buffer deleted>", footer
         if not buffer.ready.is_ready():
             return "<Buffer pending>", footer

@@ -141,7 +141,7 @@ def _held(buffer: Buffer) -> _Memory:
     try:
         loan = buffer._view(0)  # of no bytes, because a device's memory is not the host's to read
     except PjrtError as exc:
-        if buffer.is_deleted:
+        if buffer._is_gone:
             raise ClosedError("the buffer was deleted or donated") from exc
         raise
     return _Memory(loan, loan._address if buffer.size else 0, strides(buffer.shape, order))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import irregular
 from pjrt_hub._capi.library import Api
-from pjrt_hub.errors import ClosedError, PjrtError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.fork import cached_property
-from pjrt_hub.runtime import display, dtypes, pickled
+from pjrt_hub.runtime import display, dtypes, pickled, signature_sources
 from pjrt_hub.runtime.compiled import Compiled
 from pjrt_hub.runtime.serialized import Guards
 from pjrt_hub.runtime.signature import Signature
@@ -31,9 +31,11 @@ class Executable(Compiled):
         topology: the devices that it was compiled for.
     """
 
-    def __init__(self, topology: Topology, address: int) -> None:
+    def __init__(self, topology: Topology, address: int, said: Signature | None) -> None:
         self.topology = topology
         self._address = address
+        #: What the program said of itself, where it can be read.
+        self._said = said
         self._given_away = False
         weakref.finalize(self, destroy, topology, address).atexit = False
 
@@ -50,20 +52,14 @@ class Executable(Compiled):
 
     @cached_property
     def signature(self) -> Signature:  # type: ignore[override]
-        """What it takes and gives on one device, read from `optimized_program`.
+        """What it takes and gives on one device, as far as the plugin and the program tell.
 
         Raises:
-            UnsupportedByPluginError: the plugin does not give the optimized program.
+            UnsupportedByPluginError: neither tells how many outputs there are.
         """
-        try:
-            return Signature.of_optimized(*self.optimized_program())
-        except UnimplementedError as exc:
-            raise UnsupportedByPluginError(
-                "the plugin does not tell what a program takes that was compiled ahead of time",
-                function="PJRT_Executable_OptimizedProgram",
-                since="0.57",
-                have=str(self.topology.api.version),
-            ) from exc
+        with self._viewed() as view:
+            told = signature_sources.of_executable(self._api, view, self._said)
+        return signature_sources.require(told.signature, self._api)
 
     def serialize(self) -> bytes:
         """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`).
@@ -71,7 +67,7 @@ class Executable(Compiled):
         A header stands before the plugin's own bytes, as in `LoadedExecutable.serialize`.
         """
         with self._viewed() as view:
-            code = irregular.serialized(self._api, "PJRT_Executable_Serialize", executable=view)
+            code = irregular.serialized_executable(self._api, view)
         # A client's version names what is there, a topology's what is described: left open.
         guards = Guards(
             platform=self.topology.platform_name,
@@ -114,7 +110,7 @@ class Executable(Compiled):
             return "<Executable given away>"
         if self.topology.client and self.topology.client.closed:
             return "<Executable closed>"
-        return f"<Executable {self.name} for {self.topology}>"
+        return f"<Executable {self._title} for {self.topology}>"
 
 
 def destroy(topology: Topology, address: int) -> None:

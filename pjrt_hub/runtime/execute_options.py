@@ -106,9 +106,10 @@ class ExecuteOptions:
             ClosedError: the context is closed.
             UnsupportedByPluginError: the plugin is older than an option that is set.
         """
-        client, count = executable.client, len(executable.signature.parameters)
+        client, signature = executable.client, executable.signature
+        count = len(signature.parameters)
         for index in self.non_donatable:  # the plugin would ignore it, and donate
-            if not 0 <= index < count:
+            if not 0 <= index < count and not signature.open:
                 raise ValueError(f"non_donatable names argument {index}, of {count} from 0")
         members: dict[str, Any] = {"launch_id": self.launch_id}
         kept: list[object] = []

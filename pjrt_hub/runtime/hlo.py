@@ -17,16 +17,18 @@ _CONFIG_ENTRY_LAYOUT, _CONFIG_REPLICA_COUNT, _CONFIG_NUM_PARTITIONS = 1, 4, 5
 MODULE_COMPUTATIONS, MODULE_PROGRAM_SHAPE, MODULE_ALIASES, MODULE_DONORS = 3, 4, 8, 18
 MODULE_OUTPUT_SHARDING, MODULE_PARAMETER_SHARDINGS, MODULE_DEVICE_ASSIGNMENT = 12, 14, 15
 ASSIGNMENT_REPLICAS, ASSIGNMENT_PARTITIONS = 1, 2
-_MODULE_NAME, _MODULE_ENTRY_NAME, _MODULE_ID, _MODULE_ENTRY_ID = 1, 2, 5, 6
+MODULE_ENTRY_ID = 6
+_MODULE_NAME, _MODULE_ENTRY_NAME, _MODULE_ID = 1, 2, 5
 ENTRIES = 1  # of the aliases, and of the donors
 ALIAS_PARAMETER, ALIAS_PARAMETER_INDEX = 2, 3
 DONOR_PARAMETER, DONOR_PARAMETER_INDEX = 1, 2
 
-COMPUTATION_INSTRUCTIONS = 2
-_COMPUTATION_NAME, _COMPUTATION_SHAPE, _COMPUTATION_ID, _COMPUTATION_ROOT = 1, 4, 5, 6
+COMPUTATION_INSTRUCTIONS, COMPUTATION_ID, COMPUTATION_ROOT = 2, 5, 6
+_COMPUTATION_NAME, _COMPUTATION_SHAPE = 1, 4
 
-INSTRUCTION_OPCODE = 2
-_NAME, _SHAPE, _PARAMETER_NUMBER, _CALL_TARGET, _ID, _OPERANDS = 1, 3, 9, 28, 35, 36
+INSTRUCTION_OPCODE, PARAMETER_NUMBER = 2, 9
+INSTRUCTION_ID, INSTRUCTION_SHARDING = 35, 40
+_NAME, _SHAPE, _CALL_TARGET, _OPERANDS = 1, 3, 28, 36
 
 PROGRAM_PARAMETERS, PROGRAM_RESULT, PROGRAM_NAMES = 1, 2, 3
 
@@ -34,7 +36,7 @@ SHARDING_TYPE, SHARDING_TILES, SHARDING_DEVICES, SHARDING_TUPLE = 1, 3, 4, 5
 #: What the tiles are that an array has no dimensions for: copies, by a bool, or each by its type.
 SHARDING_COPIES_LAST, SHARDING_COPIES = 6, 8
 SHARDING_IOTA, SHARDING_IOTA_ORDER = 9, 10
-REPLICATED, TUPLE, TILED = 0, 2, 3  # types of an OpSharding
+REPLICATED, MAXIMAL, TUPLE, TILED, MANUAL = range(5)  # types of an OpSharding
 
 _ENTRY = "main"
 _ENTRY_NUMBER = 1
@@ -64,9 +66,9 @@ class Instruction(NamedTuple):
                 _text(_NAME, self.name),
                 _text(INSTRUCTION_OPCODE, self.opcode),
                 wire.length_delimited(_SHAPE, self.shape),
-                wire.varint(_PARAMETER_NUMBER, place) if self.opcode == "parameter" else b"",
+                wire.varint(PARAMETER_NUMBER, place) if self.opcode == "parameter" else b"",
                 _text(_CALL_TARGET, self.target) if self.target else b"",
-                wire.varint(_ID, place + 1),
+                wire.varint(INSTRUCTION_ID, place + 1),
                 wire.packed(_OPERANDS, [each + 1 for each in self.operands]),
             ]
         )
@@ -96,8 +98,8 @@ def module(name: str, instructions: Sequence[Instruction], donated: Sequence[int
                 for place, each in enumerate(instructions)
             ),
             wire.length_delimited(_COMPUTATION_SHAPE, program),
-            wire.varint(_COMPUTATION_ID, _ENTRY_NUMBER),
-            wire.varint(_COMPUTATION_ROOT, len(instructions)),
+            wire.varint(COMPUTATION_ID, _ENTRY_NUMBER),
+            wire.varint(COMPUTATION_ROOT, len(instructions)),
         ]
     )
     donors = b"".join(
@@ -110,7 +112,7 @@ def module(name: str, instructions: Sequence[Instruction], donated: Sequence[int
             wire.length_delimited(MODULE_COMPUTATIONS, computation),
             wire.length_delimited(MODULE_PROGRAM_SHAPE, program),
             wire.varint(_MODULE_ID, 1),
-            wire.varint(_MODULE_ENTRY_ID, _ENTRY_NUMBER),
+            wire.varint(MODULE_ENTRY_ID, _ENTRY_NUMBER),
             wire.length_delimited(MODULE_DONORS, donors) if donors else b"",
         ]
     )

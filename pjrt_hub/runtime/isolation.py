@@ -20,17 +20,15 @@ from pjrt_hub.errors import (
     PjrtHubError,
     PluginCrashedError,
     PluginTimeoutError,
-    UnimplementedError,
-    UnsupportedByPluginError,
 )
 from pjrt_hub.frozen import frozen
-from pjrt_hub.runtime import host_feed
-from pjrt_hub.runtime.signature import Signature, tuple_parameters
+from pjrt_hub.runtime import entry, signature_sources
+from pjrt_hub.runtime.program import Program
+from pjrt_hub.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
     from pjrt_hub.runtime.compile_options import CompileOptions
-    from pjrt_hub.runtime.program import Program
 
 _COMPILE = "PJRT_Client_Compile"
 _TO_BEGIN = 30.0  # seconds for a process that loads the plugin and makes a client
@@ -208,20 +206,24 @@ def _work(
                 compile_options=options,
             )
             view = api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=executable)
-            signature = _signature(api, view)
+            said = entry.signature(Program(code, asked["format"]))
+            signature, takes_tuple = signature_sources.of_executable(api, view, said)
         except PjrtError as exc:
             details = {name: getattr(exc, name) for name in _DETAILS}
             payloads = {name: value.hex() for name, value in exc.payloads.items()}
             tell(refusal={**details, "payloads": payloads})
             return 0
         tell(step="PJRT_Executable_Serialize")
-        compiled = irregular.serialized(api, "PJRT_Executable_Serialize", executable=view)
+        compiled = irregular.serialized_executable(api, view)
     except PjrtHubError as exc:
         tell(error=exc.message)
         return 1
     with open(int(answer), "wb") as file:
         file.write(compiled)
-    tell(nbytes=len(compiled), signature=signature and signature.to_lists())
+    tell(
+        nbytes=len(compiled),
+        signature=None if takes_tuple or signature is None else signature.to_lists(),
+    )
     return 0
 
 
@@ -234,16 +236,6 @@ def _register(api: library.Api, described: Sequence[tuple[str, str, bool]]) -> N
             CustomCalls(api).register(
                 name, lambda: None, platform=platform, command_buffer_compatible=recorded
             )
-
-
-def _signature(api: library.Api, view: int) -> Signature | None:
-    """What it takes and gives; None where whoever loads it has to ask the plugin itself."""
-    try:
-        code, form = irregular.optimized_program(api, view)
-    except (UnimplementedError, UnsupportedByPluginError):
-        return None
-    host_feed.refuse(code, form)
-    return None if any(tuple_parameters(code, form)) else Signature.of_optimized(code, form)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ compiled call path's, and what a program tells about itself is `Compiled`'s.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pjrt_hub._capi import callbacks, hotpath, irregular
 from pjrt_hub._capi.library import Api
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.fork import cached_property
-from pjrt_hub.runtime import display, host_feed, pickled
+from pjrt_hub.runtime import display, pickled, signature_sources
 from pjrt_hub.runtime.argument import put, reject
 from pjrt_hub.runtime.bound_call import BoundCall
 from pjrt_hub.runtime.buffer import Buffer
@@ -23,7 +23,7 @@ from pjrt_hub.runtime.device import Device
 from pjrt_hub.runtime.event import Event
 from pjrt_hub.runtime.execute_options import ExecuteOptions
 from pjrt_hub.runtime.option import DeviceAssignment
-from pjrt_hub.runtime.signature import Signature, tuple_parameters
+from pjrt_hub.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.client import Client
@@ -53,30 +53,54 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     client: Client
     devices: tuple[Device, ...]
-    signature: Signature
+    #: None where nobody tells how many outputs there are.
+    _told: Signature | None
+
+    @property
+    def signature(self) -> Signature:  # type: ignore[override]
+        """What it takes and gives on one device, as far as the plugin and the program tell.
+
+        Raises:
+            UnsupportedByPluginError: neither tells how many outputs there are, so that it cannot
+                be called.
+        """
+        return signature_sources.require(self._told, self.client.api)
 
     @classmethod
     def _load(
-        cls, client: Client, address: int, signature: Signature | None = None
+        cls,
+        client: Client,
+        address: int,
+        signature: Signature | None = None,
+        program: Signature | None = None,
+        has_devices: bool = False,
     ) -> LoadedExecutable:
-        """Takes over a native executable; on any failure it is destroyed."""
+        """Takes over a native executable; on any failure it is destroyed.
+
+        Args:
+            client: whose it is.
+            address: of the `PJRT_LoadedExecutable`.
+            signature: what it takes and gives, where that is known.
+            program: what the program says of itself, for one of a plugin that tells little.
+            has_devices: whether it is known not to be portable.
+        """
         executable = cls()
         try:
-            devices = tuple(
-                client._device(each)
-                for each in client._call(
-                    "PJRT_LoadedExecutable_AddressableDevices", executable=address
-                )
-            )
-            with _view(client, address) as view:
+            devices = _devices(client, address, has_devices)
+            with _view_if_any(client, address) as view:
                 if signature is None:
-                    signature, executable._takes_tuple = _signature(client, view)
-                _check_outputs(client, view, signature)
+                    signature, executable._takes_tuple = signature_sources.of_executable(
+                        client.api, view, program
+                    )
+                elif view is not None:
+                    signature_sources.require_outputs(client.api, view, signature)
         except BaseException:
-            client.api.call("PJRT_LoadedExecutable_Destroy", executable=address)
+            client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=address)
             raise
-        executable.signature = signature
-        executable._bind(client, address, Buffer, signature.parameters, signature.outputs, devices)
+        executable._told = signature
+        takes = None if signature is None or signature.open else signature.parameters
+        gives = None if signature is None else signature.outputs
+        executable._bind(client, address, Buffer, takes, gives, devices)
         return executable
 
     @property
@@ -351,9 +375,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         with self._viewed() as view:
             if self._origin is not None:
                 return self._origin
-            code = irregular.serialized(
-                self.client.api, "PJRT_Executable_Serialize", executable=view
-            )
+            code = irregular.serialized_executable(self.client.api, view)
             return self.client.guards.seal(code, None if self._takes_tuple else self.signature)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -397,6 +419,9 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     def _reject(self, index: int, given: object) -> None:
         reject(self, index, given)
 
+    def _require(self, function: str) -> None:
+        self.client.api.require(function)
+
     def _refuse_twice(
         self, rows: tuple[tuple[Any, ...], ...], options: ExecuteOptions | None
     ) -> None:
@@ -429,7 +454,27 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         if self.closed:
             return "<LoadedExecutable closed>"
         places = ", ".join(map(str, self.devices)) or "any device"
-        return f"<LoadedExecutable {self.name} {self.signature} on {places}>"
+        return f"<LoadedExecutable {self._title} {self._told or '(?)'} on {places}>"
+
+
+def _devices(client: Client, address: int, has_devices: bool) -> tuple[Device, ...]:
+    """Where it runs; a plugin of one device need not say, or may say that there is none.
+
+    One of several that does not say is asked for the device assignment.
+    """
+    only = client.devices if len(client.devices) == 1 else ()
+    try:
+        found = client._call("PJRT_LoadedExecutable_AddressableDevices", executable=address)
+    except (UnsupportedByPluginError, UnimplementedError):
+        if only:
+            return only
+        function = "PJRT_LoadedExecutable_GetDeviceAssignment"
+        with client._in_call():
+            message = irregular.serialized(client.api, function, executable=address)
+        local = {device.id: device for device in client.devices}
+        ids = (number for row in DeviceAssignment().parse(message) for number in row)
+        return tuple(local[number] for number in ids if number in local)
+    return tuple(client._device(each) for each in found) or (only if has_devices else ())
 
 
 @contextmanager
@@ -444,33 +489,16 @@ def _view(client: Client, address: int) -> Iterator[int]:
         try:
             yield view
         finally:
-            client.api.call("PJRT_Executable_Destroy", executable=view)
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # it has no way to
+                client.api.call("PJRT_Executable_Destroy", executable=view)
 
 
-def _check_outputs(client: Client, view: int, signature: Signature) -> None:
-    """The plugin writes as many outputs as it has, whatever room there is."""
-    if not client.api.has("PJRT_Executable_NumOutputs"):
-        return
-    count = client.api.call("PJRT_Executable_NumOutputs", executable=view)
-    if count != len(signature.outputs):
-        raise TypeError(
-            f"the program gives {count} values, of which {len(signature.outputs)} are arrays: "
-            "tokens cannot be given\n\nhint: let its main function return arrays only"
-        )
-
-
-def _signature(client: Client, view: int) -> tuple[Signature, bool]:
-    """What it takes and gives, and whether a parameter is a tuple."""
-    try:
-        code, form = irregular.optimized_program(client.api, view)
-    except UnimplementedError as exc:
-        raise UnsupportedByPluginError(
-            "the plugin does not tell what a compiled program takes, so arguments cannot be "
-            "checked and a wrong one would crash or give a wrong result",
-            function="PJRT_Executable_OptimizedProgram",
-            since="0.57",
-            have=str(client.api.version),
-        ) from exc
-    signature = Signature.of_optimized(code, form)
-    host_feed.refuse(code, form)
-    return signature, any(tuple_parameters(code, form))
+@contextmanager
+def _view_if_any(client: Client, address: int) -> Iterator[int | None]:
+    """As `_view`; None where the plugin gives none."""
+    with ExitStack() as stack:
+        try:
+            view: int | None = stack.enter_context(_view(client, address))
+        except (UnsupportedByPluginError, UnimplementedError):
+            view = None
+        yield view

@@ -44,6 +44,48 @@ def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
     return parameters, outputs
 
 
+def of_instructions(code: bytes) -> tuple[list[bytes | None], list[bytes | None]]:
+    """Reads the OpShardings of all parameters, and those of all outputs, before any partitioning.
+
+    Args:
+        code: an HloModuleProto as a compiler takes it.
+
+    Returns:
+        None for each that the program leaves to the compiler.
+
+    Raises:
+        ValueError: the bytes are not a module, or it has no entry.
+    """
+    module = memoryview(code)
+    entry = dict(wire.fields(module)).get(hlo.MODULE_ENTRY_ID)
+    for number, computation in wire.fields(module):
+        if number != hlo.MODULE_COMPUTATIONS or not isinstance(computation, memoryview):
+            continue
+        if dict(wire.fields(computation)).get(hlo.COMPUTATION_ID) == entry:
+            return _of_computation(computation)
+    raise ValueError("the module has no entry computation")
+
+
+def _of_computation(computation: memoryview) -> tuple[list[bytes | None], list[bytes | None]]:
+    root = dict(wire.fields(computation)).get(hlo.COMPUTATION_ROOT)
+    parameters: dict[int, list[bytes | None]] = {}
+    outputs: list[bytes | None] = [None]
+    for number, instruction in wire.fields(computation):
+        if number != hlo.COMPUTATION_INSTRUCTIONS or not isinstance(instruction, memoryview):
+            continue
+        told = dict(wire.fields(instruction))
+        opcode, sharding = (told.get(n) for n in (hlo.INSTRUCTION_OPCODE, hlo.INSTRUCTION_SHARDING))
+        each: list[bytes | None] = [None]
+        if isinstance(sharding, memoryview):
+            each = [*_flattened(sharding)]
+        if isinstance(opcode, memoryview) and opcode.tobytes() == b"parameter":
+            place = told.get(hlo.PARAMETER_NUMBER, 0)
+            parameters[place if isinstance(place, int) else 0] = each
+        if told.get(hlo.INSTRUCTION_ID) == root:
+            outputs = each
+    return [one for _, each in sorted(parameters.items()) for one in each], outputs
+
+
 def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
     """Gives the part of an array that each device has.
 

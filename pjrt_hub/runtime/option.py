@@ -37,7 +37,12 @@ class Kind:
         raise NotImplementedError
 
     def read(self, found: Found) -> Any:
-        """Reads what `write` made."""
+        """Reads what `write` or another program made; gives None for what it does not know.
+
+        Raises:
+            ValueError: the bytes are no such value.
+            TypeError: they are one of a type that has no name here.
+        """
         raise NotImplementedError
 
 
@@ -51,7 +56,7 @@ class Bool(Kind):
         return wire.varint(number, value)
 
     def read(self, found: Found) -> bool:
-        return bool(found[-1])
+        return bool(_integer(found[-1]))
 
 
 class Int(Kind):
@@ -71,7 +76,7 @@ class Int(Kind):
         return wire.varint(number, value)
 
     def read(self, found: Found) -> int:
-        return wire.integers(found[-1])[-1]
+        return wire.integers(_integer(found[-1]))[0]
 
 
 class Choice(Kind):
@@ -216,8 +221,10 @@ class Flags(Kind):
                     flags[name] = bool(value)
                 elif number == 3:
                     flags[name] = wire.integers(value)[0]
-                elif isinstance(value, int):
+                elif number == 4 and isinstance(value, int):
                     flags[name] = struct.unpack("<d", value.to_bytes(8, "little"))[0]
+                else:
+                    raise ValueError(f"the flag {name!r} has a value of another kind")
         return flags
 
 
@@ -266,6 +273,12 @@ def _bytes(value: int | memoryview) -> bytes:
     if isinstance(value, int):
         raise ValueError("a number stands where bytes belong")
     return bytes(value)
+
+
+def _integer(value: int | memoryview) -> int:
+    if not isinstance(value, int):
+        raise ValueError("bytes stand where a number belongs")
+    return value
 
 
 def _is_list(value: Any) -> bool:

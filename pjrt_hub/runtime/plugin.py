@@ -207,7 +207,7 @@ class Plugin:
         callbacks = exchange.arguments() if exchange else {}
         address = interruptible(
             lambda: self.api.call("PJRT_Client_Create", create_options=checked, **callbacks),
-            lambda late: self.api.call("PJRT_Client_Destroy", client=late),
+            lambda late: self.api.give_back("PJRT_Client_Destroy", client=late),
         )
         client = Client(self, address, given)
         if distributed is not None and exchange is not None:

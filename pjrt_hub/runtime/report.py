@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes
 from pjrt_hub.runtime.extensions import layouts
+from pjrt_hub.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.runtime.compiled import Compiled
@@ -23,8 +23,8 @@ _COSTS = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 def of(program: Compiled) -> str:
     """Writes the page, a line for each fact; ends without a newline."""
     signature = _told(lambda: program.signature)
-    title = f"{program.name}{signature or ''}"
-    lines = [title if len(title) <= _WIDTH else program.name]
+    title = f"{program._title}{signature or ''}"
+    lines = [title if len(title) <= _WIDTH else program._title]
     for label, value in _facts(program):
         first, *more = value if isinstance(value, list) else [value]
         lines.append(f"  {label:<{_LABEL}}{first}")
@@ -36,25 +36,26 @@ def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
     devices = getattr(program, "devices", None)
     if devices is not None:
         yield "devices", ", ".join(map(str, devices)) or "any one, chosen at each execution"
-    yield "split", f"{program.num_replicas} replica(s) x {program.num_partitions} partition(s)"
+    counts = _told(lambda: (program.num_replicas, program.num_partitions))
+    if counts is not None:
+        yield "split", "{} replica(s) x {} partition(s)".format(*counts)
     fingerprint = _told(lambda: program.fingerprint)
     if fingerprint:
         shown = (each if each.isprintable() else f"\\x{ord(each):02x}" for each in fingerprint)
         yield "fingerprint", "".join(shown)
     texts = _told(lambda: layouts.parameter_layouts(program)) or ()
     kinds = _told(lambda: program.parameter_memory_kinds) or ()
-    for index, parameter in enumerate(_told(lambda: program.parameters) or ()):
-        name = f"{parameter.name}: " if parameter.name else ""
-        element = dtypes.of_numpy(parameter.dtype).name
-        text = "x".join([*map(str, parameter.shape), element])
-        where = _layout(texts, index, parameter.layout) + _kind(kinds, index)
-        yield f"parameter {index}", f"{name}{text}{where}{', donated' * parameter.donated}"
+    signature = _told(lambda: program.signature) or Signature((), ())
+    for index, parameter in enumerate(signature.parameters):
+        name = f"{signature.names[index]}: " if signature.names and signature.names[index] else ""
+        where = _layout(texts, index, parameter.order) + _kind(kinds, index)
+        donated = ", donated" * (index in signature.donated)
+        yield f"parameter {index}", f"{name}{parameter}{where}{donated}"
     texts = _told(lambda: layouts.output_layouts(program)) or ()
     kinds = _told(lambda: program.output_memory_kinds) or ()
-    signature = _told(lambda: program.signature)
-    for index, output in enumerate(signature.outputs if signature else ()):
-        order = output.layout or tuple(range(len(output.shape) - 1, -1, -1))
-        yield f"output {index}", f"{output}{_layout(texts, index, order)}{_kind(kinds, index)}"
+    for index, output in enumerate(signature.outputs):
+        where = _layout(texts, index, output.order) + _kind(kinds, index)
+        yield f"output {index}", f"{output}{where}"
     yield from _costs(_told(program.cost_analysis) or {})
     memory = _told(program.memory_stats) or {}
     sizes = [
@@ -71,8 +72,10 @@ def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
         yield "options", [_line(name, value) for name, value in changed.items()] or "defaults"
 
 
-def _layout(texts: Sequence[object], index: int, order: Sequence[int]) -> str:
+def _layout(texts: Sequence[object], index: int, order: Sequence[int] | None) -> str:
     """The compiler's words, which tell tiles, too; of one dimension only those."""
+    if order is None:
+        return f" {texts[index]}" if index < len(texts) else ""
     plain = "{" + ",".join(map(str, order)) + "}"
     text = str(texts[index]) if index < len(texts) else plain
     return f" {text}" if len(order) > 1 or text != plain else ""

@@ -1,7 +1,7 @@
 """Signatures (layer 2): what a compiled program takes and gives on one device.
 
-Read from the optimized HLO, because the C API tells only the outputs' types and dimensions. The
-numbers here are the fields of XLA's ShapeProto and LayoutProto.
+Owns reading them from the optimized HLO; `signature_sources` knows the other sources. The numbers
+here are the fields of XLA's ShapeProto and LayoutProto.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pjrt_hub._capi import wire
-from pjrt_hub.errors import InternalError
 from pjrt_hub.frozen import frozen
 from pjrt_hub.runtime import dtypes, hlo
 
 _SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT, _SHAPE_DYNAMIC = 2, 3, 4, 5, 6
 _LAYOUT_MINOR_TO_MAJOR = 1
 _TUPLE, _TOKEN = 13, 17
+
+#: What a slot has for a dtype or a layout that nobody tells.
+UNTOLD_DTYPE = 0
+UNTOLD_LAYOUT: tuple[int, ...] = ()
 
 #: Equal shapes are one object, so that the call path compares them by identity.
 known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -26,14 +29,14 @@ class Slot(NamedTuple):
     """One parameter or output.
 
     Attributes:
-        dtype: the `PJRT_Buffer_Type`.
-        shape: one device's dimensions.
-        layout: minor_to_major, or None for row-major.
+        dtype: the `PJRT_Buffer_Type`; UNTOLD_DTYPE where nobody tells.
+        shape: one device's dimensions; None where nobody tells.
+        layout: minor_to_major, or None for row-major; UNTOLD_LAYOUT where nobody tells.
         dynamic: the dimensions whose size is only a bound.
     """
 
     dtype: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     layout: tuple[int, ...] | None
     dynamic: tuple[int, ...] = ()
 
@@ -71,8 +74,42 @@ class Slot(NamedTuple):
             raise ValueError(f"of {len(dims)} dimension(s) {tuple(dynamic)} cannot be dynamic")
         return cls(code, dims, row_major_or(order), tuple(dynamic))
 
+    @classmethod
+    def known(
+        cls,
+        dtype: int,
+        shape: Sequence[int] | None,
+        layout: Sequence[int] | None,
+        dynamic: Sequence[int] = (),
+    ) -> Slot:
+        """Makes one of a compiled program, whose shape is one object for all that are equal.
+
+        Args:
+            dtype: as the attributes.
+            shape: as the attributes.
+            layout: as the attributes.
+            dynamic: as the attributes.
+        """
+        dims = None if shape is None else tuple(shape)
+        order = None if layout is None else tuple(layout)
+        same = None if dims is None else known_shapes.setdefault(dims, dims)
+        return cls(dtype, same, order, tuple(dynamic))
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The layout written out: minor_to_major for rows, too; None where nobody tells."""
+        if self.shape is None or self.layout == UNTOLD_LAYOUT:
+            return None
+        return self.layout or tuple(range(len(self.shape) - 1, -1, -1))
+
     def serialize(self) -> bytes:
-        """Makes the ShapeProto, always with a layout: without one a compiler may choose."""
+        """Makes the ShapeProto, always with a layout: without one a compiler may choose.
+
+        Raises:
+            ValueError: nobody tells its shape.
+        """
+        if self.shape is None:
+            raise ValueError(f"{self} has no shape that could be written")
         order = self.layout or tuple(range(len(self.shape) - 1, -1, -1))
         return (
             wire.varint(_SHAPE_TYPE, dtypes.of_code(self.dtype).primitive)
@@ -82,8 +119,15 @@ class Slot(NamedTuple):
         )
 
     def __str__(self) -> str:
+        element = dtypes.of_code(self.dtype).name if self.dtype != UNTOLD_DTYPE else "?"
+        if self.shape is None:
+            return f"*x{element}"
         dimensions = dims_text(self.shape, self.dynamic, "x")
-        return f"{dimensions}{'x' if self.shape else ''}{dtypes.of_code(self.dtype).name}"
+        return f"{dimensions}{'x' if self.shape else ''}{element}"
+
+
+#: Of which nobody tells anything.
+ANYTHING = Slot(UNTOLD_DTYPE, None, UNTOLD_LAYOUT)
 
 
 @frozen
@@ -95,12 +139,14 @@ class Signature:
         outputs: what it gives.
         names: of the parameters, as the compiler has them; empty where it has none.
         donated: the numbers of the parameters that a call may take the memory of.
+        open: whether nobody tells how many parameters there are; they are none here, then.
     """
 
     parameters: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     names: tuple[str, ...] = ()
     donated: tuple[int, ...] = ()
+    open: bool = False
 
     @classmethod
     def of_optimized(cls, code: bytes, form: str) -> Signature:
@@ -111,32 +157,30 @@ class Signature:
             form: the format that the plugin names, "hlo" or "hlo_with_config".
 
         Raises:
-            InternalError: the bytes are not what their format says.
+            ValueError, TypeError: the bytes are not what their format says, or have elements that
+                the C API cannot pass.
         """
-        try:
-            module = hlo.module_in(code, form)
-            program = hlo.message(module, hlo.MODULE_PROGRAM_SHAPE)
-            parameters: list[Slot] = []
-            outputs: list[Slot] = []
-            names: list[str] = []
-            for number, value in wire.fields(program):
-                if not isinstance(value, memoryview):
-                    continue
-                if number == hlo.PROGRAM_PARAMETERS:
-                    parameters.extend(flatten(value))
-                elif number == hlo.PROGRAM_RESULT:
-                    outputs.extend(flatten(value))
-                elif number == hlo.PROGRAM_NAMES:
-                    names.append(bytes(value).decode("utf-8", "replace"))
-            if len(names) != len(parameters):  # a tuple of arguments has one name
-                names = []
-            return cls(tuple(parameters), tuple(outputs), tuple(names), _donated(module))
-        except (ValueError, TypeError) as exc:
-            raise InternalError(f"the plugin's {form} cannot be read: {exc}") from exc
+        module = hlo.module_in(code, form)
+        program = hlo.message(module, hlo.MODULE_PROGRAM_SHAPE)
+        parameters: list[Slot] = []
+        outputs: list[Slot] = []
+        names: list[str] = []
+        for number, value in wire.fields(program):
+            if not isinstance(value, memoryview):
+                continue
+            if number == hlo.PROGRAM_PARAMETERS:
+                parameters.extend(flatten(value))
+            elif number == hlo.PROGRAM_RESULT:
+                outputs.extend(flatten(value))
+            elif number == hlo.PROGRAM_NAMES:
+                names.append(bytes(value).decode("utf-8", "replace"))
+        if len(names) != len(parameters):  # a tuple of arguments has one name
+            names = []
+        return cls(tuple(parameters), tuple(outputs), tuple(names), _donated(module))
 
     def to_lists(self) -> list[Any]:
         """The same in lists, numbers and texts, for JSON."""
-        return [self.parameters, self.outputs, self.names, self.donated]
+        return [self.parameters, self.outputs, self.names, self.donated, self.open]
 
     @classmethod
     def of_lists(cls, lists: Any) -> Signature:
@@ -148,26 +192,18 @@ class Signature:
         Raises:
             ValueError, TypeError: they are something else.
         """
-        parameters, outputs, names, donated = lists
+        parameters, outputs, names, donated, *more = lists  # older ones have no more
         return cls(
-            tuple(_slot(*each) for each in parameters),
-            tuple(_slot(*each) for each in outputs),
+            tuple(Slot.known(*each) for each in parameters),
+            tuple(Slot.known(*each) for each in outputs),
             tuple(names),
             tuple(donated),
+            *more,
         )
 
     def __str__(self) -> str:
         parameters, outputs = (", ".join(map(str, s)) for s in (self.parameters, self.outputs))
-        return f"({parameters}) -> ({outputs})"
-
-
-def _slot(
-    dtype: int, shape: Sequence[int], layout: Sequence[int] | None, dynamic: Sequence[int]
-) -> Slot:
-    """A slot of a compiled program, whose shape is one object for all that are equal."""
-    dims = tuple(shape)
-    order = None if layout is None else tuple(layout)
-    return Slot(dtype, known_shapes.setdefault(dims, dims), order, tuple(dynamic))
+        return f"({'...' if self.open else parameters}) -> ({outputs})"
 
 
 def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -256,7 +292,7 @@ def flatten(shape: memoryview) -> Iterator[Slot]:
     elif element != _TOKEN:
         code = dtypes.of_primitive(element).code
         bounds = [d for d, is_dynamic in enumerate(dynamic) if is_dynamic]
-        yield _slot(code, dimensions, row_major_or(layout), bounds)
+        yield Slot.known(code, dimensions, row_major_or(layout), bounds)
 
 
 def _minor_to_major(layout: memoryview) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.fork import cached_property
-from pjrt_hub.runtime import compilation, display, dtypes, partitioning, pickled
+from pjrt_hub.runtime import compilation, display, dtypes, entry, partitioning, pickled
 from pjrt_hub.runtime.compile_flags import CompileFlags
 from pjrt_hub.runtime.compile_options import CompileOptions
 from pjrt_hub.runtime.device_description import DeviceDescription
@@ -251,7 +251,7 @@ class Topology:
             ),
             _hint,
         )
-        executable = Executable(self, address)
+        executable = Executable(self, address, entry.signature(source, chosen.num_partitions))
         executable._given_options = sent
         return executable
 

@@ -121,7 +121,7 @@ def in_parts(
     with transfer:
         buffer = transfer.retrieve_buffer(0)
         if transfer.buffer_size(0) != spec.nbytes or not irregular.is_plain(
-            client.api, buffer._address
+            client.api, buffer._address, len(spec.shape)
         ):
             return None
         ring: list[tuple[Any, Event | None]] = [

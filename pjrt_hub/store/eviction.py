@@ -49,9 +49,7 @@ def clear(layout: Layout) -> Removal:
     tree = layout.tree
     others = [*layout.abandoned("partial"), *layout.abandoned("unpacking")]
     others += [*tree.glob("trash/*"), *tree.glob("quarantine/*")]
-    others += [
-        path for path in (tree / "compiled", tree / "memo", tree / "probes") if path.is_dir()
-    ]
+    others += [path for path in (tree / "compiled", *_notes(layout)) if path.is_dir()]
     return _remove(layout, layout.roots(), others)
 
 
@@ -162,10 +160,15 @@ def _leftovers(layout: Layout, now: float) -> Iterator[Path]:
     for path in layout.abandoned("partial"):
         if now - _mtime(path) > _PARTIAL_SECONDS:
             yield path
-    for area in ("memo", "probes"):
-        for path in (layout.tree / area).glob("*"):
+    for folder in _notes(layout):
+        for path in folder.glob("*"):
             if now - _mtime(path) > _NOTE_SECONDS:
                 yield path
+
+
+def _notes(layout: Layout) -> list[Path]:
+    """The folders of what costs no more than time to find out again."""
+    return [layout.tree / area for area in ("memo", "probes", "journals")]
 
 
 def _mtime(path: Path) -> float:

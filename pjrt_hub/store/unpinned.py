@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from pjrt_hub import digest
-from pjrt_hub.contract import elf
+from pjrt_hub.contract import headers
+from pjrt_hub.contract.binary import ENTRY_POINT
 from pjrt_hub.errors import ArchiveError, DownloadError, PluginLoadError, StoreError
 from pjrt_hub.host import HostTag
 from pjrt_hub.store import archive, installers
@@ -103,7 +104,7 @@ def measure(
         names = ", ".join(member.path for member in exporting)
         raise ArchiveError(
             f"{file_name} holds {len(exporting) or 'no'} ELF libraries that export "
-            f"{elf.ENTRY_POINT}{f': {names}' if names else ''}; a plugin is exactly one",
+            f"{ENTRY_POINT}{f': {names}' if names else ''}; a plugin is exactly one",
             hint="name the archive of one plugin for Linux",
         )
     (library,) = exporting
@@ -134,9 +135,10 @@ def _is_wanted(path: str) -> bool:
 
 def _exports(path: Path) -> bool:
     try:
-        return elf.inspect(path).exported
+        binary = headers.inspect(path)
     except PluginLoadError:
         return False
+    return binary.exported and binary.system == "linux"
 
 
 def needs(
@@ -156,7 +158,7 @@ def needs(
     glibc: tuple[int, ...] = ()
     while waiting:
         try:
-            file = elf.inspect(folder / waiting.pop().path)
+            file = headers.inspect(folder / waiting.pop().path)
         except PluginLoadError as exc:
             raise ArchiveError(exc.message) from exc
         glibc = max(glibc, file.glibc)
@@ -164,7 +166,7 @@ def needs(
             if PurePosixPath(member.path).name in file.needed and member not in members:
                 members.append(member)
                 waiting.append(member)
-    machine = elf.inspect(folder / library.path).machine
+    machine = headers.inspect(folder / library.path).machine
     return HostTag("linux", machine, "glibc", glibc), tuple(members)
 
 

@@ -37,6 +37,10 @@ class Type(IntEnum):
     RETURN = 8
 
 
+#: The first number of what a plugin does wrong; those before are the host's.
+_FIRST_OF_PLUGIN = "VAL024"
+
+
 @dataclass(frozen=True)
 class Thread:
     """A thread that made calls; `number` counts those of its process from 1."""
@@ -117,6 +121,11 @@ class Finding:
     handle: int
     thread: Thread
     text: str
+
+    @property
+    def is_plugins(self) -> bool:
+        """Whether the plugin did it, and not the host."""
+        return self.code >= _FIRST_OF_PLUGIN
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 
@@ -165,3 +167,44 @@ def test_an_array_keeps_its_values_beside_its_changed_copy(jax):
         """
     )
     assert (status, printed) == (0, "[0, 6, 2] [0, 1, 2] 600\n"), errors
+
+
+#: What a backend hears of JAX, which donates on platforms that it knows to reuse memory.
+LISTENING = """
+class Listening(Reference):
+    platform_name = "neuron"
+    options_heard, kept_heard = [], []
+
+    def compile(self, program):
+        self.options_heard.append(CompileOptions.parse(program.options))
+        executable = super().compile(program)
+        execute = executable.execute
+
+        def listen(arguments, *, non_donatable):
+            self.kept_heard.append((executable.signature.donated, non_donatable))
+            return execute(arguments)
+
+        executable.execute = listen
+        return executable
+
+from pjrt_hub.runtime.compile_options import CompileOptions
+listening = Listening()
+xla_bridge.register_plugin("neuron", priority=600, c_api=authoring.capsule(listening))
+"""
+
+
+def test_a_backend_hears_what_jax_says(jax):
+    """Its compile options, whatever this release sends, and what it gives up in a call."""
+    script = LISTENING + textwrap.dedent(
+        """
+        given, kept = jnp.ones(3), jnp.ones(3)
+        jax.jit(lambda a, b: (a + b, a * b), donate_argnums=0)(given, kept)[0].block_until_ready()
+        options = listening.options_heard[-1]
+        assert options.allow_spmd_sharding_propagation_to_parameters == (True, True)
+        assert (options.num_replicas, options.profile_version) == (1, -1)
+        assert listening.kept_heard[-1] == ((0,), ())
+        assert (given.is_deleted(), kept.is_deleted()) == (True, False)
+        """
+    )
+    status, _, errors = jax(script, platforms="neuron")
+    assert status == 0, errors

@@ -10,7 +10,7 @@ import pytest
 
 from pjrt_hub import authoring
 from pjrt_hub.authoring import building
-from pjrt_hub.contract import elf
+from pjrt_hub.contract import headers
 from pjrt_hub.errors import PjrtHubError
 
 BACKEND = """
@@ -109,7 +109,7 @@ def test_what_is_not_there_any_more_is_said(build, host):
 
 def test_it_has_no_run_path_and_is_not_for_other_machines(build, tmp_path):
     library = build("adder:Adder")
-    assert elf.inspect(library).run_paths == ()
+    assert headers.inspect(library).run_paths == ()
     out = tmp_path / "out"
     for wrap in (
         lambda: authoring.pack(library, "mychip", out=out),

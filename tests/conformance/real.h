@@ -37,6 +37,25 @@ static PJRT_Api *copy_of_real(void) {
     real->PJRT_Event_Await(&await);                                                          \
   } while (0)
 
+/* An event that has come already: that a host array of one byte was read. */
+static PJRT_Event *ready_event(PJRT_Client *client, PJRT_Device *device) {
+  PJRT_Client_BufferFromHostBuffer_Args put = {
+      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE,
+      .client = client, .device = device, .data = "", .type = PJRT_Buffer_Type_U8};
+  if (real->PJRT_Client_BufferFromHostBuffer(&put) != NULL) abort();
+  AWAIT(put.done_with_host_buffer);
+  PJRT_Buffer_Destroy_Args destroy = {.struct_size = PJRT_Buffer_Destroy_Args_STRUCT_SIZE,
+                                      .buffer = put.buffer};
+  real->PJRT_Buffer_Destroy(&destroy);
+  return put.done_with_host_buffer;
+}
+
+static bool is_ready(PJRT_Event *event) {
+  PJRT_Event_IsReady_Args asked = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE,
+                                   .event = event};
+  return real->PJRT_Event_IsReady(&asked) == NULL && asked.is_ready;
+}
+
 /* DEFECT(api) { api->extension_start = NULL; } */
 #define DEFECT(api)                       \
   static void change(PJRT_Api *api);      \

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from xml.etree import ElementTree
 
 import pytest
 
+from pjrt_hub.conformance.check import select
+
+AREAS = ["--area", "buffers", "--area", "execute"]
 PASSES, CRASHES = "events.ready", "client.assignment_zero"
 
 
@@ -111,3 +117,45 @@ def test_where_a_report_cannot_be_written_nothing_is_checked(check, option):
     ended = check("no plugin", option, "none/report")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "There is no folder 'none'." in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
+)
+def test_an_interrupted_check_is_resumed(tmp_path, number, status):
+    def begin(*words):
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "pjrt_hub.cli", "check", "cpu", *AREAS, *words],
+            cwd=tmp_path,
+            env={**os.environ, "PJRT_HUB_CACHE": str(tmp_path / "cache")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    begun = begin("--json", "r.json", "--junit", "r.xml", "--html", "r.html")
+    journals = tmp_path / "cache" / "v1" / "journals"
+    while not any(path.read_bytes().count(b"\n") > 15 for path in journals.glob("*.jsonl")):
+        assert begun.poll() is None, begun.communicate()
+        time.sleep(0.05)
+    begun.send_signal(number)
+    _, errors = begun.communicate(timeout=30)
+    assert begun.returncode == status
+    if number != signal.SIGKILL:
+        report = json.loads((tmp_path / "r.json").read_text())
+        assert len(report["results"]) > 15
+        assert len(report["results"]) + report["left"] == len(select(areas=["buffers", "execute"]))
+        assert ElementTree.parse(tmp_path / "r.xml").getroot().get("tests")
+        assert f"{report['left']} checks were not made" in (tmp_path / "r.html").read_text()
+        assert errors.endswith("hint: the same command with --resume goes on from here\n")
+    (journal,) = journals.glob("*.jsonl")
+    before = [json.loads(line)["result"] for line in journal.read_text().splitlines()[:15]]
+    resumed = begin("--json", "-", "--resume")
+    output, _ = resumed.communicate(timeout=120)
+    whole = json.loads(output)
+    assert (resumed.returncode, whole["left"]) == (1, 0)
+    assert len(whole["results"]) == len(select(areas=["buffers", "execute"]))
+    assert all(each in whole["results"] for each in before)  # to the microsecond: not made again
+    assert whole["plugin"]["devices"] == ["cpu"]
+    assert list(journals.glob("*.jsonl")) == []

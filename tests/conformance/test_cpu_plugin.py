@@ -22,14 +22,16 @@ DEFECTS = {
     "buffers.type_unknown": (Verdict.CRASH, "SIGSEGV"),
     "client.assignment_overflow": (Verdict.CRASH, "SIGABRT"),
     "client.assignment_zero": (Verdict.CRASH, "SIGABRT"),
-    "client.mistyped_option": (Verdict.CRASH, "SIGABRT"),
+    "client.mistyped_option": (Verdict.FAIL, "cpu_device_count = 'wrong': the process died"),
     "client.unknown_option": (Verdict.FAIL, "expected an error, found success"),
     "compile.empty_options": (Verdict.CRASH, "SIGABRT"),
     "execute.argument_of_another_type": (Verdict.FAIL, "an f32[4] and an s32[4]"),
     "execute.deleted_executable": (Verdict.FAIL, "IsDeleted after Delete: expected True"),
     "plugin.older_memory_stats": (Verdict.FAIL, "found 48 bytes of the caller's memory changed"),
-    "transfers.parts_past_the_end": (Verdict.TIMEOUT, "did not end within 5 s"),
-    "transfers.with_host_layout": (Verdict.FAIL, "found [[2.0, 8.0, 4.0], [10.0, 6.0, 12.0]]"),
+    "serialization.flipped": (Verdict.CRASH, "in PJRT_Executable_DeserializeAndLoad"),
+    "transfers.parts_past_the_end": (Verdict.TIMEOUT, "did not end within"),
+    "transfers.raw_of_running_work": (Verdict.CRASH, "SIGSEGV"),
+    "transfers.with_host_layout": (Verdict.FAIL, "the values by columns: expected [1.0, 4.0, 2.0"),
 }
 #: Facts of checks that pass: what their notes say.
 NOTES = {
@@ -51,7 +53,6 @@ NOTES = {
     "plugin.older_client_create": "takes no PJRT_Client_Create_Args of 72 bytes",
     "plugin.older_execute_options": "takes no PJRT_ExecuteOptions of 72 bytes",
     "runtime.types": "types that pass through a program: i1, i8,",
-    "serialization.flipped": "of 16 flipped bytes are not noticed",
     "topology.device_descriptions": "1 x cpu",
     "transfers.bandwidth": "GB/s to the device",
     "transfers.memory_immutable_zero_copy": "the memory is shared",

@@ -48,7 +48,7 @@ def test_it_counts():
 
 def test_json_comes_back_the_same():
     text = REPORT.to_json()
-    assert json.loads(text)["form"] == 1
+    assert json.loads(text)["form"] == 2
     assert Report.from_json(text) == REPORT
 
 
@@ -60,7 +60,7 @@ def test_json_comes_back_the_same():
         ("[" * 100_000, "recursion"),
         ("[]", "no JSON object"),
         ("{}", "form"),
-        (json.dumps({**json.loads(REPORT.to_json()), "form": 2}), "reads up to 1"),
+        (json.dumps({**json.loads(REPORT.to_json()), "form": 3}), "reads up to 2"),
         (json.dumps({**json.loads(REPORT.to_json()), "more": 1}), "more"),
         (REPORT.to_json().replace('"crash"', '"burnt"'), "burnt"),
     ],
@@ -69,6 +69,29 @@ def test_what_is_no_report_is_refused(text, why):
     with pytest.raises(FileFormatError, match=why) as caught:
         Report.from_json(text, "some.json")
     assert caught.value.path == "some.json"
+
+
+def test_what_a_defect_hides_is_told_with_it_and_is_no_other_one():
+    hidden = [
+        dataclasses.replace(REPORT["client.twice"], cause="ops.add.f32.nan"),
+        dataclasses.replace(REPORT["ops.abs.f64"], cause="ops.add.f32.nan"),
+    ]
+    report = dataclasses.replace(REPORT, results=(*RESULTS[:3], *hidden, *RESULTS[5:7]))
+    assert Report.from_json(report.to_json()) == report
+    names = ["ops.add.f32.nan", "client.create", "client.options"]
+    assert [each.name for each in report.defects] == names
+    assert report.hidden("ops.add.f32.nan") == tuple(hidden)
+    assert report.hidden("client.create") == ()
+    told = next(table.defects(report)).splitlines()
+    assert told[-1] == "         hid 2 checks: client.twice, ops.abs.f64"
+    assert list(table.skipped(report)) == []
+    assert "hid 2 checks</summary><p>client.twice, ops.abs.f64" in page.to_html(report)
+
+
+def test_what_was_hidden_is_no_news():
+    before = dataclasses.replace(REPORT["ops.add.f32"], verdict=Verdict.SKIP, cause="client.create")
+    reports = dataclasses.replace(REPORT, results=(before,)), REPORT
+    assert [str(each.trend) for each in difference.changes(*reports)] == ["other"]
 
 
 def test_the_table():

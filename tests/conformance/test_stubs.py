@@ -21,7 +21,7 @@ VERDICTS = {
     "short_table": ("plugin.table_size", FAIL, "found 16"),
     "ragged_table": ("plugin.table_size", FAIL, "found 1140"),
     "cut_table": ("plugin.table_size", FAIL, "expected the 138 functions of version 0.117"),
-    "null_slot": ("plugin.base_functions", FAIL, "found NULL: PJRT_Event_OnReady"),
+    "null_slot": ("plugin.base_functions", FAIL, "found NULL: PJRT_Error_Message"),
     "extensions_in_a_circle": ("extensions.chain", FAIL, "it leads back, or is garbage"),
     "extensions_nowhere": ("extensions.chain", CRASH, "died of SIGSEGV"),
     "extensions_without_end": ("extensions.chain", FAIL, "it leads back, or is garbage"),

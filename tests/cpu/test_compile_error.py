@@ -13,9 +13,12 @@ from pjrt_hub.errors import (
     FileFormatError,
     NotFoundError,
     PjrtError,
+    PluginInternalError,
     UnimplementedError,
     UnknownError,
 )
+from pjrt_hub.runtime import compile_error
+from pjrt_hub.runtime.program import Program
 
 TOKEN = "%t = stablehlo.create_token : !stablehlo.token"
 
@@ -58,6 +61,27 @@ def test_the_hint_of_a_refused_program(client, text, kind, words):
     with pytest.raises(kind) as refusal:
         client.compile(text)
     assert words in refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "loc(\"-\":2:1): error: Dialect `func' not found for custom op 'func.func'",
+        "loc(\"-\":0:0): error: dialect 'func' is unknown. If this is intended, please call",
+        "error: failed to deserialize portable artifact using StableHLO_v1.17.0",
+    ],
+)
+@pytest.mark.parametrize("code", [function("%r = stablehlo.tanh %a : tensor<4xf32>"), b"ML\xefR"])
+def test_the_hint_of_a_plugin_that_reads_portable_artifacts_alone(said, code):
+    hint = compile_error.hint(PluginInternalError(said), Program.of(code))
+    assert hint.startswith("the plugin reads portable artifacts alone, and the program is none: ")
+    assert "`stablehlo.serialize_portable_artifact_str(code, version)`" in hint
+
+
+def test_a_malformed_artifact_is_not_called_none():
+    said = "error: failed to deserialize portable artifact using StableHLO_v1.17.0"
+    artifact = Program.of(b"ML\xefR\x0dStableHLO_v1.9.0\0")
+    assert compile_error.hint(PluginInternalError(said), artifact) == ""
 
 
 def test_an_error_that_nobody_explains_keeps_its_own_words(client):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjrt_hub.contract.elf import inspect
+from pjrt_hub.contract.headers import inspect
 from pjrt_hub.contract.linking import unfit
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.host import HostTag

@@ -141,9 +141,9 @@ def patched(path, library, position, value):
 
 FILES = {
     "missing": (lambda path, _: None, "is not a file"),
-    "empty": (lambda path, _: path.write_bytes(b""), "empty|not an ELF"),
-    "text": (lambda path, _: path.write_text("<html>404</html>\n" * 99), "ELF"),
-    "zip": (lambda path, _: path.write_bytes(b"PK\3\4" + bytes(999)), "ELF"),
+    "empty": (lambda path, _: path.write_bytes(b""), "empty|not a shared library"),
+    "text": (lambda path, _: path.write_text("<html>404</html>\n" * 99), "not a shared library"),
+    "zip": (lambda path, _: path.write_bytes(b"PK\3\4" + bytes(999)), "not a shared library"),
     "a directory": (lambda path, _: path.mkdir(), "directory|file"),
     "only the magic": (lambda path, _: path.write_bytes(b"\x7fELF"), "ELF|truncated|ends"),
     "truncated": (

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *words: str, **env: str) -> str:
+def run(folder: Path, *words: str, status: int = 0, **env: str) -> str:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_"))}
     environment = {**kept, "PJRT_HUB_CACHE": str(folder / "cache"), **env}
     done = subprocess.run(
@@ -43,7 +43,7 @@ def run(folder: Path, *words: str, **env: str) -> str:
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout
 
 
@@ -70,5 +70,6 @@ def test_the_command_makes_a_library_that_runs(folder):
     assert f"pjrt-hub {command}" in PAGE
     assert run(folder, "-m", "pjrt_hub.cli", *command.split()).startswith("[9., 9., 9., 9.]")
     areas = ("--area=client", "--area=compile")
-    checked = run(folder, "-m", "pjrt_hub.cli", "check", "./libcalculator.so", *areas)
-    assert ", no defects, " in checked
+    checked = run(folder, "-m", "pjrt_hub.cli", "check", "./libcalculator.so", *areas, status=1)
+    assert "\nfail     basics.artifact " in checked
+    assert ", 1 defect, " in checked

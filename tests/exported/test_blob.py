@@ -12,6 +12,7 @@ from pjrt_hub.bridges.exported import reading
 from pjrt_hub.bridges.exported.flatbuffer import Table
 from pjrt_hub.errors import FileFormatError, NotRunnableError
 from pjrt_hub.runtime import bytecode
+from pjrt_hub.runtime.entry import signature
 
 from .conftest import ARTIFACTS
 
@@ -27,6 +28,22 @@ def patched(data, field, format, value):
     changed = bytearray(data)
     struct.pack_into("<" + format, changed, root + offset, value)
     return bytes(changed)
+
+
+@pytest.mark.parametrize("path", BLOBS, ids=lambda path: path.stem)
+def test_the_program_says_what_the_description_does(path):
+    """Behind the platform's number, where there is one."""
+    function = reading.read(path)
+    entry = signature(function.program, 1)
+    assert entry is not None
+    inputs = [function.inputs[number] for number in function.arguments]
+    taken = entry.parameters[len(entry.parameters) - len(inputs) :]
+    assert [value.dtype for value in taken] == [each.element.code for each in inputs]
+    static = [each.dimensions if each.is_static else None for each in inputs]
+    assert [value.shape for value in taken] == static
+    assert [value.dtype for value in entry.outputs] == [
+        each.element.code for each in function.outputs
+    ]
 
 
 @pytest.fixture

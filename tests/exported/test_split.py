@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub.bridges.exported import specialisation
+from pjrt_hub.bridges.exported import reading, specialisation
 from pjrt_hub.errors import NotRunnableError
 from pjrt_hub.runtime import op_sharding
+from pjrt_hub.runtime.entry import signature
 
 from .conftest import RELEASES
 
@@ -48,6 +49,20 @@ def test_whole_arrays_in_and_out(spread, four, name):
     assert shapes(executable.signature.parameters) == [(2, 2), (1, 6)]
     with pytest.raises(ValueError, match=r"args\[1\]: expected f32\[4,6\], found f32\[4,4\]"):
         multiply(A, A)
+
+
+@pytest.mark.parametrize("name", ["split", *(f"split-{release}" for release in RELEASES)])
+def test_the_program_itself_says_what_each_device_has(spread, name):
+    function = spread(name)
+    compiled, declared = function.compile().signature, signature(function.function.program)
+    assert list(map(str, declared.parameters)) == list(map(str, compiled.parameters))
+    assert list(map(str, declared.outputs)) == list(map(str, compiled.outputs))
+
+
+def test_what_is_left_to_the_compiler_is_not_known(path):
+    entry = signature(reading.read(path("open_platforms")).program)
+    assert shapes(entry.parameters) == [(), (4, 2)]
+    assert shapes(entry.outputs) == [None, None]
 
 
 @pytest.mark.parametrize("name", ["open", "open_platforms", "open_gspmd"])

@@ -201,7 +201,12 @@ FUNCTION(PJRT_Buffer_GetMemoryLayout) {
   return NULL;
 }
 
+#ifndef ON_TO_HOST
+#define ON_TO_HOST (void)0
+#endif
+
 FUNCTION(PJRT_Buffer_ToHostBuffer) {
+  ON_TO_HOST;
   PJRT_Buffer *buffer = enter(args->src, BUFFER);
   size_t nbytes = buffer->count * buffer->width;
   PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;

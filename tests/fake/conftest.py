@@ -34,7 +34,8 @@ ONE_TO_FOUR = np.arange(1, 5, dtype=np.float32)
 
 
 def func(words):
-    return f"func {{ {words} }}"
+    takes = ", ".join(f"%{i}: tensor<4xf32>" for i in range(2 if "add" in words else 1))
+    return f"func.func @main({takes}) -> tensor<4xf32> {{ {words} }}"
 
 
 def live():

@@ -334,6 +334,50 @@ static void old_host(void) {
   drop(error);
 }
 
+/* What a plugin may do wrong, to a host that makes no mistake. */
+
+static void listened(PJRT_Error *error, void *count) {
+  drop(error);
+  ++*(int *)count;
+}
+
+static void listens(void) {
+  PJRT_LoadedExecutable *executable = compile("func later");
+  PJRT_Buffer *buffer = put(), *output;
+  int count = 0;
+  drop(execute(executable, buffer, &output));
+  PJRT_Event *event = ready(output);
+  CALL(PJRT_Event_OnReady, .event = event, .callback = listened, .user_arg = &count);
+  usleep(700000);
+  destroy_event(event);
+  destroy(output);
+  destroy(buffer);
+  destroy_executable(executable);
+  printf("called %d time(s)\n", count);
+}
+
+/* Two executions, whose outputs are both destroyed. */
+static void executes(void) {
+  PJRT_LoadedExecutable *executable = compile("func");
+  PJRT_Buffer *buffer = put(), *outputs[2] = {NULL, NULL};
+  drop(execute(executable, buffer, &outputs[0]));
+  drop(execute(executable, buffer, &outputs[1]));
+  for (int i = 0; i < 2; i++)
+    if (outputs[i] != NULL) destroy(outputs[i]);
+  destroy(buffer);
+  destroy_executable(executable);
+}
+
+static void asks_for_the_code(void) {
+  PJRT_LoadedExecutable *executable = compile("func error=77:word");
+  PJRT_Buffer *buffer = put(), *output;
+  PJRT_Error *error = execute(executable, buffer, &output);
+  CALL(PJRT_Error_GetCode, .error = error);
+  drop(error);
+  destroy(buffer);
+  destroy_executable(executable);
+}
+
 #define ENTRY(name) {#name, name}
 static const struct {
   const char *name;
@@ -348,7 +392,8 @@ static const struct {
     ENTRY(another_rank),   ENTRY(element_type),     ENTRY(buffer_index),
     ENTRY(forked),         ENTRY(another_plugin),   ENTRY(killed),
     ENTRY(ended),          ENTRY(threads),          ENTRY(many),
-    ENTRY(old_host),
+    ENTRY(old_host),       ENTRY(listens),          ENTRY(executes),
+    ENTRY(asks_for_the_code),
 };
 
 int main(int count, char **words) {

@@ -349,7 +349,12 @@ FUNCTION(PJRT_Event_Error) {
   return error;
 }
 
+#ifndef ON_READY
+#define ON_READY (void)0
+#endif
+
 FUNCTION(PJRT_Event_OnReady) {
+  ON_READY;
   PJRT_Event *event = enter(args->event, EVENT);
   Signal *signal = event->signal;
   pthread_mutex_lock(&signal->mutex);

@@ -8,6 +8,7 @@
 #include "buffers.h"
 #include "transfers.h"
 #include "callbacks.h"
+#include "create_options.h"
 
 #ifndef ON_LOAD
 #define ON_LOAD (void)0
@@ -23,6 +24,9 @@
 #endif
 #ifndef ON_COMPILE
 #define ON_COMPILE (void)0
+#endif
+#ifndef ON_EXECUTED
+#define ON_EXECUTED (void)0
 #endif
 #ifndef ON_OPTIMIZED_PROGRAM
 #define ON_OPTIMIZED_PROGRAM (void)0
@@ -72,7 +76,8 @@ FUNCTION(PJRT_Plugin_Attributes) {
 
 FUNCTION(PJRT_Client_Create) {
   ON_CREATE;
-  PJRT_Error *error = join(args);
+  PJRT_Error *error = look_at_options(args);
+  if (error == NULL) error = join(args);
   if (error != NULL) return error;
   PJRT_Client *client = make(sizeof(PJRT_Client), CLIENT, NULL);
   client->device.client = client->description.client = client;
@@ -129,6 +134,14 @@ struct PJRT_Executable {
   PJRT_LoadedExecutable *loaded;
 };
 
+/* A program as a C string, also one in bytecode, between whose words are zeros. */
+static char *words_of(const PJRT_Program *program) {
+  char *words = memcpy(calloc(1, program->code_size + 1), program->code, program->code_size);
+  for (size_t i = 0; i < program->code_size; i++)
+    if (words[i] == 0) words[i] = ' ';
+  return words;
+}
+
 static bool says(const PJRT_LoadedExecutable *exe, const char *word) {
   return strstr(exe->text, word) != NULL;
 }
@@ -146,7 +159,7 @@ FUNCTION(PJRT_Client_Compile) {
   ON_COMPILE;
   PJRT_Client *client = enter(args->client, CLIENT);
   PJRT_LoadedExecutable *exe = make(sizeof(PJRT_LoadedExecutable), EXECUTABLE, client);
-  exe->text = strndup(args->program->code, args->program->code_size);
+  exe->text = words_of(args->program);
   exe->options = memcpy(calloc(1, args->compile_options_size + 1), args->compile_options,
                         args->compile_options_size);
   exe->options_size = args->compile_options_size;
@@ -180,6 +193,13 @@ FUNCTION(PJRT_Executable_Destroy) {
   destroy(args->executable, VIEW);
   return NULL;
 }
+
+#ifdef COUNTS_OUTPUTS
+FUNCTION(PJRT_Executable_NumOutputs) {
+  args->num_outputs = 1;
+  return NULL;
+}
+#endif
 
 FUNCTION(PJRT_Executable_Name) {
   PJRT_Executable *view = enter(args->executable, VIEW);
@@ -338,6 +358,7 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
     args->output_lists[0][0] = out;
     if (args->device_complete_events != NULL)
       args->device_complete_events[0] = new_event(exe->head.client, out->signal);
+    ON_EXECUTED;
   }
   for (size_t i = 0; i < args->num_args; i++) leave(inputs[i]);
   leave(exe);
@@ -364,6 +385,9 @@ static PJRT_Api api = {
     SLOT(PJRT_Event_OnReady),
     SLOT(PJRT_Event_Create),
     SLOT(PJRT_Event_Set),
+#ifdef COUNTS_OUTPUTS
+    SLOT(PJRT_Executable_NumOutputs),
+#endif
     SLOT(PJRT_Plugin_Initialize),
     SLOT(PJRT_Plugin_Attributes),
     SLOT(PJRT_Client_Create),

@@ -188,9 +188,9 @@ def test_a_plugin_that_was_initialized_before_is_used(stub, meet) -> None:
 
 def test_a_missing_slot_is_found_at_first_contact(stub, meet) -> None:
     error = refused(
-        meet, errors.UnsupportedByPluginError, stub("ON_LOAD=api.PJRT_Event_OnReady=NULL")
+        meet, errors.UnsupportedByPluginError, stub("ON_LOAD=api.PJRT_Error_Message=NULL")
     )
-    assert error.function == "PJRT_Event_OnReady"
+    assert error.function == "PJRT_Error_Message"
     assert error.have == "0.117"
 
 

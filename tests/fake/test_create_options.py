@@ -22,6 +22,19 @@ REFUSE = 'return fail(3, "its expected type index is 1")'
 
 
 @pytest.fixture
+def styled(stub, environment):
+    """`styled(stranger, mistyped, value)` gives the types that are found in such a stub."""
+
+    def found(stranger, mistyped, value="(void)0", names=()):
+        path = stub(f"STRANGER={stranger}", f"MISTYPED={mistyped}", f"VALUE={value}")
+        candidates = [f"stub_{kind}" for kind in FIVE] + ["memory_fraction", *names]
+        _, options = create_options.find(path, candidates, environment)
+        return {option.name: option.type for option in options}
+
+    return found
+
+
+@pytest.fixture
 def find(stub, environment):
     """`find(...)` compiles a stub with what it does to options, and asks it for them."""
 
@@ -31,6 +44,84 @@ def find(stub, environment):
         return create_options.find(path, candidates, environment, **kwargs)
 
     return found
+
+
+FIVE = ("string", "int64", "int64_list", "float", "bool")
+#: What a plugin does with a name that it does not know.
+STRANGERS = {
+    "ignores": "(void)0",
+    "refuses": 'REFUSE("no such option")',
+    "refuses in its own words": 'REFUSE("Never heard of \\"%1$s\\"!")',
+    "refuses with the type": 'REFUSE("%1$s (%3$s) is unknown")',
+    "aborts": "abort()",
+}
+#: What it does with a value of another type.
+MISTYPED = {
+    "aborts": "abort()",
+    "refuses": 'REFUSE("bad option")',
+    "refuses by name": 'REFUSE("%1$s is of another type")',
+    "says what it wants": 'REFUSE("%1$s must be a %2$s")',
+    "says both": 'REFUSE("expected %2$s, found %3$s")',
+    "refuses as unknown": 'REFUSE("no such option")',
+}
+STYLES = [
+    *((stranger, mistyped) for stranger in ("ignores", "refuses") for mistyped in MISTYPED),
+    *((stranger, "refuses by name") for stranger in STRANGERS),
+    ("aborts", "aborts"),
+]
+
+
+@pytest.mark.parametrize(("stranger", "mistyped"), dict.fromkeys(STYLES))
+def test_five_types_are_found_however_a_plugin_refuses(styled, stranger, mistyped):
+    found = styled(STRANGERS[stranger], MISTYPED[mistyped])
+    assert found == {f"stub_{kind}": kind for kind in FIVE}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_options_that_take_no_usual_value_are_known_by_what_is_asked_for(styled, stranger):
+    """Each is refused for its value, in words that are not those for its type."""
+    found = styled(STRANGERS[stranger], MISTYPED["says both"], 'REFUSE("%1$s is out of range")')
+    assert found == {f"stub_{kind}": kind for kind in FIVE}
+
+
+def test_options_that_look_at_the_value_are_given_others(styled):
+    strict = 'if (wanted == 1 && given->int64_value < 2) REFUSE("bad option")'
+    found = styled(STRANGERS["refuses"], MISTYPED["refuses"], strict)
+    assert found == {f"stub_{kind}": kind for kind in FIVE}
+
+
+@pytest.mark.parametrize(
+    ("mistyped", "value"),
+    [
+        ("(void)0", "(void)0"),  # any type is taken
+        ("abort()", "abort()"),  # nothing is
+        (MISTYPED["refuses"], MISTYPED["refuses"]),
+        (MISTYPED["refuses"], 'REFUSE("out of range")'),  # which of the two is about the type?
+    ],
+)
+def test_a_type_that_does_not_show_is_said_to_be_unknown(styled, mistyped, value):
+    found = styled(STRANGERS["refuses"], mistyped, value)
+    assert found == {f"stub_{kind}": "unknown" for kind in FIVE}
+
+
+@pytest.mark.parametrize("wanted", range(5))
+def test_an_option_of_two_types_has_none(styled, wanted):
+    """A number may be given as either."""
+    both = f'if (wanted == {wanted} && given->type == {(wanted + 1) % 5}) continue; REFUSE("bad")'
+    found = styled(STRANGERS["refuses"], both)
+    others = {f"stub_{kind}": kind for kind in FIVE}
+    assert found == {**others, f"stub_{FIVE[wanted]}": "unknown"}
+
+
+def test_a_plugin_that_takes_everything_shows_no_options(styled):
+    assert styled("(void)0", "(void)0") == {}
+
+
+def test_a_name_that_reminds_a_plugin_of_another_is_none(styled):
+    meant = '"no such option; did you mean stub_int64?"'
+    hinting = f'if (given->name_size == 11) REFUSE({meant}); REFUSE("no such option")'
+    found = styled(hinting, MISTYPED["refuses"], names=("stub_int640", "stub_str"))
+    assert found == {f"stub_{kind}": kind for kind in FIVE}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from images import macho, pe
 from trees import compile_library
 
 MANIFEST = """schema = 1
@@ -95,14 +96,15 @@ def test_a_client_that_cannot_be_made_is_a_no(doctor, macro: str, what: str, sai
 
 
 def test_libraries_that_only_some_programs_need_are_told(doctor) -> None:
-    steps = {step[0]: step for step in doctor(PRELOAD)}
+    lacking = PRELOAD.replace("libcudnn.so.99", "libcudnn_absent.so.9")
+    steps = {step[0]: step for step in doctor(lacking)}
     assert steps["preload"][1:] == (
         True,
-        "not found, and needed by some programs only: libcudnn.so.99, libmore.so",
+        "not found, and needed by some programs only: libcudnn_absent.so.9, libmore.so",
         "pip install 'pjrt-hub[cuda]'",
     )
     assert steps["client"][1] is True
-    refusing = doctor(PRELOAD, 'ON_CREATE=return fail(9, "no cuDNN")')
+    refusing = doctor(lacking, 'ON_CREATE=return fail(9, "no cuDNN")')
     assert refusing[-1][0] != "preload"
     (hint,) = [hint for _, ok, _, hint in refusing if not ok]
     assert hint.endswith("it may lack what was not found: pip install 'pjrt-hub[cuda]'")
@@ -119,3 +121,42 @@ def test_a_library_of_the_system_is_found_once(doctor, tmp_path: Path) -> None:
         "not found, and needed by some programs only: libmore.so; "
         "found by the loader: libcudnn.so.99"
     )
+
+
+def listed(word: str, environment: dict[str, str]) -> tuple[int, str, str]:
+    """`pjrt-hub list WORD --json`: its exit status, and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pjrt_hub.cli", "list", word, "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "system"), [("a.dylib", macho(), "macos"), ("b.dll", pe(), "windows")]
+)
+def test_a_library_of_another_system_is_a_no(
+    environment, tmp_path: Path, name: str, data: bytes, system: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    why = f"it is built for {system}, this machine runs linux"
+    status, printed, _ = listed(str(path), environment)
+    [found] = json.loads(printed)
+    assert status == 0
+    assert (found["chosen"], found["verdict"]) == (False, {"ok": False, "reason": why})
+
+
+def test_list_takes_the_path_that_doctor_takes(stub, environment) -> None:
+    library = stub()
+    status, printed, _ = listed(str(library), environment)
+    [found] = json.loads(printed)
+    assert (status, found["chosen"], found["library_path"]) == (0, True, str(library))
+    assert (found["source"], found["verdict"]["reason"]) == ("explicit", "its path was given")
+    assert found["hardware"]["ok"] is None
+    status, printed, errors = listed(str(library.with_name("nosuch.so")), environment)
+    assert (status, printed) == (5, "")
+    assert "nosuch.so is not a file" in errors

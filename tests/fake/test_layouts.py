@@ -130,9 +130,17 @@ assert put(ONE_TO_FOUR).tolist() == [1, 2, 3, 4]
     )
 
 
-def test_a_plugin_that_does_not_say_is_read_as_its_compiler_says(check, stub):
+@pytest.mark.parametrize(
+    "silence",
+    [
+        'return fail(12, "what is a layout?")',
+        "memset(&args->layout, 0, sizeof args->layout)",  # without an error, and filled in nothing
+        "args->layout.tiled.minor_to_major_size = 0",
+    ],
+)
+def test_a_plugin_that_does_not_say_is_read_as_its_compiler_says(check, stub, silence):
     check(
-        stub('PLATFORM="other"', 'ON_LAYOUT=return fail(12, "what is a layout?")'),
+        stub('PLATFORM="other"', f"ON_LAYOUT={silence}"),
         PRELUDE
         + """
 for words in ("", "tells_columns", "gives_columns"):
@@ -166,5 +174,36 @@ for use in uses:
     error = raises(errors.PluginError, use)
     assert str(error).startswith("PJRT_Buffer_GetMemoryLayout: the plugin answered"), error
     assert {words!r} in str(error), error
+""",
+    )
+
+
+@pytest.mark.parametrize("words", ["", "gives_columns"])
+def test_a_plugin_that_does_not_tell_sizes_is_read(check, stub, words):
+    """JAX never asks for the size of a value on the host, so plugins exist that refuse to tell."""
+    check(
+        stub('PLATFORM="other"', 'ON_TO_HOST=if (args->dst == NULL) return fail(3, "where to?")'),
+        PRELUDE
+        + f"""
+read_everywhere(matrix({words!r})(put(MATRIX)), MATRIX, {(0, 1) if words else (1, 0)})
+assert put(np.float32(3)).tolist() == 3
+failed = client.create_error_buffer(errors.CancelledError("why"), (2, 3))
+assert "why" in str(raises(errors.CancelledError, failed.to_numpy))
+""",
+    )
+
+
+def test_a_file_is_read_where_the_plugin_does_not_tell_layouts(check, stub, tmp_path):
+    check(
+        stub('PLATFORM="other"', "ON_LAYOUT=args->layout.tiled.minor_to_major_size = 0"),
+        PRELUDE
+        + f"""
+from pjrt_hub._capi import irregular
+MATRIX.tofile({str(tmp_path / "matrix")!r})
+buffer = client.buffer_from_file({str(tmp_path / "matrix")!r}, (2, 3), "f32")
+assert buffer.tolist() == MATRIX.tolist()
+assert not irregular.is_plain(client.api, buffer._address, 2)
+scalar = put(np.float32(3))
+assert irregular.is_plain(client.api, scalar._address, 0)
 """,
     )

@@ -44,7 +44,7 @@ ENDINGS: dict[str, tuple[type[errors.PjrtHubError] | None, tuple[str, ...]]] = {
     "short_table": (Load, ("has 16 bytes",)),
     "ragged_table": (Load, ("has 1140 bytes",)),
     "cut_table": (Lacking, ("lacks PJRT_",)),
-    "null_slot": (Lacking, ("lacks PJRT_Event_OnReady",)),
+    "null_slot": (Lacking, ("lacks PJRT_Error_Message",)),
     "extensions_in_a_circle": (WORKS, ()),
     "extensions_nowhere": (Crash, ("died of SIGSEGV in GetPjrtApi",)),
     "extensions_without_end": (WORKS, ()),

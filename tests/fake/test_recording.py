@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -131,6 +133,19 @@ def test_where_there_is_no_room_the_program_goes_on(record):
     recording = record("many", PJRT_HUB_TRACE_NBYTES="200000")
     assert 2000 < names(recording).count("Buffer_IsDeleted") < 20000
     assert sum(thread.lost for thread in recording.threads) > 20000
+
+
+def test_what_the_plugin_did_wrong_has_a_part_of_its_own(host, tmp_path, capsys):
+    layers = {"PJRT_HUB_LAYERS": "validate,trace", "PJRT_HUB_TRACE": str(tmp_path)}
+    host("listens", "TWICE=1", **layers)
+    assert run(["trace", "--from", str(tmp_path), "--validate"]) == 1
+    title, line = capsys.readouterr().out.splitlines()
+    assert title == "what the plugin did wrong:"
+    assert re.match(r"VAL024 thread \d+: called back a second time: #\d+ PJRT_Event_OnReady", line)
+    assert line.endswith("; the host was called once")
+    assert run(["trace", "--from", str(tmp_path), "--validate", "--json"]) == 1
+    [told] = json.loads(capsys.readouterr().out)["findings"]
+    assert (told["code"], told["by"]) == ("VAL024", "plugin")
 
 
 def test_findings_are_part_of_the_recording(host, tmp_path):

@@ -40,7 +40,6 @@ NEEDED = [
     "PJRT_Client_BufferFromHostBuffer",
     "PJRT_Client_Compile",
     "PJRT_LoadedExecutable_GetExecutable",
-    "PJRT_Executable_OptimizedProgram",
     "PJRT_LoadedExecutable_Execute",
     "PJRT_Buffer_ReadyEvent",
     "PJRT_Event_IsReady",

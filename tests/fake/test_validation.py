@@ -37,6 +37,29 @@ MISTAKES = [
 ]
 
 
+NONE = "destroy(out, BUFFER); args->output_lists[0][0] = NULL"
+SAME = (
+    "static PJRT_Buffer *first; "
+    "if (first != NULL) { destroy(out, BUFFER); out = first; } "
+    "args->output_lists[0][0] = first = out"
+)
+#: What the plugin does wrong, the host that meets it, and the findings.
+FAULTS = [
+    ("listens", "TWICE=1", [24], "called 1 time(s)\n"),
+    (
+        "listens",
+        'ON_READY=args->callback(NULL, args->user_arg); return fail(3, "no")',
+        [24],
+        "called 1 time(s)\n",
+    ),
+    ("executes", f"ON_EXECUTED={NONE}", [25, 25], ""),
+    ("executes", f"ON_EXECUTED={SAME}", [26], ""),
+    ("asks_for_the_code", "", [27], ""),
+    ("listens", "", [], "called 1 time(s)\n"),
+    ("executes", "", [], ""),
+]
+
+
 def codes(text: str) -> list[int]:
     return [int(code) for code in re.findall(r"^pjrt-hub: VAL(\d+) ", text, re.MULTILINE)]
 
@@ -46,6 +69,14 @@ def test_a_mistake_is_found(host, name, findings, end):
     ended = host(name, PJRT_HUB_LAYERS="validate")
     assert codes(ended.stderr) == findings, ended.stderr
     assert ended.returncode == end, ended.stderr
+
+
+@pytest.mark.parametrize(("name", "fault", "findings", "printed"), FAULTS)
+def test_what_a_plugin_does_wrong_is_found(host, name, fault, findings, printed):
+    """The host is not blamed, and hears a callback once."""
+    ended = host(name, "COUNTS_OUTPUTS", *filter(None, [fault]), PJRT_HUB_LAYERS="validate")
+    assert codes(ended.stderr) == findings, ended.stderr
+    assert (ended.returncode, ended.stdout) == (FINE, printed), ended.stderr
 
 
 def test_a_host_without_a_mistake_hears_nothing(host):

@@ -1,4 +1,4 @@
-"""A library's headers: any bytes give an ElfFile or a PluginLoadError."""
+"""A library of Linux: any bytes give a Binary, names and sections, or a PluginLoadError."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from files import written
 from trees import compile_library, plugin_bytes
 
-from pjrt_hub.contract import elf
+from pjrt_hub.contract import headers
 from pjrt_hub.errors import PluginLoadError
 
 FINDINGS: tuple[bytes, ...] = ()
@@ -26,9 +26,12 @@ def seeds() -> Iterator[bytes]:
 
 def one(data: bytes) -> None:
     """Reads one input."""
+    path = written(data, "toy.so")
     try:
-        found = elf.inspect(written(data, "toy.so"))
+        found = headers.inspect(path)
+        assert found.bits in (0, 32, 64)
+        assert all(isinstance(number, int) for number in found.glibc)
+        assert all(isinstance(name, str) for name in headers.exports(path))
+        assert all(section.nbytes >= 0 for section in headers.sections(path))
     except PluginLoadError:
         return
-    assert found.bits in (0, 32, 64)
-    assert all(isinstance(number, int) for number in found.glibc)

@@ -82,6 +82,23 @@ def test_only_what_is_asked_for_is_shown(trace, tmp_path):
     assert trace().returncode == 2
 
 
+def test_a_function_is_taken_away_from_a_program(trace):
+    script = """
+import pjrt_hub
+client = pjrt_hub.client("cpu")
+try:
+    client.memories[0].kind
+except pjrt_hub.errors.UnimplementedError as exc:
+    print(str(exc).splitlines()[0])
+"""
+    taken = ["--without", "PJRT_Memory_Kind", "--without", "Layouts", "--filter", "*Memory_Kind"]
+    seen = trace(*taken, "--", sys.executable, "-c", script)
+    assert seen.stdout == "PJRT_Memory_Kind is taken away\n", seen.stderr
+    assert "-> UNIMPLEMENTED: PJRT_Memory_Kind is taken away" in seen.stderr
+    refused = trace("--without", "PJRT_Memory_Kin", "--", sys.executable, "-c", script)
+    assert "cannot take away 'PJRT_Memory_Kin'" in refused.stderr
+
+
 def test_the_status_is_the_programs(trace):
     ends = {"raise SystemExit(7)": 7, "import os; os.kill(os.getpid(), 9)": 137, "": 0}
     for script, status in ends.items():

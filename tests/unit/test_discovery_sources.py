@@ -20,7 +20,6 @@ from pjrt_hub.discovery.finding import findings
 from pjrt_hub.discovery.hardware import present
 from pjrt_hub.discovery.installed import Installed
 from pjrt_hub.discovery.place import preloads
-from pjrt_hub.discovery.select import choose
 from pjrt_hub.discovery.source import Candidate
 from pjrt_hub.discovery.survey import Survey, survey
 from pjrt_hub.errors import CacheError, PluginLoadError
@@ -398,19 +397,6 @@ def test_the_variable_of_a_manifest(tmp_path: Path, site: Site):
     wrong = survey(world(tmp_path, env={"TPU_LIBRARY_PATH": "/none.so"}, first_party=True))
     texts = [each.reason for each in wrong.rejections if each.name == "tpu"]
     assert "TPU_LIBRARY_PATH is set to /none.so, which is not a file" in texts
-
-
-def test_an_explicit_path(tmp_path: Path, site: Site):
-    site.plugin("other", "other")
-    library = site.write("xla_cpu_pjrt.so", plugin_bytes())
-    made = world(tmp_path, site, first_party=True)
-    found = only(survey(made, library))
-    assert (found.name, found.source, found.library_path) == ("cpu", "explicit", library)
-    tpu = choose(survey(made, site.write("libtpu.so", plugin_bytes())))
-    assert (tpu.candidate.name, tpu.reason) == ("tpu", "its path was given")
-    assert tpu.candidate.notes[0].startswith("its hardware is absent")
-    with pytest.raises(PluginLoadError, match=r"none\.so is not a file"):
-        survey(made, tmp_path / "none.so")
 
 
 def test_a_library_that_cannot_run_here(tmp_path: Path, site: Site):

@@ -13,7 +13,7 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import errors
-from pjrt_hub.contract import elf, manifest
+from pjrt_hub.contract import headers, manifest
 from pjrt_hub.store import catalog
 from pjrt_hub.store.cache import Cache
 
@@ -95,7 +95,7 @@ REAL: dict[str, tuple[Callable[[Path], object], type[errors.PjrtHubError], str]]
         "absent.so",
     ),
     "no ELF": (
-        lambda folder: elf.inspect(written(folder / "page.so", "<!DOCTYPE html>")),
+        lambda folder: headers.inspect(written(folder / "page.so", "<!DOCTYPE html>")),
         errors.PluginLoadError,
         "page.so",
     ),

@@ -24,8 +24,9 @@ from pjrt_hub.authoring.rule import rules
 from pjrt_hub.authoring.rules import wheel as wheel_rules
 from pjrt_hub.authoring.wheel import platform_tag
 from pjrt_hub.cli.__main__ import run
-from pjrt_hub.contract import elf
+from pjrt_hub.contract import headers
 from pjrt_hub.contract.option import Option
+from pjrt_hub.contract.shippers import shipper
 
 ROOT = Path(__file__).parents[2]
 ENTRY = "int GetPjrtApi(void) { return 0; } "
@@ -41,11 +42,12 @@ class Wheel:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.aborts: list[str] = []
         library = self.compiled(ENTRY)
         path = folder / "quux_pjrt.so"
         self.identity = Identity(
             path,
-            elf.inspect(path),
+            headers.inspect(path),
             len(library),
             hashlib.sha256(library).hexdigest(),
             "0.81",
@@ -53,7 +55,7 @@ class Wheel:
             "quux",
             options=(Option("streams", "int64"),),
         )
-        tag = platform_tag(self.identity.headers)
+        tag = platform_tag(self.identity.binary)
         self.name = f"quux_pjrt-1.0-py3-none-{tag}.whl"
         package = Package("quux", "quux", "1.0", "Apache-2.0", self.identity, tag)
         files = {f"quux_pjrt/{name}": text for name, text in package.files().items()}
@@ -96,6 +98,7 @@ class Wheel:
         """The rules that do not hold, each with its text."""
         with shipment.opened(self.write(), probes=False) as shipped:
             shipped.identities = {shipped.root / LIBRARY: self.identity}
+            shipped.hosts = {shipped.root / LIBRARY: self.aborts}
             return [(each.code, text) for each in rules() for _, text in each.look(shipped)]
 
 
@@ -137,6 +140,10 @@ def in_file(member: str, old: str, new: str) -> Callable[[Wheel], None]:
 
 def compiled(source: str, *flags: str) -> Callable[[Wheel], None]:
     return lambda wheel: wheel.compile(source, *flags)
+
+
+def ends_jax(wheel: Wheel) -> None:
+    wheel.aborts = ["JAX 0.12 aborts at jit (SIGABRT): PJRT_Buffer_Delete is NULL", "X aborts at y"]
 
 
 def crashes(wheel: Wheel) -> None:
@@ -263,6 +270,7 @@ SPOILED = [
         407, "imports jax in line",
         in_file("quux_pjrt/jax_plugin.py", "from typing", "import jax\nfrom typing"),
     ),
+    spoil(409, "JAX 0.12 aborts at jit", ends_jax),
 ]  # fmt: skip
 
 
@@ -296,6 +304,49 @@ def test_a_defect_is_found(wheel, monkeypatch, number, text, spoiled):
     found = wheel.codes()
     assert {code for code, _ in found} == {f"PLG{number}"}, found
     assert any(text in words for _, words in found), found
+
+
+@pytest.mark.parametrize(
+    "name", ["core.so", "core.abi3.so", "core.cpython-311-x86_64-linux-gnu.so"]
+)
+def test_an_extension_module_binds_a_wheel_to_a_python(wheel, name):
+    wheel.rename(f"cp311-cp311-manylinux_2_17_{elf_machine()}")
+    module = compile_library("void *PyInit_core(void) { return 0; }", wheel.folder / name)
+    wheel.members[f"quux_pjrt/sub/{name}"] = module.read_bytes()
+    assert "PLG205" not in {code for code, _ in wheel.codes()}
+
+
+@pytest.mark.parametrize(
+    ("library", "who", "how"),
+    [
+        ("libamdhip64.so.6", "AMD ROCm 6", "install ROCm 6 below /opt/rocm"),
+        ("libamdhip64.so.7", "AMD ROCm 7", "install ROCm 7 below /opt/rocm"),
+        ("libsycl.so.7", "Intel SYCL runtime", "pip install 'intel-sycl-rt==2024.*'"),
+        ("libsycl.so.8", "Intel SYCL runtime", "pip install 'intel-sycl-rt==2025.*'"),
+        ("libsycl.so.9", "Intel SYCL runtime", "pip install 'intel-sycl-rt==2026.*'"),
+        ("libsycl.so.6", "Intel SYCL runtime", ""),
+        ("libsycl.so.80", "Intel SYCL runtime", ""),
+        ("libcudart.so.12", "NVIDIA CUDA runtime", "pip install 'pjrt-hub[cuda12]'"),
+        ("libcudart.so.13", "NVIDIA CUDA runtime", "pip install 'pjrt-hub[cuda13]'"),
+        ("libcudart.so.11.0", "NVIDIA CUDA runtime", ""),
+        ("libcublasLt.so.12", "NVIDIA cuBLAS", "pip install 'pjrt-hub[cuda12]'"),
+        ("libcusolver.so.11", "NVIDIA cuSOLVER", "pip install 'pjrt-hub[cuda12]'"),
+        ("libcufft.so.12", "NVIDIA cuFFT", "pip install 'pjrt-hub[cuda13]'"),
+        ("libcudnn.so.8", "NVIDIA cuDNN", ""),
+        ("libcudnn_graph.so.9", "NVIDIA cuDNN", "pip install 'pjrt-hub[cuda]'"),
+        ("libmkl_core.so.2", "Intel oneMKL", "pip install 'mkl==2025.*'"),
+        ("libmkl_core.so.3", "Intel oneMKL", "pip install 'mkl==2026.*'"),
+        ("libmkl_sycl_blas.so.5", "Intel oneMKL", "pip install 'pjrt-hub[oneapi]'"),
+        ("libmkl_sycl_blas.so.4", "Intel oneMKL", ""),
+        ("libpti_view.so.0", "Intel PTI", "pip install 'intel-pti<1'"),
+        ("libumf.so.1", "Intel UMF", "pip install 'umf>=1'"),
+        ("libtbb.so.2", "Intel TBB", "pip install 'tbb==2020.*'"),
+        ("libtbbmalloc.so.2", "Intel TBB", "pip install tbb"),
+        ("libnobody.so.1", "", ""),
+    ],
+)
+def test_advice_is_what_packages_were_seen_to_hold(library, who, how):
+    assert shipper(library) == (who, how)
 
 
 def test_every_rule_has_a_defect_that_it_finds():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pjrt_hub.abi import ApiVersion
 from pjrt_hub.contract.manifest import Library, Manifest, read, undescribed
 from pjrt_hub.contract.names import did_you_mean, is_name
+from pjrt_hub.contract.option import Option
 from pjrt_hub.errors import ManifestError
 
 SMALL = 'schema = 1\nname = "toy"\nplatform = "toy"\n'
@@ -134,6 +135,16 @@ def test_options_are_checked_before_a_plugin_sees_them():
         cpu.create_options({"cpu_device_count": 1 << 63})
     with pytest.raises(ValueError, match="did you mean 'cpu_device_count'"):
         cpu.create_options({"cpu_devices_count": 4})
+
+
+def test_an_option_of_unknown_type_is_sent_as_python_types_it():
+    mode = Option("mode", "unknown")
+    for value, sent in {"x": "x", 4: 4, 0.5: 0.5, (1, 2): (1, 2)}.items():
+        assert (mode.convert(value), type(mode.convert(value))) == (sent, type(sent))
+    assert mode.convert(True) is True
+    assert [mode.parse(text) for text in ("4", "0.5", "true", "x")] == [4, 0.5, True, "x"]
+    with pytest.raises(TypeError, match="found None"):
+        mode.convert(None)
 
 
 def test_options_know_their_version():

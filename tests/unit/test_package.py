@@ -16,8 +16,8 @@ from pjrt_hub import authoring
 from pjrt_hub.authoring.identity import Identity
 from pjrt_hub.authoring.package import Package, license_expression, platform_name, refuse_name
 from pjrt_hub.authoring.wheel import Wheel, platform_tag
-from pjrt_hub.contract import elf, manifest
-from pjrt_hub.contract.elf import ElfFile
+from pjrt_hub.contract import headers, manifest
+from pjrt_hub.contract.binary import Binary
 from pjrt_hub.contract.option import OPTION_TYPES, Option
 from pjrt_hub.errors import PjrtHubError, PluginLoadError
 
@@ -28,9 +28,9 @@ OPTIONS = tuple(Option(f"an_{kind}", kind, doc='it\'s "quoted" \\ ü') for kind 
 def package(tmp_path: Path) -> Package:
     """A package whose library takes an option of each type."""
     path = compile_library("int GetPjrtApi(void) { return 0; }", tmp_path / "quux.so")
-    headers = elf.inspect(path)
-    identity = Identity(path, headers, 1, "ab" * 32, "0.81", ("FFI",), "quux", "", OPTIONS)
-    return Package("quux", "quux", "1.0", "MIT", identity, platform_tag(headers))
+    binary = headers.inspect(path)
+    identity = Identity(path, binary, 1, "ab" * 32, "0.81", ("FFI",), "quux", "", OPTIONS)
+    return Package("quux", "quux", "1.0", "MIT", identity, platform_tag(binary))
 
 
 @pytest.fixture
@@ -70,6 +70,12 @@ def test_both_ways_register_the_same(package):
     )
 
 
+def test_a_type_that_nobody_knows_is_asked_of_the_author(written):
+    text = (written / manifest.FILE_NAME).read_text("utf-8")
+    assert "[options.an_unknown]\n# How the library takes it did not show: write its type" in text
+    assert text.count("did not show") == 1
+
+
 def test_without_a_library_everything_is_there_but_what_it_says(tmp_path):
     package = Package("quux", "quux", "1.0", "", None, "linux_x86_64")
     (tmp_path / manifest.FILE_NAME).write_text(package.files()[manifest.FILE_NAME])
@@ -93,6 +99,10 @@ def test_options_come_from_code_then_from_variables_then_from_the_manifest(writt
         monkeypatch.setenv(f"QUUX_AN_{kind.upper()}", text)
     given = {"an_string": "x", "an_int64": -3, "an_int64_list": [1, 2], "an_float": 0.5}
     assert module.create_options() == {**given, "an_bool": True}
+    for text, value in {"4": 4, "0.5": 0.5, "true": True, "fast": "fast"}.items():
+        monkeypatch.setenv("QUUX_AN_UNKNOWN", text)
+        assert module.create_options() == {**given, "an_bool": True, "an_unknown": value}
+    monkeypatch.delenv("QUUX_AN_UNKNOWN")
     module.configure(an_int64=5)
     assert module.create_options() == {**given, "an_bool": True, "an_int64": 5}
 
@@ -109,7 +119,9 @@ def test_options_come_from_code_then_from_variables_then_from_the_manifest(writt
 )
 def test_a_tag_is_the_oldest_that_the_library_runs_on(machine, needed, tag):
     versions = tuple(("libc.so.6", version) for version in needed)
-    assert platform_tag(ElfFile(Path("/x"), 64, True, machine, True, versions=versions)) == tag
+    assert (
+        platform_tag(Binary(Path("/x"), "linux", 64, True, machine, True, versions=versions)) == tag
+    )
 
 
 def test_the_same_files_give_the_same_wheel_at_any_time(package, tmp_path):

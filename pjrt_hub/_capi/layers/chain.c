@@ -20,7 +20,8 @@ static atomic_uint forks;
 unsigned generation(void) { return atomic_load_explicit(&forks, memory_order_relaxed); }
 
 PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
-  return plugin->real[function](args);
+  PJRT_Error *error;
+  return without_answer(function, args, &error) ? error : plugin->real[function](args);
 }
 
 /* Whether a question of ours was answered with an error, whose end this is. */
@@ -32,22 +33,42 @@ bool refused(Plugin *plugin, PJRT_Error *error) {
   return true;
 }
 
-/* The host's callback, as the plugin calls it: the event has fired. */
-static void fired(PJRT_Error *error, void *user_arg) {
-  Upcall upcall = *(Upcall *)user_arg;
-  free(user_arg);
-  for (unsigned i = chain_length; i-- > 0;)
-    if (chain[i]->upcall != NULL) chain[i]->upcall(&upcall, error);
-  upcall.call(error, upcall.user_arg);
+/* The last upcalls that are over: a plugin may come with one again. */
+enum { RETIRED = 4096 };
+static _Atomic(Upcall *) retired[RETIRED];
+
+static void retire(Upcall *upcall) {
+  static atomic_uint next;
+  free(atomic_exchange(&retired[atomic_fetch_add(&next, 1) % RETIRED], upcall));
+}
+
+static void uncalled_for(const Upcall *upcall, Stage stage) {
   for (unsigned i = 0; i < chain_length; i++)
-    if (chain[i]->returned != NULL) chain[i]->returned(&upcall);
+    if (chain[i]->uncalled_for != NULL) chain[i]->uncalled_for(upcall, stage);
+}
+
+/* The host's callback, as the plugin calls it: the event has fired. A second time would find what the
+   host gave back after the first, and ends here. */
+static void fired(PJRT_Error *error, void *user_arg) {
+  Upcall *upcall = user_arg;
+  Stage stage = (Stage)atomic_exchange(&upcall->stage, CALLED);
+  if (stage != WAITING) {
+    uncalled_for(upcall, stage);
+    return;
+  }
+  for (unsigned i = chain_length; i-- > 0;)
+    if (chain[i]->upcall != NULL) chain[i]->upcall(upcall, error);
+  upcall->call(error, upcall->user_arg);
+  for (unsigned i = 0; i < chain_length; i++)
+    if (chain[i]->returned != NULL) chain[i]->returned(upcall);
+  retire(upcall);
 }
 
 /* Puts `fired` before the host's callback for the time of the call. */
 static Upcall *intercept(const Call *call, PJRT_Event_OnReady_Args *args) {
   Upcall *upcall = args->callback != NULL ? malloc(sizeof *upcall) : NULL;
   if (upcall == NULL) return NULL;
-  *upcall = (Upcall){args->callback, args->user_arg, args->event, call->plugin, call->number};
+  *upcall = (Upcall){args->callback, args->user_arg, args->event, call->plugin, call->number, WAITING};
   args->callback = fired;
   args->user_arg = upcall;
   return upcall;
@@ -58,10 +79,15 @@ static PJRT_Error *on_ready(const Call *call) {
   PJRT_Event_OnReadyCallback callback = args->callback;
   void *user_arg = args->user_arg;
   Upcall *upcall = intercept(call, args);
-  PJRT_Error *error = call->plugin->real[FN_PJRT_Event_OnReady](args);
+  PJRT_Error *error = call_plugin(call->plugin, FN_PJRT_Event_OnReady, args);
   args->callback = callback;
   args->user_arg = user_arg;
-  if (error != NULL) free(upcall); /* refused: it will not be called */
+  if (error != NULL && upcall != NULL) { /* refused: it must not be called */
+    if (atomic_exchange(&upcall->stage, REFUSED) == CALLED)
+      uncalled_for(upcall, REFUSED);
+    else
+      retire(upcall);
+  }
   return error;
 }
 
@@ -69,7 +95,7 @@ static PJRT_Error *reach(const Call *call, unsigned function) {
   if (function == FN_PJRT_Event_OnReady) return on_ready(call);
   if (function == FN_PJRT_LoadedExecutable_Destroy)
     outputs_forget(((PJRT_LoadedExecutable_Destroy_Args *)call->args)->executable);
-  PJRT_Error *error = call->plugin->real[function](call->args);
+  PJRT_Error *error = call_plugin(call->plugin, function, call->args);
   return call->function->returns_error ? error : NULL;
 }
 
@@ -99,20 +125,30 @@ static PJRT_Error *pass(unsigned plugin, unsigned function, void *args) {
 EACH_PLUGIN(TRAMPOLINES)
 static const Call_Target trampolines[MAX_PLUGINS][NUM_FUNCTIONS] = {EACH_PLUGIN(ROW)};
 
+/* Puts a trampoline in the place of a function. */
+static void replace(Plugin *plugin, char *copy, unsigned at, unsigned function) {
+  void *real = pointer_at(copy, at);
+  if (real == NULL) return;
+  if (without_function(function)) {
+    memset(copy + at, 0, sizeof real);
+    return;
+  }
+  memcpy(&plugin->real[function], &real, sizeof real);
+  memcpy(copy + at, &trampolines[plugin->number][function], sizeof real);
+}
+
 /* Copies of the extension nodes. Before 0.45 a node did not tell its size: those stay as they are. */
 static PJRT_Extension_Base *copy_nodes(Plugin *plugin, const PJRT_Extension_Base *node) {
   PJRT_Extension_Base *first = NULL, **last = &first;
   for (int n = 0; node != NULL && n < 64; node = node->next, n++) {
+    if (without_node((unsigned)node->type)) continue;
     char *copy = malloc(node->struct_size);
     if (copy == NULL) break;
     memcpy(copy, node, node->struct_size);
     for (size_t i = 0; i < num_nodes; i++) {
       const Node *known = &nodes[i];
       if (known->type != node->type || known->at + sizeof(void *) > node->struct_size) continue;
-      void *real = pointer_at(copy, known->at);
-      if (real == NULL) continue;
-      memcpy(&plugin->real[known->function], &real, sizeof real);
-      memcpy(copy + known->at, &trampolines[plugin->number][known->function], sizeof real);
+      replace(plugin, copy, known->at, known->function);
     }
     *last = (PJRT_Extension_Base *)copy;
     last = &(*last)->next;
@@ -129,10 +165,7 @@ static PJRT_Api *copy_table(Plugin *plugin) {
   for (unsigned slot = 0; slot < NUM_SLOTS; slot++) {
     size_t at = offsetof(PJRT_Api, PJRT_Error_Destroy) + slot * sizeof(void *);
     if (at + sizeof(void *) > api->struct_size) break;
-    void *real = pointer_at(copy, (unsigned)at);
-    if (real == NULL) continue;
-    memcpy(&plugin->real[slot], &real, sizeof real);
-    memcpy(copy + at, &trampolines[plugin->number][slot], sizeof real);
+    replace(plugin, copy, (unsigned)at, slot);
   }
   PJRT_Api *wrapped = (PJRT_Api *)copy;
   if (plugin->minor >= 45) wrapped->extension_start = copy_nodes(plugin, api->extension_start);
@@ -155,8 +188,9 @@ static void forked(void) {
 }
 
 /* The layers are of the process: those of the first plugin hold for all. */
-static bool start(const char *layers, const char *folder) {
-  if (chain_length > 0) return true;
+static bool start(const char *layers, const char *folder, const char *without) {
+  static bool started;
+  if (started) return true;
   if (layers == NULL) return false;
   if (folder != NULL && *folder != 0 && !recording_start(folder)) return false;
   unsigned length = 0;
@@ -164,12 +198,15 @@ static bool start(const char *layers, const char *folder) {
     if (is_named(layers, known_layers[i]->name)) chain[length++] = known_layers[i];
   chain_length = length;
   pthread_atfork(NULL, NULL, forked);
-  return length > 0;
+  bool lacking = is_named(layers, "without");
+  if (lacking) without_start(without);
+  return started = length > 0 || lacking;
 }
 
 /* Gives the table to use instead of `api`: `api` itself where no layer is on, where it is wrapped
    already, or where there are too many plugins. */
-const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder) {
+const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
+                              const char *without) {
   if (api == NULL) return api;
   const PJRT_Api *result = api;
   pthread_mutex_lock(&wrapping);
@@ -177,7 +214,7 @@ const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const cha
   while (known < num_plugins && plugins[known].api != api && plugins[known].wrapped != api) known++;
   if (known < num_plugins) {
     result = plugins[known].wrapped;
-  } else if (known < MAX_PLUGINS && start(layers, folder)) {
+  } else if (known < MAX_PLUGINS && start(layers, folder, without)) {
     Plugin *plugin = &plugins[known];
     plugin->number = known;
     plugin->api = api;

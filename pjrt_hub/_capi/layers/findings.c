@@ -28,6 +28,10 @@ static const char *const meanings[] = {
     [BUFFER_INDEX] = "the transfer manager has no such buffer left",
     [FORKED] = "used in a forked child of the process that made it",
     [ANOTHER_PLUGIN] = "belongs to another plugin",
+    [CALLED_TWICE] = "called back a second time",
+    [NULL_RESULT] = "NULL without an error",
+    [GIVEN_TWICE] = "given a second time before it was destroyed",
+    [ERROR_CODE] = "an error of no code that there is",
 };
 
 typedef struct {

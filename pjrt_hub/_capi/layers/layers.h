@@ -68,7 +68,14 @@ typedef struct {
   uint16_t type, at, function;
 } Node;
 
+/* An extension by its short name. */
+typedef struct {
+  uint16_t type;
+  const char *name;
+} Extension;
+
 extern HIDDEN const Function functions[];
+extern HIDDEN const Extension extensions[];
 extern HIDDEN const Node nodes[];
 extern HIDDEN const size_t num_nodes;
 extern HIDDEN const char *const kind_names[];
@@ -99,12 +106,14 @@ typedef struct {
 } Call;
 
 /* An event's callback on its way from the plugin to the host. */
+typedef enum { WAITING, CALLED, REFUSED } Stage;
 typedef struct {
   PJRT_Event_OnReadyCallback call;
   void *user_arg;
   PJRT_Event *event;
   Plugin *plugin;
   uint64_t number; /* of the call that registered it */
+  atomic_int stage;
 } Upcall;
 
 typedef struct {
@@ -113,9 +122,11 @@ typedef struct {
   void (*after)(Call *call);
   void (*upcall)(const Upcall *upcall, PJRT_Error *error);
   void (*returned)(const Upcall *upcall);
+  void (*uncalled_for)(const Upcall *upcall, Stage stage); /* it comes although it had this stage */
 } Layer;
 
-EXPORTED const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder);
+EXPORTED const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
+                                       const char *without);
 HIDDEN PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args);
 HIDDEN bool refused(Plugin *plugin, PJRT_Error *error);
 HIDDEN unsigned generation(void); /* grows in every forked child */
@@ -146,6 +157,13 @@ HIDDEN void outputs_forked(void);
 
 /* validate.c, trace.c and pad.c: the layers */
 extern HIDDEN const Layer validate_layer, trace_layer, pad_layer;
+
+/* without.c: what plugins are made to lack. It is no layer between, it is the plugin's edge: layers
+   see such a plugin as they would see one that lacks it. */
+HIDDEN void without_start(const char *names);
+HIDDEN bool without_function(unsigned function);
+HIDDEN bool without_node(unsigned type);
+HIDDEN bool without_answer(unsigned function, void *args, PJRT_Error **error);
 
 /* recording.c: a file for each thread */
 HIDDEN bool recording_start(const char *folder);

@@ -54,7 +54,12 @@ typedef enum {
   ELEMENT_TYPE,
   BUFFER_INDEX,
   FORKED,
-  ANOTHER_PLUGIN
+  ANOTHER_PLUGIN,
+  /* from here on the plugin's fault, not the host's */
+  CALLED_TWICE,
+  NULL_RESULT,
+  GIVEN_TWICE,
+  ERROR_CODE
 } Code;
 
 /* Says what is wrong with a call: a name for the thing, the object where it is about one, more. */

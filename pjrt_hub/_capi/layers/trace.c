@@ -144,7 +144,7 @@ static void told(unsigned type, const Upcall *upcall, PJRT_Error *error) {
 static void upcall(const Upcall *upcall, PJRT_Error *error) { told(RECORD_UPCALL, upcall, error); }
 static void returned(const Upcall *upcall) { told(RECORD_RETURN, upcall, NULL); }
 
-const Layer trace_layer = {"trace", before, after, upcall, returned};
+const Layer trace_layer = {"trace", before, after, upcall, returned, NULL};
 
 void record_plugin(const Plugin *plugin) {
   if (!recording()) return;

@@ -355,16 +355,40 @@ static bool is_lent(const Call *call, const Handle *row) {
   }
 }
 
+/* Notes that the plugin gave what the host has already, with the lock held: two owners will destroy it,
+   and that is not the host's mistake. */
+static uint32_t check_given(Object *object, const Call *call, const char *field) {
+  bool owned = object != NULL && object->state == LIVE && !object->lent &&
+               object->generation == generation() && object->plugin == call->plugin;
+  if (!owned) return 0;
+  report(GIVEN_TWICE, call, field, object, NULL);
+  return 1u << GIVEN_TWICE | 1u << DOUBLE_DESTROY | 1u << USE_AFTER_DESTROY;
+}
+
+/* Whether a function was asked for no such result. */
+static bool is_unasked(const Call *call) {
+  return number_of(call) == FN_PJRT_Buffer_ToHostBuffer &&
+         ((PJRT_Buffer_ToHostBuffer_Args *)call->args)->dst == NULL;
+}
+
 static void make(Walk *walk, const Handle *row, uintptr_t address) {
-  if (address == 0 || row->kind == KIND_NONE) return;
+  if (row->kind == KIND_NONE) return;
   const Call *call = walk->call;
+  if (address == 0) {
+    if (!is_unasked(call)) report(NULL_RESULT, call, row->name, NULL, NULL);
+    return;
+  }
   bool lent = is_lent(call, row);
   objects_lock();
   Object *object = object_at(address, row->kind);
+  bool owner = row->kind == KIND_PJRT_Buffer || row->kind == KIND_PJRT_Event;
+  uint32_t told = 0;
+  if (owner) told = check_given(object, call, row->name);
   if (object == NULL || !lent || !object->lent || object->state != LIVE ||
       object->client != walk->client)
     object = object_made(address, row->kind, call, lent);
   if (object != NULL) {
+    object->told |= told;
     object->client = row->kind == KIND_PJRT_Client ? address : walk->client;
     if (number_of(call) == FN_PJRT_LoadedExecutable_GetExecutable)
       object->parent = word_at(call->args, call->function->handles->at);
@@ -385,8 +409,19 @@ static void note(const Call *call, unsigned kind, State state) {
 
 static void error_made(const Call *call, PJRT_Error *error) {
   objects_lock();
-  object_made((uintptr_t)error, KIND_PJRT_Error, call, false);
+  uint32_t told =
+      check_given(object_at((uintptr_t)error, KIND_PJRT_Error), call, "its error");
+  Object *object = object_made((uintptr_t)error, KIND_PJRT_Error, call, false);
+  if (object != NULL) object->told |= told;
   objects_unlock();
+}
+
+static void check_code(const Call *call) {
+  char more[32];
+  int code = (int)((PJRT_Error_GetCode_Args *)call->args)->code;
+  if (code >= PJRT_Error_Code_CANCELLED && code <= PJRT_Error_Code_UNAUTHENTICATED) return;
+  snprintf(more, sizeof more, "code %d", code);
+  report(ERROR_CODE, call, NULL, NULL, more);
 }
 
 static void after(Call *call) {
@@ -399,6 +434,9 @@ static void after(Call *call) {
   }
   walk_handles(&walk, OUT, make);
   switch (number_of(call)) {
+    case FN_PJRT_Error_GetCode:
+      check_code(call);
+      break;
     case FN_PJRT_Buffer_Delete:
       note(call, KIND_PJRT_Buffer, DELETED);
       break;
@@ -418,7 +456,18 @@ static void upcall(const Upcall *upcall, PJRT_Error *error) {
   if (error != NULL) error_made(&call, error);
 }
 
-const Layer validate_layer = {"validate", before, after, upcall, NULL};
+static void uncalled_for(const Upcall *upcall, Stage stage) {
+  Call call = {.plugin = upcall->plugin,
+               .function = &functions[FN_PJRT_Event_OnReady],
+               .number = upcall->number};
+  objects_lock();
+  Object *event = object_at((uintptr_t)upcall->event, KIND_PJRT_Event);
+  report(CALLED_TWICE, &call, "callback", event,
+         stage == REFUSED ? "the call that gave it had failed" : "the host was called once");
+  objects_unlock();
+}
+
+const Layer validate_layer = {"validate", before, after, upcall, NULL, uncalled_for};
 
 /* At the end of the process: what belongs to no client. */
 

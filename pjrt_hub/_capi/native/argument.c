@@ -31,12 +31,15 @@ static bool same(PyObject **given, PyObject *wanted) {
 static int check_buffer(ExecutableObject *exe, Py_ssize_t index, PyObject *device,
                         PyObject *argument) {
   BufferObject *buffer = (BufferObject *)argument;
-  const Slot *slot = &exe->parameters[index];
+  const Slot *slot = parameter(exe, index);
   if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client ||
-      buffer->dtype != slot->dtype || !same(&buffer->shape, slot->shape) ||
-      /* Memory of a dynamic shape holds less than its bound, and tells how much. */
-      buffer->dynamic != slot->dynamic || buffer->device != device)
+      (slot->dtype != 0 && buffer->dtype != slot->dtype) || buffer->device != device)
     return launch_reject(exe, index, argument);
+  if (slot->shape != NULL && (!same(&buffer->shape, slot->shape) ||
+                              /* Memory of a dynamic shape holds less than its bound, and tells. */
+                              buffer->dynamic != slot->dynamic))
+    return launch_reject(exe, index, argument);
+  if (slot->layout == NULL) return 0;
   if (layout_know(buffer) < 0) return -1;
   /* A column-major result fed to a row-major parameter would be read transposed, and nobody says. */
   return same(&buffer->layout, slot->layout) ? 0 : launch_reject(exe, index, argument);
@@ -101,7 +104,7 @@ static int put_object(Launch *launch, ExecutableObject *exe, Py_ssize_t index, P
     return -1;
   }
   if (dtype != Py_None) {
-    Slot *slot = &exe->parameters[index];
+    Slot *slot = parameter(exe, index);
     Py_XDECREF(slot->host_dtype);
     slot->host_dtype = Py_NewRef(dtype);
     if (array_type == NULL) array_type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(argument));
@@ -120,7 +123,7 @@ int launch_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_
   }
   if (launch == NULL) return launch_reject(exe, index, argument);
   if (launch->arrays_put) return 0;
-  const Slot *slot = &exe->parameters[index];
+  const Slot *slot = parameter(exe, index);
   if (slot->host_dtype != NULL && Py_TYPE(argument) == array_type) {
     PJRT_Device *where =
         launch->execute_device != NULL ? launch->execute_device : exe->places[place];

@@ -12,8 +12,8 @@ typedef struct {
   vectorcallfunc vectorcall;
   ExecutableObject *exe;
   PyObject *rows; /* a tuple of Buffers for each device; they live as long as this does */
-  Py_ssize_t num_devices, count; /* of all rows */
-  BufferObject **arguments;      /* in the rows */
+  Py_ssize_t num_devices, num_arguments, count; /* of each row, of all rows */
+  BufferObject **arguments;                     /* in the rows */
   PJRT_Buffer **inputs;
   PJRT_Buffer ***lists; /* of the inputs, one for each device */
   PyObject *weakrefs;
@@ -25,7 +25,7 @@ static int refuse_gone(BoundCallObject *call) {
   for (Py_ssize_t i = 0; i < call->count; i++) {
     const BufferObject *buffer = call->arguments[i]; /* it ends with the client or this call */
     if (!buffer->deleted) continue;
-    return launch_reject(call->exe, i % call->exe->num_parameters, (PyObject *)buffer);
+    return launch_reject(call->exe, i % call->num_arguments, (PyObject *)buffer);
   }
   return 0;
 }
@@ -44,7 +44,7 @@ static PyObject *run_alone(BoundCallObject *call) {
   if (refuse_gone(call) < 0) return NULL;
   client_enter(exe->client);
   PJRT_Buffer *outputs[ON_STACK], **list = outputs;
-  PJRT_Error *error = launch_alone(exe, (PJRT_Buffer *const *const *)call->lists, &list);
+  PJRT_Error *error = launch_alone(exe, (PJRT_Buffer *const *const *)call->lists, call->num_arguments, &list);
   PyObject *result = error == NULL
                          ? launch_outputs(exe, exe->device, outputs, call->simplify)
                          : launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
@@ -72,7 +72,7 @@ static PyObject *run(BoundCallObject *call) {
   Launches *launches = launches_for(exe->client);
   if (call->single && launches == NULL && exe->num_outputs <= ON_STACK) return run_alone(call);
   Launch launch;
-  if (launch_prepare(&launch, exe, call->num_devices, launches) < 0) return NULL;
+  if (launch_prepare(&launch, exe, call->num_devices, call->num_arguments, launches) < 0) return NULL;
   PyObject *result = NULL;
   launch.inputs = (PJRT_Buffer *const *const *)call->lists;
   if (launch_turn(&launch, exe, 0)) {
@@ -107,7 +107,7 @@ static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 /* Checks the rows and writes down where their arguments are. */
 static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *rows) {
-  Py_ssize_t devices = exe->num_devices, in = exe->num_parameters;
+  Py_ssize_t devices = exe->num_devices, in = arguments_in(exe, rows);
   call->arguments = calloc((size_t)(devices * in) + 1, sizeof(BufferObject *));
   call->inputs = calloc((size_t)(devices * in) + 1, sizeof(PJRT_Buffer *));
   call->lists = calloc((size_t)devices, sizeof(PJRT_Buffer **));
@@ -133,6 +133,7 @@ static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *row
     }
   }
   call->num_devices = devices;
+  call->num_arguments = in;
   call->count = devices * in;
   return 0;
 }
@@ -151,6 +152,7 @@ static PyObject *bound_bind(PyObject *self, PyObject *args) {
   if (exe->num_devices == 0 || PyTuple_Size(rows) != exe->num_devices)
     return PyErr_Format(PyExc_TypeError, "the program runs on %zd devices, arguments for %zd given",
                         exe->num_devices, PyTuple_Size(rows));
+  if (exe->num_parameters < 0) return executable_wrong_count(exe, 0);
   if (bind_rows(call, exe, rows) < 0) return NULL;
   call->exe = (ExecutableObject *)Py_NewRef(executable);
   call->rows = Py_NewRef(rows);

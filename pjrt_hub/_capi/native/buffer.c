@@ -12,11 +12,18 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
   args.buffer = ptr;
   PJRT_Error *error;
   if (client->on_host) {
-    error = client->api->PJRT_Buffer_Destroy(&args);
+    error = CALL(client->api, PJRT_Buffer_Destroy, &args);
   } else {
     Py_BEGIN_ALLOW_THREADS;
-    error = client->api->PJRT_Buffer_Destroy(&args);
+    error = CALL(client->api, PJRT_Buffer_Destroy, &args);
     Py_END_ALLOW_THREADS;
+  }
+  if (error == NULL) return;
+  if (is_unimplemented(client->api, error)) { /* so that at least the device memory is given back */
+    client->outlived = true;
+    PJRT_Buffer_Delete_Args memory = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE};
+    memory.buffer = ptr;
+    drop_error(client->api, CALL(client->api, PJRT_Buffer_Delete, &memory));
   }
   drop_error(client->api, error);
 }
@@ -120,57 +127,13 @@ static void buffer_dealloc(PyObject *self) {
   buffer_free(buffer, type);
 }
 
-static PJRT_Error *delete_native(BufferObject *buffer) {
-  PJRT_Buffer_Delete_Args args = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE};
-  args.buffer = buffer->ptr;
-  PJRT_Error *error;
-  client_enter(buffer->client);
-  Py_BEGIN_ALLOW_THREADS;
-  error = buffer->client->api->PJRT_Buffer_Delete(&args);
-  Py_END_ALLOW_THREADS;
-  client_leave(buffer->client);
-  return error;
-}
-
-/* A launch on several devices has used it; a delete that came meanwhile is done now. */
-void buffer_launched(BufferObject *buffer) {
-  if (--buffer->launches == 0 && buffer->deleted)
-    drop_error(buffer->client->api, delete_native(buffer));
-}
-
-/* The object keeps its PJRT_Buffer until it dies, because another thread may be inside a call with
-   it; only the device memory is given back here. */
-static PyObject *buffer_delete(PyObject *self, PyObject *unused) {
-  BufferObject *buffer = (BufferObject *)self;
-  if (buffer->deleted || buffer->ptr == NULL || buffer->client->closed) Py_RETURN_NONE;
-  if (!client_usable(buffer->client)) return NULL;
-  buffer->deleted = true;
-  if (buffer->launches > 0) Py_RETURN_NONE; /* a launch must not fail on some of its devices */
-  PJRT_Error *error = delete_native(buffer);
-  if (error != NULL) return raise_status(buffer->client->api, error, "PJRT_Buffer_Delete");
-  Py_RETURN_NONE;
-}
-
 static PyObject *buffer_check(PyObject *self, PyObject *unused) {
   if (!buffer_usable((BufferObject *)self)) return NULL;
   Py_RETURN_NONE;
 }
 
-/* True once deleted, donated or destroyed with its client. */
-static PyObject *buffer_is_deleted(PyObject *self, void *unused) {
-  BufferObject *buffer = (BufferObject *)self;
-  if (buffer->ptr == NULL || buffer->deleted || buffer->client->closed ||
-      buffer->client->generation != fork_generation)
-    Py_RETURN_TRUE;
-  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
-  args.buffer = buffer->ptr;
-  PJRT_Error *error = buffer->client->api->PJRT_Buffer_IsDeleted(&args);
-  if (error != NULL) return raise_status(buffer->client->api, error, "PJRT_Buffer_IsDeleted");
-  return PyBool_FromLong(args.is_deleted);
-}
-
 /* Whether the plugin says that the shape is only a bound. */
-static bool ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
+bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
   PJRT_Buffer_DynamicDimensionIndices_Args args = {
       .struct_size = PJRT_Buffer_DynamicDimensionIndices_Args_STRUCT_SIZE};
   if (api->PJRT_Buffer_DynamicDimensionIndices == NULL) return false;
@@ -191,7 +154,7 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
                                  (PJRT_Buffer *)(uintptr_t)ptr, dtype, shape, NULL, device);
   if (buffer != NULL)
     ((BufferObject *)buffer)->dynamic =
-        ask_dynamic(((ClientObject *)client)->api, ((BufferObject *)buffer)->ptr);
+        buffer_ask_dynamic(((ClientObject *)client)->api, ((BufferObject *)buffer)->ptr);
   return buffer;
 }
 
@@ -223,6 +186,12 @@ static bool has_elements(const BufferObject *buffer) {
   return true;
 }
 
+/* A function that the table has and the plugin does not offer is as good as none: values are copied
+   from then on. */
+static void lends_not(ClientObject *client, PJRT_Error *error) {
+  if (is_unimplemented(client->api, error)) client->lends = false;
+}
+
 /* Waits for the value and lends its host memory: an external reference keeps the memory through
    delete and donation, and the view keeps the client through close. */
 static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
@@ -232,8 +201,11 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   const PJRT_Api *api = client->api;
   PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE};
   ready.buffer = buffer->ptr;
-  PJRT_Error *error = api->PJRT_Buffer_ReadyEvent(&ready);
-  if (error != NULL) return raise_status(api, error, "PJRT_Buffer_ReadyEvent");
+  PJRT_Error *error = CALL(api, PJRT_Buffer_ReadyEvent, &ready);
+  if (error != NULL) {
+    lends_not(client, error);
+    return raise_status(api, error, "PJRT_Buffer_ReadyEvent");
+  }
   if (ready.event == NULL) return raise_answer("PJRT_Buffer_ReadyEvent", "no event");
   client_enter(client);
   PyObject *result = NULL;
@@ -251,6 +223,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   hold.buffer = buffer->ptr;
   error = api->PJRT_Buffer_IncreaseExternalReferenceCount(&hold);
   if (error != NULL) {
+    lends_not(client, error);
     raise_status(api, error, "PJRT_Buffer_IncreaseExternalReferenceCount");
     goto leave;
   }
@@ -267,7 +240,10 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
         .struct_size = PJRT_Buffer_DecreaseExternalReferenceCount_Args_STRUCT_SIZE};
     drop.buffer = buffer->ptr;
     drop_error(api, api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop));
-    if (error != NULL) raise_status(api, error, "PJRT_Buffer_OpaqueDeviceMemoryDataPointer");
+    if (error != NULL) {
+      lends_not(client, error);
+      raise_status(api, error, "PJRT_Buffer_OpaqueDeviceMemoryDataPointer");
+    }
     goto leave;
   }
   view->buffer = (BufferObject *)Py_NewRef(self);
@@ -391,10 +367,7 @@ static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   out->obj = NULL;
   forget_dropped();
   if (!buffer_usable(buffer)) return -1;
-  PyObject *gone = buffer_is_deleted(self, NULL); /* donated: the plugin's own words are vague */
-  if (gone == NULL) return -1;
-  Py_DECREF(gone);
-  if (gone == Py_True) {
+  if (deletion_seen(buffer)) { /* donated: the plugin's own words are vague */
     raise_closed("the buffer was deleted or donated");
     return -1;
   }
@@ -427,6 +400,10 @@ static int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   PyObject *view = lend(self, step);
   if (view == NULL) {
     PyMem_Free(extents);
+    if (!buffer->client->lends) { /* as the plugin said just now: numpy asks for a copy then */
+      PyErr_Clear();
+      return refuse_view("the plugin does not lend its memory: use to_numpy()");
+    }
     keep_dropped();
     return -1;
   }
@@ -507,7 +484,7 @@ static PyMethodDef methods[] = {
     {"_take_dropped", buffer_take_dropped, METH_NOARGS | METH_STATIC,
      "_take_dropped() -> what ended the latest memoryview of a Buffer and nobody saw, or None."},
     {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
-    {"delete", buffer_delete, METH_NOARGS,
+    {"delete", deletion_delete, METH_NOARGS,
      "Gives the device memory back without waiting; may be called again (PJRT_Buffer_Delete).\n\n"
      "Work that uses the buffer finishes, and arrays made by to_numpy() stay valid."},
     {NULL, NULL, 0, NULL},
@@ -527,8 +504,9 @@ static PyMemberDef members[] = {
 };
 
 static PyGetSetDef properties[] = {
-    {"is_deleted", buffer_is_deleted, NULL,
+    {"is_deleted", deletion_asked, NULL,
      "Whether it was deleted, donated, or closed with its client (PJRT_Buffer_IsDeleted).", NULL},
+    {"_is_gone", deletion_looked, NULL, "The same, as far as the plugin tells.", NULL},
     {"_address", buffer_address, NULL, "The PJRT_Buffer*.", NULL},
     {"_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -42,9 +42,10 @@ static void destroy_client(ClientObject *client) {
   PJRT_Client_Destroy_Args args = {.struct_size = PJRT_Client_Destroy_Args_STRUCT_SIZE};
   args.client = client->ptr;
   client->ptr = NULL;
-  PJRT_Error *error;
+  PJRT_Error *error = NULL;
+  bool outlived = client->outlived || client->api->PJRT_Event_Destroy == NULL;
   Py_BEGIN_ALLOW_THREADS; /* waits for work in flight */
-  error = client->api->PJRT_Client_Destroy(&args);
+  if (!outlived) error = CALL(client->api, PJRT_Client_Destroy, &args);
   Py_END_ALLOW_THREADS;
   drop_error(client->api, error); /* the client is gone either way */
   staging_trim();
@@ -128,6 +129,10 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
       .struct_size = PJRT_Client_AddressableDevices_Args_STRUCT_SIZE};
   devices.client = client->ptr;
   PJRT_Error *error = client->api->PJRT_Client_AddressableDevices(&devices);
+  if (error != NULL && is_unimplemented(client->api, error)) { /* as if it were NULL */
+    drop_error(client->api, error);
+    Py_RETURN_NONE;
+  }
   if (error != NULL) return raise_status(client->api, error, "PJRT_Client_AddressableDevices");
   client->sparing = devices.num_addressable_devices <= 1;
   client->launches = launches_new(client->api);

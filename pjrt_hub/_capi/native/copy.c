@@ -2,14 +2,6 @@
    plugin lacks a function or the caller asks for more, which Python does, and refuses in words. */
 #include "hotpath.h"
 
-static bool is_deleted(const PJRT_Api *api, PJRT_Buffer *ptr) {
-  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
-  args.buffer = ptr;
-  PJRT_Error *error = api->PJRT_Buffer_IsDeleted(&args);
-  drop_error(api, error);
-  return error == NULL && args.is_deleted;
-}
-
 /* Buffer._copy_to_device(device, its address) -> Buffer or None (PJRT_Buffer_CopyToDevice). */
 PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   BufferObject *buffer = (BufferObject *)self;
@@ -37,7 +29,7 @@ PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_
       ((BufferObject *)result)->dynamic = buffer->dynamic;
       ((BufferObject *)result)->scattered = buffer->scattered;
     }
-  } else if (is_deleted(api, buffer->ptr)) {
+  } else if (deletion_known(api, buffer->ptr)) {
     drop_error(api, error);
     raise_closed("the buffer was deleted or donated");
   } else {
@@ -73,7 +65,7 @@ static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes)
   PJRT_Error *error = api->PJRT_Buffer_OnDeviceSizeInBytes(&size);
   drop_error(api, error);
   if (error != NULL || (size_t)nbytes > size.on_device_size_in_bytes) return 0;
-  error = api->PJRT_Buffer_ReadyEvent(&ready);
+  error = CALL(api, PJRT_Buffer_ReadyEvent, &ready);
   drop_error(api, error);
   if (error != NULL || ready.event == NULL) return 0;
   int there = event_await(api, ready.event);
@@ -96,7 +88,7 @@ PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t narg
   PyObject *memory = NULL, *event = NULL;
   Py_ssize_t nbytes = 0;
   if (OFFERS(api, PJRT_Buffer_CopyRawToHost) && OFFERS(api, PJRT_Buffer_OnDeviceSizeInBytes) &&
-      !is_deleted(api, buffer->ptr))
+      !deletion_known(api, buffer->ptr))
     memory = writable(args[0], &copy.dst, &nbytes);
   if (memory == NULL) Py_RETURN_NONE;
   client_enter(client);

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { MAJOR = 1, MINOR = 1, MAX_RANK = 64 };
+enum { MAJOR = 1, MINOR = 1 };
 
 typedef struct {
   void *data;

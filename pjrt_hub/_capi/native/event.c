@@ -89,19 +89,24 @@ static int latch_await(Latch *latch, double seconds) {
   }
 }
 
+enum { UNTOLD = 2 }; /* the plugin has no function that says it */
+
+/* 1 ready, 0 not yet, UNTOLD, or -1 with an exception set. */
 static int is_ready(const PJRT_Api *api, PJRT_Event *event) {
   PJRT_Event_IsReady_Args args = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE};
   args.event = event;
-  PJRT_Error *error = api->PJRT_Event_IsReady(&args);
-  if (error != NULL) {
-    raise_status(api, error, "PJRT_Event_IsReady");
-    return -1;
+  PJRT_Error *error = CALL(api, PJRT_Event_IsReady, &args);
+  if (error == NULL) return args.is_ready ? 1 : 0;
+  if (is_unimplemented(api, error)) {
+    drop_error(api, error);
+    return UNTOLD;
   }
-  return args.is_ready ? 1 : 0;
+  raise_status(api, error, "PJRT_Event_IsReady");
+  return -1;
 }
 
 /* Has `act(holder)` called once it is ready, on any thread, which must not touch Python. Whoever waits
-   finds the event's error in the event. */
+   finds the event's error in the event. 0; UNTOLD; -1 with an exception set. */
 static int when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *), void *holder) {
   PJRT_Error *error;
   bool will;
@@ -109,14 +114,19 @@ static int when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *
   will = ticket_when_ready(event, (Ticket){api, act, holder}, &error);
   Py_END_ALLOW_THREADS;
   if (will) return 0;
-  if (error == NULL)
+  if (error == NULL) {
     PyErr_NoMemory();
-  else
+  } else if (is_unimplemented(api, error)) {
+    drop_error(api, error);
+    return UNTOLD;
+  } else {
     raise_status(api, error, "PJRT_Event_OnReady");
+  }
   return -1;
 }
 
-/* A latch that fires with the event, for the caller to release; NULL with an exception set. */
+/* A latch that fires with the event, for the caller to release; NULL with an exception set, or without
+   one where the plugin calls nobody back. */
 static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
   Latch *latch = calloc(1, sizeof(Latch));
   if (latch == NULL) {
@@ -136,12 +146,54 @@ static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
   return NULL;
 }
 
+/* Waits inside the plugin, where no signal is heard: for one that has no other way. */
+static int await_inside(const PJRT_Api *api, PJRT_Event *event) {
+  PJRT_Event_Await_Args args = {.struct_size = PJRT_Event_Await_Args_STRUCT_SIZE};
+  args.event = event;
+  PJRT_Error *error;
+  Py_BEGIN_ALLOW_THREADS;
+  error = CALL(api, PJRT_Event_Await, &args);
+  Py_END_ALLOW_THREADS;
+  if (error == NULL) return 1;
+  raise_status(api, error, "PJRT_Event_Await"); /* or the event's own, which comes this way too */
+  return -1;
+}
+
+/* As latch_await, of a plugin that calls nobody back: asks it again and again. */
+static int poll(const PJRT_Api *api, PJRT_Event *event, double seconds) {
+  const long longest = 5000000L;
+  struct timespec deadline, now, pause = {.tv_nsec = 20000L};
+  bool bounded = seconds >= 0 && seconds < 1e9;
+  clock_gettime(CLOCK_MONOTONIC, &deadline);
+  if (bounded) add_seconds(&deadline, seconds);
+  for (;;) {
+    int ready = is_ready(api, event);
+    if (ready == UNTOLD && !bounded) return await_inside(api, event);
+    if (ready == UNTOLD) {
+      raise_status(api, ABSENT(PJRT_Event_IsReady), "");
+      return -1;
+    }
+    if (ready != 0) return ready;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (bounded && !before(&now, &deadline)) return 0;
+    Py_BEGIN_ALLOW_THREADS;
+    nanosleep(&pause, NULL);
+    Py_END_ALLOW_THREADS;
+    pause.tv_nsec = pause.tv_nsec < longest / 2 ? 2 * pause.tv_nsec : longest;
+    if (thread_ends()) return -1;
+    if (Py_MakePendingCalls() < 0) {
+      wait_interrupted = true;
+      return -1;
+    }
+  }
+}
+
 /* Waits for ever until an event that nobody else waits for is ready. 1 ready, -1 exception. */
 int event_await(const PJRT_Api *api, PJRT_Event *event) {
   int ready = is_ready(api, event);
-  if (ready != 0) return ready;
+  if (ready == 1 || ready == -1) return ready;
   Latch *latch = latch_on(api, event);
-  if (latch == NULL) return -1;
+  if (latch == NULL) return PyErr_Occurred() ? -1 : poll(api, event, -1);
   ready = latch_await(latch, -1);
   latch_release(latch);
   return ready;
@@ -150,10 +202,11 @@ int event_await(const PJRT_Api *api, PJRT_Event *event) {
 /* As latch_await, of an event's own latch. */
 static int await_shared(EventObject *event, double seconds) {
   int ready = is_ready(event->client->api, event->ptr);
-  if (ready != 0 || seconds == 0) return ready;
+  if (ready == 1 || ready == -1 || (ready == 0 && seconds == 0)) return ready;
   if (event->latch == NULL) {
     Latch *latch = latch_on(event->client->api, event->ptr);
-    if (latch == NULL) return -1;
+    if (latch == NULL)
+      return PyErr_Occurred() ? -1 : poll(event->client->api, event->ptr, seconds);
     if (event->latch == NULL)
       event->latch = latch;
     else
@@ -166,14 +219,19 @@ static int await_shared(EventObject *event, double seconds) {
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
   PJRT_Event_Error_Args args = {.struct_size = PJRT_Event_Error_Args_STRUCT_SIZE};
   args.event = event;
-  return api->PJRT_Event_Error(&args);
+  PJRT_Error *error = CALL(api, PJRT_Event_Error, &args);
+  if (error == NULL || !is_unimplemented(api, error)) return error;
+  drop_error(api, error);
+  PJRT_Event_Await_Args again = {.struct_size = PJRT_Event_Await_Args_STRUCT_SIZE};
+  again.event = event; /* it is ready, so this gives its error at once, of whatever code it is */
+  return CALL(api, PJRT_Event_Await, &again);
 }
 
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
   if (ptr == NULL) return; /* a plugin that gave none where nobody waits */
   PJRT_Event_Destroy_Args args = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE};
   args.event = ptr;
-  drop_error(api, api->PJRT_Event_Destroy(&args));
+  drop_error(api, CALL(api, PJRT_Event_Destroy, &args));
 }
 
 /* Frees the native event, fired or not: callbacks registered on it still run. */
@@ -245,6 +303,11 @@ static PyObject *event_is_ready(PyObject *self, PyObject *unused) {
   EventObject *event = (EventObject *)self;
   if (!event_usable(event)) return NULL;
   int ready = is_ready(event->client->api, event->ptr);
+  if (ready == UNTOLD) {
+    client_enter(event->client);
+    ready = await_shared(event, 0);
+    client_leave(event->client);
+  }
   return ready < 0 ? NULL : PyBool_FromLong(ready);
 }
 
@@ -414,12 +477,16 @@ static PyObject *notify(PyObject *args, bool call) {
   unsigned long long api, event;
   PyObject *object;
   if (!PyArg_ParseTuple(args, "KKO", &api, &event, &object)) return NULL;
+  const PJRT_Api *table = (const PJRT_Api *)(uintptr_t)api;
+  PJRT_Event *awaited = (PJRT_Event *)(uintptr_t)event;
   Notice *notice = new_notice(object, call);
   if (notice == NULL) return NULL;
-  if (when_ready((const PJRT_Api *)(uintptr_t)api, (PJRT_Event *)(uintptr_t)event, post, notice) < 0) {
-    drop_notice(notice);
-    return NULL;
-  }
+  int will = when_ready(table, awaited, post, notice);
+  if (will == 0) Py_RETURN_NONE;
+  if (will == UNTOLD && call) raise_status(table, ABSENT(PJRT_Event_OnReady), "");
+  /* What the plugin may still look at stays: until it is done, or for ever where nobody can tell. */
+  if (call || will != UNTOLD || event_await(table, awaited) == 1) drop_notice(notice);
+  if (PyErr_Occurred()) return NULL;
   Py_RETURN_NONE;
 }
 

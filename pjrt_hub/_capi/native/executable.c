@@ -20,7 +20,9 @@ static void executable_destroy(Child *child) {
   exe->ptr = NULL;
   client_enter(client);
   Py_BEGIN_ALLOW_THREADS;
-  drop_error(api, api->PJRT_LoadedExecutable_Destroy(&args));
+  PJRT_Error *error = CALL(api, PJRT_LoadedExecutable_Destroy, &args);
+  if (error != NULL && is_unimplemented(api, error)) client->outlived = true;
+  drop_error(api, error);
   Py_END_ALLOW_THREADS;
   client_leave(client);
 }
@@ -35,9 +37,10 @@ static void free_slots(Slot *slots, Py_ssize_t count) {
   free(slots);
 }
 
-/* Reads a tuple of (dtype, shape, layout, dynamic dimensions). */
+/* Reads None or a tuple of (dtype or 0, shape or None, layout or () or None for row-major, dynamic
+   dimensions). */
 static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
-  *count = PyTuple_Size(tuple);
+  *count = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : 0;
   Slot *slots = calloc((size_t)*count + 1, sizeof(Slot));
   if (slots == NULL) {
     PyErr_NoMemory();
@@ -45,14 +48,16 @@ static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
   }
   for (Py_ssize_t i = 0; i < *count; i++) {
     PyObject *shape, *layout, *dynamic;
-    if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iO!OO!", &slots[i].dtype, &PyTuple_Type,
-                          &shape, &layout, &PyTuple_Type, &dynamic)) {
+    if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iOOO!", &slots[i].dtype, &shape, &layout,
+                          &PyTuple_Type, &dynamic)) {
       free_slots(slots, i);
       return NULL;
     }
-    slots[i].shape = Py_NewRef(shape);
-    slots[i].layout = Py_NewRef(layout);
+    bool told = layout == Py_None || (PyTuple_Check(layout) && PyTuple_Size(layout) > 0);
+    slots[i].layout = told ? Py_NewRef(layout) : NULL;
     slots[i].dynamic = PyTuple_Size(dynamic) > 0;
+    if (!PyTuple_Check(shape)) continue; /* None */
+    slots[i].shape = Py_NewRef(shape);
     slots[i].rank = (int)PyTuple_Size(shape);
     slots[i].dims = calloc((size_t)slots[i].rank + 1, sizeof(int64_t));
     for (int d = 0; slots[i].dims != NULL && d < slots[i].rank; d++)
@@ -83,13 +88,15 @@ static PJRT_Device **read_places(PyObject *devices) {
 }
 
 PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given) {
+  if (exe->num_parameters < 0) /* nobody tells what it gives: this raises */
+    return PyObject_GetAttrString((PyObject *)exe, "signature");
   return PyErr_Format(PyExc_TypeError, "the program takes %zd argument%s, %zd given",
                       exe->num_parameters, exe->num_parameters == 1 ? "" : "s", given);
 }
 
 static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
   PJRT_Buffer **inputs = launch_row(launch, 0);
-  for (Py_ssize_t i = 0; i < exe->num_parameters; i++)
+  for (Py_ssize_t i = 0; i < launch->num_arguments; i++)
     if (take_argument(launch, exe, 0, i, exe->device, arguments[i], &inputs[i]) < 0) return -1;
   return 0;
 }
@@ -106,9 +113,10 @@ static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *ar
   return false;
 }
 
-static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *const *arguments) {
-  PyObject *tuple = PyTuple_New(exe->num_parameters);
-  for (Py_ssize_t i = 0; tuple != NULL && i < exe->num_parameters; i++)
+static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *const *arguments,
+                        Py_ssize_t count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (Py_ssize_t i = 0; tuple != NULL && i < count; i++)
     PyTuple_SetItem(tuple, i, Py_NewRef(arguments[i]));
   if (tuple == NULL) {
     drop_error(exe->client->api, error);
@@ -130,15 +138,15 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
                         "the program runs on %zd devices: give execute() one list of arguments for "
                         "each of them",
                         exe->num_devices);
-  if (count != exe->num_parameters) return executable_wrong_count(exe, count);
+  if (!executable_takes(exe, count)) return executable_wrong_count(exe, count);
   Launch launch;
-  if (launch_prepare(&launch, exe, 1, launches_for(exe->client)) < 0) return NULL;
+  if (launch_prepare(&launch, exe, 1, count, launches_for(exe->client)) < 0) return NULL;
   PyObject *result = NULL;
   if (begin_row(&launch, exe, arguments)) {
     PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
     PJRT_Error *error = launch_run(&launch, exe, &options);
     result = error == NULL ? launch_outputs(exe, exe->device, launch.outputs[0], simplify)
-                           : failed(exe, error, arguments);
+                           : failed(exe, error, arguments, count);
   }
   launch_end(&launch, exe);
   return result;
@@ -192,11 +200,11 @@ static int take_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyOb
       PyErr_SetString(PyExc_TypeError, "the arguments of a device are not a tuple");
       return -1;
     }
-    if (PyTuple_Size(row) != exe->num_parameters) {
+    if (PyTuple_Size(row) != launch->num_arguments) {
       executable_wrong_count(exe, PyTuple_Size(row));
       return -1;
     }
-    for (Py_ssize_t i = 0; i < exe->num_parameters; i++)
+    for (Py_ssize_t i = 0; i < launch->num_arguments; i++)
       if (take_argument(launch, exe, d, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
                         &launch_row(launch, d)[i]) < 0)
         return -1;
@@ -218,6 +226,12 @@ static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, Py
   return false;
 }
 
+/* So many each row must hold. */
+Py_ssize_t arguments_in(const ExecutableObject *exe, PyObject *rows) {
+  PyObject *first = PyTuple_GetItem(rows, 0);
+  return exe->open && PyTuple_Check(first) ? PyTuple_Size(first) : exe->num_parameters;
+}
+
 /* Where `devices` are not the executable's own there is one, whose address is `execute_device`. */
 static PyObject *executable_execute(PyObject *self, PyObject *args) {
   ExecutableObject *exe = (ExecutableObject *)self;
@@ -232,9 +246,10 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   if (PyTuple_Size(rows) != count || count == 0)
     return PyErr_Format(PyExc_TypeError, "the program runs on %zd devices, arguments for %zd given",
                         count, PyTuple_Size(rows));
+  if (exe->num_parameters < 0) return executable_wrong_count(exe, 0);
   Launch launch;
   PyObject *result = NULL;
-  if (launch_prepare(&launch, exe, count, launches_for(exe->client)) < 0) return NULL;
+  if (launch_prepare(&launch, exe, count, arguments_in(exe, rows), launches_for(exe->client)) < 0) return NULL;
   launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
   launch.asked = event_type != Py_None;
   PJRT_ExecuteOptions none = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
@@ -251,8 +266,8 @@ static PyObject *executable_bind(PyObject *self, PyObject *args) {
   PyObject *client, *buffer_type, *parameters, *outputs, *devices;
   unsigned long long ptr;
   if (exe->client != NULL) return PyErr_Format(PyExc_RuntimeError, "already bound");
-  if (!PyArg_ParseTuple(args, "O!KOO!O!O!", ClientType, &client, &ptr, &buffer_type, &PyTuple_Type,
-                        &parameters, &PyTuple_Type, &outputs, &PyTuple_Type, &devices))
+  if (!PyArg_ParseTuple(args, "O!KOOOO!", ClientType, &client, &ptr, &buffer_type, &parameters,
+                        &outputs, &PyTuple_Type, &devices))
     return NULL;
   if (!PyType_Check(buffer_type) || !PyType_IsSubtype((PyTypeObject *)buffer_type, BufferType))
     return PyErr_Format(PyExc_TypeError, "the type of the outputs is not a type of Buffer");
@@ -272,9 +287,10 @@ static PyObject *executable_bind(PyObject *self, PyObject *args) {
   exe->buffer_type = (PyTypeObject *)Py_NewRef(buffer_type);
   exe->devices = Py_NewRef(devices);
   exe->places = places;
-  exe->parameters = in;
+  exe->parameters = in; /* one more than there are, which is open */
+  exe->open = parameters == Py_None && outputs != Py_None;
   exe->outputs = out;
-  exe->num_parameters = num_parameters;
+  exe->num_parameters = outputs != Py_None ? num_parameters : -1;
   exe->num_outputs = num_outputs;
   exe->num_devices = PyTuple_Size(devices);
   exe->device = exe->num_devices > 0 ? PyTuple_GetItem(devices, 0) : NULL;
@@ -317,7 +333,7 @@ static void executable_dealloc(PyObject *self) {
   PyObject_GC_UnTrack(self);
   if (exe->ptr != NULL && exe->client->generation == fork_generation)
     executable_destroy(&exe->child);
-  free_slots(exe->parameters, exe->num_parameters);
+  free_slots(exe->parameters, exe->num_parameters < 0 ? 0 : exe->num_parameters);
   free_slots(exe->outputs, exe->num_outputs);
   free(exe->places);
   Py_XDECREF(exe->devices);
@@ -353,7 +369,7 @@ static PyObject *executable_closed(PyObject *self, void *unused) {
 
 static PyMethodDef methods[] = {
     {"_bind", executable_bind, METH_VARARGS,
-     "_bind(client, address, Buffer type, parameters, outputs, devices)"},
+     "_bind(client, address, Buffer type, parameters or None, outputs or None, devices)"},
     {"_check", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
     {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, type of events or None): outputs and events"},
     {"close", executable_close, METH_NOARGS,

@@ -11,7 +11,6 @@
    receive(stream address) -> None; the stream is Python's from then on
    output(address, dimensions, element type, replica, partition, number) -> None
    announce(address of what is announced) -> None */
-enum { MAX_RANK = 64 };
 static const char capsule_name[] = "pjrt_hub host transfer";
 
 /* A new reference, for whoever has the GIL; NULL where all has ended that it was for. */

@@ -1,6 +1,6 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
    Each file uses those before it: process, ticket, upcall, function, staging, client, owned, event,
-   dlpack, buffer, kv_store, host_transfer, ffi, compiler, launches, argument, launch, executable,
+   dlpack, buffer, kv_store, host_transfer, ffi, compiler, launches, argument, output, launch, executable,
    bound_call, compact, module. Some methods of Buffer have files of their own: upload, copy and layout.
 
    Rules that hold everywhere in it:
@@ -52,6 +52,7 @@ typedef struct {
   enum { UNKNOWN, SHARES, COPIES } shares; /* what the plugin does with memory that it may share */
   struct Launches *launches; /* NULL: nobody knows where executions are */
   bool sparing;              /* they need no turns: only some are followed, see launches_for */
+  bool outlived; /* by children that the plugin cannot destroy, so it stays, too */
   int skip, skipped;         /* launches until the next that is; between it and the latest */
 } ClientObject;
 
@@ -86,11 +87,12 @@ typedef struct {
   PyObject *weakrefs, *ready;
 } BufferObject;
 
-/* What one parameter must be, or what one output is. */
+/* What one parameter must be, or what one output is. What nobody tells (dtype 0, shape and layout
+   NULL) is any for a parameter, and asked of each buffer for an output. */
 typedef struct {
   int dtype;
   PyObject *shape;
-  PyObject *layout; /* of an output: NULL where each buffer must be asked */
+  PyObject *layout;
   bool dynamic;     /* some dimensions are bounds */
   int rank;
   int64_t *dims;        /* the shape */
@@ -108,7 +110,8 @@ typedef struct {
   PyObject *device;  /* the first of them, which the tuple holds, or NULL */
   PJRT_Device **places; /* the same */
   Slot *parameters, *outputs;
-  Py_ssize_t num_parameters, num_outputs, num_devices;
+  Py_ssize_t num_parameters, num_outputs, num_devices; /* the first -1 where it cannot be called */
+  bool open; /* nobody tells what it takes: any number of arguments, each like the one parameter */
   bool closed;
   bool proven;   /* the outputs' layouts were compared with those of buffers */
   bool adaptive; /* launches that are known to be short keep the GIL: see launch.c */
@@ -122,6 +125,17 @@ typedef struct {
   ((api)->struct_size >= offsetof(PJRT_Api, function) + sizeof((api)->function) && \
    (api)->function != NULL)
 
+/* The error of calling a function that a plugin lacks. It is told apart by its address: nothing of
+   the plugin is asked about it, and every reader of errors in process.c knows it. */
+extern char absent_functions[];
+#define ABSENT(function) \
+  ((PJRT_Error *)&absent_functions[offsetof(PJRT_Api, function) / sizeof(void *)])
+
+/* Calls a function of those that every table is long enough for (library.REACHED), be it there or
+   not. */
+#define CALL(api, function, args) \
+  ((api)->function != NULL ? (api)->function(args) : ABSENT(function))
+
 /* The object that a Child is the member of. */
 #define OWNER(type, pointer) ((type *)(void *)((char *)(pointer)-offsetof(type, child)))
 
@@ -132,6 +146,7 @@ PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *funct
 PyObject *raise_closed(const char *message);
 PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
+bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);
 PyObject *process_install(PyObject *module, PyObject *args);
 extern bool wait_interrupted;
 bool thread_ends(void);
@@ -167,6 +182,9 @@ void upcall_unraisable(PyObject *callable);
 void raise_later(PyObject *exception);
 PyObject *upcalls_end(PyObject *module, PyObject *unused);
 void upcall_reset(void);
+
+/* A buffer has no more dimensions, as bounds.py says. */
+enum { MAX_RANK = 64 };
 
 /* function.c */
 #define MOST_BYTES ((Py_ssize_t)1 << 32)    /* what bounds.py says of texts */
@@ -256,8 +274,16 @@ extern PyType_Spec buffer_spec, host_view_spec;
 extern PyType_Slot buffer_slots[];
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
                       PyObject *shape, PyObject *layout, PyObject *device);
+bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr);
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
+
+/* deletion.c */
 void buffer_launched(BufferObject *buffer);
+PyObject *deletion_delete(PyObject *self, PyObject *unused);
+PyObject *deletion_asked(PyObject *self, void *unused);
+PyObject *deletion_looked(PyObject *self, void *unused);
+bool deletion_seen(const BufferObject *buffer);
+bool deletion_known(const PJRT_Api *api, PJRT_Buffer *ptr);
 
 /* kv_store.c */
 PyObject *kv_store(PyObject *module, PyObject *args);

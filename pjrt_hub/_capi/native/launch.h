@@ -1,5 +1,5 @@
-/* One launch of an executable: between executable.c and bound_call.c, which ask for it, and argument.c
-   and launch.c. */
+/* One launch of an executable: between executable.c and bound_call.c, which ask for it, and
+   argument.c, output.c and launch.c. */
 #ifndef PJRT_HUB_LAUNCH_H
 #define PJRT_HUB_LAUNCH_H
 
@@ -9,9 +9,9 @@ enum { ON_STACK = 256 };
 
 /* What one launch needs; on the stack for one device and up to ON_STACK arguments and outputs. */
 typedef struct {
-  PJRT_Buffer *const *const *inputs; /* [num_devices][num_parameters] */
+  PJRT_Buffer *const *const *inputs; /* [num_devices][num_arguments] */
   PJRT_Buffer ***outputs;            /* [num_devices][num_outputs] */
-  Py_ssize_t num_devices;
+  Py_ssize_t num_devices, num_arguments;
   PJRT_Device *execute_device; /* NULL: the executable's own devices */
   PJRT_Event *event, **events; /* of each device, where the caller or the client's turns need them */
   bool asked;                  /* the caller does */
@@ -26,25 +26,31 @@ typedef struct {
   PJRT_Buffer *buffers[3 * ON_STACK];
 } Launch;
 
+/* executable.c */
+Py_ssize_t arguments_in(const ExecutableObject *exe, PyObject *rows);
+
 /* argument.c */
 int launch_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument);
 int launch_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
                     PyObject *device, PyObject *argument, PJRT_Buffer **out);
 
 /* launch.c */
-int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Launches *launches);
+int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py_ssize_t arguments,
+                   Launches *launches);
 void launch_end(Launch *launch, ExecutableObject *exe);
 bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id);
 PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,
-                         PJRT_Buffer ***outputs);
+                         Py_ssize_t arguments, PJRT_Buffer ***outputs);
 PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options);
 void launch_refused(Launch *launch, ExecutableObject *exe);
 PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments);
 int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows);
-PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
-                         bool simplify);
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type);
+
+/* output.c */
+PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                         bool simplify);
 
 /* Whether it can still run; raises ClosedError. */
 static inline bool executable_usable(const ExecutableObject *exe) {
@@ -60,6 +66,16 @@ static inline bool executable_usable(const ExecutableObject *exe) {
   return true;
 }
 
+/* What an argument is compared with. */
+static inline Slot *parameter(const ExecutableObject *exe, Py_ssize_t index) {
+  return &exe->parameters[exe->open ? 0 : index];
+}
+
+/* Whether so many arguments can be right. */
+static inline bool executable_takes(const ExecutableObject *exe, Py_ssize_t arguments) {
+  return arguments == exe->num_parameters || exe->open;
+}
+
 /* Where `rows` were written by launch_prepare. */
 static inline PJRT_Buffer **launch_row(Launch *launch, Py_ssize_t device) {
   return (PJRT_Buffer **)launch->inputs[device];
@@ -71,7 +87,7 @@ static inline PJRT_Buffer **launch_row(Launch *launch, Py_ssize_t device) {
 static inline int take_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place,
                                 Py_ssize_t index, PyObject *device, PyObject *argument,
                                 PJRT_Buffer **out) {
-  const Slot *slot = &exe->parameters[index];
+  const Slot *slot = parameter(exe, index);
   const BufferObject *buffer = (const BufferObject *)argument;
   if (Py_TYPE(argument) != exe->buffer_type || buffer->client != exe->client ||
       buffer->ptr == NULL || buffer->deleted || buffer->dtype != slot->dtype ||

@@ -108,7 +108,7 @@ static PyObject *error_payloads(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef functions[] = {
-    {"install", process_install, METH_VARARGS, "install(raise_error, refuse_answer, ClosedError)"},
+    {"install", process_install, METH_VARARGS, "install(raise_error, raise_absent, refuse_answer, ClosedError)"},
     {"ends", process_ends, METH_NOARGS, "Python ends: its other threads end where they come by."},
     {"interrupt", process_interrupt, METH_NOARGS, "The latest wait was ended by a signal's handler."},
     {"interrupted", process_interrupted, METH_NOARGS, "Whether it was."},

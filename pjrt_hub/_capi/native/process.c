@@ -15,12 +15,24 @@ unsigned fork_generation = 1;
 bool python_is_asked;
 
 static PyObject *status_raiser;  /* status.raise_error(api address, error address, function) */
+static PyObject *absence_raiser; /* status.raise_absent(api address, slot in words) */
 static PyObject *answer_refuser; /* status.refuse_answer(function, what it gave) */
 static PyObject *closed_error;   /* errors.ClosedError */
 
+char absent_functions[sizeof(PJRT_Api) / sizeof(void *)];
+
+static bool is_absent(const PJRT_Error *error) {
+  uintptr_t at = (uintptr_t)error - (uintptr_t)absent_functions;
+  return at < sizeof absent_functions;
+}
+
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function) {
-  PyObject *none = PyObject_CallFunction(status_raiser, "KKs", (unsigned long long)(uintptr_t)api,
-                                         (unsigned long long)(uintptr_t)error, function);
+  PyObject *none =
+      is_absent(error)
+          ? PyObject_CallFunction(absence_raiser, "KK", (unsigned long long)(uintptr_t)api,
+                                  (unsigned long long)((const char *)error - absent_functions))
+          : PyObject_CallFunction(status_raiser, "KKs", (unsigned long long)(uintptr_t)api,
+                                  (unsigned long long)(uintptr_t)error, function);
   Py_XDECREF(none);
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "the status raiser returned");
   return NULL;
@@ -105,19 +117,31 @@ PyObject *process_aside(PyObject *module, PyObject *callable) {
 
 /* For an error that nobody can act on: only its memory is of interest. */
 void drop_error(const PJRT_Api *api, PJRT_Error *error) {
-  if (error == NULL) return;
+  if (error == NULL || is_absent(error)) return;
   PJRT_Error_Destroy_Args args = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
   args.error = error;
   api->PJRT_Error_Destroy(&args);
 }
 
+/* Whether the function of the error does not exist, as far as the plugin is concerned. */
+bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
+  if (error == NULL || is_absent(error)) return error != NULL;
+  PJRT_Error_GetCode_Args code = {.struct_size = PJRT_Error_GetCode_Args_STRUCT_SIZE};
+  code.error = error;
+  PJRT_Error *failure = api->PJRT_Error_GetCode(&code);
+  drop_error(api, failure);
+  return failure == NULL && code.code == PJRT_Error_Code_UNIMPLEMENTED;
+}
+
 PyObject *process_install(PyObject *module, PyObject *args) {
-  PyObject *raiser, *refuser, *closed;
-  if (!PyArg_ParseTuple(args, "OOO", &raiser, &refuser, &closed)) return NULL;
+  PyObject *raiser, *absence, *refuser, *closed;
+  if (!PyArg_ParseTuple(args, "OOOO", &raiser, &absence, &refuser, &closed)) return NULL;
   Py_INCREF(raiser); /* for the life of the process, as the module itself */
+  Py_INCREF(absence);
   Py_INCREF(refuser);
   Py_INCREF(closed);
   status_raiser = raiser;
+  absence_raiser = absence;
   answer_refuser = refuser;
   closed_error = closed;
   Py_RETURN_NONE;

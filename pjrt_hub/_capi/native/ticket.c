@@ -89,7 +89,7 @@ bool ticket_when_ready(PJRT_Event *event, Ticket ticket, PJRT_Error **error) {
   args.callback = on_ready;
   args.user_arg = ticket_issue(ticket);
   if (args.user_arg == NULL) return false;
-  *error = ticket.api->PJRT_Event_OnReady(&args);
+  *error = CALL(ticket.api, PJRT_Event_OnReady, &args);
   if (*error == NULL) return true;
   if (ticket_take(args.user_arg, &ticket)) return false;
   drop_error(ticket.api, *error); /* it called all the same */

@@ -7,7 +7,6 @@
 
 enum {
   ALIGNED = 64,   /* where host memory has to begin for a plugin to share it */
-  MAX_RANK = 64,
   HELD = 4096,    /* a copy of a page is cheaper than the GIL's hand-over, in bytes */
 };
 /* From here on a copy of our own in huge pages is faster than the plugin's, in bytes. */
@@ -29,10 +28,10 @@ static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memo
   PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args where = {
       .struct_size = PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args_STRUCT_SIZE};
   ready.buffer = where.buffer = buffer;
-  PJRT_Error *error = api->PJRT_Buffer_ReadyEvent(&ready);
+  PJRT_Error *error = CALL(api, PJRT_Buffer_ReadyEvent, &ready);
   if (error == NULL && ready.event != NULL) {
     there.event = ready.event;
-    error = api->PJRT_Event_IsReady(&there);
+    error = CALL(api, PJRT_Event_IsReady, &there);
     event_destroy_native(api, ready.event);
   }
   if (error == NULL && there.is_ready) error = api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer(&where);
@@ -56,11 +55,12 @@ static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Ar
   memcpy(memory, put.data, nbytes);
   put.data = memory;
   put.host_buffer_semantics = PJRT_HostBufferSemantics_kMutableZeroCopy;
-  error = api->PJRT_Client_BufferFromHostBuffer(&put);
+  error = CALL(api, PJRT_Client_BufferFromHostBuffer, &put);
   if (error == NULL && put.buffer != NULL && put.done_with_host_buffer != NULL) {
     if (!shared) shared = is_shared(api, put.buffer, memory);
     /* Where nobody can tell when the plugin is done, the block stays for ever. */
-    ticket_when_ready(put.done_with_host_buffer, (Ticket){api, give_back, block}, &refused);
+    if (!ticket_when_ready(put.done_with_host_buffer, (Ticket){api, give_back, block}, &refused))
+      shared = false; /* so that it is the only one */
     drop_error(api, refused);
     event_destroy_native(api, put.done_with_host_buffer);
   }
@@ -96,10 +96,10 @@ PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **b
   if (may_stage(client, host) && put_staged(client, put, host->nbytes, buffer)) return NULL;
   PJRT_Error *error;
   if (client->on_host && host->nbytes <= HELD) {
-    error = api->PJRT_Client_BufferFromHostBuffer(&put);
+    error = CALL(api, PJRT_Client_BufferFromHostBuffer, &put);
   } else {
     Py_BEGIN_ALLOW_THREADS;
-    error = api->PJRT_Client_BufferFromHostBuffer(&put);
+    error = CALL(api, PJRT_Client_BufferFromHostBuffer, &put);
     Py_END_ALLOW_THREADS;
   }
   if (error != NULL) return error;
@@ -288,7 +288,7 @@ PyObject *upload_put(PyObject *type, PyObject *args) {
     put.device = host.device;
     put.memory = host.memory;
     Py_BEGIN_ALLOW_THREADS;
-    error = client->api->PJRT_Client_BufferFromHostBuffer(&put);
+    error = CALL(client->api, PJRT_Client_BufferFromHostBuffer, &put);
     Py_END_ALLOW_THREADS;
   }
   PyBuffer_Release(&view);

@@ -16,6 +16,8 @@ typedef struct Task {
   Promise *done;
   atomic_size_t pending; /* inputs that are not ready, and one for the beginning */
   int launch_id;
+  int64_t *kept; /* numbers of the inputs that the host will not give up */
+  size_t num_kept;
 } Task;
 
 struct Worker {
@@ -49,6 +51,7 @@ static void task_end(Task *task) {
   promise_let_go(task->done);
   executable_let_go(task->executable);
   client_let_go(task->client);
+  free(task->kept);
   free(task);
 }
 
@@ -65,6 +68,13 @@ static PyObject *rows_of(const Task *task) {
     PyList_SetItem(rows, (Py_ssize_t)row, list);
   }
   return rows;
+}
+
+static PyObject *kept_by(const Task *task) {
+  PyObject *numbers = PyTuple_New((Py_ssize_t)task->num_kept);
+  for (size_t i = 0; numbers != NULL && i < task->num_kept; i++)
+    PyTuple_SetItem(numbers, (Py_ssize_t)i, PyLong_FromLongLong(task->kept[i]));
+  return numbers;
 }
 
 static bool take_output(PyObject *answer, Storage *to) {
@@ -93,9 +103,13 @@ static PJRT_Error *run(Task *task) {
   PyGILState_STATE state;
   PJRT_Error *error = NULL;
   if (!upcall_begins(&state)) return python_is_ending();
-  PyObject *rows = rows_of(task);
-  PyObject *arguments =
-      rows == NULL ? NULL : Py_BuildValue("(ONi)", task->executable->object, rows, task->launch_id);
+  PyObject *rows = rows_of(task), *kept = kept_by(task);
+  PyObject *arguments = rows == NULL || kept == NULL
+                            ? NULL
+                            : Py_BuildValue("(OOiO)", task->executable->object, rows,
+                                            task->launch_id, kept);
+  Py_XDECREF(rows);
+  Py_XDECREF(kept);
   PyObject *answer = ask(task->executable->backend->bridge, "execute", arguments, &error);
   if (answer != NULL && !take_outputs(task, answer)) error = wrong_answer("execute");
   Py_XDECREF(answer);
@@ -318,6 +332,11 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
   task->outputs = calloc(outputs_of(task) + 1, sizeof(Value));
   task->done = promise_new();
   task->launch_id = args->options->launch_id;
+  task->num_kept = args->options->num_non_donatable_input_indices;
+  task->kept = calloc(task->num_kept + 1, sizeof(int64_t));
+  if (task->kept == NULL) abort();
+  if (task->num_kept > 0)
+    memcpy(task->kept, args->options->non_donatable_input_indices, task->num_kept * sizeof(int64_t));
   for (size_t i = 0; error == NULL && i < args->num_devices; i++)
     error = take_row(task, args->options, args->num_args > 0 ? args->argument_lists[i] : NULL,
                      devices[i], i);

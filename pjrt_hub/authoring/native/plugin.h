@@ -132,7 +132,7 @@ void dense_strides(int64_t *strides, const int64_t *dims, size_t rank, size_t wi
                    const int64_t *minor_to_major);
 void copy_strided(char *to, const int64_t *to_strides, const char *from, const int64_t *from_strides,
                   const int64_t *dims, size_t rank, size_t width);
-enum { MAX_RANK = 64, ALIGNMENT = 64 };
+enum { ALIGNMENT = 64 };
 
 /* platform.c: backends, topologies, memories; client.c: clients, devices. */
 typedef struct {

@@ -125,6 +125,19 @@ def torch_xla_keeps_the_name(shipment: Shipment) -> Found:
             yield str(point), f"torch_xla looks for {point.name.partition('_')[0].upper()!r}"
 
 
+@rule(409, ERROR)
+def jax_does_not_abort(shipment: Shipment) -> Found:
+    """A plugin that registers with JAX has the functions without which JAX aborts.
+
+    JAX calls them without asking, and ends the user's process where one is NULL, and mostly where
+    it answers UNIMPLEMENTED; docs/authoring.md lists them.
+    """
+    if not any(point.group == "jax_plugins" for point in shipment.entry_points):
+        return
+    for path, found in shipment.hosts.items():
+        yield from ((shipment.name(path), each) for each in found if "JAX" in each)
+
+
 def _known(shipment: Shipment, *groups: str) -> Iterator[EntryPoint]:
     return (each for each in shipment.entry_points if each.group in (groups or _GROUPS))
 

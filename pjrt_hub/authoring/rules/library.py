@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 
 from pjrt_hub.authoring.rule import ERROR, WARNING, rule
 from pjrt_hub.authoring.shipment import Shipment
-from pjrt_hub.contract import elf, linking
-from pjrt_hub.contract.elf import ENTRY_POINT
+from pjrt_hub.contract import headers, linking
+from pjrt_hub.contract.binary import ENTRY_POINT, Binary
 from pjrt_hub.contract.shippers import shipper
 from pjrt_hub.host import HostTag
 
@@ -25,16 +25,23 @@ _MUCH_NBYTES = 1_000_000
 def has_a_plugin(shipment: Shipment) -> Found:
     """A library exports GetPjrtApi.
 
-    It is the one symbol that every framework looks up; without it there is no plugin.
+    It is the one symbol that every framework looks up; without it there is no plugin. A universal
+    library exports it for each machine.
     """
-    if not shipment.plugins:
-        there = ", ".join(shipment.name(each.path) for each in shipment.natives[:_SHOWN])
-        yield shipment.path.name, f"no library exports {ENTRY_POINT}; found: {there or 'none'}"
+    plugins = {each.path for each in shipment.plugins}
+    if not plugins:
+        there = list(dict.fromkeys(shipment.name(each.path) for each in shipment.natives))
+        text = f"no library exports {ENTRY_POINT}; found: {_some(there) or 'none'}"
+        yield shipment.path.name, text
+    for each in shipment.natives:
+        if each.path in plugins and not each.exported:
+            text = f"its part for {each.machine} does not export {ENTRY_POINT}"
+            yield shipment.name(each.path), text
 
 
 @rule(102, ERROR)
 def libraries_can_be_read(shipment: Shipment) -> Found:
-    """Every library is a whole ELF file.
+    """Every library is a whole 64-bit library: ELF, Mach-O or PE.
 
     A truncated file, a pointer of Git LFS or a page of HTML under the name of a library does not
     load; fetch the real file before packing.
@@ -50,9 +57,10 @@ def has_one_plugin(shipment: Shipment) -> Found:
     Tools that look for a plugin by the names of files cannot choose between two; ship each in a
     package of its own, or name each in a manifest.
     """
-    if len(shipment.plugins) > 1:
-        names = ", ".join(shipment.name(each.path) for each in shipment.plugins)
-        yield shipment.path.name, f"{len(shipment.plugins)} libraries export {ENTRY_POINT}: {names}"
+    names = list(dict.fromkeys(shipment.name(each.path) for each in shipment.plugins))
+    if len(names) > 1:
+        text = f"{len(names)} libraries export {ENTRY_POINT}: {', '.join(names)}"
+        yield shipment.path.name, text
 
 
 @rule(104, WARNING)
@@ -60,42 +68,44 @@ def exports_only_the_entry(shipment: Shipment) -> Found:
     """The plugin exports GetPjrtApi and nothing else.
 
     Other exported symbols are taken for those of other libraries in the process, or replace them:
-    two copies of protobuf or LLVM end in a crash. Link with a version script, or with
-    -fvisibility=hidden and --exclude-libs,ALL.
+    two copies of protobuf or LLVM end in a crash. Link with a version script, with
+    -fvisibility=hidden and --exclude-libs,ALL, on macOS with -exported_symbol _GetPjrtApi.
     """
-    for plugin in shipment.plugins:
-        others = [name for name in elf.exports(plugin.path) if name != ENTRY_POINT]
+    for path in dict.fromkeys(each.path for each in shipment.plugins):
+        others = [name for name in headers.exports(path) if name != ENTRY_POINT]
         if others:
-            yield shipment.name(plugin.path), f"{len(others)} more are exported: {_some(others)}"
+            yield shipment.name(path), f"{len(others)} more are exported: {_some(others)}"
 
 
 @rule(105, ERROR)
 def run_paths_are_safe(shipment: Shipment) -> Found:
-    """No run path is relative, empty, or leads to where others may write.
+    """Nothing is looked for in the working directory, nor where others may write.
 
-    The loader searches these folders first. An empty or relative one is the working directory of
-    whoever runs the program: whoever writes there runs code as that user. Use $ORIGIN.
+    The loader searches run paths first. An empty or relative one is the working directory of
+    whoever runs the program: whoever writes there runs code as that user. Use $ORIGIN, on macOS
+    @loader_path; and there @rpath before the name of each library that is needed.
     """
-    for library in shipment.natives:
+    for library, name in _each(shipment):
         for path in library.run_paths:
-            if not path.startswith(("/", "$ORIGIN", "${ORIGIN}")):
-                text = f"the run path {path!r} is relative" if path else "a run path is empty"
-                yield shipment.name(library.path), text
+            if not path.startswith(("/", *library.origins)):
+                yield name, f"the run path {path!r} is relative" if path else "a run path is empty"
             elif _is_open(path):
-                yield shipment.name(library.path), f"the run path {path!r} may belong to anybody"
+                yield name, f"the run path {path!r} may belong to anybody"
+        for needed in library.unanchored:
+            yield name, f"{needed!r} is needed, which is relative"
 
 
 @rule(106, WARNING)
 def run_paths_are_relative(shipment: Shipment) -> Found:
-    """Run paths begin with $ORIGIN.
+    """Run paths begin with $ORIGIN, on macOS with @loader_path.
 
     An absolute one names a folder of the machine that built the library, or of one distribution of
     Linux; elsewhere it finds nothing, or another version.
     """
-    for library in shipment.natives:
+    for library, name in _each(shipment):
         absolute = [path for path in library.run_paths if path[:1] == "/" and not _is_open(path)]
         if absolute:
-            yield shipment.name(library.path), f"absolute: {_some(absolute)}"
+            yield name, f"absolute: {_some(absolute)}"
 
 
 @rule(107, ERROR)
@@ -134,17 +144,20 @@ def needed_libraries_are_there(shipment: Shipment) -> Found:
     preloaded = {
         name for each in shipment.manifests for load in each.preloads for name in load.libraries
     }
-    for plugin in shipment.plugins:
-        if plugin.machine != host.arch:
+    # On Windows a package's Python says where its libraries lie.
+    folders = sorted({str(each.path.parent) for each in shipment.natives})
+    search = linking.Search(package=tuple(folders))
+    for plugin, _ in _each(shipment):
+        if not plugin.exported or (plugin.system == "linux" and plugin.machine != host.arch):
             continue
         lost: dict[tuple[str, str, str], list[str]] = {}
-        for each in linking.missing(plugin, linking.Search()):
-            if each.name not in preloaded:
+        for each in linking.missing(plugin, search):
+            if each.name not in preloaded and each.name not in plugin.unanchored:
                 place = shipment.name(each.needed_by)
                 lost.setdefault((place, *shipper(each.name)), []).append(each.name)
         for (place, who, how), names in lost.items():
             text = f"needed and not found: {', '.join(names)}"
-            yield place, text + f"; part of {who}: {how}" * bool(who)
+            yield place, text + f"; part of {who}" * bool(who) + f": {how}" * bool(how)
 
 
 @rule(110, WARNING)
@@ -153,29 +166,37 @@ def has_no_debug_information(shipment: Shipment) -> Found:
 
     It is often larger than the code. Keep it aside with objcopy --only-keep-debug.
     """
-    for library in shipment.natives:
-        nbytes = sum(
-            each.nbytes
-            for each in elf.sections(library.path)
-            if each.name.startswith((".debug_", ".zdebug_"))
-        )
-        if nbytes >= _MUCH_NBYTES:
-            yield shipment.name(library.path), f"{_megabytes(nbytes)} of debug information"
+    for name, nbytes, _ in _of_role(shipment, "debug"):
+        yield name, f"{_megabytes(nbytes)} of debug information"
 
 
 @rule(111, WARNING)
 def is_stripped(shipment: Shipment) -> Found:
     """Libraries carry no table of local symbols.
 
-    Nothing reads it at run time; strip --strip-unneeded takes it away.
+    Nothing reads it at run time; strip --strip-unneeded takes it away, on macOS strip -x.
     """
-    for library in shipment.natives:
-        listed = elf.sections(library.path)
-        nbytes = sum(each.nbytes for each in listed if each.name in (".symtab", ".strtab"))
+    for name, nbytes, whole in _of_role(shipment, "symbols"):
+        text = f"{_megabytes(nbytes)} of {_megabytes(whole)} are symbols that nothing reads"
+        yield name, text
+
+
+def _each(shipment: Shipment) -> Iterator[tuple[Binary, str]]:
+    """Each library with its name; of a universal one, one part of those that link alike."""
+    seen = set()
+    for each in shipment.natives:
+        alike = (each.path, each.run_paths, each.needed, each.optional, each.exported)
+        if alike not in seen:
+            seen.add(alike)
+            yield each, shipment.name(each.path)
+
+
+def _of_role(shipment: Shipment, role: str) -> Iterator[tuple[str, int, int]]:
+    """The libraries of which many bytes have a role: name, those bytes, and all."""
+    for path in dict.fromkeys(each.path for each in shipment.natives):
+        nbytes = sum(each.nbytes for each in headers.sections(path) if each.role == role)
         if nbytes >= _MUCH_NBYTES:
-            whole = os.path.getsize(library.path)
-            text = f"{_megabytes(nbytes)} of {_megabytes(whole)} are symbols that nothing reads"
-            yield shipment.name(library.path), text
+            yield shipment.name(path), nbytes, os.path.getsize(path)
 
 
 def _is_open(path: str) -> bool:

@@ -13,6 +13,7 @@ from pjrt_hub.authoring.shipment import Shipment
 from pjrt_hub.contract.linking import Search, missing
 from pjrt_hub.contract.manifest import FILE_NAME, Library, Manifest
 from pjrt_hub.contract.names import look_alike
+from pjrt_hub.contract.option import UNKNOWN
 from pjrt_hub.errors import PjrtHubError
 
 Found = Iterator[tuple[str, str]]
@@ -124,7 +125,7 @@ def options_are_taken(shipment: Shipment) -> Found:
             if found is None:
                 text = f"{plugin.name}: the library has no option {option.name}"
                 yield _place(shipment, plugin), text
-            elif found != option.type:
+            elif UNKNOWN not in (found, option.type) and found != option.type:
                 text = f"{plugin.name}: {option.name} is of type {found}, not {option.type}"
                 yield _place(shipment, plugin), text
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from pjrt_hub.authoring.rule import ERROR, WARNING, rule
 from pjrt_hub.authoring.shipment import Shipment
 from pjrt_hub.authoring.wheel import platform_tag
+from pjrt_hub.contract.binary import Binary
+from pjrt_hub.contract.headers import exports
 from pjrt_hub.contract.names import canonical
 
 Found = Iterator[tuple[str, str]]
@@ -19,6 +21,12 @@ Found = Iterator[tuple[str, str]]
 _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _LINUX = re.compile(r"(?:many|musl)?linux\w*?_(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64)$")
+_MACOS = re.compile(r"macosx_(\d+)_(\d+)_(\w+)")
+#: What the last part of a tag promises, by machine; an Intel tag's 32 bits are long gone.
+_APPLE = {"arm64": ("aarch64",), "universal2": ("aarch64", "x86_64"), "intel": ("x86_64",)}
+_WINDOWS = {"win_amd64": "x86_64", "win_arm64": "aarch64", "win32": "i386"}
+#: The first macOS on Apple's own processors, whatever a universal library says.
+_FIRST_ON_ARM = (11, 0)
 _LARGE_NBYTES = 100_000_000
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
@@ -52,36 +60,39 @@ def is_named_as_a_wheel(shipment: Shipment) -> Found:
 
 @rule(202, ERROR)
 def tags_name_the_architecture(shipment: Shipment) -> Found:
-    """The wheel's tags name the architecture of every library in it.
+    """The wheel's tags name the system and the architectures of every library in it.
 
     An installer believes the tag: under a wrong one, or "any", the package is installed where its
-    library cannot be loaded.
+    library cannot be loaded. A universal2 wheel is installed on both of Apple's architectures: a
+    library in it has a part for each.
     """
-    for library in shipment.natives:
-        wrong = [tag for tag in _platforms(shipment) if _architecture(tag) != library.machine]
+    for path in dict.fromkeys(each.path for each in shipment.natives):
+        parts = [each for each in shipment.natives if each.path == path]
+        built = {f"{each.system}-{each.machine}" for each in parts}
+        wrong = [tag for tag in _platforms(shipment) if not _promised(tag) <= built]
         if wrong:
-            text = f"built for {library.machine}, the wheel's tag is {', '.join(wrong)}"
-            yield shipment.name(library.path), text
+            text = f"built for {' and '.join(sorted(built))}, the wheel's tag is {', '.join(wrong)}"
+            yield shipment.name(path), text
 
 
 @rule(203, ERROR)
-def tags_promise_no_older_glibc(shipment: Shipment) -> Found:
-    """The wheel's tags promise no older glibc than its libraries need.
+def tags_promise_no_older_system(shipment: Shipment) -> Found:
+    """The wheel's tags promise no older glibc, and no older macOS, than its libraries need.
 
     manylinux_2_17 is installed on every system with glibc 2.17; a library that needs 2.27 fails
-    there when it is loaded. Tag what is true, or build on an older system.
+    there when it is loaded. Tag what is true, or build on an older system; for macOS
+    MACOSX_DEPLOYMENT_TARGET says for which.
     """
     for tag in _platforms(shipment):
-        promised = _glibc(tag)
         for library in shipment.natives:
-            if promised and library.glibc[:2] > promised:
+            if _is_older(tag, library):
                 text = f"needs {platform_tag(library)}, the wheel's tag is {tag}"
                 yield shipment.name(library.path), text
 
 
 @rule(204, WARNING)
 def tags_can_be_published(shipment: Shipment) -> Found:
-    """The platform tag is a manylinux or musllinux tag.
+    """A wheel for Linux has a manylinux or musllinux tag.
 
     Package indexes refuse linux_x86_64, which says nothing about the system that it needs.
     """
@@ -100,8 +111,7 @@ def tags_leave_python_open(shipment: Shipment) -> Found:
     if shipment.wheel is None:
         return
     bound = sorted({python for python, abi, _ in _tags(shipment) if abi != "none"})
-    modules = [each for each in shipment.natives if ".cpython-" in each.path.name]
-    if bound and not modules:
+    if bound and not any(map(_is_module, shipment.natives)):
         yield shipment.wheel.name, f"only for {', '.join(bound)}, and has no extension module"
 
 
@@ -205,6 +215,12 @@ def python_is_bounded_below(shipment: Shipment) -> Found:
         yield "METADATA", "no Requires-Python"
 
 
+def _is_module(library: Binary) -> bool:
+    """Whether Python can import a library, whatever its file is called."""
+    named = any(mark in library.path.name for mark in (".cpython-", ".abi3.", ".pyd"))
+    return named or any(each.startswith(("PyInit_", "PyInitU_")) for each in exports(library.path))
+
+
 def _tags(shipment: Shipment) -> list[tuple[str, str, str]]:
     """(python, abi, platform) of a wheel's name; none of what is no wheel."""
     parts = shipment.wheel.stem.split("-") if shipment.wheel else []
@@ -218,15 +234,28 @@ def _platforms(shipment: Shipment) -> list[str]:
     return sorted({platform for _, _, platform in _tags(shipment)})
 
 
-def _architecture(tag: str) -> str:
-    found = _LINUX.search(tag)
-    return {"i686": "i386"}.get(found[1], found[1]) if found else tag
+def _promised(tag: str) -> set[str]:
+    """The systems and machines that a tag promises: "linux-x86_64"; of "any", what nothing is."""
+    if found := _LINUX.search(tag):
+        return {f"linux-{found[1].replace('i686', 'i386')}"}
+    if found := _MACOS.fullmatch(tag):
+        return {f"macos-{machine}" for machine in _APPLE.get(found[3], (found[3],))}
+    return {f"windows-{_WINDOWS[tag]}"} if tag in _WINDOWS else {tag}
 
 
-def _glibc(tag: str) -> tuple[int, int] | None:
+def _is_older(tag: str, library: Binary) -> bool:
+    """Whether a tag promises an older system than a library needs."""
+    if found := _MACOS.fullmatch(tag):
+        promised = (int(found[1]), int(found[2]))
+        if library.machine == "aarch64":
+            promised = max(promised, _FIRST_ON_ARM)
+        # Of macOS 11 and later, tags name the first number alone.
+        needed = library.minimum[: 2 if promised < _FIRST_ON_ARM else 1]
+        return needed > promised[: len(needed)]
     if found := _MANYLINUX.fullmatch(tag):
-        return int(found[1]), int(found[2])
-    return _LEGACY.get(tag.partition("_")[0])
+        return library.glibc[:2] > (int(found[1]), int(found[2]))
+    legacy = _LEGACY.get(tag.partition("_")[0])
+    return legacy is not None and library.glibc[:2] > legacy
 
 
 def _difference(path: Path, columns: list[str]) -> str:

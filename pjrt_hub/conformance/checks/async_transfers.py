@@ -82,6 +82,18 @@ def parts(subject: Subject) -> None:
     equal(subject.get(buffer).tolist(), NUMBERS.tolist(), "the values")
 
 
+@check(area="transfers", since=60, number=110)
+def parts_memory_is_free(subject: Subject) -> None:
+    """Overwrite the memory of each part once its event fires -> the buffer has the old values."""
+    transfer = _Transfer(subject, [8])
+    buffer = transfer.buffer(0)
+    for start in (0, 4):
+        memory = NUMBERS[start : start + 4].copy()
+        transfer.send(0, memory, 4 * start, last=start > 0)
+        memory[:] = -1
+    equal(subject.get(buffer).tolist(), NUMBERS.tolist(), "the values")
+
+
 @check(area="transfers", since=62, number=110)
 def parts_manager(subject: Subject) -> None:
     """Ask the manager of f32[8] and f32[4] -> 2 buffers, their sizes, the device."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pjrt_hub._capi import irregular
 from pjrt_hub.conformance.check import check
 from pjrt_hub.conformance.finding import Unsupported, equal, expect, refused
 from pjrt_hub.conformance.programs import ADD
-from pjrt_hub.conformance.refusal import LOST, loses, refuses
+from pjrt_hub.conformance.refusal import LOST, LOST_AND_MORE, loses, refuses
 from pjrt_hub.conformance.subject import Subject
-from pjrt_hub.errors import DataLossError, PjrtError
+from pjrt_hub.errors import DataLossError, PjrtError, ResourceExhaustedError
 from pjrt_hub.runtime import dtypes, memory_layout
 
 NUMBERS = np.arange(1, 5, dtype=np.float32)
@@ -42,6 +44,23 @@ def type_unknown(subject: Subject) -> None:
 def type_token(subject: Subject) -> None:
     """Put a host array of the type TOKEN -> refused."""
     _refuses_type(subject, _TOKEN)
+
+
+def _refuses_dimensions(subject: Subject, *dims: int) -> None:
+    what = f"an array of {list(dims)}"
+    refuses(subject, lambda: subject.put(NUMBERS, dims=dims), what)
+
+
+@check(number=93)
+def dimension_negative(subject: Subject) -> None:
+    """Put a host array with a negative dimension -> refused."""
+    _refuses_dimensions(subject, -4)
+
+
+@check(number=93)
+def dimensions_overflow(subject: Subject) -> None:
+    """Put a host array of more bytes than a size can tell -> refused."""
+    _refuses_dimensions(subject, 1 << 32, 1 << 32)  # whose product is 0 in 64 bits
 
 
 @check(number=97)
@@ -122,9 +141,9 @@ def device(subject: Subject) -> None:
 
 @check(number=99)
 def memory(subject: Subject) -> None:
-    """Put an array into each memory of the device -> Memory is that memory, the value arrives."""
-    memories = subject.call("PJRT_Device_AddressableMemories", device=subject.device)
-    for each in memories:
+    """Put an array into each memory of each device -> it lies there and nowhere else."""
+    ask = "PJRT_Device_AddressableMemories"
+    for each in [each for of in subject.devices for each in subject.call(ask, device=of)]:
         kind = subject.call("PJRT_Memory_Kind", memory=each).decode()
         buffer = subject.put(NUMBERS, memory=each)
         found = subject.call("PJRT_Buffer_Memory", buffer=buffer)
@@ -134,10 +153,11 @@ def memory(subject: Subject) -> None:
 
 @check(number=99)
 def default_memory(subject: Subject) -> None:
-    """Put an array on a device, without a memory -> Memory is the device's default memory."""
-    buffer = subject.put(NUMBERS)
-    wanted = subject.call("PJRT_Device_DefaultMemory", device=subject.device)
-    equal(subject.call("PJRT_Buffer_Memory", buffer=buffer), wanted, "the buffer's memory")
+    """Put an array on each device, without a memory -> Memory is that device's default memory."""
+    for each in subject.devices:
+        buffer = subject.put(NUMBERS, device=each)
+        wanted = subject.call("PJRT_Device_DefaultMemory", device=each)
+        equal(subject.call("PJRT_Buffer_Memory", buffer=buffer), wanted, "the buffer's memory")
 
 
 @check(number=100)
@@ -211,6 +231,18 @@ def uninitialized(subject: Subject) -> None:
     subject.await_(subject.ready(buffer))
 
 
+@check(since=69, number=101)
+def uninitialized_without_end(subject: Subject) -> None:
+    """Make an array of a pebibyte, without a value -> refused, usually with RESOURCE_EXHAUSTED."""
+    fields = {**_shape(subject), "shape_dims": [1 << 48]}
+
+    def make() -> None:
+        made = subject.call("PJRT_Client_CreateUninitializedBuffer", **fields)
+        subject.await_(subject.ready(subject.own("Buffer", made)))
+
+    refuses(subject, make, "an array of a pebibyte", code=ResourceExhaustedError.code)
+
+
 def _error_buffer(subject: Subject, **fields: object) -> int:
     inputs = {
         **_shape(subject),
@@ -233,6 +265,13 @@ def error_buffer(subject: Subject) -> None:
     }.items():
         loses(subject, call, what, DataLossError.code)
     subject.usable()
+
+
+@check(since=82, number=102)
+def error_buffer_in_words(subject: Subject) -> None:
+    """Make a failed buffer, its text goes on behind its size -> its event has the text alone."""
+    buffer = _error_buffer(subject, **LOST_AND_MORE)
+    loses(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting it")
 
 
 @check(since=82, number=102)
@@ -335,8 +374,38 @@ def bitcast_to_another_size(subject: Subject) -> None:
 
 @check(number=98)
 def layout(subject: Subject) -> None:
-    """Ask for the memory layout of an f32[2,3] -> a permutation of its dimensions."""
-    found = irregular.minor_to_major(subject.api, subject.put(np.zeros((2, 3), np.float32)))
-    if found is None:
-        raise Unsupported("the layout is of strides")
-    equal(sorted(found), [0, 1], "the dimensions in minor_to_major")
+    """Ask for the memory layouts of f32[2,3] and f32[3,2,4] -> the elements lie where they say."""
+    for shape in ((2, 3), (3, 2, 4)):
+        array = np.arange(1, 1 + math.prod(shape), dtype=np.float32).reshape(shape)
+        buffer = subject.put(array)
+        order = irregular.minor_to_major(subject.api, buffer)
+        if order is not None:
+            equal(sorted(order), [*range(len(shape))], "the dimensions in minor_to_major")
+        strides = irregular.byte_strides(subject.api, buffer, shape, array.itemsize)
+        if strides is None:
+            raise Unsupported("the layout is of tiles")
+        memory = np.frombuffer(_raw(subject, buffer), np.uint8)
+        end = array.itemsize + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        inside = min(strides) > 0 and end <= memory.size
+        expect(inside, f"expected byte strides inside {memory.size} bytes, found {strides}")
+        found = np.lib.stride_tricks.as_strided(memory[:4].view(np.float32), shape, strides)
+        what = f"f32{list(shape)} in memory, by the layout {order or strides}"
+        equal(found.tolist(), array.tolist(), what)
+
+
+def _raw(subject: Subject, buffer: int) -> bytes:
+    """The bytes of a buffer as they lie on the device."""
+    size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
+    memory = np.zeros(size, np.uint8)
+    into = {"dst": memory.ctypes.data, "offset": 0, "transfer_size": size}
+    subject.await_(subject.call("PJRT_Buffer_CopyRawToHost", buffer=buffer, **into))
+    return memory.tobytes()
+
+
+@check(number=100)
+def each_of_its_own(subject: Subject) -> None:
+    """Put one array twice, delete the first buffer -> the second is another one, and stays."""
+    first, second = subject.put(NUMBERS), subject.put(NUMBERS)
+    expect(second != first, "expected a buffer for each call, found one for both")
+    subject.call("PJRT_Buffer_Delete", buffer=first)
+    equal(subject.get(second).tolist(), NUMBERS.tolist(), "the second buffer's values")

@@ -12,26 +12,15 @@ from pjrt_hub.conformance import part
 from pjrt_hub.conformance.check import check
 from pjrt_hub.conformance.finding import (
     Failed,
-    Skipped,
-    Unsupported,
     code_name,
     equal,
     expect,
-    refused,
     text,
 )
-from pjrt_hub.conformance.refusal import note_code, refuses
+from pjrt_hub.conformance.refusal import refuses
 from pjrt_hub.conformance.subject import Subject
 from pjrt_hub.errors import FailedPreconditionError, InvalidArgumentError, PjrtError
 
-#: An option that a platform's plugins have, and a value that is of no type of theirs.
-_MISTYPED: dict[str, tuple[str, Any]] = {
-    "cpu": ("cpu_device_count", "two"),
-    "gpu": ("memory_fraction", "half"),
-    "cuda": ("memory_fraction", "half"),
-    "rocm": ("memory_fraction", "half"),
-    "tpu": ("max_inflight_computations", "many"),
-}
 _PAGE_NBYTES = 4096
 _DMA_NBYTES = 1 << 20
 #: Functions that destroy something, and take NULL for nothing.
@@ -71,26 +60,6 @@ def two_clients(subject: Subject) -> None:
     equal(names[1], names[0], "the platform of the second client")
     subject.destroy(second)
     subject.usable()
-
-
-@check(needs="plugin", number=25)
-def unknown_option(subject: Subject) -> None:
-    """Create a client with an option that nobody knows -> an error, usually INVALID_ARGUMENT."""
-    _refuses_options(subject, {"no_such_option_of_pjrt": 1}, "an unknown create option")
-
-
-@check(needs="plugin", number=26)
-def mistyped_option(subject: Subject) -> None:
-    """A client with a known option of the wrong type -> an error, usually INVALID_ARGUMENT."""
-    if found := next(iter(subject.options.items()), None):
-        name, right = found
-        wrong: Any = 1 if isinstance(right, str) else "wrong"
-    else:
-        platform = _guessed_platform(subject)
-        if platform not in _MISTYPED:
-            raise Skipped("no option of this plugin is known; give one with --option")
-        name, wrong = _MISTYPED[platform]
-    _refuses_options(subject, {name: wrong}, f"the create option {name} = {wrong!r}")
 
 
 @check(number=27)
@@ -142,8 +111,11 @@ def default_assignment(subject: Subject) -> None:
 
 @check(number=32)
 def assignment_too_small(subject: Subject) -> None:
-    """The default assignment of 4 x 2 in room for 7 -> an error, usually FAILED_PRECONDITION."""
-    _refuses_assignment(subject, 4, 2, 7, FailedPreconditionError.code)
+    """An assignment of 4 x 2 in room for 7, one of all devices in room for one less -> an error."""
+    every = len(_device_ids(subject))
+    for replicas, partitions in ((4, 2), (every, 1)):
+        room = replicas * partitions - 1
+        _refuses_assignment(subject, replicas, partitions, room, FailedPreconditionError.code)
 
 
 @check(number=33)
@@ -214,27 +186,6 @@ def _ends(subject: Subject, function: Callable[[Subject], None]) -> str:
 
 def _create(subject: Subject, options: dict[str, Any]) -> int:
     return subject.own("Client", subject.call("PJRT_Client_Create", create_options=options))
-
-
-def _refuses_options(subject: Subject, options: dict[str, Any], what: str) -> None:
-    error = refused(lambda: _create(subject, {**subject.options, **options}), what=what)
-    if error.code == InvalidArgumentError.code:
-        return
-    try:
-        subject.destroy(_create(subject, subject.options))
-    except PjrtError as plain:
-        if (plain.code, plain.message) == (error.code, error.message):
-            raise Skipped(f"no device: {plain.message}") from plain
-    note_code(subject, error, what, InvalidArgumentError.code)
-
-
-def _guessed_platform(subject: Subject) -> str:
-    """Which plugin it is, also where no client can be made."""
-    try:
-        name: bytes = subject.call("PJRT_Client_PlatformName", client=subject.client)
-    except (Skipped, Unsupported):
-        return next((each for each in _MISTYPED if each in subject.path.name.lower()), "")
-    return name.decode().lower()
 
 
 def _device_ids(subject: Subject) -> list[int]:

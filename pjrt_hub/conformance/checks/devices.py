@@ -105,17 +105,18 @@ def process_index(subject: Subject) -> None:
 
 @check(number=41)
 def texts(subject: Subject) -> None:
-    """The kind, the debug string and the string of each device -> UTF-8; the kind is not empty."""
+    """The kind, the debug string and the string of each device -> UTF-8; none is empty."""
     for device in _devices(subject, "Devices"):
         for name in ("Kind", "DebugString", "ToString"):
-            if not text(subject.describe(device, name), name):
-                expect(name != "Kind", "the kind: expected text, found none")
-                subject.note(f"{name} is empty")
+            expect(
+                bool(text(subject.describe(device, name), name)),
+                f"{name} of device {_id(subject, device)}: expected text, found none",
+            )
 
 
 @check(number=42)
 def attributes(subject: Subject) -> None:
-    """The attributes of each device description -> each name once, the same when asked again."""
+    """The attributes of each device description -> names, each once, the same when asked again."""
     for device in _devices(subject, "Devices"):
         description = subject.call("PJRT_Device_GetDescription", device=device)
         function = "PJRT_DeviceDescription_Attributes"
@@ -125,6 +126,7 @@ def attributes(subject: Subject) -> None:
             for _ in range(2)
         )
         equal(again, found, "the attributes, asked again")
+        expect(all(dict(found)), f"expected a name of each attribute, found {found}")
         equal(len(dict(found)), len(found), "different names among the attributes")
 
 
@@ -138,8 +140,9 @@ def live_attributes(subject: Subject) -> None:
 
 @check(number=43)
 def memory_stats(subject: Subject) -> None:
-    """What each device counts of its memory -> in use up to the limit and to its own peak."""
+    """What each device counts beside an array -> in use up to the limit and to its own peak."""
     for device in subject.devices:
+        subject.put(np.zeros(_16_KIB // 4, np.float32), device=device)
         stats = subject.call("PJRT_Device_MemoryStats", device=device)
         used = stats.bytes_in_use
         expect(used >= 0, f"expected bytes in use from 0, found {used}")

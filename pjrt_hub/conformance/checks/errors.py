@@ -40,12 +40,22 @@ def codes_without_client(subject: Subject) -> None:
 
 @check(number=119)
 def messages(subject: Subject) -> None:
-    """The message of each error that can be provoked, twice -> UTF-8 of its size, the same."""
+    """The message of each error that can be provoked, twice -> a text in UTF-8, the same."""
     for what, error in _provoked(subject, _calls(subject)):
         first, second = (_read(subject, error, what) for _ in range(2))
         equal(second, first, f"{what}: its message, asked again")
-        if not first:
-            subject.note(f"{what}: its message is empty")
+        expect(bool(first), f"{what}, the message: expected the reason, found none")
+
+
+@check(number=119, since=107)
+def tables(subject: Subject) -> None:
+    """The functions that each error's first field points at -> the same code and message."""
+    for what, error in _provoked(subject, _calls(subject)):
+        message = subject.api.call("PJRT_Error_Message", error=error)
+        found = unchecked.by_its_table(error)
+        expect(found is not None, f"{what}: expected a table of all functions, found none")
+        wanted = subject.call("PJRT_Error_GetCode", error=error), message
+        equal(found, wanted, f"{what}: its code and message by its own table")
 
 
 @check(number=119)
@@ -123,10 +133,16 @@ def usable_afterwards(subject: Subject) -> None:
 
 
 def _calls(subject: Subject) -> dict[str, Call]:
-    """Calls that any plugin should refuse, and none may crash at."""
+    """Calls that any plugin should refuse, and none may crash at; those first that are cheap."""
     client, options = subject.client, CompileOptions().serialize()
     program = {"code": "this is no program", "format": "mlir"}
+    add = subject.written(ADD)
     return {
+        "no such device": ("PJRT_Client_LookupDevice", {"client": client, "id": -1}),
+        "no such local device": (
+            "PJRT_Client_LookupAddressableDevice",
+            {"client": client, "local_hardware_id": 1 << 20},
+        ),
         "junk as a program": (
             "PJRT_Client_Compile",
             {"client": client, "program": program, "compile_options": options},
@@ -135,7 +151,7 @@ def _calls(subject: Subject) -> dict[str, Call]:
             "PJRT_Client_Compile",
             {
                 "client": client,
-                "program": {"code": ADD, "format": "invalid"},
+                "program": {"code": add, "format": "invalid"},
                 "compile_options": options,
             },
         ),
@@ -143,14 +159,9 @@ def _calls(subject: Subject) -> dict[str, Call]:
             "PJRT_Client_Compile",
             {
                 "client": client,
-                "program": {"code": ADD, "format": "mlir"},
+                "program": {"code": add, "format": "mlir"},
                 "compile_options": b"\xff" * 32,
             },
-        ),
-        "no such device": ("PJRT_Client_LookupDevice", {"client": client, "id": -1}),
-        "no such local device": (
-            "PJRT_Client_LookupAddressableDevice",
-            {"client": client, "local_hardware_id": 1 << 20},
         ),
         "junk as an executable": (
             "PJRT_Executable_DeserializeAndLoad",

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from pjrt_hub._capi.counted import Counted, taken
+from pjrt_hub.conformance import part
 from pjrt_hub.conformance.check import check
-from pjrt_hub.conformance.finding import Unsupported, equal, expect
-from pjrt_hub.conformance.programs import is_identity, slow
-from pjrt_hub.conformance.refusal import LOST, loses
+from pjrt_hub.conformance.finding import Failed, Unsupported, equal, expect
+from pjrt_hub.conformance.programs import (
+    is_identity,
+    is_late,
+    slow,
+    slow_arguments,
+    slow_program,
+    slow_rounds,
+)
+from pjrt_hub.conformance.refusal import LOST, LOST_AND_MORE, loses
 from pjrt_hub.conformance.subject import Subject
 from pjrt_hub.conformance.threads import at_once
 from pjrt_hub.errors import DataLossError, PjrtError
@@ -42,6 +52,41 @@ def becomes_ready(subject: Subject) -> None:
         "after Await, IsReady: expected true, found false",
     )
     expect(is_identity(subject, buffer), "a ready buffer has another value than computed")
+
+
+@check(number=114)
+def await_is_not_early(subject: Subject) -> None:
+    """Await the ready event of running work, then read the output -> it is there at once."""
+
+    def wait(output: int, _: int) -> None:
+        subject.call("PJRT_Event_Await", event=subject.ready(output))
+
+    expect(not is_late(subject, wait), "after Await: expected the output, found work that goes on")
+
+
+@check(number=114)
+def is_ready_is_not_early(subject: Subject) -> None:
+    """Ask IsReady of running work until it is true, then read the output -> it is there at once."""
+
+    def wait(output: int, _: int) -> None:
+        event = subject.ready(output)
+        while not subject.call("PJRT_Event_IsReady", event=event):
+            time.sleep(0.001)
+
+    expect(not is_late(subject, wait), "IsReady: expected false during work, found true")
+
+
+@check(number=115)
+def callback_is_not_early(subject: Subject) -> None:
+    """OnReady on the event of running work, then read the output -> it is there at once."""
+
+    def wait(output: int, _: int) -> None:
+        called = Counted()
+        event = subject.ready(output)
+        subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+        called.first()
+
+    expect(not is_late(subject, wait), "the callback: expected after the work, found during it")
 
 
 def _errors_of_callback(subject: Subject, event: int) -> list[PjrtError | None]:
@@ -85,6 +130,47 @@ def callback_outlives_its_event(subject: Subject) -> None:
     equal(len(called.settled()), 1, "how often the callback came")
 
 
+@check(number=115, seconds=60)
+def callback_uses_its_event(subject: Subject) -> None:
+    """A callback asks its event, awaits it, registers another callback, destroys it -> all work."""
+    rounds = slow_rounds(subject)
+    for what in (0, rounds):
+        try:
+            part.run(subject, uses_its_event, what, seconds=20)
+        except part.Died as exc:
+            when = "running work" if what else "a ready event"
+            raise Failed(f"a callback of {when} that uses its event: the process {exc}") from exc
+
+
+def uses_its_event(subject: Subject, rounds: int) -> None:
+    """A callback of an event that calls the event's functions, in a process that may hang.
+
+    Args:
+        subject: the plugin.
+        rounds: of the work whose end is awaited; 0 for an event that is ready.
+    """
+    call, nested, done = subject.api.call, Counted(), []
+
+    def use() -> None:
+        done.append(call("PJRT_Event_IsReady", event=event))
+        call("PJRT_Event_Await", event=event)
+        call("PJRT_Event_OnReady", event=event, callback=nested.address, user_arg=0)
+        call("PJRT_Event_Destroy", event=event)
+
+    if rounds:
+        (buffer,) = subject.execute(slow_program(subject), slow_arguments(subject, rounds))
+    else:
+        buffer = subject.put(NUMBERS)
+    event = subject.disown(subject.ready(buffer))
+    called = Counted(use)
+    if not rounds:
+        subject.call("PJRT_Event_Await", event=event)
+    call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+    equal(len(called.settled()), 1, "how often the callback came")
+    equal(len(nested.settled()), 1, "how often the callback came that the callback registered")
+    equal(done, [True], "IsReady inside the callback")
+
+
 @check(since=89, number=116)
 def created_is_pending(subject: Subject) -> None:
     """Create an event, then set it to OK -> not ready before, ready without an error after."""
@@ -106,6 +192,14 @@ def created_fails(subject: Subject) -> None:
     """Create an event, then set it to an error -> Await gives its code and text."""
     event = _failed(subject)
     loses(subject, lambda: subject.await_(event), "awaiting it", DataLossError.code)
+
+
+@check(since=89, number=116)
+def created_fails_in_words(subject: Subject) -> None:
+    """Set an event to an error whose text goes on behind its size -> Await gives the text alone."""
+    event = subject.own("Event", subject.call("PJRT_Event_Create"))
+    subject.call("PJRT_Event_Set", event=event, **LOST_AND_MORE)
+    loses(subject, lambda: subject.await_(event), "awaiting it")
 
 
 @check(since=89, number=115)

@@ -9,7 +9,14 @@ import numpy as np
 
 from pjrt_hub.conformance.check import check
 from pjrt_hub.conformance.finding import equal, expect
-from pjrt_hub.conformance.programs import ADD, DOUBLE, SLOW, is_identity, slow_arguments
+from pjrt_hub.conformance.programs import (
+    ADD,
+    DOUBLE,
+    is_identity,
+    is_late,
+    slow_arguments,
+    slow_program,
+)
 from pjrt_hub.conformance.refusal import refuses
 from pjrt_hub.conformance.subject import Subject
 from pjrt_hub.conformance.threads import at_once
@@ -80,6 +87,23 @@ def identity(subject: Subject) -> None:
     (output,) = subject.execute(subject.compile(text), [argument])
     subject.destroy(argument)
     equal(subject.get(output).tolist(), A.tolist(), "the output after its argument's end")
+
+
+@check(number=75)
+def outputs_of_their_own(subject: Subject) -> None:
+    """Run a program with equal outputs, and its argument, twice -> a buffer for each of them."""
+    text = """func.func @main(%a: tensor<4xf32>)
+        -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+      %n = stablehlo.negate %a : tensor<4xf32>
+      return %n, %n, %a : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    }"""
+    executable, argument = subject.compile(text), subject.put(A)
+    runs = [subject.execute(executable, [argument]) for _ in range(2)]
+    buffers = [argument, *runs[0], *runs[1]]
+    equal(len(set(buffers)), len(buffers), "different buffers of the argument and two runs")
+    for buffer, values in zip(buffers, [A, *[-A, -A, A] * 2], strict=True):
+        equal(subject.get(buffer).tolist(), values.tolist(), "an output after others' end")
+        subject.call("PJRT_Buffer_Delete", buffer=buffer)
 
 
 @check(number=75, seconds=60)
@@ -160,6 +184,18 @@ def too_many_arguments(subject: Subject) -> None:
     _refuses_arguments(subject, [subject.put(A) for _ in range(3)], "three arguments")
 
 
+@check(number=77)
+def too_many_rows(subject: Subject) -> None:
+    """Run a + b for one device on the arguments of two -> refused."""
+    executable, row = subject.compile(ADD), [subject.put(A), subject.put(B)]
+
+    def run() -> object:
+        rows, _ = subject.launch(executable, [row, row])
+        return [subject.get(total).tolist() for (total,) in rows]
+
+    refuses(subject, run, "a program for one device, run on two rows of arguments")
+
+
 @check(number=78)
 def smaller_argument(subject: Subject) -> None:
     """Run a + b of f32[4] on an f32[3] -> refused."""
@@ -215,6 +251,16 @@ def complete_events(subject: Subject) -> None:
 
 
 @check(number=82)
+def complete_is_not_early(subject: Subject) -> None:
+    """Await the completion of running work, then read the output -> it is there at once."""
+
+    def wait(_: int, complete: int) -> None:
+        subject.call("PJRT_Event_Await", event=complete)
+
+    expect(not is_late(subject, wait), "expected completion after the work, found it during it")
+
+
+@check(number=82)
 def execute_device(subject: Subject) -> None:
     """Run with execute_device, the device it was compiled for -> the output lies there."""
     ((total,),), _ = subject.launch(
@@ -241,7 +287,7 @@ def chain(subject: Subject) -> None:
 @check(number=83)
 def executable_destroyed_early(subject: Subject) -> None:
     """Destroy executable and arguments while the program runs -> the output is right."""
-    executable = subject.compile(SLOW)
+    executable = slow_program(subject)
     arguments = slow_arguments(subject)
     (output,) = subject.execute(executable, arguments)
     subject.destroy(executable, *arguments)

@@ -171,6 +171,18 @@ def view_deleted(subject: Subject) -> None:
     equal(len(view.deleted.settled()), 1, "how often the callback came")
 
 
+@check(number=138)
+def view_referenced(subject: Subject) -> None:
+    """Reference a view, delete it, let the reference go -> its callback comes once, then."""
+    memory = _host_memory(subject)
+    view = _view(subject, memory.ctypes.data)
+    _count(subject, "Increase", view.buffer)
+    subject.call("PJRT_Buffer_Delete", buffer=view.buffer)
+    equal(len(view.deleted.calls), 0, "how often the callback came before the reference went")
+    _count(subject, "Decrease", view.buffer)
+    equal(len(view.deleted.settled()), 1, "how often the callback came")
+
+
 @check(number=135)
 def view_of_changing_memory(subject: Subject) -> None:
     """Write to the memory of a view -> a copy of the view has the new values."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from pjrt_hub.conformance.check import check
 from pjrt_hub.conformance.finding import Unsupported, equal, expect
-from pjrt_hub.conformance.programs import SLOW, is_identity, slow_arguments
+from pjrt_hub.conformance.programs import is_identity, slow_arguments, slow_program
 from pjrt_hub.conformance.subject import Subject
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.runtime import dtypes
@@ -138,7 +138,7 @@ def memory_of_running_work(subject: Subject) -> None:
     """Run on what ImmutableZeroCopy gave, destroy it, overwrite when done fires -> old values."""
     identity, rounds = slow_arguments(subject)
     put = _put(subject, _IMMUTABLE, subject.get(identity))
-    (output,) = subject.execute(subject.compile(SLOW), [put.buffer, rounds])
+    (output,) = subject.execute(slow_program(subject), [put.buffer, rounds])
     subject.destroy(put.buffer)
     expect(_fires(subject, put.done), "done_with_host_buffer: expected to fire, found pending")
     put.memory[:] = -1

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_hub._capi import irregular
+from pjrt_hub._capi import irregular, unchecked
+from pjrt_hub._capi.counted import Counted
 from pjrt_hub.conformance.check import check
-from pjrt_hub.conformance.finding import Unsupported, equal, expect, text
+from pjrt_hub.conformance.finding import Skipped, Unsupported, equal, expect, text
 from pjrt_hub.conformance.programs import ADD
 from pjrt_hub.conformance.subject import Subject
+from pjrt_hub.errors import PjrtError
+
+_NO_KEY = 8  # a key is an address that its host knows for its own
 
 
 @check(number=47)
@@ -34,11 +38,11 @@ def ids(subject: Subject) -> None:
 
 @check(number=47)
 def texts(subject: Subject) -> None:
-    """The kind, the debug string and the string of each memory -> UTF-8; the kind is not empty."""
+    """The kind, the debug string and the string of each memory -> UTF-8; none is empty."""
     for memory in _memories(subject):
         for name in ("Kind", "DebugString", "ToString"):
             found = text(_ask(subject, name, memory), name)
-            expect(bool(found) or name != "Kind", "the kind: expected text, found none")
+            expect(bool(found), f"{name} of a memory: expected text, found none")
 
 
 @check(number=48, since=48)
@@ -107,6 +111,43 @@ def output_kinds(subject: Subject) -> None:
 def parameter_kinds(subject: Subject) -> None:
     """The kinds of memory of a program's parameters -> two, as some memory has them."""
     _kinds(subject, "PJRT_Executable_ParameterMemoryKinds", 2)
+
+
+@check(number=47, since=105)
+def user_data(subject: Subject) -> None:
+    """Keep data beside each memory by its first field's functions -> there, by its key only."""
+    kept = [(each, _user_data(each)) for each in _memories(subject)]
+    for memory, data in kept:
+        equal(data.get(_NO_KEY), 0, "the user data by a key that was never set")
+        data.set(memory, memory + 1, Counted().address)
+    for memory, data in kept:
+        equal(data.get(memory), memory + 1, "the user data by the memory's key")
+        others = [data.get(other) for other, _ in kept if other != memory]
+        equal(others, [0] * len(others), "the user data by the keys of other memories")
+
+
+@check(number=47, since=105)
+def user_data_ends(subject: Subject) -> None:
+    """Keep data beside a memory, destroy its client -> it is handed back once, not before."""
+    try:
+        client = subject.call("PJRT_Client_Create", create_options=subject.options)
+    except PjrtError as exc:
+        raise Skipped(f"no second client: {exc.message}") from exc
+    subject.own("Client", client)
+    memories = subject.call("PJRT_Client_AddressableMemories", client=client)
+    if not memories:
+        raise Unsupported("the client has no memory")
+    ended = Counted()
+    _user_data(memories[0]).set(_NO_KEY, memories[0], ended.address)
+    equal(ended.calls, [], "what was handed back before the client's end")
+    subject.destroy(client)
+    equal(ended.settled(), [memories[0]], "what was handed back")
+
+
+def _user_data(memory: int) -> unchecked.UserData:
+    found = unchecked.UserData(memory)
+    expect(found.is_there, "expected a memory's functions for user data, found none")
+    return found
 
 
 def _memories(subject: Subject) -> list[int]:

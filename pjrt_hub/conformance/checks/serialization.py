@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 
 import numpy as np
 
 from pjrt_hub._capi import irregular, table, unchecked, wire
 from pjrt_hub.conformance import part
 from pjrt_hub.conformance.check import check
-from pjrt_hub.conformance.finding import Failed, equal, expect, refused
+from pjrt_hub.conformance.finding import Failed, Skipped, Unsupported, equal, expect, refused
 from pjrt_hub.conformance.programs import ADD, adds, compiled
 from pjrt_hub.conformance.refusal import refuses
 from pjrt_hub.conformance.subject import Subject
-from pjrt_hub.errors import PjrtError, PluginInternalError
+from pjrt_hub.errors import PjrtError, PluginInternalError, UnimplementedError
 from pjrt_hub.runtime.compile_options import CompileOptions
 
-_FLIPS = 16
+#: So many that a plugin which dies of every fiftieth is found whatever its bytes are today.
+_FLIPS = 256
 
 
 @check(number=139)
@@ -42,6 +44,28 @@ def serialize(subject: Subject) -> None:
     expect(bool(data), "expected bytes of an executable, found none")
     again = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
     expect(bool(again), "expected bytes when asked again, found none")
+
+
+@check(number=139)
+def deleters(subject: Subject) -> None:
+    """Ask for each answer that its caller frees -> the function that does so comes with it."""
+    loaded = subject.compile(ADD)
+    asked = 0
+    for name, what, address in (
+        ("PJRT_Executable_Serialize", "executable", subject.executable(loaded)),
+        ("PJRT_Executable_GetCompileOptions", "executable", subject.executable(loaded)),
+        ("PJRT_LoadedExecutable_GetDeviceAssignment", "executable", loaded),
+        ("PJRT_TopologyDescription_Serialize", "topology", subject.topology),
+        ("PJRT_Device_GetAttributes", "device", subject.device),
+    ):
+        if not subject.api.has(name):
+            continue
+        with suppress(UnimplementedError):
+            has_one = unchecked.has_deleter(subject.api, name, **{what: address})
+            expect(has_one, f"{name}: expected the deleter of what it gives, found NULL")
+            asked += 1
+    if not asked:
+        raise Unsupported("the plugin has none of these functions")
 
 
 @check(number=139, seconds=60)
@@ -80,9 +104,10 @@ def truncated(subject: Subject) -> None:
 
 @check(number=140)
 def flipped(subject: Subject) -> None:
-    """Deserialize an executable with one byte flipped, at 16 places -> no crash; told if taken."""
+    """Deserialize an executable with one byte flipped, at 256 places -> no crash; told if taken."""
     whole, taken = _serialized(subject, subject.compile(ADD)), 0
-    for place in range(0, len(whole), -(-len(whole) // _FLIPS)):
+    places = range(0, len(whole), -(-len(whole) // _FLIPS))
+    for place in places:
         damaged = bytearray(whole)
         damaged[place] ^= 0xFF
         try:
@@ -91,7 +116,7 @@ def flipped(subject: Subject) -> None:
             continue
         taken += 1
     if taken:
-        subject.note(f"{taken} of {_FLIPS} flipped bytes are not noticed")
+        subject.note(f"{taken} of {len(places)} flipped bytes are not noticed")
     subject.usable()
 
 
@@ -114,7 +139,7 @@ def load_twice(subject: Subject) -> None:
     made = subject.call(
         "PJRT_Compile",
         topology=subject.call("PJRT_Client_TopologyDescription", client=subject.client),
-        program={"code": ADD, "format": "mlir"},
+        program={"code": subject.written(ADD), "format": "mlir"},
         compile_options=options,
         client=subject.client,
     )
@@ -151,6 +176,8 @@ def optimized_program_too_small(subject: Subject) -> None:
     """The optimized program with room for one byte less -> an error, nothing written behind."""
     executable = compiled(subject)
     code, _ = irregular.optimized_program(subject.api, executable)
+    if not code:
+        raise Skipped("the optimized program has no bytes")
     room = np.full(len(code), 0xA5, np.uint8)
     program = unchecked.Sized(
         "PJRT_Program",
@@ -168,8 +195,12 @@ def optimized_program_too_small(subject: Subject) -> None:
 
 
 def _serialized(subject: Subject, loaded: int) -> bytes:
+    """The bytes of an executable; where there are none, `serialize` alone is the defect."""
     executable = subject.executable(loaded)
-    return irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
+    data = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
+    if not data:
+        raise Skipped("the plugin serializes an executable to no bytes")
+    return data
 
 
 def _load(subject: Subject, data: bytes, **more: bytes) -> int:

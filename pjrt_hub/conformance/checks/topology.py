@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pjrt_hub._capi import irregular
-from pjrt_hub.conformance.artifact import add_artifact
+from pjrt_hub.conformance.artifact import ARTIFACT, labelled
 from pjrt_hub.conformance.check import check
 from pjrt_hub.conformance.finding import Unsupported, equal, expect, refused, text
-from pjrt_hub.conformance.programs import adds, ahead
+from pjrt_hub.conformance.programs import ADD, adds, ahead
 from pjrt_hub.conformance.subject import Subject
 from pjrt_hub.errors import NotFoundError, PjrtError
 from pjrt_hub.runtime import dtypes
@@ -137,8 +137,9 @@ def compile_for_it(subject: Subject) -> None:
 @check(needs="topology", number=60, seconds=60)
 def compile_artifacts(subject: Subject) -> None:
     """Compile a + b for a topology as artifacts of its oldest and own StableHLO -> executables."""
+    subject.require(ARTIFACT)
     for which in ("minimum", "current"):
-        artifact = add_artifact(subject.stablehlo(which))
+        artifact = labelled(ADD, subject.stablehlo(which))
         with _compiler():
             _has_one_output(subject, ahead(subject, artifact))
 
@@ -161,7 +162,7 @@ def compile_junk(subject: Subject) -> None:
     """Compile for a topology what is no program -> an error."""
     with _compiler():
         ahead(subject)
-    refused(lambda: ahead(subject, "this is no program"), what="a program of junk")
+    refused(lambda: ahead(subject, b"this is no program"), what="a program of junk")
 
 
 @check(needs="topology", number=58, since=110)

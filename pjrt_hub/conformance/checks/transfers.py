@@ -11,6 +11,7 @@ import numpy as np
 from pjrt_hub._capi import irregular
 from pjrt_hub.conformance.check import check
 from pjrt_hub.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.conformance.programs import slow, slow_arguments, slow_program
 from pjrt_hub.conformance.refusal import LOST, loses, refuses
 from pjrt_hub.conformance.subject import Subject
 from pjrt_hub.errors import PjrtError
@@ -74,13 +75,6 @@ def _by_columns(subject: Subject) -> int:
     return buffer
 
 
-@check(number=106)
-def with_host_layout(subject: Subject) -> None:
-    """Copy what lies by columns, asking for rows -> the values by rows."""
-    buffer = _by_columns(subject)
-    equal(subject.get(buffer).tolist(), (2 * MATRIX).tolist(), "the values by rows")
-
-
 def in_device_order(subject: Subject, buffer: int) -> np.ndarray[Any, Any]:
     """The six f32 of a matrix as the device has them: what a copy without a host layout gives."""
     found = np.empty(MATRIX.size, np.float32)
@@ -93,6 +87,43 @@ def _to_host(subject: Subject, buffer: int, found: np.ndarray[Any, Any]) -> None
         "PJRT_Buffer_ToHostBuffer", src=buffer, dst=found.ctypes.data, dst_size=found.nbytes
     )
     subject.await_(answer.event)
+
+
+def _in_order(subject: Subject, buffer: int, order: tuple[int, ...]) -> list[float]:
+    """What a copy of a matrix gives in an order of dimensions, as it lies there."""
+    found = np.full(MATRIX.size, -1, np.float32)
+    answer = subject.call(
+        "PJRT_Buffer_ToHostBuffer",
+        src=buffer,
+        host_layout=memory_layout.members(order),
+        dst=found.ctypes.data,
+        dst_size=found.nbytes,
+    )
+    subject.await_(answer.event)
+    return [float(each) for each in found]
+
+
+@check(number=106)
+def with_host_layout(subject: Subject) -> None:
+    """Ask a copy for columns, for rows, and for an order that is none -> as asked, or refused."""
+    buffer = subject.put(MATRIX)
+    found = _in_order(subject, buffer, (0, 1))
+    equal(found, MATRIX.T.reshape(-1).tolist(), "the values by columns")
+    for order in ((0, 0), (0,)):
+        refuses(subject, partial(_in_order, subject, buffer, order), f"the order {order}")
+    turned = _by_columns(subject)
+    equal(subject.get(turned).tolist(), (2 * MATRIX).tolist(), "the values by rows")
+
+
+@check(number=98)
+def device_layout(subject: Subject) -> None:
+    """Put a matrix to lie by columns on the device -> its layout says so, the values come back."""
+    buffer = subject.put(MATRIX, device_layout=memory_layout.members((0, 1)))
+    order = irregular.minor_to_major(subject.api, buffer)
+    if order is None:
+        raise Unsupported("the layout is of strides")
+    equal(tuple(order), (0, 1), "the layout of what was put by columns")
+    equal(subject.get(buffer).tolist(), MATRIX.tolist(), "the values")
 
 
 @check(number=106)
@@ -129,6 +160,16 @@ def raw(subject: Subject) -> None:
     for start, end in ((0, 24), (4, 12), (20, 24), (8, 8)):
         found = _raw(subject, buffer, start, end - start)
         equal(found.hex(), wanted[start:end].hex(), f"the bytes from {start} to {end}")
+
+
+@check(since=56, number=107)
+def raw_of_running_work(subject: Subject) -> None:
+    """Copy raw bytes of an output whose run waits for another one -> the bytes of its values."""
+    _, rounds = slow_arguments(subject)
+    (buffer,) = subject.execute(slow_program(subject), [slow(subject), rounds])
+    size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
+    found, wanted = _raw(subject, buffer, 0, size), subject.get(buffer).tobytes()
+    expect(found[: len(wanted)] == wanted, "expected the bytes of the output, found other ones")
 
 
 @check(since=56, number=107)
@@ -206,6 +247,30 @@ def to_the_same_device(subject: Subject) -> None:
         return
     subject.note("a copy to the same device is made; the header calls it an error")
     equal(found.tolist(), NUMBERS.tolist(), "the values of the copy")
+
+
+@check(number=109)
+def copy_is_not_early(subject: Subject) -> None:
+    """Copy an output of running work to each memory and device -> ready once the output is."""
+    memories = subject.call("PJRT_Device_AddressableMemories", device=subject.device)
+    makes = [partial(_copied_to_memory, memory=each) for each in memories]
+    makes += [partial(_copied, device=each) for each in subject.devices[1:2]]
+    for make in makes:
+        source = slow(subject)
+        try:
+            copy = make(subject, source)
+        except (PjrtError, Unsupported) as exc:
+            subject.note(str(exc))
+            continue
+        subject.await_(subject.ready(copy))
+        event = subject.ready(source)
+        is_ready = subject.call("PJRT_Event_IsReady", event=event)
+        expect(is_ready, "a copy: expected it pending like what is copied, found it ready")
+
+
+def _copied_to_memory(subject: Subject, buffer: int, memory: int) -> int:
+    made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=memory)
+    return subject.own("Buffer", made)
 
 
 @check(needs="devices:2", number=109)

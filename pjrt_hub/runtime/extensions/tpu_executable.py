@@ -144,5 +144,5 @@ def _read(executable: Compiled, name: str) -> bytes:
     node = executable._api.extension("TpuExecutable")
     node.require(name)  # before the work of serializing
     with executable._viewed() as view:
-        code = irregular.serialized(executable._api, "PJRT_Executable_Serialize", executable=view)
+        code = irregular.serialized_executable(executable._api, view)
         return irregular.serialized(node, name, serialized_executable=code)

@@ -1,3 +1,3 @@
-/* A function that every plugin has is NULL. */
-#define ON_LOAD api.PJRT_Event_OnReady = NULL
+/* A function without which no error can be read is NULL. */
+#define ON_LOAD api.PJRT_Error_Message = NULL
 #include "../plugin.c"

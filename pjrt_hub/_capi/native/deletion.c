@@ -1,0 +1,75 @@
+/* Deletion of a buffer: its device memory given back, and whether that is so, by us, by a donation or
+   by somebody else. */
+#include "hotpath.h"
+
+static PJRT_Error *delete_native(BufferObject *buffer) {
+  PJRT_Buffer_Delete_Args args = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE};
+  args.buffer = buffer->ptr;
+  PJRT_Error *error;
+  client_enter(buffer->client);
+  Py_BEGIN_ALLOW_THREADS;
+  error = CALL(buffer->client->api, PJRT_Buffer_Delete, &args);
+  Py_END_ALLOW_THREADS;
+  client_leave(buffer->client);
+  return error;
+}
+
+/* A launch on several devices has used it; a delete that came meanwhile is done now. */
+void buffer_launched(BufferObject *buffer) {
+  if (--buffer->launches == 0 && buffer->deleted)
+    drop_error(buffer->client->api, delete_native(buffer));
+}
+
+/* The object keeps its PJRT_Buffer until it dies, because another thread may be inside a call with
+   it; only the device memory is given back here. */
+PyObject *deletion_delete(PyObject *self, PyObject *unused) {
+  BufferObject *buffer = (BufferObject *)self;
+  if (buffer->deleted || buffer->ptr == NULL || buffer->client->closed) Py_RETURN_NONE;
+  if (!client_usable(buffer->client)) return NULL;
+  buffer->deleted = true;
+  if (buffer->launches > 0) Py_RETURN_NONE; /* a launch must not fail on some of its devices */
+  PJRT_Error *error = delete_native(buffer);
+  if (error == NULL) Py_RETURN_NONE;
+  if (!is_unimplemented(buffer->client->api, error))
+    return raise_status(buffer->client->api, error, "PJRT_Buffer_Delete");
+  drop_error(buffer->client->api, error); /* the memory is given back when the object dies */
+  Py_RETURN_NONE;
+}
+
+static PJRT_Error *ask_deleted(const PJRT_Api *api, PJRT_Buffer *ptr, bool *deleted) {
+  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
+  args.buffer = ptr;
+  PJRT_Error *error = CALL(api, PJRT_Buffer_IsDeleted, &args);
+  *deleted = error == NULL && args.is_deleted;
+  return error;
+}
+
+/* Whether it is, as far as the plugin tells. */
+bool deletion_known(const PJRT_Api *api, PJRT_Buffer *ptr) {
+  bool deleted;
+  drop_error(api, ask_deleted(api, ptr, &deleted));
+  return deleted;
+}
+
+static bool is_over(const BufferObject *buffer) {
+  return buffer->ptr == NULL || buffer->deleted || buffer->client->closed ||
+         buffer->client->generation != fork_generation;
+}
+
+/* True once deleted, donated or destroyed with its client. */
+PyObject *deletion_asked(PyObject *self, void *unused) {
+  BufferObject *buffer = (BufferObject *)self;
+  bool deleted = true;
+  PJRT_Error *error = is_over(buffer) ? NULL : ask_deleted(buffer->client->api, buffer->ptr, &deleted);
+  if (error != NULL) return raise_status(buffer->client->api, error, "PJRT_Buffer_IsDeleted");
+  return PyBool_FromLong(deleted);
+}
+
+/* The same for a caller that only looks: false where the plugin does not tell. */
+bool deletion_seen(const BufferObject *buffer) {
+  return is_over(buffer) || deletion_known(buffer->client->api, buffer->ptr);
+}
+
+PyObject *deletion_looked(PyObject *self, void *unused) {
+  return PyBool_FromLong(deletion_seen((BufferObject *)self));
+}

@@ -1,0 +1,111 @@
+/* Outputs: what a launch gives as Buffers.
+
+   What the signature leaves open is asked of each buffer. */
+#include "launch.h"
+
+/* Refuses a plugin that lacks a function, by its name: false. */
+static bool refuse_without(ExecutableObject *exe, const char *function) {
+  PyObject *none = PyObject_CallMethod((PyObject *)exe, "_require", "s", function);
+  Py_XDECREF(none);
+  return false;
+}
+
+/* PJRT_Buffer_ElementType: false with an exception set. */
+static bool ask_dtype(ExecutableObject *exe, PJRT_Buffer *output, int *dtype) {
+  const PJRT_Api *api = exe->client->api;
+  if (!OFFERS(api, PJRT_Buffer_ElementType)) return refuse_without(exe, "PJRT_Buffer_ElementType");
+  PJRT_Buffer_ElementType_Args args = {.struct_size = PJRT_Buffer_ElementType_Args_STRUCT_SIZE};
+  args.buffer = output;
+  PJRT_Error *error = api->PJRT_Buffer_ElementType(&args);
+  if (error == NULL) *dtype = (int)args.type;
+  return error == NULL || raise_status(api, error, "PJRT_Buffer_ElementType") != NULL;
+}
+
+/* PJRT_Buffer_Dimensions: NULL with an exception set. */
+static PyObject *ask_shape(ExecutableObject *exe, PJRT_Buffer *output) {
+  const PJRT_Api *api = exe->client->api;
+  if (!OFFERS(api, PJRT_Buffer_Dimensions) && !refuse_without(exe, "PJRT_Buffer_Dimensions"))
+    return NULL;
+  PJRT_Buffer_Dimensions_Args args = {.struct_size = PJRT_Buffer_Dimensions_Args_STRUCT_SIZE};
+  args.buffer = output;
+  PJRT_Error *error = api->PJRT_Buffer_Dimensions(&args);
+  if (error != NULL) return raise_status(api, error, "PJRT_Buffer_Dimensions");
+  if (args.num_dims > MAX_RANK || (args.dims == NULL && args.num_dims > 0))
+    return raise_answer("PJRT_Buffer_Dimensions", "dimensions that no buffer has");
+  PyObject *shape = PyTuple_New((Py_ssize_t)args.num_dims);
+  for (size_t i = 0; shape != NULL && i < args.num_dims; i++) {
+    PyObject *size = PyLong_FromLongLong(args.dims[i]);
+    if (size == NULL)
+      Py_CLEAR(shape);
+    else
+      PyTuple_SetItem(shape, (Py_ssize_t)i, size);
+  }
+  return shape;
+}
+
+/* An output of which nobody told all that a Buffer knows. */
+static PyObject *wrap_asked(ExecutableObject *exe, const Slot *slot, PJRT_Buffer *output,
+                            PyObject *where) {
+  int dtype = slot->dtype;
+  PyObject *shape = Py_XNewRef(slot->shape);
+  if ((dtype == 0 && !ask_dtype(exe, output, &dtype)) ||
+      (shape == NULL && (shape = ask_shape(exe, output)) == NULL)) {
+    Py_XDECREF(shape);
+    buffer_destroy_native(exe->client, output);
+    return NULL;
+  }
+  bool dynamic = slot->shape != NULL ? slot->dynamic : buffer_ask_dynamic(exe->client->api, output);
+  PyObject *buffer =
+      buffer_wrap(exe->buffer_type, exe->client, output, dtype, shape, slot->layout, where);
+  if (buffer != NULL) ((BufferObject *)buffer)->dynamic = dynamic;
+  Py_DECREF(shape);
+  return buffer;
+}
+
+static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *output,
+                             PyObject *where) {
+  if (output == NULL)
+    return raise_answer("PJRT_LoadedExecutable_Execute", "no buffer for an output");
+  if (slot->dtype == 0 || slot->shape == NULL) return wrap_asked(exe, slot, output, where);
+  PyObject *buffer = buffer_wrap(exe->buffer_type, exe->client, output, slot->dtype, slot->shape,
+                                 slot->layout, where);
+  if (buffer != NULL) ((BufferObject *)buffer)->dynamic = slot->dynamic;
+  return buffer;
+}
+
+/* The first outputs tell whether their layouts are those that the compiler says. */
+static void prove_layouts(ExecutableObject *exe, PyObject *outputs) {
+  exe->proven = true;
+  if (!PyTuple_Check(outputs)) {
+    layout_prove(&exe->outputs[0], (BufferObject *)outputs);
+    return;
+  }
+  for (Py_ssize_t i = 0; i < exe->num_outputs; i++)
+    layout_prove(&exe->outputs[i], (BufferObject *)PyTuple_GetItem(outputs, i));
+}
+
+static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                              bool simplify) {
+  if (simplify && exe->num_outputs == 1)
+    return wrap_output(exe, &exe->outputs[0], outputs[0], where);
+  PyObject *result = PyTuple_New(exe->num_outputs);
+  for (Py_ssize_t i = 0; i < exe->num_outputs; i++) {
+    PyObject *buffer = NULL;
+    if (result != NULL)
+      buffer = wrap_output(exe, &exe->outputs[i], outputs[i], where);
+    else if (outputs[i] != NULL)
+      buffer_destroy_native(exe->client, outputs[i]);
+    if (buffer != NULL)
+      PyTuple_SetItem(result, i, buffer);
+    else
+      Py_CLEAR(result);
+  }
+  return result;
+}
+
+PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                         bool simplify) {
+  PyObject *result = wrap_outputs(exe, where, outputs, simplify);
+  if (!exe->proven && result != NULL) prove_layouts(exe, result);
+  return result;
+}

@@ -1,0 +1,144 @@
+/* Arrays: an element type and dimensions; on a device they lie row-major, without gaps. */
+#ifndef PJRT_PLUGIN_ARRAY_H
+#define PJRT_PLUGIN_ARRAY_H
+
+#include "error.h"
+
+enum { PLUGIN_MAX_RANK = 32 };
+
+typedef struct {
+  PJRT_Buffer_Type type;
+  size_t rank;
+  int64_t dims[PLUGIN_MAX_RANK];
+} PluginArray;
+
+/* The bytes of an element; 0 for types that have none of their own, such as those of four bits. */
+static inline size_t plugin_element_size(PJRT_Buffer_Type type) {
+  switch (type) {
+    case PJRT_Buffer_Type_PRED:
+    case PJRT_Buffer_Type_S8:
+    case PJRT_Buffer_Type_U8:
+    case PJRT_Buffer_Type_F8E5M2:
+    case PJRT_Buffer_Type_F8E4M3FN:
+    case PJRT_Buffer_Type_F8E4M3B11FNUZ:
+    case PJRT_Buffer_Type_F8E5M2FNUZ:
+    case PJRT_Buffer_Type_F8E4M3FNUZ:
+    case PJRT_Buffer_Type_F8E4M3:
+    case PJRT_Buffer_Type_F8E3M4:
+    case PJRT_Buffer_Type_F8E8M0FNU: return 1;
+    case PJRT_Buffer_Type_S16:
+    case PJRT_Buffer_Type_U16:
+    case PJRT_Buffer_Type_F16:
+    case PJRT_Buffer_Type_BF16: return 2;
+    case PJRT_Buffer_Type_S32:
+    case PJRT_Buffer_Type_U32:
+    case PJRT_Buffer_Type_F32: return 4;
+    case PJRT_Buffer_Type_S64:
+    case PJRT_Buffer_Type_U64:
+    case PJRT_Buffer_Type_F64:
+    case PJRT_Buffer_Type_C64: return 8;
+    case PJRT_Buffer_Type_C128: return 16;
+    default: return 0;
+  }
+}
+
+/* How many elements; of an array that plugin_array_check let through. */
+static inline size_t plugin_array_count(const PluginArray *array) {
+  size_t count = 1;
+  for (size_t i = 0; i < array->rank; i++) count *= (size_t)array->dims[i];
+  return count;
+}
+
+static inline size_t plugin_array_size(const PluginArray *array) {
+  return plugin_array_count(array) * plugin_element_size(array->type);
+}
+
+static inline bool plugin_array_equal(const PluginArray *one, const PluginArray *other) {
+  return one->type == other->type && one->rank == other->rank &&
+         memcmp(one->dims, other->dims, one->rank * sizeof(int64_t)) == 0;
+}
+
+/* Fills in an array, or says why there is none such. */
+static inline PJRT_Error *plugin_array_check(PluginArray *array, PJRT_Buffer_Type type,
+                                             const int64_t *dims, size_t rank) {
+  int64_t size = (int64_t)plugin_element_size(type);
+  bool fits = true, empty = false;
+  if (size == 0)
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "there are no buffers of the type %d", (int)type);
+  if (rank > PLUGIN_MAX_RANK)
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "%zu dimensions are more than %d", rank,
+                        (int)PLUGIN_MAX_RANK);
+  memset(array, 0, sizeof *array);
+  array->type = type;
+  array->rank = rank;
+  for (size_t i = 0; i < rank; i++) {
+    array->dims[i] = dims[i];
+    if (dims[i] < 0) return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "a dimension is negative");
+    empty = empty || dims[i] == 0;
+  }
+  for (size_t i = 0; i < rank && !empty; i++) {
+    fits = fits && size <= INT64_MAX / dims[i];
+    if (fits) size *= dims[i];
+  }
+  if (fits) return NULL;
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "no memory can hold an array of such dimensions");
+}
+
+/* The bytes from one element to the next in each dimension, where the dimensions lie in the order given,
+   the fastest first; row-major for none. */
+static inline void plugin_strides(const PluginArray *array, const int64_t *minor_to_major,
+                                  int64_t *strides) {
+  int64_t step = (int64_t)plugin_element_size(array->type);
+  for (size_t i = 0; i < array->rank; i++) {
+    size_t dim = minor_to_major != NULL ? (size_t)minor_to_major[i] : array->rank - 1 - i;
+    strides[dim] = step;
+    step *= array->dims[dim];
+  }
+}
+
+static inline void plugin_copy_strided(const PluginArray *array, char *to, const int64_t *to_strides,
+                                       const char *from, const int64_t *from_strides) {
+  int64_t index[PLUGIN_MAX_RANK] = {0};
+  size_t width = plugin_element_size(array->type), count = plugin_array_count(array);
+  for (size_t n = 0; n < count; n++) {
+    memcpy(to, from, width);
+    for (size_t i = array->rank; i-- > 0;) {
+      to += to_strides[i];
+      from += from_strides[i];
+      if (++index[i] < array->dims[i]) break;
+      to -= to_strides[i] * array->dims[i];
+      from -= from_strides[i] * array->dims[i];
+      index[i] = 0;
+    }
+  }
+}
+
+/* Whether a layout is an order of dimensions: *order is NULL where it is none. */
+static inline PJRT_Error *plugin_layout_order(const PJRT_Buffer_MemoryLayout *layout, size_t rank,
+                                              const int64_t **order) {
+  uint64_t seen = 0;
+  *order = NULL;
+  if (layout == NULL) return NULL;
+  if (layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled || layout->tiled.num_tiles > 0)
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "layouts are orders of dimensions here");
+  for (size_t i = 0; i < layout->tiled.minor_to_major_size && i < rank; i++) {
+    int64_t dim = layout->tiled.minor_to_major[i];
+    if (dim >= 0 && dim < (int64_t)rank) seen |= (uint64_t)1 << dim;
+  }
+  if (layout->tiled.minor_to_major_size != rank || seen != ((uint64_t)1 << rank) - 1)
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the layout is no order of %zu dimensions", rank);
+  *order = layout->tiled.minor_to_major;
+  return NULL;
+}
+
+/* On a device there is no other layout than row-major. */
+static inline PJRT_Error *plugin_layout_check(const PJRT_Buffer_MemoryLayout *layout, size_t rank) {
+  const int64_t *order;
+  PJRT_Error *error = plugin_layout_order(layout, rank, &order);
+  for (size_t i = 0; error == NULL && order != NULL && i < rank; i++)
+    if (order[i] != (int64_t)(rank - 1 - i))
+      error = plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "arrays on this device are row-major");
+  return error;
+}
+
+#endif

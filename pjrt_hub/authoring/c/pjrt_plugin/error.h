@@ -1,0 +1,170 @@
+/* Errors, and what every function of the table begins with. */
+#ifndef PJRT_PLUGIN_ERROR_H
+#define PJRT_PLUGIN_ERROR_H
+
+#include "api.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Zeroed memory for `count` objects. A plugin that cannot have a few bytes has no way to go on. */
+#define PLUGIN_NEW(type, count) ((type *)plugin_zeroed((count), sizeof(type)))
+static inline void *plugin_zeroed(size_t count, size_t size) {
+  void *memory = calloc(count > 0 ? count : 1, size);
+  if (memory == NULL) abort();
+  return memory;
+}
+
+static inline char *plugin_copy_text(const char *text, size_t size) {
+  char *copy = PLUGIN_NEW(char, size + 1);
+  if (size > 0) memcpy(copy, text, size);
+  return copy;
+}
+
+/* Whoever holds the pointer owns the error; hosts since 0.107 call it through its first field. */
+typedef struct {
+  PJRT_Error base;
+  PJRT_Error_Code code;
+  char *text;
+  size_t size;
+  PJRT_NamedValue *payloads; /* texts */
+  size_t num_payloads;
+} PluginError;
+
+static inline void plugin_error_destroy(PJRT_Error *error) {
+  PluginError *own = (PluginError *)error;
+  if (error == NULL) return;
+  for (size_t i = 0; i < own->num_payloads; i++) {
+    free((char *)own->payloads[i].name);
+    free((char *)own->payloads[i].string_value);
+  }
+  free(own->payloads);
+  free(own->text);
+  free(own);
+}
+
+static inline void plugin_error_message(const PJRT_Error *error, const char **text, size_t *size) {
+  *text = ((const PluginError *)error)->text;
+  *size = ((const PluginError *)error)->size;
+}
+
+static inline PJRT_Error_Code plugin_error_code(const PJRT_Error *error) {
+  return ((const PluginError *)error)->code;
+}
+
+static inline void plugin_error_visit(const PJRT_Error *error, PJRT_Error_PayloadVisitor visit,
+                                      void *argument) {
+  const PluginError *own = (const PluginError *)error;
+  for (size_t i = 0; i < own->num_payloads; i++)
+    visit(own->payloads[i].name, own->payloads[i].name_size, own->payloads[i].string_value,
+          own->payloads[i].value_size, argument);
+}
+
+static inline PJRT_Error *plugin_error_of(PJRT_Error_Code code, const char *text, size_t size) {
+  static const PJRT_Error_FunctionTable table = {
+      PJRT_Error_FunctionTable_STRUCT_SIZE, sizeof(PluginError),  NULL,
+      plugin_error_destroy,                 plugin_error_message, plugin_error_code,
+      plugin_error_visit};
+  PluginError *error = PLUGIN_NEW(PluginError, 1);
+  error->base.vtable = &table;
+  error->code = code;
+  error->text = plugin_copy_text(text, size);
+  error->size = size;
+  return &error->base;
+}
+
+/* Makes an error: its code, and a text as for printf. */
+static inline PJRT_Error *plugin_error(PJRT_Error_Code code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static inline PJRT_Error *plugin_error(PJRT_Error_Code code, const char *format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return plugin_error_of(code, text, strlen(text));
+}
+
+/* Adds copies of what is a text among the payloads. */
+static inline void plugin_error_add(PJRT_Error *error, const PJRT_NamedValue *payloads, size_t count) {
+  PluginError *own = (PluginError *)error;
+  own->payloads = PLUGIN_NEW(PJRT_NamedValue, count);
+  for (size_t i = 0; i < count; i++) {
+    if (payloads[i].type != PJRT_NamedValue_kString) continue;
+    PJRT_NamedValue *copy = &own->payloads[own->num_payloads++];
+    *copy = payloads[i];
+    copy->name = plugin_copy_text(payloads[i].name, payloads[i].name_size);
+    copy->string_value = plugin_copy_text(payloads[i].string_value, payloads[i].value_size);
+  }
+}
+
+static inline PJRT_Error *plugin_error_copy(const PJRT_Error *error) {
+  const PluginError *own = (const PluginError *)error;
+  if (error == NULL) return NULL;
+  PJRT_Error *copy = plugin_error_of(own->code, own->text, own->size);
+  if (own->num_payloads > 0) plugin_error_add(copy, own->payloads, own->num_payloads);
+  return copy;
+}
+
+/* Begins a function of the table. `args` may be longer than this version knows, which is no matter, and
+   shorter, if it has all that the function had at first; ask PLUGIN_HAS about what came later. */
+#define PLUGIN_FUNCTION(name)                                                              \
+  static inline PJRT_Error *plugin_answer_##name(name##_Args *args);                       \
+  static inline PJRT_Error *plugin_##name(name##_Args *args) {                             \
+    if (args->struct_size >= name##_Args_FIRST_SIZE) return plugin_answer_##name(args);    \
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,                                  \
+                        "Unexpected " #name "_Args size: expected %d, got %zu",            \
+                        name##_Args_FIRST_SIZE, args->struct_size);                        \
+  }                                                                                        \
+  static inline PJRT_Error *plugin_answer_##name(name##_Args *args __attribute__((unused)))
+#define PLUGIN_HAS(args, type, field) \
+  ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
+
+/* Functions that tell a value, a text, or a list and how many it holds; `args` is in scope. */
+#define PLUGIN_TELLS(name, field, value) \
+  PLUGIN_FUNCTION(name) {                \
+    args->field = (value);               \
+    return NULL;                         \
+  }
+#define PLUGIN_TELLS_TEXT(name, field, value)    \
+  PLUGIN_FUNCTION(name) {                        \
+    args->field = (value);                       \
+    args->field##_size = strlen(args->field);    \
+    return NULL;                                 \
+  }
+#define PLUGIN_TELLS_LIST(name, field, list, count) \
+  PLUGIN_FUNCTION(name) {                           \
+    args->field = (list);                           \
+    args->num_##field = (count);                    \
+    return NULL;                                    \
+  }
+/* A copy of some bytes, which the host has released by the function that it is given, too. */
+#define PLUGIN_TELLS_BYTES(name, holder, type, bytes, size)                        \
+  static inline void plugin_release_##name(type *serialized) { free(serialized); } \
+  PLUGIN_FUNCTION(name) {                                                          \
+    char *copy = plugin_copy_text((bytes), (size));                                \
+    args->serialized_bytes = copy;                                                 \
+    args->serialized_bytes_size = (size);                                          \
+    args->holder = (type *)(void *)copy;                                           \
+    args->holder##_deleter = plugin_release_##name;                                \
+    return NULL;                                                                   \
+  }
+
+static inline void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) {
+  plugin_error_destroy(args->error);
+}
+
+static inline void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
+  plugin_error_message(args->error, &args->message, &args->message_size);
+}
+
+PLUGIN_TELLS(PJRT_Error_GetCode, code, plugin_error_code(args->error))
+
+PLUGIN_FUNCTION(PJRT_Error_ForEachPayload) {
+  plugin_error_visit(args->error, args->visitor, args->user_arg);
+  return NULL;
+}
+
+#endif

@@ -1,0 +1,65 @@
+/* A PJRT plugin in C11 or C++17: say here what your device does, and this kit does the rest.
+
+   One file of a plugin includes this, describes the device and ends with PJRT_PLUGIN:
+
+     static void describe(Plugin *plugin) {
+       plugin->name = "mychip";
+       plugin->allocate = allocate;
+       ...
+     }
+     PJRT_PLUGIN(describe)
+
+   It needs POSIX threads. Compile with -fvisibility=hidden: only GetPjrtApi is exported. */
+#ifndef PJRT_PLUGIN_PLUGIN_H
+#define PJRT_PLUGIN_PLUGIN_H
+
+#include "error.h"
+#include "program.h"
+
+/* What a device is and does. A function answers with NULL, or with an error from plugin_error().
+   `device` is what open gave. Memory that was allocated is handed back to release; what is in it is always
+   row-major, without gaps. Each device has one thread, which makes all copies and runs all programs. */
+typedef struct {
+  const char *name;        /* of the platform, in lower case: "mychip" */
+  const char *version;     /* of the platform */
+  const char *device_kind; /* "MyChip 1" */
+  int num_devices;         /* 0 is one */
+  bool host_memory;        /* memory is host memory: hosts may look into it, and lend theirs */
+
+  PJRT_Error *(*open)(int number, void **device); /* NULL: there is nothing to open */
+  void (*close)(void *device);
+  PJRT_Error *(*allocate)(void *device, size_t size, void **memory);
+  void (*release)(void *device, void *memory);
+  PJRT_Error *(*copy_in)(void *device, void *memory, const void *host, size_t size);
+  PJRT_Error *(*copy_out)(void *device, void *host, const void *memory, size_t size);
+
+  /* Accepts a program, or says why not; *code is what run needs of it, and may stay NULL. The program is
+     there as long as the code. Called on any thread. */
+  PJRT_Error *(*compile)(const PluginProgram *program, void **code);
+  void (*discard)(void *code);
+  PJRT_Error *(*run)(void *device, const PluginProgram *program, void *code, void *const *inputs,
+                     void *const *outputs);
+
+  /* Takes an option of a new client, or says why not; NULL: there are no options. */
+  PJRT_Error *(*configure)(const PJRT_NamedValue *option);
+} Plugin;
+
+#include "table.h"
+
+#ifdef __cplusplus
+#define PLUGIN_EXPORT extern "C" __attribute__((visibility("default")))
+#else
+#define PLUGIN_EXPORT __attribute__((visibility("default")))
+#endif
+
+/* Defines GetPjrtApi, the one function that a plugin exports. */
+#define PJRT_PLUGIN(describe)                                 \
+  PLUGIN_EXPORT const PJRT_Api *GetPjrtApi(void);             \
+  const PJRT_Api *GetPjrtApi(void) {                          \
+    static pthread_once_t once = PTHREAD_ONCE_INIT;           \
+    plugin_describe = (describe);                             \
+    pthread_once(&once, plugin_begin);                        \
+    return &plugin_table;                                     \
+  }
+
+#endif

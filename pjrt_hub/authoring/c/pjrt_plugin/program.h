@@ -1,0 +1,212 @@
+/* Programs, as a compiler sees them: a list of operations of StableHLO without control flow.
+
+   Hosts send text or bytecode (text.h and bytecode.h read them); calls of functions are replaced by what
+   these do. Values have numbers: those of the parameters come first, then each result as it is computed. */
+#ifndef PJRT_PLUGIN_PROGRAM_H
+#define PJRT_PLUGIN_PROGRAM_H
+
+#include "array.h"
+
+/* An attribute holds numbers, or a text, or the elements of an array, row-major. */
+typedef struct {
+  const char *name; /* as StableHLO calls it: "broadcast_dimensions" */
+  const int64_t *numbers;
+  size_t num_numbers;
+  const char *text;
+  const void *data;
+  size_t size;
+} PluginAttribute;
+
+typedef struct {
+  const char *name; /* "add" */
+  int *operands;    /* numbers of values */
+  size_t num_operands;
+  int results; /* the number of the first; the others follow */
+  size_t num_results;
+  PluginAttribute *attributes;
+  size_t num_attributes;
+} PluginOperation;
+
+typedef struct {
+  const char *name;    /* of the module */
+  PluginArray *values; /* the type of each */
+  size_t num_values, num_parameters;
+  bool *donated; /* of each parameter: the memory may be used again; NULL for none */
+  PluginOperation *operations;
+  size_t num_operations;
+  int *outputs; /* numbers of values */
+  size_t num_outputs;
+} PluginProgram;
+
+/* Gives an attribute of an operation, or NULL. */
+static inline const PluginAttribute *plugin_attribute(const PluginOperation *operation, const char *name) {
+  for (size_t i = 0; i < operation->num_attributes; i++)
+    if (strcmp(operation->attributes[i].name, name) == 0) return &operation->attributes[i];
+  return NULL;
+}
+
+/* Gives the numbers of an attribute, and how many; none where there is no such attribute. */
+static inline const int64_t *plugin_numbers(const PluginOperation *operation, const char *name,
+                                            size_t *count) {
+  const PluginAttribute *found = plugin_attribute(operation, name);
+  *count = found != NULL ? found->num_numbers : 0;
+  return found != NULL ? found->numbers : NULL;
+}
+
+/* The type of an operand, of the first result. */
+static inline const PluginArray *plugin_operand(const PluginProgram *program,
+                                                const PluginOperation *operation, size_t number) {
+  return &program->values[operation->operands[number]];
+}
+
+static inline const PluginArray *plugin_result(const PluginProgram *program,
+                                               const PluginOperation *operation) {
+  return &program->values[operation->results];
+}
+
+/* What the readers share: memory that goes all at once, and lists in it that grow. */
+
+typedef struct PluginChunk {
+  struct PluginChunk *next;
+  size_t used, size;
+} PluginChunk;
+
+typedef struct {
+  PluginChunk *chunks;
+} PluginArena;
+
+static inline void *plugin_take(PluginArena *arena, size_t size) {
+  const size_t aligned = 16, chunk_size = 1 << 14;
+  const size_t head = (sizeof(PluginChunk) + aligned - 1) / aligned * aligned;
+  size = (size + aligned - 1) / aligned * aligned;
+  if (arena->chunks == NULL || size > arena->chunks->size - arena->chunks->used) {
+    size_t room = size > chunk_size ? size : chunk_size;
+    PluginChunk *chunk = (PluginChunk *)plugin_zeroed(1, head + room);
+    chunk->next = arena->chunks;
+    chunk->size = room;
+    arena->chunks = chunk;
+  }
+  char *taken = (char *)arena->chunks + head + arena->chunks->used;
+  arena->chunks->used += size;
+  return taken;
+}
+
+static inline void plugin_arena_end(PluginArena *arena) {
+  while (arena->chunks != NULL) {
+    PluginChunk *chunk = arena->chunks;
+    arena->chunks = chunk->next;
+    free(chunk);
+  }
+}
+
+static inline char *plugin_take_text(PluginArena *arena, const char *text, size_t size) {
+  char *copy = (char *)plugin_take(arena, size + 1);
+  memcpy(copy, text, size);
+  copy[size] = '\0';
+  return copy;
+}
+
+static inline void *plugin_more(PluginArena *arena, void *list, size_t count, size_t width) {
+  if (count > 0 && (count & (count - 1)) != 0) return list;
+  void *larger = plugin_take(arena, (count > 0 ? 2 * count : 1) * width);
+  if (count > 0) memcpy(larger, list, count * width);
+  return larger;
+}
+
+/* Adds an item to a list, whose room doubles. */
+#define PLUGIN_ADD(arena, list, count, item)                                                      \
+  do {                                                                                            \
+    (list) = (__typeof__(list))plugin_more((arena), (list), (count), sizeof *(list));             \
+    (list)[(count)++] = (item);                                                                   \
+  } while (0)
+
+/* A module while it is read: its functions, of which `main` is the program. */
+typedef struct {
+  const char *name;
+  PluginProgram body;
+} PluginFunction;
+
+typedef struct {
+  PluginArena *arena;
+  const char *name;
+  PluginFunction *functions;
+  size_t num_functions;
+} PluginModule;
+
+/* Whether an attribute of a parameter says that it is donated. */
+static inline bool plugin_donates(const char *name, size_t size) {
+  static const char *const names[] = {"tf.aliasing_output", "jax.buffer_donor"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strlen(names[i]) == size && memcmp(names[i], name, size) == 0) return true;
+  return false;
+}
+
+static inline PluginAttribute *plugin_add_attribute(PluginArena *arena, PluginOperation *operation,
+                                                    const char *name) {
+  PluginAttribute attribute;
+  memset(&attribute, 0, sizeof attribute);
+  attribute.name = name;
+  PLUGIN_ADD(arena, operation->attributes, operation->num_attributes, attribute);
+  return &operation->attributes[operation->num_attributes - 1];
+}
+
+/* Puts what a function does behind a program; `places` says which value there is each of the function's. */
+static inline PJRT_Error *plugin_inline(const PluginModule *module, const PluginProgram *body, int *places,
+                                        PluginProgram *to, int depth) {
+  enum { DEEPEST = 64, MOST = 1 << 20 };
+  PJRT_Error *error = NULL;
+  if (depth > DEEPEST || to->num_operations > MOST)
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "the program calls functions too often");
+  for (size_t i = 0; error == NULL && i < body->num_operations; i++) {
+    PluginOperation operation = body->operations[i];
+    const PluginAttribute *callee = plugin_attribute(&operation, "callee");
+    int *operands = (int *)plugin_take(module->arena, (operation.num_operands + 1) * sizeof(int));
+    for (size_t k = 0; k < operation.num_operands; k++) operands[k] = places[operation.operands[k]];
+    if (callee == NULL || strcmp(operation.name, "call") != 0) {
+      int first = (int)to->num_values;
+      for (size_t k = 0; k < operation.num_results; k++) {
+        places[operation.results + (int)k] = (int)to->num_values;
+        PLUGIN_ADD(module->arena, to->values, to->num_values, body->values[operation.results + (int)k]);
+      }
+      operation.operands = operands;
+      operation.results = first;
+      PLUGIN_ADD(module->arena, to->operations, to->num_operations, operation);
+      continue;
+    }
+    const PluginProgram *called = NULL;
+    for (size_t k = 0; callee->text != NULL && k < module->num_functions; k++)
+      if (strcmp(module->functions[k].name, callee->text) == 0) called = &module->functions[k].body;
+    if (called == NULL || called->num_parameters != operation.num_operands ||
+        called->num_outputs != operation.num_results)
+      return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the program calls a function that it has not");
+    int *inner = (int *)plugin_take(module->arena, (called->num_values + 1) * sizeof(int));
+    memcpy(inner, operands, operation.num_operands * sizeof(int));
+    error = plugin_inline(module, called, inner, to, depth + 1);
+    for (size_t k = 0; error == NULL && k < operation.num_results; k++)
+      places[operation.results + (int)k] = inner[called->outputs[k]];
+  }
+  return error;
+}
+
+/* The program that a module is: what its `main` does. */
+static inline PJRT_Error *plugin_program(const PluginModule *module, PluginProgram *program) {
+  const PluginProgram *body = NULL;
+  for (size_t i = 0; i < module->num_functions; i++)
+    if (strcmp(module->functions[i].name, "main") == 0) body = &module->functions[i].body;
+  if (body == NULL) return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the program has no function main");
+  memset(program, 0, sizeof *program);
+  program->name = module->name != NULL ? module->name : "main";
+  program->num_parameters = body->num_parameters;
+  program->donated = body->donated;
+  int *places = (int *)plugin_take(module->arena, (body->num_values + 1) * sizeof(int));
+  for (size_t i = 0; i < body->num_parameters; i++) {
+    places[i] = (int)i;
+    PLUGIN_ADD(module->arena, program->values, program->num_values, body->values[i]);
+  }
+  PJRT_Error *error = plugin_inline(module, body, places, program, 0);
+  for (size_t i = 0; error == NULL && i < body->num_outputs; i++)
+    PLUGIN_ADD(module->arena, program->outputs, program->num_outputs, places[body->outputs[i]]);
+  return error;
+}
+
+#endif

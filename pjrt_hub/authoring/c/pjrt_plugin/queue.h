@@ -1,0 +1,103 @@
+/* The main loop of a device: a thread that takes work from a queue, in the order in which it can begin. */
+#ifndef PJRT_PLUGIN_QUEUE_H
+#define PJRT_PLUGIN_QUEUE_H
+
+#include "event.h"
+
+typedef struct PluginQueue PluginQueue;
+
+/* The first field of each kind of work. `run` must free it. */
+typedef struct PluginWork {
+  struct PluginWork *next;
+  PluginQueue *queue;
+  int missing; /* what it waits for, and one until all of that is known */
+  void (*run)(struct PluginWork *work);
+} PluginWork;
+
+struct PluginQueue {
+  pthread_t thread;
+  pthread_mutex_t lock; /* for the rest */
+  pthread_cond_t changed;
+  bool ending, working;
+  PluginWork *first, *last;
+};
+
+static inline void *plugin_queue_work(void *argument) {
+  PluginQueue *queue = (PluginQueue *)argument;
+  pthread_mutex_lock(&queue->lock);
+  for (;;) {
+    while (queue->first == NULL && !queue->ending) pthread_cond_wait(&queue->changed, &queue->lock);
+    PluginWork *work = queue->first;
+    if (work == NULL) break;
+    queue->first = work->next;
+    queue->working = true;
+    pthread_mutex_unlock(&queue->lock);
+    work->run(work);
+    pthread_mutex_lock(&queue->lock);
+    queue->working = false;
+    pthread_cond_broadcast(&queue->changed);
+  }
+  pthread_mutex_unlock(&queue->lock);
+  pthread_cond_destroy(&queue->changed);
+  pthread_mutex_destroy(&queue->lock);
+  free(queue);
+  return NULL;
+}
+
+/* NULL where there can be no more threads. */
+static inline PluginQueue *plugin_queue(void) {
+  PluginQueue *queue = PLUGIN_NEW(PluginQueue, 1);
+  pthread_mutex_init(&queue->lock, NULL);
+  pthread_cond_init(&queue->changed, NULL);
+  if (pthread_create(&queue->thread, NULL, plugin_queue_work, queue) == 0) return queue;
+  free(queue);
+  return NULL;
+}
+
+/* Waits until nothing is left to do; not for work that still waits for something. */
+static inline void plugin_queue_drain(PluginQueue *queue) {
+  pthread_mutex_lock(&queue->lock);
+  while (queue->first != NULL || queue->working) pthread_cond_wait(&queue->changed, &queue->lock);
+  pthread_mutex_unlock(&queue->lock);
+}
+
+/* Ends the thread, which frees the queue; it may be this one. */
+static inline void plugin_queue_end(PluginQueue *queue) {
+  pthread_t thread = queue->thread;
+  pthread_mutex_lock(&queue->lock);
+  queue->ending = true;
+  pthread_cond_broadcast(&queue->changed);
+  pthread_mutex_unlock(&queue->lock);
+  if (pthread_equal(thread, pthread_self()))
+    pthread_detach(thread);
+  else
+    pthread_join(thread, NULL);
+}
+
+/* One thing less that work waits for; with none left it is queued. */
+static inline void plugin_work_nearer(const PJRT_Error *error, void *argument) {
+  PluginWork *work = (PluginWork *)argument;
+  (void)error;
+  if (!plugin_count_down(&work->missing)) return;
+  PluginQueue *queue = work->queue;
+  pthread_mutex_lock(&queue->lock);
+  work->next = NULL;
+  if (queue->first == NULL)
+    queue->first = work;
+  else
+    queue->last->next = work;
+  queue->last = work;
+  pthread_cond_broadcast(&queue->changed);
+  pthread_mutex_unlock(&queue->lock);
+}
+
+/* Has work done once all promises are kept, well or not; the work holds them as long as it needs them. */
+static inline void plugin_work_begin(PluginWork *work, PluginQueue *queue, PluginPromise *const *promises,
+                                     size_t count) {
+  work->queue = queue;
+  work->missing = (int)count + 1;
+  for (size_t i = 0; i < count; i++) plugin_promise_then(promises[i], plugin_work_nearer, work);
+  plugin_work_nearer(NULL, work);
+}
+
+#endif

@@ -1,0 +1,35 @@
+"""Plugins in C that `pjrt-hub new` writes, compiled; and mistakes in them, one at a time."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Literal
+
+from pjrt_hub import authoring
+
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+#: What some mistakes call.
+POSIX = ["-D_GNU_SOURCE", *(f"-include{name}.h" for name in ("signal", "unistd", "stdlib"))]
+COMPILERS = {
+    "gcc": ["gcc", "-std=c11"],
+    "g++": ["g++", "-std=c++17"],
+    "clang": ["clang", "-std=c11"],
+    "clang++": ["clang++", "-std=c++17"],
+}
+
+
+def write(folder: Path, language: Literal["c", "c++"] = "c", *, example: bool = True) -> Path:
+    """Writes a project, and gives the file that describes its device."""
+    project, package = authoring.new(
+        "mychip", language=language, example=example, into=folder / "mychip-pjrt"
+    )
+    return project / "native" / package.source
+
+
+def build(source: Path, compiler: str = "gcc", *flags: str) -> Path:
+    """Compiles a plugin beside its source, and gives the library."""
+    library = source.with_name("mychip.so")
+    command = [*COMPILERS[compiler], "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", *flags]
+    subprocess.run([*command, "-o", library, source, "-lm", "-pthread"], check=True, timeout=300)
+    return library

@@ -1,0 +1,141 @@
+"""What becomes of each host on a plugin that lacks functions: profiles, `check` and `lint`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub._capi import layers, table
+from pjrt_hub.conformance import host
+from pjrt_hub.conformance.host import hosts, newest
+from pjrt_hub.conformance.verdict import Report, Verdict
+
+#: JAX aborts at its first jit without it.
+ASSIGNMENT = "PJRT_LoadedExecutable_GetDeviceAssignment"
+#: The check of the newest release.
+JAX = "hosts.jax_0_12_0_1"
+
+
+def jax():
+    return next(host for host in newest() if host.name == "JAX")
+
+
+@pytest.fixture
+def without(clean_env):
+    """`without("PJRT_X", "check", "cpu")` runs a command over plugins that lack something."""
+
+    def run(names: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
+        layer = {
+            "LD_PRELOAD": str(layers.preload_path()),
+            "PJRT_HUB_LAYERS": "without",
+            "PJRT_HUB_WITHOUT": names,
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "pjrt_hub.cli", *map(str, words)],
+            env={**clean_env, **(layer if names else {}), **env},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+
+    return run
+
+
+@pytest.fixture
+def library():
+    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
+    assert spec is not None
+    return Path(spec.origin).with_name("xla_cpu_pjrt.so")
+
+
+@pytest.fixture
+def clean_env(tmp_path):
+    kept = {
+        name: text for name, text in os.environ.items() if not name.startswith(("PJRT_", "JAX_"))
+    }
+    return {**kept, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
+
+
+@pytest.mark.parametrize("each", hosts(), ids=lambda each: each.title)
+def test_a_profile_speaks_of_functions_and_steps_that_there_are(each):
+    for lacks in (each.null, each.unimplemented):
+        assert set(lacks) <= set(table.FUNCTIONS)
+        for found in lacks.values():
+            assert bool(found.at) != bool(found.fails)
+            assert {*found.fails, *filter(None, [found.at])} <= set(each.needs)
+    assert each.learned.split()[0] in ("measured", "read")
+
+
+def test_a_host_runs_on_a_plugin_that_lacks_nothing():
+    assert jax().word(jax().without()) == "runs"
+    assert jax().word(jax().without(["PJRT_Event_Await"])) == "runs"
+
+
+def test_of_several_ends_the_first_is_told_and_of_several_steps_all():
+    jax_ = jax()
+    found = jax_.without([ASSIGNMENT, "PJRT_Buffer_Delete"], ["PJRT_Memory_Kind"])
+    assert jax_.word(found) == "aborts at devices (SIGABRT)"
+    assert found.functions == ("PJRT_Memory_Kind",)
+    found = jax_.without([], ["PJRT_Buffer_CopyToMemory", "PJRT_Executable_GetCostAnalysis"])
+    assert jax_.word(found) == "runs without copy, analyse"
+    assert jax_.word(jax_.without([], ["PJRT_Client_Create"])) == "refuses at devices"
+
+
+@pytest.mark.parametrize("name", host.ASKED_OF)
+def test_jax_calls_it_only_of_plugins_with_a_trait(name):
+    jax_ = jax()
+    trait = host.ASKED_OF[name]
+    assert jax_.word(jax_.without([name])).startswith("aborts")
+    assert jax_.word(jax_.without([name], [], host.TRAITS - {trait})) == "runs"
+    assert jax_.word(jax_.without([], [name], host.TRAITS - {trait})) == "runs"
+
+
+def test_check_says_what_runs(without):
+    ended = without("", "check", "cpu", "--area", "hosts", "--json", "-")
+    assert ended.returncode == 0, ended.stderr
+    report = Report.from_json(ended.stdout)
+    assert {each.verdict for each in report.results} == {Verdict.PASS}
+    assert report[JAX].notes == (f"{jax().title} runs",)
+
+
+def test_check_says_who_aborts(without, tmp_path):
+    page = tmp_path / "report.html"
+    names = f"{ASSIGNMENT},PJRT_Executable_Serialize:null"
+    ended = without(names, "check", "cpu", "--area", "hosts", "--json", "-", "--html", page)
+    assert ended.returncode == 0, ended.stderr  # a bare library, which nobody registered
+    report = Report.from_json(ended.stdout)
+    told = f"{jax().title} aborts at jit (SIGABRT): {ASSIGNMENT} is UNIMPLEMENTED"
+    assert report[JAX].verdict is Verdict.UNSUPPORTED
+    assert report[JAX].notes == (told,)
+    (ours,) = report["hosts.pjrt_hub"].notes
+    assert "runs without serialize: PJRT_Executable_Serialize is NULL" in ours
+    assert told in page.read_text()
+
+
+def test_what_registers_with_jax_must_not_end_it(without, library, tmp_path):
+    packed = without(
+        "", "pack", library, "--name", "mychip", "--version", "1.0", "--license", "MIT",
+        "--out", tmp_path,
+    )  # fmt: skip
+    assert packed.returncode == 0, packed.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    linted = without(ASSIGNMENT, "lint", wheel, "--json")
+    found = [each for each in json.loads(linted.stdout) if each["rule"] == "PLG409"]
+    assert linted.returncode == 1
+    assert f"aborts at jit (SIGABRT): {ASSIGNMENT} is UNIMPLEMENTED" in found[0]["text"]
+    assert "PLG409" not in without("", "lint", wheel, "--json").stdout
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    installed = next(site.rglob("*.so"))
+    ended = without(
+        ASSIGNMENT, "check", installed, "--area", "hosts", "--json", "-", PYTHONPATH=str(site)
+    )
+    assert ended.returncode == 1
+    assert Report.from_json(ended.stdout)[JAX].verdict is Verdict.FAIL

@@ -1,0 +1,132 @@
+"""A plugin that lacks one function, NULL or UNIMPLEMENTED: what pjrt-hub then does without."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub._capi import library as loading
+from pjrt_hub.conformance.host import parse
+
+ROOT = Path(__file__).parents[2]
+TOOL = ROOT / "tools" / "hosts"
+PROFILE = ROOT / "pjrt_hub" / "conformance" / "hosts" / "pjrt_hub.toml"
+
+#: What a compilation needs; nothing else is missed before a call.
+COMPILING = {
+    "PJRT_Client_Compile",
+    "PJRT_Client_Devices",
+    "PJRT_Client_AddressableDevices",
+    "PJRT_DeviceDescription_Id",
+    "PJRT_Device_GetDescription",
+}
+
+
+#: The steps that wait for a value and read it.
+TAKEN_TO_THE_HOST = (
+    *("get", "result", "wait", "call_with_arrays", "donate", "call_on_two", "copy"),
+    "load_serialized",
+)
+
+
+@pytest.fixture(scope="module")
+def measurement():
+    """The module of the tool."""
+    sys.path.insert(0, str(TOOL))
+    import measurement
+
+    sys.path.remove(str(TOOL))
+    return measurement
+
+
+@pytest.fixture(scope="module")
+def library(plugin):
+    """Its path."""
+    return plugin.path
+
+
+@pytest.fixture(scope="module")
+def names(measurement, library):
+    """The functions of the plugin's table."""
+    _, found = measurement.functions(library)
+    assert len(found) == 118
+    return found
+
+
+@pytest.fixture(scope="module")
+def walked(measurement, library, names):
+    """A walk without each of them, in both forms; half a minute on two processors."""
+    asked = [named.format(name) for named in measurement.FORMS.values() for name in names]
+    return measurement.walk("pjrt_hub_walk", library, asked)
+
+
+def test_every_step_is_right_on_the_whole_plugin(measurement, walked):
+    assert measurement.without(walked.runs[""], walked.needs) == {}
+    assert walked.left_out == []
+
+
+def test_no_walk_ends_the_process(walked):
+    assert {run.without: run.status for run in walked.runs.values() if run.status} == {}
+
+
+def test_every_refusal_is_ours_and_names_the_function(walked):
+    for run in walked.runs.values():
+        name = run.without.partition(":")[0]
+        for step, said in run.steps.items():
+            if said not in ("right", ""):
+                assert said.startswith("pjrt_hub.errors."), f"{run.without} at {step}: {said}"
+                assert name in said, f"{run.without} at {step}: {said}"
+
+
+def test_loading_refuses_what_is_required_and_nothing_else(walked, names):
+    refused = {name for name in names if walked.runs[f"{name}:null"].steps["load"] != "right"}
+    assert refused == set(loading.REQUIRED)
+    assert len(refused) == 3
+
+
+#: Functions that stand in for each other -> the steps that miss them all. With no more than
+#: `PJRT_Event_Await` nothing can be waited for with a limit, as the step "wait" does.
+TOGETHER = {
+    "PJRT_Event_OnReady PJRT_Event_IsReady": ("wait",),
+    "PJRT_Event_OnReady PJRT_Event_IsReady PJRT_Event_Error": ("wait",),
+    "PJRT_Event_OnReady PJRT_Event_Error": (),
+    "PJRT_Event_Error PJRT_Event_Await": TAKEN_TO_THE_HOST,
+    "PJRT_Buffer_Delete PJRT_Buffer_Destroy": (),
+    "PJRT_Buffer_ReadyEvent PJRT_Buffer_IsDeleted": ("wait", "donate"),
+}
+
+
+def test_of_functions_that_stand_in_for_each_other_one_suffices(measurement, library):
+    forms = [":null", ""]
+    asked = {
+        ",".join(f"{name}{form}" for name in names.split()): names
+        for names in TOGETHER
+        for form in forms
+    }
+    walked = measurement.walk("pjrt_hub_walk", library, list(asked))
+    for without, names in asked.items():
+        run = walked.runs[without]
+        assert run.status == 0, without
+        failed = {step: said for step, said in run.steps.items() if said not in ("right", "")}
+        assert set(failed) == set(TOGETHER[names]), without
+        for said in failed.values():
+            assert said.startswith("pjrt_hub.errors."), said
+            assert any(name in said for name in names.split()), said
+
+
+def test_compiling_misses_what_compiles_and_nothing_else(walked):
+    missed = {
+        run.without.partition(":")[0]
+        for run in walked.runs.values()
+        if run.steps.get("compile", "right") != "right"
+    }
+    assert missed <= COMPILING
+
+
+def test_the_profile_is_what_is_measured(measurement, walked, names):
+    """`python tools/hosts pjrt_hub` writes it again."""
+    kept = parse(PROFILE.read_text("utf-8"))
+    found = parse(measurement.text("pjrt-hub", walked, names, kept.learned))
+    assert found == kept

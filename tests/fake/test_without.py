@@ -1,0 +1,105 @@
+"""The layer `without`: a plugin that lacks a function, NULL or UNIMPLEMENTED, or an extension."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from pjrt_hub import tracing
+from pjrt_hub._capi import layers, table
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.tracing import call_log, recording
+
+THROUGH = """
+from pjrt_hub.tracing import wrap
+def without(names, others=""):
+    return load(path, through=lambda address: wrap(address, f"without{others}", without=names))
+"""
+
+
+def test_a_function_answers_unimplemented(check, stub):
+    script = """
+    api = without("PJRT_Client_PlatformName, PJRT_Plugin_Attributes")
+    assert api.has("PJRT_Client_PlatformName")
+    for name in ("PJRT_Client_PlatformName", "PJRT_Plugin_Attributes"):
+        exc = raises(errors.UnimplementedError, api.call, name)
+        assert f"{name} is taken away" in str(exc), exc
+    """
+    check(stub(), THROUGH + textwrap.dedent(script))
+
+
+def test_a_function_is_null(check, stub):
+    script = """
+    api = without("PJRT_Client_PlatformName:null")
+    assert not api.has("PJRT_Client_PlatformName")
+    assert api.has("PJRT_Buffer_Delete")
+    exc = raises(errors.UnsupportedByPluginError, api.call, "PJRT_Client_PlatformName")
+    assert exc.function == "PJRT_Client_PlatformName"
+    """
+    check(stub(), THROUGH + textwrap.dedent(script))
+
+
+def test_what_is_not_taken_is_the_plugins(check, stub):
+    script = """
+    client = Plugin(without("PJRT_Client_ProcessIndex,PJRT_Executable_Name:null", ",pad")).client()
+    buffer = client.buffer_from_host(ONE_TO_FOUR)
+    assert np.asarray(buffer).tolist() == [1, 2, 3, 4]
+    client.close()
+    assert live() == {}
+    """
+    check(stub(), THROUGH + textwrap.dedent(script))
+
+
+def test_an_extension_is_not_in_the_chain(check, stub):
+    script = """
+    api = without("Stream")
+    assert "Stream" not in api.extensions, api.extensions
+    """
+    plain = stub("EXTENSIONS=&unknown")
+    check(plain, "assert 'Stream' in load(path).extensions")
+    check(plain, THROUGH + textwrap.dedent(script))
+
+
+def test_a_host_in_c_that_was_preloaded_into(host):
+    names = {"PJRT_HUB_LAYERS": "validate,without", "PJRT_HUB_WITHOUT": "PJRT_Plugin_Attributes"}
+    ended = host("old_host", **names)
+    assert (ended.returncode, ended.stdout) == (0, "refused, 0 attributes, 24\n"), ended.stderr
+    assert ended.stderr.count("VAL") == 1  # the host's own mistake, and no error that leaks
+
+
+def test_a_name_that_there_is_not_is_said_to_a_host_in_c(host):
+    names = {"PJRT_HUB_LAYERS": "without", "PJRT_HUB_WITHOUT": "PJRT_Nothing:null,Layouts"}
+    ended = host("nothing", **names)
+    assert ended.returncode == 0
+    assert ended.stderr == "pjrt-hub: PJRT_HUB_WITHOUT: there is no PJRT_Nothing\n"
+
+
+def test_a_recording_shows_a_plugin_that_refuses(host, tmp_path):
+    names = {"PJRT_HUB_LAYERS": "trace,without", "PJRT_HUB_WITHOUT": "PJRT_Plugin_Attributes"}
+    host("old_host", PJRT_HUB_TRACE=str(tmp_path), **names)
+    found = recording.read(tmp_path)
+    (call,) = [call for call in found.calls if call.function == "PJRT_Plugin_Attributes"]
+    assert call.error
+    (line,) = call_log.lines(found, [call])
+    assert "PJRT_Plugin_Attributes() -> error 0x" in line
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        (None, "the layer without has nothing to take away"),
+        (" , ", "the layer without has nothing to take away"),
+        ("PJRT_Nothing", "cannot take away 'PJRT_Nothing'"),
+        ("PJRT_Buffer_IsOnCpu:nil", "cannot take away 'PJRT_Buffer_IsOnCpu:nil'"),
+        ("Layouts:null", "cannot take away 'Layouts:null'"),
+    ],
+)
+def test_what_cannot_be_taken_away_is_refused(without, said):
+    with pytest.raises(PjrtHubError, match=said):
+        tracing.wrap(0, "without", without=without)
+
+
+def test_every_function_and_extension_has_a_name():
+    names = [*layers.function_names(), *table.EXTENSIONS]
+    assert layers.lacking(",".join(names)) == names

@@ -1,0 +1,85 @@
+"""The profiles of hosts, measured again word for word, on the releases that are installed here."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub.conformance.host import hosts, parse
+
+TOOL = Path(__file__).parents[2] / "tools" / "hosts"
+#: Host -> its walk and its distribution.
+HOSTS = {
+    "JAX": ("jax_walk", "jax"),
+    "pypjrt": ("pypjrt_walk", "pypjrt"),
+    "torch_xla": ("torch_xla_walk", "torch_xla"),
+}
+#: Ends come when the host's garbage does, in the step that goes on meanwhile: one run differs from
+#: the next by a step, and never by the signal.
+WHILE_COLLECTED = {"PJRT_Executable_Destroy", "PJRT_LoadedExecutable_Destroy"}
+
+
+#: Functions that are asked only of events which are not ready yet: the steps that may meet none.
+WHILE_PENDING = {"PJRT_Event_Error": {"copy", "split"}, "PJRT_Event_OnReady": {"copy", "split"}}
+
+
+def told(host):
+    """What the profile says, but for what differs from run to run."""
+    rows = {"null": host.null, "unimplemented": host.unimplemented}
+    lacks = {
+        form: {name: settled(name, found) for name, found in row.items()}
+        for form, row in rows.items()
+    }
+    return replace(host, **lacks)
+
+
+def settled(name, found):
+    fails = tuple(step for step in found.fails if step not in WHILE_PENDING.get(name, ()))
+    at = "any" if found.at and name in WHILE_COLLECTED else found.at
+    return replace(found, at=at, fails=fails)
+
+
+def differences(found, kept):
+    """What was found and what the profile says, of each function in which they differ."""
+    rows = ((found.null, kept.null, "null"), (found.unimplemented, kept.unimplemented, ""))
+    return {
+        (name, form): (new.get(name), old.get(name))
+        for new, old, form in rows
+        for name in new.keys() | old.keys()
+        if new.get(name) != old.get(name)
+    }
+
+
+@pytest.fixture(scope="module")
+def measurement():
+    """The module of the tool."""
+    sys.path.insert(0, str(TOOL))
+    import measurement
+
+    sys.path.remove(str(TOOL))
+    return measurement
+
+
+@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.timeout(1800)
+def test_the_profile_is_what_is_measured(measurement, name):
+    """`python tools/hosts jax` writes it again; a release without a profile needs one."""
+    module, distribution = HOSTS[name]
+    release = importlib.metadata.version(distribution)
+    (kept,) = (host for host in hosts() if (host.name, host.release) == (name, release))
+    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
+    assert spec is not None
+    library = Path(spec.origin).with_name("xla_cpu_pjrt.so").resolve()
+    _, names = measurement.functions(library)
+    asked = [form.format(each) for form in measurement.FORMS.values() for each in names]
+    assert len(asked) == 236
+    walked = measurement.walk(module, library, asked)
+    assert walked.runs[""].status == 0
+    found = parse(measurement.text(name, walked, names, kept.learned))
+    assert differences(told(found), told(kept)) == {}
+    assert told(found) == told(kept)

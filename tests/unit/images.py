@@ -1,0 +1,283 @@
+"""Libraries of macOS and Windows, written byte by byte: as small as their loaders take them.
+
+And how the readers of any system's libraries are asked everything.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from pjrt_hub.contract import headers, linking
+from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.host import HostTag
+
+ARM64, X86_64, I386 = (0x0100000C, 0), (0x01000007, 3), (7, 3)
+DYLIB, BUNDLE, EXECUTE = 6, 8, 2
+LOAD, WEAK, REEXPORT, LAZY, UPWARD = 0xC, 0x80000018, 0x8000001F, 0x20, 0x80000023
+MACOS, IOS, CATALYST = 1, 2, 6
+AMD64, ARM64_PE = 0x8664, 0xAA64
+
+
+def _padded(data: bytes, to: int = 8) -> bytes:
+    return data + bytes(-len(data) % to)
+
+
+def _text(kind: int, text: str, head: bytes = b"") -> bytes:
+    """A load command that ends with a text."""
+    body = _padded(head + text.encode() + b"\0")
+    return struct.pack("<III", kind, 12 + len(body), 12 + len(head)) + body
+
+
+def _command(kind: int, body: bytes) -> bytes:
+    return struct.pack("<II", kind, 8 + len(body)) + body
+
+
+def _uleb(number: int) -> bytes:
+    out = bytearray()
+    while True:
+        number, byte = number >> 7, number & 0x7F
+        out.append(byte | (0x80 if number else 0))
+        if not number:
+            return bytes(out)
+
+
+def trie(names: Sequence[str]) -> bytes:
+    """The exported names as dyld's tree: a node for each common beginning."""
+    nodes: list[tuple[bool, list[tuple[str, int]]]] = []
+
+    def grow(rest: list[str]) -> int:
+        number = len(nodes)
+        nodes.append(("" in rest, []))
+        for first in sorted({each[0] for each in rest if each}):
+            mine = [each for each in rest if each[:1] == first]
+            size = 1
+            while all(each[: size + 1] == mine[0][: size + 1] for each in mine) and size < len(
+                mine[0]
+            ):
+                size += 1
+            child = grow([each[size:] for each in mine])
+            nodes[number][1].append((mine[0][:size], child))
+        return number
+
+    grow(list(names))
+    offsets = [0] * len(nodes)
+    while True:  # the offsets' own lengths move what follows
+        parts = [
+            (b"\2\0\x10" if ends else b"\0")
+            + bytes([len(edges)])
+            + b"".join(text.encode() + b"\0" + _uleb(offsets[child]) for text, child in edges)
+            for ends, edges in nodes
+        ]
+        placed = [sum(map(len, parts[:number])) for number in range(len(parts))]
+        if placed == offsets:
+            return b"".join(parts)
+        offsets = placed
+
+
+def macho(
+    names: Sequence[str] = ("_GetPjrtApi",),
+    *,
+    machine: tuple[int, int] = ARM64,
+    kind: int = DYLIB,
+    libraries: Sequence[tuple[int, str]] = ((LOAD, "/usr/lib/libSystem.B.dylib"),),
+    run_paths: Sequence[str] = (),
+    systems: Sequence[tuple[int, int]] = ((MACOS, 0x000B0000),),
+    version_min: int = 0,
+    exports: str = "trie",
+    locals_count: int = 0,
+) -> bytes:
+    """A Mach-O library.
+
+    Args:
+        names: what it exports, with their underscores.
+        machine: type and subtype of the processor.
+        kind: of the file.
+        libraries: load command and install name of each.
+        run_paths: of LC_RPATH.
+        systems: (platform, oldest version) of each LC_BUILD_VERSION.
+        version_min: of LC_VERSION_MIN_MACOSX, where it is not 0.
+        exports: "trie" (LC_DYLD_EXPORTS_TRIE), "info" (LC_DYLD_INFO_ONLY) or "symbols".
+        locals_count: of local symbols, which nothing reads.
+    """
+    tree = trie(names) if exports != "symbols" else b""
+    strings, rows = bytearray(b"\0_local\0"), [(1, 0x0E, 1, 0, 0)] * locals_count
+    for name in names:
+        rows.append((len(strings), 0x0F, 1, 0, 0x10))  # defined in a section, for others
+        strings += name.encode() + b"\0"
+    for name, shown in (("_undefined", 0x01), ("_hidden", 0x1F), ("_debugged", 0x2F)):
+        rows.append((len(strings), shown, 0, 0, 0))
+        strings += name.encode() + b"\0"
+    symbols = b"".join(struct.pack("<IBBHQ", *row) for row in rows)
+
+    def commands(begin: int) -> list[bytes]:
+        at_symbols = begin + len(tree)
+        at_strings = at_symbols + len(symbols)
+        section = struct.pack(
+            "<16s16sQQIIIIIIII", b"__const", b"__TEXT", 0, begin, 0, 0, 0, 0, 0, 0, 0, 0
+        )
+        debug = struct.pack(
+            "<16s16sQQIIIIIIII", b"__debug_str", b"__DWARF", 0, 8, 0, 0, 0, 0, 0, 0, 0, 0
+        )
+        end = at_strings + len(strings)
+        found = [
+            _command(
+                0x19,
+                struct.pack("<16sQQQQIIII", b"__TEXT", 0, end, 0, end, 5, 5, 2, 0)
+                + section
+                + debug,
+            ),
+            _text(0xD, "@rpath/libtoy.dylib", struct.pack("<III", 2, 0, 0)),
+        ]
+        for platform, version in systems:
+            found.append(_command(0x32, struct.pack("<IIII", platform, version, version, 0)))
+        if version_min:
+            found.append(_command(0x24, struct.pack("<II", version_min, version_min)))
+        if exports == "info":
+            fields = (0, 0, 0, 0, 0, 0, 0, 0, begin, len(tree))
+            found.append(_command(0x80000022, struct.pack("<10I", *fields)))
+        elif exports == "trie":
+            found.append(_command(0x80000033, struct.pack("<II", begin, len(tree))))
+        found.append(
+            _command(0x2, struct.pack("<IIII", at_symbols, len(rows), at_strings, len(strings)))
+        )
+        found.append(_command(0xB, struct.pack("<18I", 0, locals_count, *[0] * 16)))
+        found += [_text(one, name, struct.pack("<III", 2, 0, 0)) for one, name in libraries]
+        found += [_text(0x8000001C, path) for path in run_paths]
+        return found
+
+    begin = 32 + sum(map(len, commands(0)))
+    body = b"".join(commands(begin))
+    head = struct.pack(
+        "<IIIIIIII", 0xFEEDFACF, *machine, kind, len(commands(0)), len(body), 0x85, 0
+    )
+    return head + body + tree + symbols + bytes(strings)
+
+
+def universal(*parts: bytes, wide: bool = False) -> bytes:
+    """A universal library of these parts, as `lipo` makes it; `wide` has 64-bit offsets."""
+    begin = 4096
+    rows, body = b"", b""
+    for part in parts:
+        kind, subtype = struct.unpack_from("<II", part, 4)
+        at = begin + len(body)
+        row = (kind, subtype, at, len(part), 3)
+        rows += struct.pack(">IIQQII", *row, 0) if wide else struct.pack(">IIIII", *row)
+        body += _padded(part, 8)
+    head = struct.pack(">II", 0xCAFEBABF if wide else 0xCAFEBABE, len(parts)) + rows
+    return head + bytes(begin - len(head)) + body
+
+
+def pe(
+    names: Sequence[str] = ("GetPjrtApi",),
+    *,
+    machine: int = AMD64,
+    dll: bool = True,
+    needed: Sequence[str] = ("KERNEL32.dll",),
+    delayed: Sequence[str] = (),
+    own_name: str = "toy.dll",
+    wide: bool = True,
+    by_address: bool = False,
+    symbols: int = 0,
+) -> bytes:
+    """A dynamic-link library of Windows.
+
+    Args:
+        names: what it exports, in the order of its table.
+        machine: the processor's number.
+        dll: whether it says that it is a library.
+        needed: what it imports.
+        delayed: what it imports when it is first called.
+        own_name: what its export directory calls it.
+        wide: a PE32+ file of 64 bits.
+        by_address: delayed imports as old linkers wrote them.
+        symbols: of COFF, which nothing reads.
+    """
+    base, address, offset = 0x400000, 0x1000, 0x400
+    data = bytearray()
+
+    def put(raw: bytes) -> int:
+        """Adds some bytes, and gives their address."""
+        at = address + len(data)
+        data.extend(_padded(raw, 4))
+        return at
+
+    texts = [put(name.encode() + b"\0") for name in names]
+    table = put(struct.pack(f"<{len(names)}I", *texts))
+    ordinals = put(struct.pack(f"<{len(names)}H", *range(len(names))))
+    functions = put(struct.pack(f"<{len(names)}I", *[address] * len(names)))
+    own = put(own_name.encode() + b"\0")
+    counts = (1, len(names), len(names))
+    listed = put(struct.pack("<IIHH7I", 0, 0, 0, 0, own, *counts, functions, table, ordinals))
+    rows = [struct.pack("<5I", 0, 0, 0, put(name.encode() + b"\0"), 0) for name in needed]
+    imports = put(b"".join(rows) + bytes(20))
+    late = []
+    for name in delayed:
+        at = put(name.encode() + b"\0")
+        how = (0, base + at) if by_address else (1, at)
+        late.append(struct.pack("<8I", *how, 0, 0, 0, 0, 0, 0))
+    later = put(b"".join(late) + bytes(32))
+    directories = [(0, 0)] * 16
+    directories[0] = (listed, 40) if names else (0, 0)
+    directories[1] = (imports, 20 * (len(needed) + 1)) if needed else (0, 0)
+    directories[13] = (later, 32 * (len(delayed) + 1)) if delayed else (0, 0)
+    optional = struct.pack("<HBBIIIII", 0x20B if wide else 0x10B, 14, 0, 0, 0, 0, 0, address)
+    optional += struct.pack(
+        "<QIIHHHHHHIIIIHHQQQQII",
+        base,
+        0x1000,
+        0x200,
+        *[6, 0] * 3,
+        *[0] * 4,
+        3,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        16,
+    )
+    optional += b"".join(struct.pack("<II", *each) for each in directories)
+    body = _padded(bytes(data), 512)
+    long_name = b".debug_information\0"
+    table_at = offset + len(body) if symbols else 0
+    tail = b""
+    if symbols:
+        tail = bytes(18 * symbols) + struct.pack("<I", 4 + len(long_name)) + long_name
+    sections = struct.pack("<8sIIII16x", b".rdata", len(data), address, len(body), offset)
+    if symbols:
+        sections += struct.pack("<8sIIII16x", b"/4", 0, 0x100000, 512, offset)
+    count, flags = 1 + bool(symbols), 0x22 | (0x2000 if dll else 0)
+    head = b"MZ" + bytes(58) + struct.pack("<I", 64) + b"PE\0\0"
+    head += struct.pack("<HHIIIHH", machine, count, 0, table_at, symbols, len(optional), flags)
+    head += optional + sections
+    return head + bytes(offset - len(head)) + body + tail
+
+
+def read_all(path: Path, host: HostTag) -> None:
+    """Reads all that a library tells, each of its kind."""
+    for each in headers.parts(path):
+        assert each.bits in (32, 64)
+        assert all(why.text for why in linking.problems(each, host, linking.Search()))
+    assert all(isinstance(name, str) for name in headers.exports(path))
+    assert all(section.nbytes >= 0 for section in headers.sections(path))
+
+
+def read_mutated(path: Path, seeds: Sequence[bytes], host: HostTag, *, begin: int = 0) -> None:
+    """Reads 500 libraries with wrong bytes from `begin` on: some are read, others an error."""
+    rng, read, mutations = random.Random(38), 0, 500
+    for _ in range(mutations):
+        data = bytearray(rng.choice(seeds))
+        for _ in range(rng.randrange(1, 5)):
+            at = rng.randrange(begin, len(data))
+            data[at : at + 4] = rng.choice((b"\xff" * 4, bytes(4), rng.randbytes(4), b"\x7f"))
+        path.write_bytes(data)
+        try:
+            read_all(path, host)
+            read += 1
+        except PluginLoadError as exc:
+            assert exc.path == str(path)  # noqa: PT017
+    assert 0 < read < mutations

@@ -1,0 +1,189 @@
+"""What a program says that it takes and gives: odd, hostile and large ones, without a plugin."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pjrt_hub import Program
+from pjrt_hub._capi import wire
+from pjrt_hub.runtime import hlo
+from pjrt_hub.runtime.entry import signature
+from pjrt_hub.runtime.signature import UNTOLD_LAYOUT, Signature, Slot
+
+F32, I32, U4 = 11, 4, 22
+MAIN = "func.func public @main(%a: tensor<8xf32>) -> tensor<i32> {\n}\n"
+
+
+def entry(text: str | bytes, num_partitions: int = 1, form: str = "mlir") -> Signature | None:
+    return signature(Program(text, form), num_partitions)
+
+
+def slot(dtype, shape, layout=UNTOLD_LAYOUT, dynamic=()) -> Slot:
+    return Slot(dtype, shape, layout, dynamic)
+
+
+def shapes(text: str) -> list[tuple[int, ...] | None] | None:
+    found = entry(text)
+    return found and [value.shape for value in found.parameters]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "// func.func @main(%a: tensor<9xf32>)\n",
+        'module @m attributes {a.b = "func.func @main(%a: tensor<9xf32>) {"} {\n',
+        'module @m attributes {a.b = "\\"func.func @main(%a: tensor<9xf32>) {\\\\"} {\n',
+        'module @m attributes {a.b = "// no comment"} {',
+        "func.func private @main2(%a: tensor<9xf32>)\n",
+        "func.func private @main(%a: tensor<9xf32>)\n",
+        "func.func @f(%a: !some.type<9>) { func.call @main() }\n",
+        '"func.func"() <{function_type = (!some.type<9>) -> (), sym_name = "f"}> ({})\n',
+        "#loc = loc(unknown)\n!t = tensor<9xf32>\nmodule {\n",
+        "module {\n  // module {\n",
+    ],
+)
+def test_main_is_found_behind(before):
+    found = entry(before + MAIN)
+    assert found == Signature((slot(F32, (8,)),), (slot(I32, ()),))
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ("@main()", []),
+        ('@"main"(%a: tensor<1xf32>)', [(1,)]),
+        ("@main(%a : tensor < 1 x 2 x f32 >)", [(1, 2)]),
+        ("@main(%arg0: tensor<1xf32> // ) {\n  , %b:tensor<f32>)", [(1,), ()]),
+        ("@main(%0: f32, %1: i4)", [(), ()]),
+        ("@main(tensor<1xf32>)", [(1,)]),
+        ("@main(%a: !stablehlo.token, %b: tensor<2xi1>)", [(2,)]),
+        ("@main(%a: tuple<tensor<1xf32>, tuple<!mhlo.token, tensor<2xf32>>>)", [(1,), (2,)]),
+        ("@main(%a: tensor<?x3xf32>)", [None]),
+        ("@main(%a: tensor<?x3xf32, #stablehlo.bounds<4, ?>>)", [(4, 3)]),
+        ("@main(%a: tensor<?x3xf32, #mhlo.type_extensions<bounds = [4, ?]>>)", [(4, 3)]),
+        ('@main(%a: tensor<1xf32> {x.y} loc("a, b"("c":1:2)), %b: tensor<2xf32>)', [(1,), (2,)]),
+        ('@main(%a: tensor<1xf32> {x.a = dense<"0x>,">, x.b = 3 -> 4}, %b: i32)', [(1,), ()]),
+        ("@other(%a: tensor<1xf32>)", [(1,)]),
+    ],
+)
+def test_heads(head, expected):
+    assert shapes(f"module {{\n  func.func {head} {{\n  }}\n}}") == expected
+
+
+def test_aliases():
+    text = (
+        "!e = i4\n!u = tensor<2x!e>\n!t = tuple<!u, tensor<3x?xui4, #b>>\n"
+        '#b = #stablehlo.bounds<?, 5>\n#layout = "{0,1}"\n#d = {jax.buffer_donor = true}\n'
+        "func.func @main(%a: !t, %b: tensor<2x3xf32> {mhlo.layout_mode = #layout}) {"
+    )
+    found = entry(text)
+    assert found is not None
+    assert found.parameters == (
+        *(slot(21, (2,)), slot(U4, (3, 5), dynamic=(1,)), slot(F32, (2, 3), (0, 1))),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "module {}",
+        "func.func private @main(%a: tensor<8xf32>)",
+        "func.func @a()\nfunc.func @b()",
+        "module {\n module @inner {\n" + MAIN + "}}",
+        "func.func @main(%a: tensor<8xf32>",
+        "func.func @main(%a: tensor<8x!quant.uniform<i8:f32, 1.0>>)",
+        "func.func @main(%a: tensor<8xindex>)",
+        "func.func @main(%a: tensor<8xs1>)",
+        "func.func @main(%a: tensor<8xpred>)",
+        "func.func @main(%a: tensor<*xf32>)",
+        "func.func @main(%a: tensor<8xf32, #sparse>)",
+        "func.func @main(%a: memref<8xf32>)",
+        "func.func @main(%a: vector<8xf32>)",
+        "func.func @main(%a: !t)",
+        "!t = !t\nfunc.func @main(%a: !t)",
+        "func.func @main(%a: tensor<?xf32, #stablehlo.bounds<1, 2>>)",
+        "func.func @main(%a: tensor<18446744073709551616xf32>)",
+        "func.func @main(%a: tensor<9999999999999999999xf32>)",
+        'func.func @main(%a: tensor<8xf32> {mhlo.layout_mode = "{1,0}"})',
+        'func.func @main(%a: tensor<8xf32> {mhlo.layout_mode = "rows"})',
+        'func.func @main(%a: tensor<8xf32> {x.y = "})',
+        "func.func @main(%a: " + "tuple<" * 5000,
+        "func.func @main(%a: tensor<8xf32> " + "{a = " * 5000,
+        "func.func @main(%a: tensor<" + "1x" * 300 + "f32>)",
+        '"func.func"() <{sym_name = "main"}> ({})',
+        '"func.func"() <{function_type = () -> (), arg_attrs = [{}], sym_name = "main"}> ({})',
+        "ML\xefR",
+    ],
+)
+def test_what_is_not_readable(text):
+    assert entry(text) is None
+    assert entry(text, form="hlo") is None
+
+
+def test_hostile_programs_end_soon():
+    grown = "".join(f"!t{n} = tuple<{f'!t{n + 1}, ' * 9}i1>\n" for n in range(20))
+    quotes = '"func.func @main(' * 20_000
+    begin = time.perf_counter()
+    assert entry(f"!t20 = i1\n{grown}func.func @main(%a: !t0)") is None
+    assert entry(quotes) is None
+    assert entry("func.func @main(" * 20_000) is None
+    assert entry('"func.func"() <{' * 20_000) is None
+    assert time.perf_counter() - begin < 5
+
+
+def test_only_the_head_is_read():
+    """Nothing behind it is looked at, of a program of 100 MB."""
+    large = Program(MAIN + "//" + "x" * 100_000_000, "mlir")
+    begin = time.perf_counter()
+    assert signature(large, 1) is not None
+    assert time.perf_counter() - begin < 0.1
+
+
+def proto(sharding: bytes = b"") -> bytes:
+    """An HloModuleProto of one parameter, which is its result."""
+    shape = Slot.of("float32", (8, 6), (0, 1)).serialize()
+    code = hlo.module("m", [hlo.Instruction("a", "parameter", shape)], donated=(0,))
+    if not sharding:
+        return code
+    said = wire.length_delimited(hlo.INSTRUCTION_SHARDING, sharding)
+    [instructions] = (v for n, v in wire.fields(memoryview(code)) if n == hlo.MODULE_COMPUTATIONS)
+    [instruction] = (
+        bytes(v) for n, v in wire.fields(instructions) if n == hlo.COMPUTATION_INSTRUCTIONS
+    )
+    computation = bytes(instructions).replace(
+        wire.length_delimited(hlo.COMPUTATION_INSTRUCTIONS, instruction),
+        wire.length_delimited(hlo.COMPUTATION_INSTRUCTIONS, instruction + said),
+    )
+    return code.replace(
+        wire.length_delimited(hlo.MODULE_COMPUTATIONS, bytes(instructions)),
+        wire.length_delimited(hlo.MODULE_COMPUTATIONS, computation),
+    )
+
+
+def test_a_proto():
+    whole = slot(F32, (8, 6), (0, 1))
+    found = entry(proto(), 1, "hlo")
+    assert (found.parameters, found.outputs, found.donated) == ((whole,), (whole,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("sharding", "part"),
+    [
+        (b"", None),
+        (wire.varint(hlo.SHARDING_TYPE, hlo.REPLICATED), (8, 6)),
+        (wire.varint(hlo.SHARDING_TYPE, hlo.TILED), None),
+        (
+            wire.varint(hlo.SHARDING_TYPE, hlo.TILED)
+            + wire.packed(hlo.SHARDING_TILES, [2, 4])
+            + wire.packed(hlo.SHARDING_IOTA, [8]),
+            (4, 2),
+        ),
+    ],
+)
+def test_a_proto_of_several_partitions(sharding, part):
+    found = entry(proto(sharding), 8, "hlo")
+    assert found is not None
+    assert [value.shape for value in found.parameters + found.outputs] == [part, part]

@@ -1,0 +1,149 @@
+"""Writes the portable artifacts of the programs that checks send: `python tools/artifacts.py`.
+
+It makes each check on the CPU plugin in a process of its own, to see what is sent, and needs the
+dependency group `corpus`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+import pjrt_hub  # noqa: E402  (found through the path above)
+from pjrt_hub.conformance import artifact, attempt, corpus, programs  # noqa: E402
+from pjrt_hub.conformance.artifact import Artifact  # noqa: E402
+from pjrt_hub.conformance.check import Check, select  # noqa: E402
+from pjrt_hub.conformance.checks import runtime  # noqa: E402
+from pjrt_hub.conformance.subject import Subject  # noqa: E402
+from pjrt_hub.runtime import dtypes  # noqa: E402
+
+#: Those from which on the serializer may write in another way: 1.0 has its stable form of bytecode.
+_STABLE = [(1, minor, 0) for minor in range(18)]
+#: Of which checks send a + b, because a plugin may read programs as old as that.
+_OLD = [(0, minor, 0) for minor in range(9, 21)]
+_SECONDS = 30
+
+
+def sent(check: Check, path: Path) -> list[str]:
+    """The texts that a check sends to a plugin."""
+
+    def work(tell: Callable[[str], None]) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where the plugin tells of its death
+
+        def written(_subject: Subject, text: str) -> str:
+            tell(json.dumps(text))
+            return text
+
+        Subject.written = written  # type: ignore[method-assign]
+        devices = max(check.num_devices, 1)
+        check.run(Subject(path, {"cpu_device_count": devices}))
+
+    lines, _ = attempt.attempt(work, _SECONDS)
+    return [json.loads(line) for line in lines]
+
+
+def texts(areas: Iterable[str] = ()) -> Iterator[str]:
+    """The text of each program that checks send, some more than once.
+
+    Args:
+        areas: of the checks; by default all.
+    """
+    path = Path(pjrt_hub.fetch("cpu"))
+    for check in select(areas):
+        if check.area != "ops" and check.needs != "library":
+            yield from sent(check, path)
+
+
+def more_texts() -> Iterator[str]:
+    """The text of each that other plugins are sent, and of the corpus."""
+    yield programs.many_products()
+    for kind in dtypes.ELEMENT_TYPES:
+        yield runtime.reversing(kind.name)
+    for program in corpus.programs():
+        yield program.text(constants=False)
+        yield program.text(constants=True)
+
+
+class Serializer:
+    """StableHLO's own, of jaxlib."""
+
+    def __init__(self) -> None:
+        from jaxlib.mlir import ir
+        from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+        from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+        from jaxlib.mlir.passmanager import PassManager
+
+        self._ir, self.dialect, self._passes = ir, stablehlo, PassManager
+        registry = ir.DialectRegistry()
+        _jax_mlir_ext.register_dialects(registry)
+        self.context = ir.Context()
+        self.context.append_dialect_registry(registry)
+        self.context.load_all_available_dialects()
+        for register in (
+            stablehlo.register_dialect,
+            chlo.register_dialect,
+            sdy.register_dialect,
+            mhlo.register_mhlo_dialect,
+        ):
+            register(self.context)
+
+    def module(self, text: str) -> object:
+        """A program without the lines that its parts came from.
+
+        Raises:
+            Exception: it is none.
+        """
+        with self.context:
+            module = self._ir.Module.parse(text)
+            self._passes.parse("builtin.module(strip-debuginfo)").run(module.operation)
+            return module
+
+    def bytecode(self, text: str) -> bytes:
+        """A program in MLIR's bytecode."""
+        file = io.BytesIO()
+        self.module(text).operation.write_bytecode(file)  # type: ignore[attr-defined]
+        return file.getvalue()
+
+    def artifacts(self, text: str) -> list[Artifact]:
+        """What is written for each version that differs in more than its name; empty for none."""
+        try:
+            module = self.module(text)
+        except Exception:  # nanobind's and MLIR's have no common name
+            return []
+        made = list[Artifact]()
+        for version in [*(_OLD if text == programs.ADD else ()), *_STABLE]:
+            name = ".".join(map(str, version))
+            try:
+                with self.context:
+                    code = self.dialect.serialize_portable_artifact(module, name)
+            except Exception:  # newer than this version
+                continue
+            if not made or made[-1].at(version) != code:
+                made.append(Artifact(version, code))
+        return made
+
+
+def main() -> None:
+    """Writes the archive."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    serializer = Serializer()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # each version that is too old has its line
+    wanted = dict.fromkeys([*texts(), *more_texts()])
+    made = {text: serializer.artifacts(text) for text in wanted}
+    without = [text for text, artifacts in made.items() if not artifacts]
+    for text in without:
+        print("no artifact of:", text, sep="\n")
+    archive = {text: artifacts for text, artifacts in made.items() if artifacts}
+    artifact.PATH.write_bytes(artifact.pack(_STABLE[-1], archive))
+    print(f"{len(archive)} programs, {artifact.PATH.stat().st_size} bytes in {artifact.PATH.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Measures what a host does without each function of a plugin, and writes its measurement.
+
+python tools/hosts pjrt_hub
+python tools/hosts jax --python OTHER/bin/python
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import measurement
+
+HOSTS = Path(__file__).parents[2] / "pjrt_hub" / "conformance" / "hosts"
+NAMES = {"jax": "JAX", "pjrt_hub": "pjrt-hub", "pypjrt": "pypjrt", "torch_xla": "torch_xla"}
+
+
+def cpu_plugin() -> Path:
+    """The library of the XLA CPU plugin."""
+    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).with_name("xla_cpu_pjrt.so")
+
+
+def main() -> int:
+    """Gives 1 where the host does not run even on the whole plugin."""
+    parser = argparse.ArgumentParser(prog="hosts", description=__doc__)
+    parser.add_argument("host", choices=sorted(NAMES))
+    parser.add_argument("--python", default=sys.executable, help="the interpreter that has it")
+    parser.add_argument("--library", type=Path, help="the plugin (default: XLA's for CPUs)")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    library = (options.library or cpu_plugin()).resolve()
+    version, names = measurement.functions(library)
+    asked = [named.format(name) for named in measurement.FORMS.values() for name in names]
+    module = f"{options.host}_walk"
+    walked = measurement.walk(module, library, asked, options.python, options.jobs)
+    whole = walked.runs[""]
+    if whole.status or len(walked.left_out) > len(walked.needs):
+        sys.stderr.write(f"{options.host} does not run on {library}: {whole}\n")
+        return 1
+    for step in walked.left_out:
+        sys.stderr.write(f"left out: {step}: {whole.steps.get(step, 'what it needs is')}\n")
+    suffix = "" if options.host == "pjrt_hub" else f"-{walked.release}"
+    learned = measurement.measured(library, version, names)
+    text = measurement.text(NAMES[options.host], walked, names, learned)
+    (HOSTS / f"{options.host}{suffix}.toml").write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""A host's profile: what it does without each function, from its walk to the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pjrt_hub._capi import layers, table
+from pjrt_hub._capi.status import FIRST_SLOT
+from pjrt_hub._capi.unchecked import Entry
+from pjrt_hub.abi import ApiVersion
+
+HERE = Path(__file__).parent
+#: The form of a lack -> how `PJRT_HUB_WITHOUT` names it.
+FORMS = {"null": "{}:null", "unimplemented": "{}"}
+RIGHT, EXIT = "right", "exit"
+
+
+class Run(NamedTuple):
+    """A walk without one function: how the process ended, and each step that was begun."""
+
+    without: str
+    status: int
+    steps: dict[str, str]
+
+
+class Walked(NamedTuple):
+    """All walks through one release of a host.
+
+    Attributes:
+        release: of the host.
+        needs: the steps, each with those that it needs.
+        left_out: the steps that the host cannot do on the whole plugin either; no walk takes them.
+        runs: what `PJRT_HUB_WITHOUT` held -> how it went; "" for the whole plugin.
+    """
+
+    release: str
+    needs: dict[str, list[str]]
+    left_out: list[str]
+    runs: dict[str, Run]
+
+
+def functions(library: Path) -> tuple[ApiVersion, list[str]]:
+    """The plugin's version of the PJRT API, and the functions that its table has."""
+    entry = Entry.of(library)
+    assert entry is not None
+    count = (entry.struct_size - FIRST_SLOT) // 8
+    slots = entry.slots()
+    names = [name for name, each in table.FUNCTIONS.items() if each.slot < count]
+    return entry.version, [name for name in names if slots[table.FUNCTIONS[name].slot]]
+
+
+def walk(
+    module: str, library: Path, names: Sequence[str], python: str = sys.executable, jobs: int = 2
+) -> Walked:
+    """Walks through a host on the whole plugin, then once for each name.
+
+    Args:
+        module: of the walk, "jax_walk".
+        library: the plugin that functions are taken away from.
+        names: of them, as `PJRT_HUB_WITHOUT` takes it.
+        python: the interpreter that has the host.
+        jobs: processes at once.
+    """
+    env = {
+        name: text for name, text in os.environ.items() if not name.startswith(("PJRT_", "JAX_"))
+    }
+    env |= {
+        "LD_PRELOAD": str(layers.preload_path()),
+        "PJRT_HUB_LAYERS": "pad,without",
+        "PJRT_NAMES_AND_LIBRARY_PATHS": f"walked:{library}",
+        "JAX_PLATFORMS": "walked",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "WALKED": str(library),
+    }
+
+    def take(*asked: str) -> list[dict[str, Any]]:
+        command = [python, "-W", "ignore", str(HERE / f"{module}.py"), *asked]
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    head, whole = take("")
+    needs = head["steps"]
+    left_out = [step for step in needs if whole["steps"].get(step) != RIGHT]
+    env["WALK_LEAVES_OUT"] = ",".join(left_out)
+    with ThreadPoolExecutor(jobs) as pool:
+        parts = list(pool.map(lambda number: take(*names[number::jobs]), range(jobs)))
+    runs = {row["without"]: Run(**row) for rows in parts for row in rows[1:]}
+    needs = {step: needed for step, needed in needs.items() if step not in left_out}
+    return Walked(head["release"], needs, left_out, {"": Run(**whole), **runs})
+
+
+def without(run: Run, needs: dict[str, list[str]]) -> dict[str, Any]:
+    """What becomes of the host, as the profile has it; empty where every step was right."""
+    begun = list(run.steps)
+    if run.status:
+        name = signal.Signals(-run.status).name if run.status < 0 else f"exit {run.status}"
+        return {"at": begun[-1] if begun else next(iter(needs)), "signal": name}
+    fails = [step for step in needs if run.steps.get(step, RIGHT) != RIGHT]
+    return {"fails": fails} if fails else {}
+
+
+def text(host: str, walked: Walked, names: Sequence[str], learned: str) -> str:
+    """The file of a profile."""
+    return "\n".join([*_lines(host, walked, names, learned), ""])
+
+
+def _lines(host: str, walked: Walked, names: Sequence[str], learned: str) -> Iterator[str]:
+    yield "# Made by tools/hosts: what the host does without each function. What is left out runs."
+    yield f"host = {json.dumps(host)}"
+    yield f"release = {json.dumps(walked.release)}"
+    yield f"learned = {json.dumps(learned)}"
+    if walked.left_out:
+        yield "# Steps that it cannot do on the whole plugin either."
+        yield f"left_out = {json.dumps(walked.left_out)}"
+    yield ""
+    yield "# The steps of the walk, each with those that it needs; what comes last is the exit."
+    yield "[needs]"
+    yield from (f"{step} = {json.dumps(needed)}" for step, needed in walked.needs.items())
+    yield f"{EXIT} = []"
+    for form, named in FORMS.items():
+        yield ""
+        yield f"[{form}]"
+        for name in names:
+            found = without(walked.runs[named.format(name)], walked.needs)
+            if found:
+                inline = ", ".join(f"{key} = {json.dumps(value)}" for key, value in found.items())
+                yield f"{name} = {{ {inline} }}"
+
+
+def measured(library: Path, version: ApiVersion, names: Sequence[str]) -> str:
+    """Says how a profile was learned."""
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    return f"measured on {day} with {library.name} of PJRT API {version}, {len(names)} functions"
