@@ -6,8 +6,11 @@ those here are closures. What asks for the fields, as `dataclasses.replace` does
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, dataclass_transform, overload
 
 if TYPE_CHECKING:
@@ -96,9 +99,34 @@ def frozen(
         namespace = {name: cls.__dict__[name] for name in cls.__dict__ if name not in left_out}
         namespace |= {**added, "__slots__": names, "__qualname__": cls.__qualname__}
         again: type[T] = type(cls)(cls.__name__, cls.__bases__, namespace)  # type: ignore[misc]
+        hand_over(cls, again)
         return again
 
     return made if cls is None else made(cls)
+
+
+def hand_over(cls: type, again: type) -> None:
+    """Gives the functions of a class to the one that was made of it.
+
+    A `class` statement tells them their class in a cell, which all of them share. `super()` and
+    `__class__` read it.
+    """
+    held, seen = list(cls.__dict__.values()), set[int]()
+    for each in held:  # which grows by what others wrap
+        if isinstance(each, property):
+            held += each.fget, each.fset, each.fdel
+        elif isinstance(each, (classmethod, staticmethod)):
+            held.append(each.__func__)
+        elif isinstance(each, (functools.partialmethod, functools.singledispatchmethod)):
+            held.append(each.func)
+        elif isinstance(each, FunctionType) and id(each) not in seen:
+            seen.add(id(each))
+            for name, cell in zip(each.__code__.co_freevars, each.__closure__ or (), strict=True):
+                with contextlib.suppress(ValueError):  # a cell may be empty
+                    if name == "__class__" and cell.cell_contents is cls:
+                        cell.cell_contents = again
+                        return
+                    held.append(cell.cell_contents)
 
 
 def fields(record: object) -> tuple[Field, ...]:

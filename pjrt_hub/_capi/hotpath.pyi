@@ -4,11 +4,10 @@ from typing import Any, NoReturn, TypeVar
 from pjrt_hub._capi.call import BoundFunction
 
 _Buffer = TypeVar("_Buffer", bound=Buffer)
-_Type = TypeVar("_Type")
 _Event = TypeVar("_Event", bound=Event)
 
 def asks_python() -> bool: ...
-def compact(statement: type[_Type], /) -> type[_Type]: ...
+def compact_type(base: type, name: str, /) -> type: ...
 def install(
     raise_error: Callable[[int, int, str], NoReturn],
     raise_absent: Callable[[int, int], NoReturn],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub._capi import hotpath
+from pjrt_hub._capi.compact import compact
 from pjrt_hub.runtime.argument import put
 from pjrt_hub.runtime.buffer import Buffer
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pjrt_hub.runtime.loaded_executable import LoadedExecutable
 
 
-@hotpath.compact
+@compact
 class BoundCall(hotpath.BoundCall):
     """A call that has its arguments: `call = exe.bind(a, b)`, then `call()`.
 

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from pjrt_hub._capi import bounds, callbacks, hotpath, table
+from pjrt_hub._capi.compact import compact
 from pjrt_hub.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -50,7 +51,7 @@ class HostBufferSemantics(enum.IntEnum):
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 
-@hotpath.compact
+@compact
 class Buffer(hotpath.Buffer):
     """A `PJRT_Buffer`: an array on one device.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 import pickle
 import subprocess
 import sys
-from functools import cached_property
 from typing import Any
 
 import pytest
@@ -62,7 +62,7 @@ class Options:
 class Lazy:
     a: int
 
-    @cached_property
+    @functools.cached_property
     def doubled(self) -> int:
         return self.a * 2
 
@@ -184,6 +184,113 @@ def test_it_has_the_signature_of_a_dataclass():
     match Point(3, 4):
         case Point(x, y):
             assert (x, y) == (3, 4)
+
+
+def logged(method: Any) -> Any:
+    """A decorator that leaves no trace of what it holds but its closure."""
+    return lambda *args: method(*args)
+
+
+class Base:
+    __slots__ = ()
+
+    def told(self) -> str:
+        return "base"
+
+    @classmethod
+    def of_class(cls) -> str:
+        return "class"
+
+
+@frozen
+class BySuper(Base):
+    a: int = 1
+
+    def told(self) -> str:
+        return f"{super().told()} {self.a}"
+
+
+@frozen
+class ByProperty(Base):
+    @property
+    def text(self) -> str:
+        return super().told()
+
+
+@frozen
+class BySetter(Base):
+    def _set(self, value: list[str]) -> None:
+        value.append(super().told())
+
+    text = property(None, _set)
+    del _set
+
+
+@frozen
+class ByClassMethod(Base):
+    @classmethod
+    def of_class(cls) -> str:
+        return super().of_class()
+
+
+@frozen
+class ByStaticMethod(Base):
+    @staticmethod
+    def own() -> Any:
+        return __class__  # type: ignore[name-defined]
+
+
+@frozen
+class ByDecorator(Base):
+    @logged
+    @logged
+    def told(self) -> str:
+        return super().told()
+
+
+@frozen
+class ByPartial(Base):
+    def _told(self, word: str) -> str:
+        return super().told() + word
+
+    text = functools.partialmethod(_told, "!")
+    del _told
+
+
+@frozen
+class ByInner:
+    class Inner(Base):
+        def told(self) -> str:
+            return super().told()
+
+    def inner(self) -> Any:
+        return lambda: __class__  # type: ignore[name-defined]
+
+
+def test_its_functions_belong_to_the_record():
+    """Python tells `super()` the class of the statement; the record is one made of it."""
+    texts: list[str] = []
+    BySetter.text.fset(BySetter(), texts)
+    assert texts == ["base"]
+    assert BySuper(2).told() == "base 2"
+    assert ByProperty().text == "base"
+    assert ByClassMethod.of_class() == "class"
+    assert ByStaticMethod.own() is ByStaticMethod
+    assert ByDecorator().told() == "base"
+    assert ByPartial().text() == "base!"
+    assert ByInner.Inner().told() == "base"
+    assert ByInner().inner()() is ByInner
+
+
+def test_a_function_of_another_class_stays_its_own():
+    @frozen
+    class Borrows(Base):
+        a: int = 1
+        told = BySuper.told
+
+    assert BySuper(3).told() == "base 3"
+    with pytest.raises(TypeError, match="must be an instance or subtype"):
+        Borrows().told()
 
 
 def test_a_field_may_hold_more():

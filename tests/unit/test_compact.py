@@ -1,0 +1,54 @@
+"""Compact classes are the classes that were written, over the call path's types."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from pjrt_hub._capi import hotpath
+from pjrt_hub._capi.compact import compact
+
+
+@compact
+class Call(hotpath.BoundCall):
+    """What a statement says."""
+
+    __slots__ = ()
+    number = 7
+
+    def __repr__(self) -> str:
+        return f"<{super().__repr__().split()[0][1:]}>"
+
+    @property
+    def own(self) -> Any:
+        return __class__  # type: ignore[name-defined]
+
+
+def test_it_is_what_the_statement_says():
+    assert (Call.__name__, Call.__qualname__, Call.__module__) == ("Call", "Call", __name__)
+    assert Call.__doc__ == "What a statement says."
+    assert Call.__mro__ == (Call, hotpath.BoundCall, object)
+    assert Call.number == 7
+    assert not hasattr(Call(), "__dict__")
+    assert not hasattr(Call, "__slots__")
+
+
+def test_its_functions_belong_to_it():
+    assert Call().own is Call
+    assert repr(Call()) == f"<{__name__}.Call>"
+
+
+def test_the_class_of_the_statement_is_forgotten():
+    gc.collect()
+    named = [each for each in hotpath.BoundCall.__subclasses__() if each.__name__ == "Call"]
+    assert named == [Call]
+
+
+def test_another_base_is_refused():
+    with pytest.raises(TypeError, match=r"Device: <class '.*Client'> has no compact subclasses"):
+
+        @compact
+        class Device(hotpath.Client):
+            pass
