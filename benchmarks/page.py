@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import chart
+import comparison
 import record
 import session
 from machine import Machine
@@ -100,7 +100,11 @@ def front(page: str, held: record.Record) -> str:
 
 def charts(held: record.Record) -> dict[str, str]:
     """The file's name -> the text of every chart."""
-    drawn = {f"{each.name}.svg": chart.bars(each) for each in chart.main_charts(sections_of(held))}
+    import chart  # what draws is nothing that the page needs
+
+    drawn = {
+        f"{each.name}.svg": chart.bars(each) for each in comparison.main_charts(sections_of(held))
+    }
     for section in sections_of(held).values():
         drawn |= {f"{plot.name}.svg": chart.lines(plot) for plot in section.plots}
     return drawn
@@ -127,7 +131,7 @@ def text(held: record.Record) -> str:
 
 
 def _main_charts(held: record.Record) -> Iterator[str]:
-    for each in chart.main_charts(sections_of(held)):
+    for each in comparison.main_charts(sections_of(held)):
         sources = " and ".join(f"[{title}](#{_anchor(title)})" for title in each.sources)
         same = ", brought to the same time for pjrt-hub" if len(each.sources) > 1 else ""
         yield f"\n![{each.title}](benchmarks/{each.name}.svg)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rounds import Rows
 
@@ -29,7 +29,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over a common axis.
+    """Lines over a common axis, both axes with steps that are factors.
 
     Attributes:
         name: of the file that is drawn, without its suffix.
@@ -37,8 +37,7 @@ class Plot:
         x: the axis, with its unit.
         y: the same of the other.
         series: a line's name -> its points, by rising x.
-        log: the axes whose steps are factors: "", "x", "y" or "xy".
-        x_names: what stands on the axis instead of a number.
+        x_names: what stands on the axis for each number.
     """
 
     name: str
@@ -46,8 +45,7 @@ class Plot:
     x: str
     y: str
     series: Mapping[str, Sequence[tuple[float, float]]]
-    log: str = "xy"
-    x_names: Mapping[float, str] = field(default_factory=dict)
+    x_names: Mapping[float, str]
 
 
 @dataclass(frozen=True)
