@@ -54,6 +54,8 @@ class BuildNative(build_ext):
         for extension in self.extensions:
             extension.include_dirs.append(str(generated))
             extension.sources = [s.replace("@generated", str(generated)) for s in extension.sources]
+            if not self.inplace:  # what debuggers read is for a checkout
+                extension.extra_link_args.append("-s")
         super().build_extensions()
 
 
@@ -94,7 +96,7 @@ RUN_PATH = ("-Wl,-rpath,", "-Wl,-rpath=", "-Wl,-R")
 OPTIMISED = ["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"]
 
 modules = [
-    # A table of types: no code of it runs often, so it is compiled quickly and without symbols.
+    # A table of types: no code of it runs often, so it is compiled quickly, and not for a debugger.
     Extension(
         "pjrt_hub._capi._pjrt",
         ["@generated/_pjrt.c"],
@@ -123,7 +125,7 @@ modules = [
         "pjrt_hub.authoring.native.launcher",
         [str(AUTHORING / "launcher" / "launcher.c")],
         libraries=["dl"],
-        extra_compile_args=[*OPTIMISED, "-g0"],
+        extra_compile_args=OPTIMISED,
         py_limited_api=True,  # for its name
     ),
     # No module: it is preloaded into the reference interpreter's process.
@@ -137,7 +139,7 @@ modules = [
     Extension(
         "pjrt_hub._capi.forwarding.forward",
         [str(NATIVE / "forwarding" / "forward.c")],
-        extra_compile_args=[*OPTIMISED, "-g0"],
+        extra_compile_args=OPTIMISED,
         depends=DECLARATIONS,
         py_limited_api=True,  # for its name
     ),
@@ -147,7 +149,7 @@ modules = [
         ["@generated/functions.c", *sorted(str(path) for path in NATIVE.glob("layers/*.c"))],
         include_dirs=[str(NATIVE / "layers")],
         libraries=["dl"],
-        extra_compile_args=[*OPTIMISED, "-g0"],
+        extra_compile_args=OPTIMISED,
         define_macros=[("_GNU_SOURCE", None)],
         depends=[*DECLARATIONS, "tools/layers.py", *map(str, NATIVE.glob("layers/*.h"))],
         py_limited_api=True,  # for its name

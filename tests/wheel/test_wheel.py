@@ -6,6 +6,9 @@ import json
 import zipfile
 from pathlib import Path
 
+from pjrt_hub.contract import binary, elf
+
+LIBRARIES = {"_pjrt", "hotpath", "_plugin", "launcher", "processors", "forward", "preload"}
 KIT = Path(__file__).parents[2] / "pjrt_hub" / "authoring" / "c" / "pjrt_plugin"
 IMPORT_ALL = """
 import importlib, pkgutil, pjrt_hub
@@ -48,6 +51,18 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel):
     assert {name for name in names if name.endswith((".c", ".h", ".o", ".pjrt"))} == kit
     assert "pjrt_plugins/__init__.py" not in names
     assert [name for name in names if name.endswith("licenses/LICENSE")] != []
+
+
+def test_the_libraries_hold_nothing_for_debuggers(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    libraries = sorted(tmp_path.rglob("*.so"))
+    assert {path.name.partition(".")[0] for path in libraries} == LIBRARIES
+    for path in libraries:
+        with path.open("rb") as file:
+            names = {section.name for section in elf.sections(binary.File(path, file))}
+        assert ".dynsym" in names
+        assert {name for name in names if name.startswith((".debug", ".symtab", ".strtab"))} == set()
 
 
 def test_the_extras_are_declared(wheel):
