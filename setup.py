@@ -26,6 +26,9 @@ class BuildNative(build_ext):
 
     def run(self) -> None:
         """Builds; beside modules that are built in place goes what else the build makes."""
+        if not self.inplace:  # what debuggers read is for a checkout
+            for extension in self.extensions:
+                extension.extra_link_args.append("-s")
         super().run()
         if self.inplace:
             write_parsed(ROOT)
@@ -54,8 +57,6 @@ class BuildNative(build_ext):
         for extension in self.extensions:
             extension.include_dirs.append(str(generated))
             extension.sources = [s.replace("@generated", str(generated)) for s in extension.sources]
-            if not self.inplace:  # what debuggers read is for a checkout
-                extension.extra_link_args.append("-s")
         super().build_extensions()
 
 

@@ -62,7 +62,7 @@ def test_the_libraries_hold_nothing_for_debuggers(wheel, tmp_path):
         with path.open("rb") as file:
             names = {section.name for section in elf.sections(binary.File(path, file))}
         assert ".dynsym" in names
-        assert {name for name in names if name.startswith((".debug", ".symtab", ".strtab"))} == set()
+        assert not {name for name in names if name.startswith((".debug", ".symtab", ".strtab"))}
 
 
 def test_the_extras_are_declared(wheel):
