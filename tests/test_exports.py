@@ -13,7 +13,7 @@ from pjrt_hub import errors
 
 #: What an import of pjrt_hub must not pay for.
 HEAVY = {"click", "httpx", "importlib.metadata", "ml_dtypes", "numpy", "packaging", "rich"}
-HEAVY |= {"importlib_metadata", "platformdirs", "subprocess", "unearth", "pjrt_hub._capi"}
+HEAVY |= {"importlib_metadata", "platformdirs", "subprocess", "pjrt_hub._capi"}
 
 
 def modules_after(code: str) -> set[str]:
@@ -101,7 +101,6 @@ def test_list_reads_data_only():
         "numpy",
         "rich",
         "subprocess",
-        "unearth",
         "pjrt_hub._capi",
         "pjrt_hub.runtime",
         "pjrt_hub.store.eviction",

@@ -95,7 +95,6 @@ HEAVY = {
     "redis": frozenset[str](),
     "rich": frozenset[str](),
     "subprocess": frozenset({"_capi", "store"}),
-    "unearth": frozenset[str](),
 }
 NATIVE = frozenset({"_cffi_backend", "cffi", "ctypes", "ffi"})
 #: What starts a Python or looks for a program goes through `safe_path`; of the others, one starts

@@ -24,6 +24,12 @@ from pjrt_hub.store.transport import Late, Page, Patience, Refused, Transport
 
 #: How a place is looked into: as a mirror, a file's own address, find-links, or an index.
 Kind = Literal["mirror", "own", "find-links", "index"]
+#: The forms of a page; the last one is wished for most, since it leaves nothing to guess.
+MEDIA_TYPES = (
+    "text/html",
+    "application/vnd.pypi.simple.v1+html",
+    "application/vnd.pypi.simple.v1+json",
+)
 Failures = list[tuple[str, str]]
 _Found = TypeVar("_Found")
 
@@ -279,12 +285,18 @@ def _in_json(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _in_html(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """A page of the Simple API in HTML, or any page with links."""
-    from unearth.collector import IndexHTMLParser
+    from html.parser import HTMLParser
 
-    parser = IndexHTMLParser()
-    parser.feed(text)
-    base = urljoin(url, parser.base_url or "")
-    for anchor in parser.anchors:
+    found: dict[str, list[dict[str, str | None]]] = {"base": [], "a": []}
+
+    class Links(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag in found:
+                found[tag].append(dict(attrs))
+
+    Links().feed(text)
+    base = urljoin(url, next(filter(None, (each.get("href") for each in found["base"])), ""))
+    for anchor in found["a"]:
         if (href := anchor.get("href")) is None:
             continue
         address, _, fragment = urljoin(base, href).partition("#")
@@ -365,12 +377,9 @@ def _read(package: str, kind: Kind, place: str, transport: Transport) -> Page:
 
 
 def _page(url: str, package: str, transport: Transport) -> Page:
-    from unearth.collector import SUPPORTED_CONTENT_TYPES
-
     if package:
         url = f"{url.rstrip('/')}/{_normal(package)}/"
-    # Listed from HTML to JSON; the last one leaves nothing to guess.
-    wishes = enumerate(SUPPORTED_CONTENT_TYPES, start=1)
+    wishes = enumerate(MEDIA_TYPES, start=1)
     return transport.page(url, accept=", ".join(f"{kind};q=0.{wish}" for wish, kind in wishes))
 
 

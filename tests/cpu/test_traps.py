@@ -20,6 +20,7 @@ MODULES = [
     "cffi",
     "click",
     "ctypes",
+    "html",
     "httpx",
     "importlib_metadata",
     "jax",
@@ -41,7 +42,6 @@ MODULES = [
     "tempfile",
     "tuf",
     "typing",
-    "unearth",
     "usercustomize",
     "xla_cpu_pjrt",
 ]

