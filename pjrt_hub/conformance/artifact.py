@@ -10,23 +10,24 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.runtime import hlo
 from pjrt_hub.runtime.signature import Slot
 
 Version = tuple[int, int, int]
+Read = TypeVar("Read")
 
 #: What a program can be sent as, and what is told of a plugin that does not take it.
 ARTIFACT, BYTECODE, TEXT = "portable artifacts", "plain bytecode", "text"
 
 PATH = Path(__file__).with_name("artifacts.gz")
 FORM = 1
-_MAX_NBYTES = 1 << 26  # of what is read; more is no archive of ours
+_MAX_NBYTES = 1 << 26  # of what is read; more is no data of ours
 
 #: What is written from then on is read for years.
 _STABLE = (1, 0, 0)
@@ -140,30 +141,43 @@ def archive(path: Path = PATH) -> Archive:
     Raises:
         FileFormatError: it is none, or of another form.
     """
+    return read(path, _archive)
+
+
+def read(path: Path, parse: Callable[[bytes], Read]) -> Read:
+    """Gives what `parse` makes of the data in a gzip file that this package ships.
+
+    Raises:
+        FileFormatError: the file cannot be read, or is not what `parse` expects.
+    """
     try:
         with gzip.open(path) as file:
             data = file.read(_MAX_NBYTES + 1)
-        first, _, code = data.partition(b"\n")
-        head = json.loads(first)
-        if head["form"] != FORM:
-            raise ValueError(f"its form is {head['form']!r}")
-        programs, begin = {}, 0
-        for name, row in head["programs"].items():
-            artifacts = list[Artifact]()
-            for (major, minor, patch), size in row:
-                artifacts.append(Artifact((major, minor, patch), code[begin : begin + size]))
-                begin += size
-            programs[name] = tuple(artifacts)
-        if begin != len(code):
-            raise ValueError(f"{len(code)} bytes of code, which should be {begin}")
-        major, minor, patch = head["newest"]
-        return Archive((major, minor, patch), programs)
+        if len(data) > _MAX_NBYTES:
+            raise ValueError(f"it unpacks to more than {_MAX_NBYTES} bytes")
+        return parse(data)
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as exc:
         raise FileFormatError(
-            f"{path} holds no artifacts of this version: {exc}",
-            path=path,
-            hint="install pjrt-hub again",
+            f"{path} is not of this version: {exc}", path=path, hint="install pjrt-hub again"
         ) from exc
+
+
+def _archive(data: bytes) -> Archive:
+    first, _, code = data.partition(b"\n")
+    head = json.loads(first)
+    if head["form"] != FORM:
+        raise ValueError(f"its form is {head['form']!r}")
+    programs, begin = {}, 0
+    for name, row in head["programs"].items():
+        artifacts = list[Artifact]()
+        for (major, minor, patch), size in row:
+            artifacts.append(Artifact((major, minor, patch), code[begin : begin + size]))
+            begin += size
+        programs[name] = tuple(artifacts)
+    if begin != len(code):
+        raise ValueError(f"{len(code)} bytes of code, which should be {begin}")
+    major, minor, patch = head["newest"]
+    return Archive((major, minor, patch), programs)
 
 
 def _producer(version: Version) -> bytes:

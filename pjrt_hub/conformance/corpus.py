@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -19,14 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_hub.conformance import numerics
+from pjrt_hub.conformance import artifact, numerics
 from pjrt_hub.conformance.numerics import Tolerance
-from pjrt_hub.errors import FileFormatError
 from pjrt_hub.runtime import dtypes
 
 PATH = Path(__file__).with_name("corpus.jsonl.gz")
 FORM = 1
-_MAX_NBYTES = 1 << 26  # of the text; more is no corpus of ours
 
 #: How results are compared with the right ones.
 VALUES = "values"
@@ -178,22 +175,15 @@ def programs(path: Path = PATH) -> tuple[Program, ...]:
     Raises:
         FileFormatError: it is none, or of another form.
     """
-    try:
-        with gzip.open(path) as file:
-            data = file.read(_MAX_NBYTES + 1)
-        if len(data) > _MAX_NBYTES:
-            raise ValueError(f"its text is longer than {_MAX_NBYTES} bytes")
-        first, *rows = data.decode().splitlines()
-        head = json.loads(first)
-        if head != {"form": FORM, "programs": len(rows)}:
-            raise ValueError(f"it begins with {first!r}, with {len(rows)} programs after it")
-        return tuple(_program(json.loads(row)) for row in rows)
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as exc:
-        raise FileFormatError(
-            f"{path} is no corpus of this version: {exc}",
-            path=path,
-            hint="install pjrt-hub again",
-        ) from exc
+    return artifact.read(path, _programs)
+
+
+def _programs(data: bytes) -> tuple[Program, ...]:
+    first, *rows = data.decode().splitlines()
+    head = json.loads(first)
+    if head != {"form": FORM, "programs": len(rows)}:
+        raise ValueError(f"it begins with {first!r}, with {len(rows)} programs after it")
+    return tuple(_program(json.loads(row)) for row in rows)
 
 
 _TENSORS = ("arguments", "results", "flushed")

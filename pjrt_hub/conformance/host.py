@@ -6,26 +6,16 @@ The measurements are data, hosts/*.toml; must not run any host.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-#: What JAX calls only of plugins with a trait, which the plugin of its measurement has: read in
-#: what it calls of plugins without it. Function -> trait.
-ASKED_OF = {
-    "PJRT_Buffer_IncreaseExternalReferenceCount": "on_cpu",
-    "PJRT_Buffer_DecreaseExternalReferenceCount": "on_cpu",
-    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer": "on_cpu",
-    "PJRT_ExecuteContext_Create": "ffi",
-    "PJRT_ExecuteContext_Destroy": "ffi",
-    "PJRT_TopologyDescription_Serialize": "compile_cache",
-}
-#: Whose buffers are the host's memory; which has the extension FFI; whose platform is one of
-#: those whose programs JAX keeps in its cache on disk.
-TRAITS = frozenset(ASKED_OF.values())
-#: Those platforms, as `jax._src.compilation_cache` lists them, and what GPUs call themselves.
+#: What a host may ask of a plugin before it calls some functions: whose buffers are the host's
+#: memory; which has the extension FFI; whose programs JAX keeps in its cache on disk.
+TRAITS = frozenset({"on_cpu", "ffi", "compile_cache"})
+#: Those of the last, as `jax._src.compilation_cache` lists them, and what GPUs call themselves.
 CACHED_PLATFORMS = frozenset({"tpu", "gpu", "cpu", "neuron", "cuda", "rocm"})
 
 
@@ -64,6 +54,8 @@ class Host:
             those without which it runs are left out.
         unimplemented: the same for functions that answer UNIMPLEMENTED.
         left_out: steps that it cannot do on a whole plugin either, of which nothing is known.
+        asked_of: of `TRAITS` -> the functions that it calls only of plugins with the trait, which
+            the plugin of the measurement had.
     """
 
     name: str
@@ -73,6 +65,7 @@ class Host:
     null: Mapping[str, Without]
     unimplemented: Mapping[str, Without]
     left_out: tuple[str, ...] = ()
+    asked_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -83,7 +76,7 @@ class Host:
         self,
         null: Iterable[str] = (),
         unimplemented: Iterable[str] = (),
-        traits: Collection[str] = TRAITS,
+        traits: Set[str] = TRAITS,
     ) -> Without:
         """What becomes of the host on a plugin that lacks several functions.
 
@@ -95,8 +88,7 @@ class Host:
         Returns:
             The end that comes first, else all steps that fail.
         """
-        spared = {name for name, trait in ASKED_OF.items() if trait not in traits}
-        spared = spared if self.name == "JAX" else set()
+        spared = {name for each in self.asked_of.keys() - traits for name in self.asked_of[each]}
         met = [found for name in null if (found := self.null.get(name))]
         met += [found for name in unimplemented if (found := self.unimplemented.get(name))]
         met = [found for found in met if not spared & set(found.functions)]
@@ -145,12 +137,14 @@ def newest(among: Collection[Host] | None = None) -> tuple[Host, ...]:
 def parse(text: str) -> Host:
     """Reads a file of hosts/."""
     read = tomllib.loads(text)
-    needs = {step: tuple(needed) for step, needed in read["needs"].items()}
+    needs, asked_of = (
+        {name: tuple(each) for name, each in rows.items()}
+        for rows in (read["needs"], read.get("asked_of", {}))
+    )
     null, unimplemented = (_lacks(read.get(form, {})) for form in ("null", "unimplemented"))
     left_out = tuple(read.get("left_out", ()))
-    return Host(
-        read["host"], read["release"], read["learned"], needs, null, unimplemented, left_out
-    )
+    known = (read["host"], read["release"], read["learned"])
+    return Host(*known, needs, null, unimplemented, left_out, asked_of)
 
 
 def _lacks(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Without]:

@@ -169,7 +169,7 @@ def test_another_form_is_refused(tmp_path, change, said):
 def test_a_file_that_is_cut_off_is_refused(tmp_path):
     path = tmp_path / "corpus.jsonl.gz"
     path.write_bytes(corpus.pack([program()])[:-20])
-    with pytest.raises(FileFormatError, match="is no corpus"):
+    with pytest.raises(FileFormatError, match="is not of this version"):
         corpus.programs(path)
 
 

@@ -226,5 +226,5 @@ def test_another_form_of_archive_is_refused(tmp_path, change):
     first, _, code = gzip.decompress(packed).partition(b"\n")
     head, code = change(json.loads(first), code)
     path.write_bytes(gzip.compress(json.dumps(head).encode() + b"\n" + code))
-    with pytest.raises(FileFormatError, match="holds no artifacts"):
+    with pytest.raises(FileFormatError, match="is not of this version"):
         artifact.archive(path)

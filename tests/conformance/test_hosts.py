@@ -70,6 +70,8 @@ def test_a_profile_speaks_of_functions_and_steps_that_there_are(each):
         for found in lacks.values():
             assert bool(found.at) != bool(found.fails)
             assert {*found.fails, *filter(None, [found.at])} <= set(each.needs)
+    assert set(each.asked_of) <= host.TRAITS
+    assert {name for names in each.asked_of.values() for name in names} <= set(table.FUNCTIONS)
     assert each.learned.split()[0] in ("measured", "read")
 
 
@@ -88,10 +90,12 @@ def test_of_several_ends_the_first_is_told_and_of_several_steps_all():
     assert jax_.word(jax_.without([], ["PJRT_Client_Create"])) == "refuses at devices"
 
 
-@pytest.mark.parametrize("name", host.ASKED_OF)
-def test_jax_calls_it_only_of_plugins_with_a_trait(name):
+@pytest.mark.parametrize(
+    ("trait", "name"), [(trait, name) for trait, names in jax().asked_of.items() for name in names]
+)
+def test_jax_calls_it_only_of_plugins_with_a_trait(trait, name):
     jax_ = jax()
-    trait = host.ASKED_OF[name]
+    assert set(jax_.asked_of) == host.TRAITS
     assert jax_.word(jax_.without([name])).startswith("aborts")
     assert jax_.word(jax_.without([name], [], host.TRAITS - {trait})) == "runs"
     assert jax_.word(jax_.without([], [name], host.TRAITS - {trait})) == "runs"

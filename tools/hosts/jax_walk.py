@@ -130,6 +130,16 @@ STEPS: walk.Steps = {
     memories: ("devices",),
     cache: ("devices",),
 }
+#: What JAX calls only of plugins with a trait, as its source says: read in what it calls of others.
+ASKED_OF = {
+    "on_cpu": [
+        "PJRT_Buffer_IncreaseExternalReferenceCount",
+        "PJRT_Buffer_DecreaseExternalReferenceCount",
+        "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
+    ],
+    "ffi": ["PJRT_ExecuteContext_Create", "PJRT_ExecuteContext_Destroy"],
+    "compile_cache": ["PJRT_TopologyDescription_Serialize"],
+}
 
 if __name__ == "__main__":
-    walk.main(jax.__version__, STEPS)
+    walk.main(jax.__version__, STEPS, ASKED_OF)

@@ -40,12 +40,14 @@ class Walked(NamedTuple):
         needs: the steps, each with those that it needs.
         left_out: the steps that the host cannot do on the whole plugin either; no walk takes them.
         runs: what `PJRT_HUB_WITHOUT` held -> how it went; "" for the whole plugin.
+        asked_of: a trait -> the functions that the host calls only of plugins that have it.
     """
 
     release: str
     needs: dict[str, list[str]]
     left_out: list[str]
     runs: dict[str, Run]
+    asked_of: dict[str, list[str]]
 
 
 def functions(library: Path) -> tuple[ApiVersion, list[str]]:
@@ -95,7 +97,8 @@ def walk(
         parts = list(pool.map(lambda number: take(*names[number::jobs]), range(jobs)))
     runs = {row["without"]: Run(**row) for rows in parts for row in rows[1:]}
     needs = {step: needed for step, needed in needs.items() if step not in left_out}
-    return Walked(head["release"], needs, left_out, {"": Run(**whole), **runs})
+    runs = {"": Run(**whole), **runs}
+    return Walked(head["release"], needs, left_out, runs, head["asked_of"])
 
 
 def without(run: Run, needs: dict[str, list[str]]) -> dict[str, Any]:
@@ -126,6 +129,11 @@ def _lines(host: str, walked: Walked, names: Sequence[str], learned: str) -> Ite
     yield "[needs]"
     yield from (f"{step} = {json.dumps(needed)}" for step, needed in walked.needs.items())
     yield f"{EXIT} = []"
+    if walked.asked_of:
+        yield ""
+        yield "# What is called only of plugins with a trait, which that of the measurement has."
+        yield "[asked_of]"
+        yield from (f"{trait} = {json.dumps(each)}" for trait, each in walked.asked_of.items())
     for form, named in FORMS.items():
         yield ""
         yield f"[{form}]"

@@ -21,17 +21,19 @@ RIGHT, EXIT = "right", "exit"
 SECONDS = 300  # of a child, after which it hangs: on a busy machine too
 
 
-def main(release: str, steps: Steps) -> None:
+def main(release: str, steps: Steps, asked_of: dict[str, list[str]] | None = None) -> None:
     """Prints a line of JSON for each name given, as `PJRT_HUB_WITHOUT` takes it; "" takes none.
 
     Args:
         release: of the host.
         steps: the walk, but for those that WALK_LEAVES_OUT names.
+        asked_of: a trait -> the functions that the host calls only of plugins that have it.
     """
     left_out = os.environ.get("WALK_LEAVES_OUT", "").split(",")
     steps = {step: needed for step, needed in steps.items() if step.__name__ not in left_out}
     needs = {step.__name__: list(needed) for step, needed in steps.items()}
-    print(json.dumps({"release": release, "steps": needs}), flush=True)
+    head = {"release": release, "steps": needs, "asked_of": asked_of or {}}
+    print(json.dumps(head), flush=True)
     for name in sys.argv[1:]:
         reader, writer = os.pipe()
         child = os.fork()
