@@ -33,10 +33,10 @@ def _lines() -> Iterator[str]:
     jax, ours = by_name["JAX"], by_name["pjrt-hub"]
     null, unimplemented = _ends(jax.null), _ends(jax.unimplemented)
     yield (
-        f"{jax.title} calls {len(null)} functions without looking for NULL, and ends the process "
-        f"where one is; at {len(unimplemented)} of them also where they answer UNIMPLEMENTED. What "
-        f"pjrt-hub needs to load a plugin and to run a program with it is refused by name where it "
-        f"is missing. JAX was {jax.learned}"
+        f"{jax.title} calls {len(null)} functions without checking for NULL, and ends the process "
+        f"if one is; {len(unimplemented)} of them also if they answer UNIMPLEMENTED. If a function "
+        f"is missing that pjrt-hub needs to load a plugin and run a program, its error names the "
+        f"function. JAX was {jax.learned}"
         + (", pjrt-hub too." if jax.learned == ours.learned else f", pjrt-hub {ours.learned}.")
     )
     yield ""
@@ -53,9 +53,9 @@ def _lines() -> Iterator[str]:
 
 
 def _others(jax: Host, null: Iterable[str]) -> Iterator[str]:
-    """What JAX does without the rest of what is no matter of its life."""
+    """Yield the functions whose absence JAX survives with an exception."""
     fails = {name: found for name, found in jax.unimplemented.items() if not found.aborts}
-    yield "Where these answer UNIMPLEMENTED, JAX raises an exception in what needs them:"
+    yield "If one of these answers UNIMPLEMENTED, JAX raises an exception where it needs it:"
     yield ", ".join(f"`{name}`" for name in fails) + "."
 
 
