@@ -14,9 +14,10 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 # What lies there is imported late: a Python that is too old must come as far as being told so.
 
-NATIVE = Path("pjrt_hub") / "_capi"
-AUTHORING = Path("pjrt_hub") / "authoring" / "native"
-KIT = Path("pjrt_hub") / "authoring" / "c" / "pjrt_plugin"
+NATIVE = Path("pjrt_hub") / "running" / "capi"
+INTERPOSE = Path("pjrt_hub") / "running" / "interpose"
+AUTHORING = Path("pjrt_hub") / "kit" / "authoring" / "native"
+KIT = Path("pjrt_hub") / "kit" / "authoring" / "c" / "pjrt_plugin"
 DECLARATIONS = sorted(str(path) for path in NATIVE.glob("declarations/*.pjrt"))
 STABLE_ABI = {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030b0000")]}
 
@@ -48,7 +49,7 @@ class BuildNative(build_ext):
         (generated / "functions.c").write_text(layers.source(api))
         ffi = FFI()
         ffi.cdef(capi.c_types(api))
-        ffi.set_source("pjrt_hub._capi._pjrt", '#include "pjrt_api.h"')
+        ffi.set_source("pjrt_hub.running.capi._pjrt", '#include "pjrt_api.h"')
         ffi.emit_c_code(str(generated / "_pjrt.c"))
         # A Python that was built with run paths hands them on; they are of its machine.
         self.compiler.linker_so = [
@@ -90,7 +91,7 @@ def write_parsed(root: Path) -> None:
     """Writes what the TOML files say into the package below `root`."""
     import parsed
 
-    (root / "pjrt_hub" / "contract" / "parsed.json").write_text(parsed.text(), "utf-8")
+    (root / "pjrt_hub" / "finding" / "contract" / "parsed.json").write_text(parsed.text(), "utf-8")
 
 
 RUN_PATH = ("-Wl,-rpath,", "-Wl,-rpath=", "-Wl,-R")
@@ -99,21 +100,21 @@ OPTIMISED = ["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-f
 modules = [
     # A table of types: no code of it runs often, so it is compiled quickly, and not for a debugger.
     Extension(
-        "pjrt_hub._capi._pjrt",
+        "pjrt_hub.running.capi._pjrt",
         ["@generated/_pjrt.c"],
         extra_compile_args=["-O1", "-g0"],
         depends=DECLARATIONS,
         **STABLE_ABI,
     ),
     Extension(
-        "pjrt_hub._capi.hotpath",
+        "pjrt_hub.running.capi.hotpath",
         sorted(str(path) for path in NATIVE.glob("native/*.c")),
         extra_compile_args=OPTIMISED,
         depends=DECLARATIONS + sorted(str(path) for path in NATIVE.glob("native/*.h")),
         **STABLE_ABI,
     ),
     Extension(
-        "pjrt_hub.authoring._plugin",
+        "pjrt_hub.kit.authoring._plugin",
         # The same rules for threads that ask Python, with a state of its own.
         [*sorted(str(path) for path in AUTHORING.glob("*.c")), str(NATIVE / "native" / "upcall.c")],
         include_dirs=[str(NATIVE / "native")],
@@ -121,9 +122,9 @@ modules = [
         depends=[*DECLARATIONS, *map(str, [*AUTHORING.glob("*.h"), *NATIVE.glob("native/*.h")])],
         **STABLE_ABI,
     ),
-    # No module, so beside none: it is copied, see pjrt_hub/authoring/building.py.
+    # No module, so beside none: it is copied, see pjrt_hub/kit/authoring/building.py.
     Extension(
-        "pjrt_hub.authoring.native.launcher",
+        "pjrt_hub.kit.authoring.native.launcher",
         [str(AUTHORING / "launcher" / "launcher.c")],
         libraries=["dl"],
         extra_compile_args=OPTIMISED,
@@ -131,28 +132,28 @@ modules = [
     ),
     # No module: it is preloaded into the reference interpreter's process.
     Extension(
-        "pjrt_hub.authoring.native.processors",
+        "pjrt_hub.kit.authoring.native.processors",
         [str(AUTHORING / "interpreter" / "processors.c")],
         extra_compile_args=OPTIMISED,
         py_limited_api=True,  # for its name
     ),
     # No module: a host opens it by its path.
     Extension(
-        "pjrt_hub._capi.forwarding.forward",
-        [str(NATIVE / "forwarding" / "forward.c")],
+        "pjrt_hub.running.interpose.forwarding.forward",
+        [str(INTERPOSE / "forwarding" / "forward.c")],
         extra_compile_args=OPTIMISED,
         depends=DECLARATIONS,
         py_limited_api=True,  # for its name
     ),
     # No module: it is preloaded into programs that may have no Python.
     Extension(
-        "pjrt_hub._capi.layers.preload",
-        ["@generated/functions.c", *sorted(str(path) for path in NATIVE.glob("layers/*.c"))],
-        include_dirs=[str(NATIVE / "layers")],
+        "pjrt_hub.running.interpose.layers.preload",
+        ["@generated/functions.c", *sorted(str(path) for path in INTERPOSE.glob("layers/*.c"))],
+        include_dirs=[str(INTERPOSE / "layers")],
         libraries=["dl"],
         extra_compile_args=OPTIMISED,
         define_macros=[("_GNU_SOURCE", None)],
-        depends=[*DECLARATIONS, "tools/layers.py", *map(str, NATIVE.glob("layers/*.h"))],
+        depends=[*DECLARATIONS, "tools/layers.py", *map(str, INTERPOSE.glob("layers/*.h"))],
         py_limited_api=True,  # for its name
     ),
 ]

@@ -183,7 +183,7 @@ def _with_jax_options(client: pjrt_hub.Client, text: str) -> Any:
     """The program by the plugin, with the very bytes that JAX would send it."""
     from jax._src import compiler
 
-    from pjrt_hub.runtime.loaded_executable import LoadedExecutable
+    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
 
     options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
     address = client.api.call(

@@ -32,7 +32,7 @@ names = [weight["name"] for weight in weights]
 """
 OURS = f"""{START}
 import pjrt_hub
-from pjrt_hub.bridges import safetensors
+from pjrt_hub import safetensors
 client = pjrt_hub.client("cpu")
 encode = pjrt_hub.load_exported(folder / "encoder.jaxexport", client=client, cache=True)
 weights = safetensors.load(client, model, names)

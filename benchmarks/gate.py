@@ -18,10 +18,10 @@ from section import Bar
 
 #: A benchmark with bars that must hold -> what to look at where one does not.
 GATES = {
-    "call": "python benchmarks/instructions.py; pjrt_hub/_capi/native/",
-    "transfer": "pjrt_hub/_capi/native/{upload,staging,buffer}.c",
-    "start": "python -X importtime -c 'import pjrt_hub'; pjrt_hub/discovery/",
-    "compile": "pjrt_hub/runtime/compile_cache.py; pjrt_hub/store/compiled.py",
+    "call": "python benchmarks/instructions.py; pjrt_hub/running/capi/native/",
+    "transfer": "pjrt_hub/running/capi/native/{upload,staging,buffer}.c",
+    "start": "python -X importtime -c 'import pjrt_hub'; pjrt_hub/finding/discovery/",
+    "compile": "pjrt_hub/running/compilation/; pjrt_hub/finding/store/cache/compiled.py",
     "compute": "python benchmarks/compute.py --sweep; pjrt_plugins/cpu/pjrt_plugin.toml",
 }
 

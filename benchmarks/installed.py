@@ -18,8 +18,8 @@ import report
 import rounds
 from growth import LAST, Growth
 
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.compiled import CompiledPrograms
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
 
 sys.path.append(os.fspath(Path(__file__).parents[1] / "tests" / "unit"))
 import wheels
@@ -30,7 +30,7 @@ ENTRIES = (10, 100, 1000)
 
 #: Print seconds: what is asked for is first imported.
 FIRST = """
-import time, pjrt_hub, pjrt_hub.connect, pjrt_hub.discovery.survey
+import time, pjrt_hub, pjrt_hub.door.client, pjrt_hub.finding.discovery.survey
 begun = time.perf_counter()
 pjrt_hub.plugins()
 print(time.perf_counter() - begun)

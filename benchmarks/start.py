@@ -41,7 +41,7 @@ assert numpy.asarray(exe(a, a)).shape == (8,)
 
 #: These print seconds: of a step alone, what it needs imported before.
 PLUGINS = """
-import time, pjrt_hub, pjrt_hub.connect, pjrt_hub.discovery.survey
+import time, pjrt_hub, pjrt_hub.door.client, pjrt_hub.finding.discovery.survey
 begun = time.perf_counter()
 pjrt_hub.plugins()
 print(time.perf_counter() - begun)
@@ -49,15 +49,15 @@ print(time.perf_counter() - begun)
 HEADERS = """
 import sys, time, os
 from pathlib import Path
-from pjrt_hub import contact, surroundings
-world, path = surroundings.world(), Path(sys.argv[1])
+from pjrt_hub.door import preflight, process
+world, path = process.world(), Path(sys.argv[1])
 begun = time.perf_counter()
-assert list(contact.problems(path, world, (), os.environ)) == []
+assert list(preflight.problems(path, world, (), os.environ)) == []
 print(time.perf_counter() - begun)
 """
 LOAD = """
 import sys, time
-from pjrt_hub._capi import hotpath
+from pjrt_hub.running.capi import hotpath
 begun = time.perf_counter()
 hotpath.open_library(sys.argv[1])
 print(time.perf_counter() - begun)
@@ -65,7 +65,7 @@ print(time.perf_counter() - begun)
 PROBE = """
 import sys, time, os
 from pathlib import Path
-from pjrt_hub._capi.probe import probe
+from pjrt_hub.running.sandbox.probe import probe
 begun = time.perf_counter()
 probe(Path(sys.argv[1]), env=os.environ)
 print(time.perf_counter() - begun)

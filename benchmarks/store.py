@@ -22,17 +22,17 @@ from time import perf_counter
 import report
 import rounds
 
-from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact, Catalog
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
 
 ROUNDS = 7
 FETCH = """
 import os
 from pathlib import Path
-from pjrt_hub.host import HostTag
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Catalog
-from pjrt_hub.store.fetch import obtain
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.artifact.catalog import Catalog
+from pjrt_hub.finding.store.transfer.fetch import obtain
 pin = Catalog.shipped().find("cpu", HostTag.current()).artifact
 def peak():
     # Of this program alone; what getrusage tells begins with that of whoever started it.
@@ -90,8 +90,8 @@ def measure() -> report.Section:
 
 def _wheel(folder: Path) -> Artifact:
     """Puts the pinned wheel of this machine into a folder, from the user's index."""
-    from pjrt_hub.store import fetch
-    from pjrt_hub.store.transport import Patience
+    from pjrt_hub.finding.store.transfer import fetch
+    from pjrt_hub.finding.store.transfer.transport import Patience
 
     pin = Catalog.shipped().find("cpu", HostTag.current()).artifact
     if pin is None:

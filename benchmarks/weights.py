@@ -57,7 +57,7 @@ with open(path, 'rb', buffering=0) as file:
 """,
     ),
     OURS: (
-        "import pjrt_hub; from pjrt_hub.bridges import safetensors; "
+        "import pjrt_hub; from pjrt_hub import safetensors; "
         "client = pjrt_hub.client('cpu'); client.buffer_from_host(numpy.ones(8))",
         "buffers = safetensors.load(client, path)\nfor b in buffers.values(): b.ready.wait()",
     ),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pjrt_hub
-from pjrt_hub.runtime import serialized
+from pjrt_hub.running.executable import serialized
 
 HELLO = Path(__file__).with_name("hello.mlir")
 

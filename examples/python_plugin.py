@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pjrt_hub import authoring
-from pjrt_hub.authoring import Backend, Device, Executable, Signature, Slot
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring import Backend, Device, Executable, Signature, Slot
 
 HELLO = Path(__file__).with_name("hello.mlir")
 OPERATIONS = {"add": np.add, "multiply": np.multiply, "tanh": np.tanh, "maximum": np.maximum}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import pjrt_hub
-from pjrt_hub.bridges import safetensors
+from pjrt_hub import safetensors
 
 PROGRAM = """
 func.func @main(%x: tensor<1x16xf32>, %up: tensor<16x64xf32>, %down: tensor<64x4xf32>)

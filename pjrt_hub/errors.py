@@ -1,4 +1,4 @@
-"""The exception tree of pjrt-hub (layer 0; imports nothing of ours).
+"""The exception tree of pjrt-hub (imports nothing of ours).
 
     PjrtHubError
       PluginError                 which plugin to use, or whether it can be used

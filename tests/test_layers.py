@@ -1,8 +1,9 @@
-"""The table of docs/architecture.md, enforced by reading the source without importing it."""
+"""The tree and the table of docs/architecture.md, enforced by reading the source."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,102 +13,39 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-#: What each part of the package may import of ours, itself apart. "" is `pjrt_hub` itself, whose
-#: names are public, as those of `errors` and of the bridges are.
-FOUNDATION = frozenset(
-    {
-        "errors",
-        "frozen",
-        "fork",
-        "abi",
-        "digest",
-        "host",
-        "log",
-        "native_log",
-        "safe_path",
-        "terminal",
-    }
-)
-FINDING = frozenset({"contract", "store", "discovery"})
-RUNNING = frozenset({"_capi", "runtime", "bridges"})
-BELOW = FOUNDATION | FINDING | RUNNING
-#: The kit of those who make plugins sees the contract, the C API, and the door; none sees another.
-ABOVE = FOUNDATION | RUNNING | {"", "contract", "connect", "contact", "opening", "surroundings"}
-MAY_IMPORT = {
-    "errors": frozenset[str](),
-    "frozen": frozenset[str](),
-    "fork": frozenset[str](),
-    "abi": frozenset({"frozen"}),
-    "host": frozenset({"frozen"}),
-    "log": frozenset[str](),
-    "native_log": frozenset[str](),
-    "digest": frozenset[str](),
-    "safe_path": frozenset[str](),
-    "terminal": frozenset[str](),
-    "contract": FOUNDATION,
-    "store": FOUNDATION | {"contract"},
-    "discovery": FOUNDATION | {"contract", "store"},
-    "_capi": frozenset({"errors", "frozen", "fork", "abi", "digest", "safe_path"}),
-    "runtime": frozenset({"errors", "frozen", "fork", "abi", "_capi"}),
-    "bridges": frozenset({"errors", "frozen", "fork", "digest", "runtime", "safe_path"}),
-    "contact": BELOW,
-    "elevation": frozenset[str](),
-    "surroundings": BELOW | {"elevation"},
-    "opening": BELOW | {"contact", "elevation", "surroundings"},
-    "bundling": BELOW | {"surroundings"},
-    "connect": BELOW | {"contact", "opening", "surroundings"},
-    "diagnosis": BELOW | {"contact", "connect", "opening", "surroundings"},
-    "exported": BELOW | {"connect", "surroundings"},
-    "locking": BELOW | {"contact", "surroundings"},
-    "older_framework": BELOW | {"surroundings"},
-    "registries": BELOW | {"locking", "surroundings"},
-    "repairing": BELOW | {"elevation", "surroundings"},
-    "conformance": ABOVE,
-    "authoring": ABOVE | {"conformance"},
-    "tracing": FOUNDATION | {"_capi"},
-    "jax": ABOVE | {"discovery", "older_framework"},
-    "torch_xla": ABOVE | {"discovery", "older_framework"},
-    "cli": frozenset({"", "errors", "bridges", "exported", "conformance", "authoring", "tracing"}),
-    "": BELOW
-    | {
-        "bundling",
-        "connect",
-        "diagnosis",
-        "exported",
-        "locking",
-        "registries",
-        "repairing",
-        "surroundings",
-    },
-}
-READS_ENVIRONMENT = frozenset({"surroundings", "opening", "cli"})
+MAP = ROOT / "docs" / "architecture.md"
+#: Open to every room.
+GROUND = frozenset({"errors", "base"})
+READS_ENVIRONMENT = frozenset({"door.process", "door.plugin", "cli"})
 
 #: Costly to import, so imported in the function that needs it; and who may import it at the top.
 HEAVY = {
-    "click": frozenset({"cli"}),
-    "httpx": frozenset[str](),
-    "importlib.metadata": frozenset[str](),
-    "importlib_metadata": frozenset[str](),
-    "ml_dtypes": frozenset({"runtime", "bridges", "conformance"}),
-    "numpy": frozenset({"runtime", "bridges", "conformance"}),
-    "packaging": frozenset[str](),
-    "platformdirs": frozenset[str](),
-    "redis": frozenset[str](),
-    "rich": frozenset[str](),
-    "subprocess": frozenset({"_capi", "store"}),
+    "click": ("cli",),
+    "httpx": (),
+    "importlib.metadata": (),
+    "importlib_metadata": (),
+    "ml_dtypes": ("running", "frameworks", "kit.conformance"),
+    "numpy": ("running", "frameworks", "kit.conformance"),
+    "packaging": (),
+    "platformdirs": (),
+    "redis": (),
+    "rich": (),
+    "subprocess": ("running.sandbox", "finding.store"),
 }
+#: Who opens libraries and holds native code: the C API, and those who stand between or before it.
+MAY_BE_NATIVE = ("running.capi", "running.sandbox", "running.interpose")
 NATIVE = frozenset({"_cffi_backend", "cffi", "ctypes", "ffi"})
 #: What starts a Python or looks for a program goes through `safe_path`; of the others, one starts
 #: a file with -I and -S, and one writes the name down for a host without Python.
 STARTS = frozenset({"sys.executable", "shutil.which"})
-MAY_START = frozenset({"safe_path", "native_log", "authoring.building"})
+MAY_START = frozenset({"base.safe_path", "base.native_log", "kit.authoring.building"})
 #: A fork copies a lock as it is, so locks and what holds one come from `fork`. Of the others one
 #: runs without the package, and one wants forks to wait.
 LOCKS = frozenset({"threading.Lock", "threading.RLock", "functools.cached_property"})
-MAY_LOCK = frozenset({"fork", "native_log", "store.transport"})
+MAY_LOCK = frozenset({"base.fork", "base.native_log", "finding.store.transfer.transport"})
 REGISTRATIONS = ("os.register_at_fork(", "hotpath.install(")
 #: To import a file of checks is to register them, those that a loop makes among them.
-CHECKS = "pjrt_hub.conformance.checks."
+CHECKS = "pjrt_hub.kit.conformance.checks."
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "putenv", "unsetenv"})
 
 
@@ -129,14 +67,35 @@ class Module:
     is_package: bool
     tree: ast.Module
 
-    @property
-    def part(self) -> str:
-        """The part of the package that the table names: "store", "cli", or "" for the top."""
-        return part_of(self.name)
+    def stands_in(self, *rooms: str) -> bool:
+        return any(is_inside(self.name.partition(".")[2], room) for room in rooms)
 
 
-def part_of(name: str) -> str:
-    return name.split(".")[1] if "." in name else ""
+def is_inside(name: str, room: str) -> bool:
+    return f"{name}.".startswith(f"{room}.")
+
+
+def table(page: str) -> dict[str, frozenset[str]]:
+    """Reads the map's table: each room, and what it may import besides the ground and itself."""
+    rows: dict[str, frozenset[str]] = {}
+    for line in page.splitlines():
+        if line.startswith("| `"):
+            rooms, may_import = (re.findall(r"`([\w.]+)`", cell) for cell in line.split("|")[1:3])
+            rows |= dict.fromkeys(rooms, frozenset(may_import))
+    return rows
+
+
+def tree(page: str) -> dict[str, str]:
+    """Reads the map's tree: each folder of the package, and what is said of it."""
+    folders: dict[str, str] = {}
+    trail: list[str] = []
+    block = page.partition("```\npjrt_hub/")[2].partition("```")[0]
+    for line in f"pjrt_hub/{block}".splitlines():
+        if found := re.match(r"( {0,8})([\w/]+)/ +", line):
+            trail = [*trail[: len(found[1]) // 2], found[2]]
+            line = line[found.end() :]
+        folders["/".join(trail)] = folders.get("/".join(trail), "") + line + "\n"
+    return folders
 
 
 def modules(root: Path) -> dict[str, Module]:
@@ -177,25 +136,30 @@ def imports(module: Module) -> Iterator[Import]:
 
 
 def resolve(target: str, known: dict[str, Module]) -> str | None:
-    """Turns "pjrt_hub.abi.ApiVersion" into "pjrt_hub.abi"; None for what is not ours."""
+    """Turns "pjrt_hub.base.abi.ApiVersion" into "pjrt_hub.base.abi"; None for what is not ours."""
     if target.split(".")[0] != "pjrt_hub":
         return None
-    while target not in known and target.count(".") > 1:
+    while target not in known and "." in target:
         target = target.rpartition(".")[0]
-    return target if target in known or part_of(target) in MAY_IMPORT else "pjrt_hub"
+    return target
 
 
 def wrong_layers(known: dict[str, Module]) -> Iterator[str]:
+    rooms = table(MAP.read_text(encoding="utf-8"))
+
+    def room_of(name: str) -> str:
+        inside = name.partition(".")[2] or name
+        return max((room for room in rooms if is_inside(inside, room)), key=len, default=inside)
+
     for module in known.values():
-        if module.part not in MAY_IMPORT:
-            yield f"{module.name}: no layer is named {module.part!r} in docs/architecture.md"
-            continue
+        room = room_of(module.name)
+        if room not in rooms and not module.is_package:
+            yield f"{module.name}: docs/architecture.md has no row for it"
         for found in imports(module):
             target = resolve(found.target, known)
-            if target is None:
+            if target is None or found.types_only or (there := room_of(target)) == room:
                 continue
-            part = part_of(target)
-            if part != module.part and part not in MAY_IMPORT[module.part]:
+            if not any(is_inside(there, each) for each in GROUND | rooms.get(room, frozenset())):
                 yield f"{module.name}:{found.line} imports {target}"
 
 
@@ -229,20 +193,20 @@ def heavy_imports(known: dict[str, Module]) -> Iterator[str]:
         for found in imports(module):
             for heavy, allowed in HEAVY.items():
                 is_heavy = f"{found.target}.".startswith(f"{heavy}.")
-                if is_heavy and not (found.late or found.types_only or module.part in allowed):
+                if is_heavy and not (found.late or found.types_only or module.stands_in(*allowed)):
                     yield f"{module.name}:{found.line} imports {heavy} at its top"
 
 
 def native_imports(known: dict[str, Module]) -> Iterator[str]:
     for module in known.values():
         for found in imports(module):
-            if module.part != "_capi" and NATIVE & set(found.target.split(".")):
+            if not module.stands_in(*MAY_BE_NATIVE) and NATIVE & set(found.target.split(".")):
                 yield f"{module.name}:{found.line} imports {found.target}"
 
 
 def environment_reads(known: dict[str, Module]) -> Iterator[str]:
     for module in known.values():
-        if module.part in READS_ENVIRONMENT:
+        if module.stands_in(*READS_ENVIRONMENT):
             continue
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Attribute) and node.attr in ENVIRONMENT:
@@ -310,29 +274,55 @@ def test_the_package_keeps_the_rule(rule):
     assert list(rule(known)) == []
 
 
+def test_every_file_stands_in_the_tree():
+    folders = tree(MAP.read_text(encoding="utf-8"))
+    missing = []
+    for path in sorted((ROOT / "pjrt_hub").rglob("*")):
+        if path.suffix in (".py", ".c") and path.stem != "__init__":
+            folder = path.relative_to(ROOT).parent.as_posix()
+            if not re.search(rf"\b{path.stem}\b", folders.get(folder, "")):
+                missing.append(path.relative_to(ROOT).as_posix())
+    assert missing == []
+
+
+def test_every_folder_of_the_tree_is_there():
+    gone = [
+        folder for folder in tree(MAP.read_text(encoding="utf-8")) if not (ROOT / folder).is_dir()
+    ]
+    assert gone == []
+
+
+CACHE, FETCH = "finding/store/cache/cache.py", "finding/store/transfer/fetch.py"
+CLIENT = "running/client/client.py"
 PLANTED = [
-    (wrong_layers, "store/cache.py", "from pjrt_hub.runtime import client", "1 imports"),
-    (wrong_layers, "store/cache.py", "from ..runtime import client", "1 imports"),
-    (wrong_layers, "runtime/client.py", "def f():\n    import pjrt_hub.store", "2 imports"),
-    (wrong_layers, "cli/list.py", "from pjrt_hub.discovery import select", "1 imports"),
-    (wrong_layers, "contract/elf.py", "from pjrt_hub import client", "1 imports"),
-    (wrong_layers, "abi.py", "from .errors import PjrtHubError", "1 imports pjrt_hub.errors"),
-    (wrong_layers, "shared.py", "", "no layer is named 'shared'"),
-    (cycles, "store/cache.py", "def f():\n    from pjrt_hub.store import lock", "store.lock ->"),
-    (heavy_imports, "store/fetch.py", "import httpx", "1 imports httpx at its top"),
-    (heavy_imports, "store/fetch.py", "import importlib.metadata as m", "imports importlib."),
-    (heavy_imports, "store/fetch.py", "from packaging.tags import Tag", "imports packaging"),
+    (wrong_layers, CACHE, "from pjrt_hub.running.client import client", "1 imports"),
+    (wrong_layers, CACHE, "from ....running.client import client", "1 imports"),
+    (wrong_layers, CLIENT, "def f():\n    import pjrt_hub.finding.store", "2 imports"),
+    (wrong_layers, "cli/list.py", "from pjrt_hub.finding.discovery import select", "1 imports"),
+    (wrong_layers, "finding/contract/elf.py", "from pjrt_hub import client", "1 imports"),
+    (wrong_layers, "running/capi/call.py", "import pjrt_hub.running.client", "1 imports"),
+    (wrong_layers, "base/abi.py", "from pjrt_hub.door import client", "1 imports pjrt_hub.door"),
+    (wrong_layers, "shared.py", "", "no row for it"),
+    (cycles, CACHE, "def f():\n    from pjrt_hub.finding.store.disk import lock", "disk.lock ->"),
+    (heavy_imports, FETCH, "import httpx", "1 imports httpx at its top"),
+    (heavy_imports, FETCH, "import importlib.metadata as m", "imports importlib."),
+    (heavy_imports, FETCH, "from packaging.tags import Tag", "imports packaging"),
     (heavy_imports, "cli/list.py", "class A:\n    import rich.table", "2 imports rich"),
-    (native_imports, "runtime/client.py", "from pjrt_hub._capi.native import ffi", "1 imports"),
-    (native_imports, "runtime/client.py", "import ctypes", "1 imports ctypes"),
-    (environment_reads, "store/cache.py", "import os\nX = os.environ", "2 reads os.environ"),
-    (environment_reads, "store/cache.py", "from os import getenv", "1 reads os.getenv"),
-    (unsafe_starts, "store/cache.py", "import sys\nX = [sys.executable]", "2 uses sys.exec"),
-    (unsafe_starts, "store/cache.py", "from shutil import which", "1 imports shutil.which"),
-    (locks_that_forks_copy, "store/cache.py", "import threading\nX = threading.Lock()", "2 uses"),
-    (locks_that_forks_copy, "store/cache.py", "from functools import cached_property", "1 imports"),
-    (work_at_import, "store/cache.py", "print(1)", "1 works at import time"),
-    (work_at_import, "store/cache.py", "for x in ():\n    pass", "1 works at import time"),
+    (
+        native_imports,
+        CLIENT,
+        "from pjrt_hub.running.capi.native import ffi",
+        "1 imports",
+    ),
+    (native_imports, CLIENT, "import ctypes", "1 imports ctypes"),
+    (environment_reads, CACHE, "import os\nX = os.environ", "2 reads os.environ"),
+    (environment_reads, CACHE, "from os import getenv", "1 reads os.getenv"),
+    (unsafe_starts, CACHE, "import sys\nX = [sys.executable]", "2 uses sys.exec"),
+    (unsafe_starts, CACHE, "from shutil import which", "1 imports shutil.which"),
+    (locks_that_forks_copy, CACHE, "import threading\nX = threading.Lock()", "2 uses"),
+    (locks_that_forks_copy, CACHE, "from functools import cached_property", "1 imports"),
+    (work_at_import, CACHE, "print(1)", "1 works at import time"),
+    (work_at_import, CACHE, "for x in ():\n    pass", "1 works at import time"),
 ]
 
 
@@ -341,10 +331,13 @@ def test_a_planted_violation_is_found(tmp_path, rule, path, source, expected):
     for name, text in {
         "__init__.py": "",
         "errors.py": "",
-        "store/__init__.py": "",
-        "store/cache.py": "",
-        "store/lock.py": "from pjrt_hub.store import cache",
-        "runtime/client.py": "",
+        CACHE: "",
+        "finding/store/disk/lock.py": ""
+        if rule is wrong_layers
+        else "import pjrt_hub.finding.store.cache.cache",
+        CLIENT: "",
+        "finding/discovery/select.py": "",
+        "door/client.py": "",
         path: source,
     }.items():
         file = tmp_path / "pjrt_hub" / name
@@ -361,17 +354,24 @@ def test_what_is_allowed_is_not_reported(tmp_path):
         """A module."""
         from __future__ import annotations
         from typing import TYPE_CHECKING
-        from pjrt_hub.contract.elf import read
-        from pjrt_hub import abi, errors
+        from pjrt_hub.finding.contract.elf import read
+        from pjrt_hub import errors
+        from pjrt_hub.base import abi
         if TYPE_CHECKING:
             import httpx
         def fetch():
             import httpx
         '''
     )
-    for name in ("__init__", "errors", "abi", "contract/headers", "store/fetch"):
+    for name in (
+        "__init__",
+        "errors",
+        "base/abi",
+        "finding/contract/elf",
+        "finding/store/transfer/fetch",
+    ):
         file = tmp_path / "pjrt_hub" / f"{name}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(source if name == "store/fetch" else "")
+        file.write_text(source if name.endswith("fetch") else "")
     known = modules(tmp_path)
     assert [line for rule in RULES for line in rule(known)] == []

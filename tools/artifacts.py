@@ -17,12 +17,12 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import pjrt_hub  # noqa: E402  (found through the path above)
-from pjrt_hub.conformance import artifact, attempt, corpus, programs  # noqa: E402
-from pjrt_hub.conformance.artifact import Artifact  # noqa: E402
-from pjrt_hub.conformance.check import Check, select  # noqa: E402
-from pjrt_hub.conformance.checks import runtime  # noqa: E402
-from pjrt_hub.conformance.subject import Subject  # noqa: E402
-from pjrt_hub.runtime import dtypes  # noqa: E402
+from pjrt_hub.kit.conformance import artifact, attempt, corpus, programs  # noqa: E402
+from pjrt_hub.kit.conformance.artifact import Artifact  # noqa: E402
+from pjrt_hub.kit.conformance.check import Check, select  # noqa: E402
+from pjrt_hub.kit.conformance.checks import runtime  # noqa: E402
+from pjrt_hub.kit.conformance.subject import Subject  # noqa: E402
+from pjrt_hub.running.array import dtypes  # noqa: E402
 
 #: Those from which on the serializer may write in another way: 1.0 has its stable form of bytecode.
 _STABLE = [(1, minor, 0) for minor in range(18)]

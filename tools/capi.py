@@ -1,6 +1,6 @@
 """Reads the declarations of the PJRT C API and writes everything that is made from them.
 
-Owns the language (`pjrt_hub/_capi/declarations/README.md`), the layout rule and three products:
+Owns the language (`declarations/README.md` in `running/capi`), the layout rule and three products:
 `table.py` (committed; run this file to rewrite it), the C header and the cffi declarations (made
 by the build). Standard library only, because the build imports it.
 """
@@ -15,8 +15,8 @@ from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DECLARATIONS = ROOT / "pjrt_hub" / "_capi" / "declarations"
-TABLE = ROOT / "pjrt_hub" / "_capi" / "table.py"
+DECLARATIONS = ROOT / "pjrt_hub" / "running" / "capi" / "declarations"
+TABLE = ROOT / "pjrt_hub" / "running" / "capi" / "table.py"
 
 #: Size and alignment in bytes on LP64; a pointer and every `size_t`-wide type is the default.
 NARROW = {"bool": 1, "char": 1, "uint8_t": 1, "int": 4, "int32_t": 4, "uint32_t": 4, "float": 4}
@@ -340,7 +340,7 @@ def header(api: Api) -> str:
     sizes = [f"#define {name}_STRUCT_SIZE {api.struct_size(name)}" for name in api.structs]
     return "\n".join(
         [
-            "/* Made by tools/capi.py from pjrt_hub/_capi/declarations. */",
+            "/* Made by tools/capi.py from pjrt_hub/running/capi/declarations. */",
             "#ifndef PJRT_HUB_PJRT_API_H",
             "#define PJRT_HUB_PJRT_API_H",
             "#include <stdbool.h>",

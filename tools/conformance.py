@@ -1,4 +1,4 @@
-"""Writes docs/checks.md from the checks in pjrt_hub/conformance/checks.
+"""Writes docs/checks.md from the checks in pjrt_hub/kit/conformance/checks.
 
 python tools/conformance.py
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from pjrt_hub.conformance.check import Check, checks
+from pjrt_hub.kit.conformance.check import Check, checks
 
 PAGE = Path(__file__).parents[1] / "docs" / "checks.md"
 

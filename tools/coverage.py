@@ -18,7 +18,7 @@ import uncalled
 
 ROOT = capi.ROOT
 PAGE = ROOT / "docs" / "coverage.md"
-PACKAGE = ROOT / "pjrt_hub"
+RUNNING = ROOT / "pjrt_hub" / "running"
 NOT_YET = "not reached yet"
 
 Callers = dict[str, list[str]]
@@ -27,19 +27,18 @@ Callers = dict[str, list[str]]
 def callers() -> Callers:
     """C function name -> the places that name it, as `module:qualified name`."""
     found: dict[str, set[str]] = defaultdict(set)
-    for folder in ("_capi", "runtime", "bridges"):
-        for path in sorted((PACKAGE / folder).rglob("*.py")):
-            if path.name != "table.py":
-                for name, place in _named_in_python(ast.parse(path.read_text()), ()):
-                    found[name].add(f"{_module(path)}:{place}")
-    for path in sorted((PACKAGE / "_capi" / "native").glob("*.c")):
+    for path in sorted(RUNNING.rglob("*.py")):
+        if path.name != "table.py":
+            for name, place in _named_in_python(ast.parse(path.read_text()), ()):
+                found[name].add(f"{_module(path)}:{place}")
+    for path in sorted((RUNNING / "capi" / "native").glob("*.c")):
         for name, place in _named_in_c(path.read_text()):
-            found[name].add(f"_capi/native/{path.name}:{place}")
+            found[name].add(f"capi/native/{path.name}:{place}")
     return {name: sorted(places) for name, places in found.items()}
 
 
 def _module(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(path.relative_to(RUNNING).with_suffix("").parts)
 
 
 def _named_in_python(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Writes docs/lint.md from the rules in pjrt_hub/authoring/rules/.
+"""Writes docs/lint.md from the rules in pjrt_hub/kit/authoring/rules/.
 
 python tools/lint_rules.py
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from pjrt_hub.authoring.rule import AREAS, rules
+from pjrt_hub.kit.authoring.rule import AREAS, rules
 
 PAGE = Path(__file__).parents[1] / "docs" / "lint.md"
 
@@ -18,7 +18,7 @@ HEAD = """\
 
 Looks over what a plugin author ships: a wheel, a folder (of a package, or what a wheel holds), or a
 bare library. [The command line](cli.md#lint-path) says how to call it; in Python it is
-`pjrt_hub.authoring.lint(path)`, which gives a list of findings.
+`pjrt_hub.kit.authoring.lint(path)`, which gives a list of findings.
 
 An **error** is what keeps the package from working somewhere, or makes it unsafe; the command then
 exits with 1. A **warning** is what users or other packages pay for. Nothing of the package is
@@ -32,7 +32,7 @@ def page() -> str:
     """The text of docs/lint.md."""
     parts = [HEAD]
     for digit, area in AREAS.items():
-        module = import_module(f"pjrt_hub.authoring.rules.{area}")
+        module = import_module(f"pjrt_hub.kit.authoring.rules.{area}")
         heading = (module.__doc__ or "").partition(" (layer")[0].removeprefix("Rules about ")
         parts.append(f"\n## {heading[0].upper()}{heading[1:]}\n")
         for rule in rules():

@@ -1,7 +1,7 @@
 """What the TOML files of the package say, as JSON: for the build, see setup.py.
 
 Python reads JSON ten times as fast, and without the import of `tomllib`. The TOML files stay the
-truth: pjrt_hub/contract/table.py takes an entry only for a file that still has the very same text.
+truth: `contract/table.py` takes an entry only for a file that still has the very same text.
 """
 
 from __future__ import annotations

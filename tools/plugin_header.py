@@ -1,4 +1,4 @@
-"""Writes the C API's header of the kit for plugins: pjrt_hub/authoring/c/pjrt_plugin/api.h.
+"""Writes the C API's header of the kit for plugins: pjrt_hub/kit/authoring/c/pjrt_plugin/api.h.
 
 It holds what the function table needs, without extensions; besides, the sizes that structs had when
 they were new, which is what the oldest hosts send.
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import capi
 
 ROOT = Path(__file__).parents[1]
-HEADER = ROOT / "pjrt_hub" / "authoring" / "c" / "pjrt_plugin" / "api.h"
+HEADER = ROOT / "pjrt_hub" / "kit" / "authoring" / "c" / "pjrt_plugin" / "api.h"
 
 HEAD = """\
 /* The PJRT C API, version {version}: its types and its function table.

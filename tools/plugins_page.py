@@ -16,10 +16,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from pjrt_hub.abi import DECLARED, OLDEST, compatible
-from pjrt_hub.contract import manifest
-from pjrt_hub.contract.manifest import Manifest
-from pjrt_hub.store.catalog import Artifact, read_rows
+from pjrt_hub.base.abi import DECLARED, OLDEST, compatible
+from pjrt_hub.finding.contract import manifest
+from pjrt_hub.finding.contract.manifest import Manifest
+from pjrt_hub.finding.store.artifact.catalog import Artifact, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "plugins.md"

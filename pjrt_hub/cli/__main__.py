@@ -1,4 +1,4 @@
-"""`pjrt-hub`: finds the command, and turns an error into text and an exit status (layer 5).
+"""`pjrt-hub`: finds the command, and turns an error into text and an exit status.
 
 A command's module is imported when the command runs, so that no command pays for another.
 """

@@ -1,4 +1,4 @@
-"""The text of `run --arg` as an array (layer 5)."""
+"""The text of `run --arg` as an array."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def parse_named(text: str) -> Argument:
             )
         return Argument(place, arrays[name[1:]], text)
     if text.endswith(".safetensors"):
-        from pjrt_hub.bridges.safetensors import open_file
+        from pjrt_hub.frameworks.safetensors import open_file
 
         tensors = open_file(text)
         one = next(iter(tensors.values())) if len(tensors) == 1 else tensors
@@ -160,7 +160,7 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _safetensors(path: Path, name: str) -> NDArray[Any]:
-    from pjrt_hub.bridges.safetensors import open_file
+    from pjrt_hub.frameworks.safetensors import open_file
 
     tensors = open_file(path)
     if not name and len(tensors) == 1:

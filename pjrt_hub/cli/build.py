@@ -1,4 +1,4 @@
-"""`pjrt-hub build`: a library of a backend in Python (layer 5)."""
+"""`pjrt-hub build`: a library of a backend in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(backend: str, path: Path, as_json: bool) -> None:
 
     MODULE is looked for where Python finds modules, and then in this folder.
     """
-    from pjrt_hub.authoring.building import build
+    from pjrt_hub.kit.authoring.building import build
 
     sys.path.append(str(Path.cwd()))  # last: a file here stands for no other module
     try:

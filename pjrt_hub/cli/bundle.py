@@ -1,4 +1,4 @@
-"""`pjrt-hub bundle`: plugins to and from machines without a network (layer 5)."""
+"""`pjrt-hub bundle`: plugins to and from machines without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pjrt-hub cache`: what the cache holds, and what leaves it (layer 5)."""
+"""`pjrt-hub cache`: what the cache holds, and what leaves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pjrt-hub check`: the conformance suite on one plugin (layer 5)."""
+"""`pjrt-hub check`: the conformance suite on one plugin."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pjrt_hub.errors import PjrtHubError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pjrt_hub.conformance.check import Check
-    from pjrt_hub.conformance.verdict import Report, Result
+    from pjrt_hub.kit.conformance.check import Check
+    from pjrt_hub.kit.conformance.verdict import Report, Result
 
 
 @click.command("check")
@@ -72,7 +72,7 @@ def command(
 
     Nothing of it enters this process. Exits with 1 where a defect was found.
     """
-    from pjrt_hub.conformance.check import select
+    from pjrt_hub.kit.conformance.check import select
 
     wanted = usable(lambda: select(areas, names))
     if only_list:
@@ -115,7 +115,7 @@ def show_checks(checks: tuple[Check, ...]) -> None:
 
 def earlier(other: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Report:
     """The report to compare with: a file's, or that of another plugin, which is made first."""
-    from pjrt_hub.conformance.verdict import Report
+    from pjrt_hub.kit.conformance.verdict import Report
 
     if not other.endswith(".json"):
         return checked(other, wanted, how)
@@ -147,7 +147,7 @@ def checked(
     Raises:
         Interrupted: by a signal; the cache has what was found, for `resume`.
     """
-    from pjrt_hub.conformance.suite import Suite
+    from pjrt_hub.kit.conformance.suite import Suite
 
     suite: Suite = usable(lambda: Suite(plugin, **how))
     found: list[Result] = []
@@ -218,7 +218,7 @@ def write(
     html_path: Path | None,
 ) -> None:
     """Writes the report into the files that were asked for."""
-    from pjrt_hub.conformance import junit, page
+    from pjrt_hub.kit.conformance import junit, page
 
     if json_path == Path("-"):
         print(report.to_json(), end="")
@@ -232,7 +232,7 @@ def write(
 
 def show(report: Report, other: Report | None) -> None:
     """Prints the report: areas, what is worth telling, each defect, and the outcome last."""
-    from pjrt_hub.conformance import difference, table
+    from pjrt_hub.kit.conformance import difference, table
 
     width = output.width()
     if width < table.WIDTH:

@@ -1,4 +1,4 @@
-"""`pjrt-hub compile`: a program for a machine that need not be here (layer 5)."""
+"""`pjrt-hub compile`: a program for a machine that need not be here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pjrt-hub doctor`: what would happen, step by step, and why (layer 5)."""
+"""`pjrt-hub doctor`: what would happen, step by step, and why."""
 
 from __future__ import annotations
 

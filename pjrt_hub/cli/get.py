@@ -1,4 +1,4 @@
-"""`pjrt-hub get`: a plugin onto this machine (layer 5)."""
+"""`pjrt-hub get`: a plugin onto this machine."""
 
 from __future__ import annotations
 

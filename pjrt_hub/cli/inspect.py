@@ -1,4 +1,4 @@
-"""`pjrt-hub inspect`: what an exported function takes, gives and needs (layer 5)."""
+"""`pjrt-hub inspect`: what an exported function takes, gives and needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pjrt_hub.cli import output
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
-    from pjrt_hub.bridges.exported.function import ExportedFunction
+    from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
 #: Characters of a tree that still reads at a glance.
@@ -40,7 +40,7 @@ def command(
 
     FILE_OR_DIR is what jax.export serialized, or a folder that torch_xla saved.
     """
-    from pjrt_hub.bridges.exported import description, reading
+    from pjrt_hub.frameworks.exported import description, reading
 
     function = reading.read(source, name)
     told = description.describe(function)
@@ -56,8 +56,8 @@ def judged(
     function: ExportedFunction, platform: str | None, compiles: bool, offline: bool
 ) -> dict[str, Any]:
     """Whether the chosen plugin can run it: the documented JSON."""
-    from pjrt_hub.bridges.exported import description
-    from pjrt_hub.exported import client_for, isolates
+    from pjrt_hub.frameworks.exported import description
+    from pjrt_hub.frameworks.exported.load import client_for, isolates
 
     try:
         with client_for(function, platform, offline=offline) as client:

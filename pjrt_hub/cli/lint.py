@@ -1,4 +1,4 @@
-"""`pjrt-hub lint`: rules for what plugin authors ship (layer 5)."""
+"""`pjrt-hub lint`: rules for what plugin authors ship."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from pjrt_hub import authoring
 from pjrt_hub.cli import output
 from pjrt_hub.cli.status import FAILED
+from pjrt_hub.kit import authoring
 
 
 @click.command("lint")

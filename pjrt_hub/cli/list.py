@@ -1,4 +1,4 @@
-"""`pjrt-hub list`: every candidate, and why it was chosen or not (layer 5)."""
+"""`pjrt-hub list`: every candidate, and why it was chosen or not."""
 
 from __future__ import annotations
 

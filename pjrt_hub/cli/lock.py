@@ -1,4 +1,4 @@
-"""`pjrt-hub lock`: what a project may fetch and load, written down (layer 5)."""
+"""`pjrt-hub lock`: what a project may fetch and load, written down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NAME=VALUE on the command line (layer 5): what is wrong with one is an error of usage."""
+"""NAME=VALUE on the command line: what is wrong with one is an error of usage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pjrt_hub.conformance import named_values
+from pjrt_hub.kit.conformance import named_values
 
 
 def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`pjrt-hub new`: a project for a plugin's package (layer 5)."""
+"""`pjrt-hub new`: a project for a plugin's package."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 
 import click
 
-from pjrt_hub import authoring
 from pjrt_hub.cli import output
+from pjrt_hub.kit import authoring
 
 
 @click.command("new")
@@ -70,7 +70,7 @@ def command(
 def defects(library: Path) -> dict[str, str]:
     """The checks that a library fails, and why; without those of operations, which take minutes."""
     from pjrt_hub.cli.check import checked
-    from pjrt_hub.conformance.check import AREAS, select
+    from pjrt_hub.kit.conformance.check import AREAS, select
 
     report = checked(str(library), select(area for area in AREAS if area != "ops"), {})
     return {each.name: each.text for each in report.defects}

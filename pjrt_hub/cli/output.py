@@ -1,4 +1,4 @@
-"""How every command prints: a table, or JSON (layer 5).
+"""How every command prints: a table, or JSON.
 
 A terminal gets rich's table, which wraps; a pipe gets aligned plain text, a line per row, and
 does not pay for importing rich.

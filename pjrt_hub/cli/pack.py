@@ -1,4 +1,4 @@
-"""`pjrt-hub pack`: a wheel straight from a library (layer 5)."""
+"""`pjrt-hub pack`: a wheel straight from a library."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from pjrt_hub import authoring
 from pjrt_hub.cli import output
+from pjrt_hub.kit import authoring
 
 
 @click.command("pack")

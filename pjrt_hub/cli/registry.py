@@ -1,4 +1,4 @@
-"""`pjrt-hub registry`: making signed registries, and trusting them (layer 5)."""
+"""`pjrt-hub registry`: making signed registries, and trusting them."""
 
 from __future__ import annotations
 

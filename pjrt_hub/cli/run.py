@@ -1,4 +1,4 @@
-"""`pjrt-hub run`: one program, once (layer 5)."""
+"""`pjrt-hub run`: one program, once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pjrt_hub import Buffer, Client, LoadedExecutable
-    from pjrt_hub.bridges.exported.function import ExportedFunction
+    from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
 def parse_all(
@@ -87,7 +87,7 @@ def command(
     PROGRAM is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
     that torch_xla saved.
     """
-    from pjrt_hub.exported import isolates
+    from pjrt_hub.frameworks.exported.load import isolates
 
     function = exported(program)
     isolated = isolates() and not no_isolate
@@ -128,7 +128,7 @@ def exported(path: Path) -> ExportedFunction | None:
     Raises:
         FileFormatError: it is neither.
     """
-    from pjrt_hub.bridges.exported.reading import read
+    from pjrt_hub.frameworks.exported.reading import read
 
     try:
         return read(path)
@@ -148,7 +148,7 @@ def exported(path: Path) -> ExportedFunction | None:
 def connect(platform: str | None, offline: bool, function: ExportedFunction | None) -> Client:
     """Makes a client of what `--platform` says: a platform's name, or the path of a library."""
     if function is not None:
-        from pjrt_hub.exported import client_for
+        from pjrt_hub.frameworks.exported.load import client_for
 
         return client_for(function, platform, offline=offline)
     return pjrt_hub.client(platform, offline=offline)
@@ -181,7 +181,7 @@ def call_exported(
     Raises:
         PjrtHubError: an argument is not what it takes, or it cannot run here.
     """
-    from pjrt_hub.bridges.exported.assignment import assigned
+    from pjrt_hub.frameworks.exported.assignment import assigned
 
     with _told("`pjrt-hub inspect` prints the name and type of each argument"):
         positional, named = assigned(function, [(each.place, each.value) for each in args])

@@ -1,4 +1,4 @@
-"""The exit statuses, and which error gives which (layer 5; docs/cli.md documents them)."""
+"""The exit statuses, and which error gives which (docs/cli.md documents them)."""
 
 from __future__ import annotations
 

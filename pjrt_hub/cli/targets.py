@@ -1,4 +1,4 @@
-"""`pjrt-hub targets`: the machines to compile for (layer 5)."""
+"""`pjrt-hub targets`: the machines to compile for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pjrt-hub trace`: every PJRT call of a program, and what is wrong with them (layer 5)."""
+"""`pjrt-hub trace`: every PJRT call of a program, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pjrt_hub.cli.status import FAILED
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
-    from pjrt_hub.tracing.recording import Call, Recording
+    from pjrt_hub.kit.tracing.recording import Call, Recording
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def kept(out: Path | None) -> Iterator[Path]:
 
 def refuse_empty(folder: Path) -> None:
     """Refuses to read a folder that holds no recording."""
-    from pjrt_hub.tracing import recording
+    from pjrt_hub.kit.tracing import recording
 
     if not recording.files_of(folder):
         raise PjrtHubError(
@@ -148,7 +148,7 @@ def run(
     import signal
     import subprocess
 
-    from pjrt_hub.tracing import preload
+    from pjrt_hub.kit.tracing import preload
 
     env = preload.environment(os.environ, ",".join(names), folder, ",".join(without))
     early: list[int] = []  # signals that came before there was a program
@@ -176,7 +176,7 @@ def report(folder: Path, wanted: Wanted) -> int:
     Returns:
         1 where the validation layer found something.
     """
-    from pjrt_hub.tracing import call_log, recording, summary, timeline
+    from pjrt_hub.kit.tracing import call_log, recording, summary, timeline
 
     found = recording.read(folder)
     shown = [call for call in found.calls if matches(call, wanted.filters)]
@@ -215,7 +215,7 @@ def matches(call: Call, filters: tuple[str, ...]) -> bool:
 
 def as_row(row: Any) -> tuple[str, ...]:
     """One line of the summary."""
-    from pjrt_hub.tracing.call_log import duration
+    from pjrt_hub.kit.tracing.call_log import duration
 
     times = (row.total, row.mean, row.p50, row.p99, row.max)
     return (row.function, str(row.count), str(row.errors), *map(duration, times))
@@ -223,7 +223,7 @@ def as_row(row: Any) -> tuple[str, ...]:
 
 def as_dict(found: Recording, calls: list[Call], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The documented JSON of a recording; times are nanoseconds."""
-    from pjrt_hub.tracing.arguments import as_json, given, results
+    from pjrt_hub.kit.tracing.arguments import as_json, given, results
 
     return {
         "plugins": [

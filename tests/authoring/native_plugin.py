@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Literal
 
-from pjrt_hub import authoring
+from pjrt_hub.kit import authoring
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 #: What some mistakes call.

@@ -11,10 +11,10 @@ import native_plugin
 import pytest
 from mistakes import MISTAKES
 
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Verdict
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Verdict
 
-AUTHORING = Path(__file__).parents[2] / "pjrt_hub" / "authoring"
+AUTHORING = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "authoring"
 
 #: A mistake -> the check that is meant for it, how that ends, and what it says.
 FOUND = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.contract import manifest
+from pjrt_hub.finding.contract import manifest
 
 
 @pytest.fixture

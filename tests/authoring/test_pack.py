@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from pjrt_hub import authoring
+from pjrt_hub.kit import authoring
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
-from pjrt_hub import authoring
-from pjrt_hub.abi import ApiVersion
-from pjrt_hub.authoring import identity
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring import identity
 
 #: Plugin -> the rules that do not hold for its library; each was looked at by hand.
 FOUND = {

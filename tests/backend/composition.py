@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.running.array import dtypes
 
 Array = np.ndarray[Any, Any]
 

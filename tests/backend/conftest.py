@@ -23,8 +23,8 @@ PRELUDE = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
 from jax._src import xla_bridge
-from pjrt_hub import authoring
-from pjrt_hub.authoring.reference import Reference
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring.reference import Reference
 
 backend = Reference()
 backend.asynchronous = "asynchronous" in sys.argv

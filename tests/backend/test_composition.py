@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub import authoring
-from pjrt_hub.authoring.reference import Reference
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring.reference import Reference
 
 #: How many programs, in tens; `PJRT_TEST_PROGRAMS=4000` for a night.
 COUNT = int(os.environ.get("PJRT_TEST_PROGRAMS", "200")) // 10

@@ -19,7 +19,7 @@ BACKEND = """
 import importlib.metadata
 
 import needed
-from pjrt_hub.authoring import Backend, Executable, Signature, Slot
+from pjrt_hub.kit.authoring import Backend, Executable, Signature, Slot
 
 
 class Sum(Executable):
@@ -169,7 +169,7 @@ def test_one_that_failed_leaves_nothing(main, library, builders, python):
 
 
 def test_the_reference_plugins_process_finds_what_builders_have(tmp_path, monkeypatch):
-    from pjrt_hub.authoring import guest
+    from pjrt_hub.kit.authoring import guest
 
     finder = guest.Finder([], [], [str(tmp_path), "relative"])
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])

@@ -187,7 +187,7 @@ class Listening(Reference):
         executable.execute = listen
         return executable
 
-from pjrt_hub.runtime.compile_options import CompileOptions
+from pjrt_hub.running.program.compile_options import CompileOptions
 listening = Listening()
 xla_bridge.register_plugin("neuron", priority=600, c_api=authoring.capsule(listening))
 """

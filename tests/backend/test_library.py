@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pjrt_hub import authoring
-from pjrt_hub.authoring import building
-from pjrt_hub.contract import headers
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.finding.contract import headers
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring import building
 
 BACKEND = """
 import os
 import numpy as np
-from pjrt_hub.authoring import Backend, Executable, Signature, Slot
+from pjrt_hub.kit.authoring import Backend, Executable, Signature, Slot
 
 
 class Sum(Executable):

@@ -8,10 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pjrt_hub import authoring, errors
-from pjrt_hub._capi import wire
-from pjrt_hub.authoring.reference import Reference
-from pjrt_hub.runtime import dtypes
+from pjrt_hub import errors
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring.reference import Reference
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import wire
 
 TYPES = [each.numpy for each in dtypes.ELEMENT_TYPES if each.primitive >= 0 and each.bits > 1]
 
@@ -156,7 +157,7 @@ def test_hosts_read_the_program_in_hlo(client):
 @pytest.mark.timeout(900)  # two thousand checks, each program run by the interpreter
 def test_the_conformance_suite_finds_no_defect(python, tmp_path):
     library = str(tmp_path / "libstablehlo.so")
-    name = "pjrt_hub.authoring.reference:Reference"
+    name = "pjrt_hub.kit.authoring.reference:Reference"
     status, _, errors = python("-m", "pjrt_hub.cli", "build", name, "-o", library)
     assert status == 0, errors
     words = ("-m", "pjrt_hub.cli", "check", library, "--option", "devices=2", "--json", "-")

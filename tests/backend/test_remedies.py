@@ -6,9 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pjrt_hub import authoring, errors
-from pjrt_hub.authoring.reference import Reference
-from pjrt_hub.runtime import dtypes
+from pjrt_hub import errors
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring.reference import Reference
+from pjrt_hub.running.array import dtypes
 
 FLOATS = ["float16", "float32", "float64", "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e5m2"]
 

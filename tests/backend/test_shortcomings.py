@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pjrt_hub import authoring, errors
-from pjrt_hub.authoring import shortcomings
-from pjrt_hub.authoring.reference import Reference
+from pjrt_hub import errors
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring import shortcomings
+from pjrt_hub.kit.authoring.reference import Reference
 
 
 @pytest.fixture(scope="module")

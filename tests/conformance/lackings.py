@@ -10,8 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from pjrt_hub.conformance.lacking import lacking
-from pjrt_hub.conformance.subject import Subject
+from pjrt_hub.kit.conformance.lacking import lacking
+from pjrt_hub.kit.conformance.subject import Subject
 
 
 def look(library: Path, name: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Result, Verdict
-from pjrt_hub.conformance.cause import Causes
-from pjrt_hub.conformance.check import checks
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Result, Verdict
+from pjrt_hub.kit.conformance.cause import Causes
+from pjrt_hub.kit.conformance.check import checks
 
 #: What one function does -> the check that tells, and how.
 MISTAKES = {

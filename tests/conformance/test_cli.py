@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pjrt_hub.conformance.check import select
+from pjrt_hub.kit.conformance.check import select
 
 AREAS = ["--area", "buffers", "--area", "execute"]
 PASSES, CRASHES = "events.ready", "client.assignment_zero"

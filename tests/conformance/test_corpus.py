@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub.conformance import corpus
-from pjrt_hub.conformance.checks import ops
-from pjrt_hub.conformance.corpus import Program, Tensor
-from pjrt_hub.conformance.finding import Failed, Unsupported
-from pjrt_hub.conformance.subject import Subject
 from pjrt_hub.errors import FileFormatError
+from pjrt_hub.kit.conformance import corpus
+from pjrt_hub.kit.conformance.checks import ops
+from pjrt_hub.kit.conformance.corpus import Program, Tensor
+from pjrt_hub.kit.conformance.finding import Failed, Unsupported
+from pjrt_hub.kit.conformance.subject import Subject
 
 ROOT = Path(__file__).parents[2]
 GENERATOR = ROOT / "tools" / "corpus"

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Verdict
-from pjrt_hub.conformance.check import AREAS, checks
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Verdict
+from pjrt_hub.kit.conformance.check import AREAS, checks
 
 #: All but the ops, whose known results test_known_ops.py has.
 CHECKED = tuple(area for area in AREAS if area != "ops")

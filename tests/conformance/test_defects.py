@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Verdict
-from pjrt_hub.conformance.check import checks
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Verdict
+from pjrt_hub.kit.conformance.check import checks
 
 SOURCES = sorted((Path(__file__).parent / "defects").iterdir())
 #: Has none: the stub that the others of the newest functions are made of.
@@ -272,7 +272,7 @@ def test_what_serializes_to_nothing_is_compiled_here(built):
     program = f"""
 import numpy as np
 import pjrt_hub
-from pjrt_hub.conformance.programs import ADD
+from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.errors import PluginError
 client = pjrt_hub.client({str(built["serializes_nothing"])!r})
 added = client.compile(ADD, isolated=True)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Report, Verdict, artifact, corpus, programs
-from pjrt_hub.conformance.artifact import Artifact
-from pjrt_hub.conformance.checks import runtime
 from pjrt_hub.errors import FileFormatError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Report, Verdict, artifact, corpus, programs
+from pjrt_hub.kit.conformance.artifact import Artifact
+from pjrt_hub.kit.conformance.checks import runtime
+from pjrt_hub.running.array import dtypes
 
 TOOLS = Path(__file__).parents[2] / "tools"
 #: Where programs are sent; of the others most send a + b.

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub._capi import layers, table
-from pjrt_hub.conformance import host
-from pjrt_hub.conformance.host import hosts, newest
-from pjrt_hub.conformance.verdict import Report, Verdict
+from pjrt_hub.kit.conformance import host
+from pjrt_hub.kit.conformance.host import hosts, newest
+from pjrt_hub.kit.conformance.verdict import Report, Verdict
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.interpose import layers
 
 #: JAX aborts at its first jit without it.
 ASSIGNMENT = "PJRT_LoadedExecutable_GetDeviceAssignment"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Verdict
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Verdict
 
 FAIL, CRASH = Verdict.FAIL, Verdict.CRASH
 

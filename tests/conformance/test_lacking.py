@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub._capi import layers
-from pjrt_hub.conformance.host import hosts
+from pjrt_hub.kit.conformance.host import hosts
+from pjrt_hub.running.interpose import layers
 
 #: Without them no error can be read, so none says UNIMPLEMENTED. `check` fails by them elsewhere.
 UNTOLD = {"PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode"}

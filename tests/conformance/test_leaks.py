@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pjrt_hub.conformance.checks import leaks
-from pjrt_hub.conformance.finding import Failed
+from pjrt_hub.kit.conformance.checks import leaks
+from pjrt_hub.kit.conformance.finding import Failed
 
 SUBJECT = SimpleNamespace()
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
 
 import pytest
 
-PLUGIN = "pjrt_hub.conformance.pytest_plugin"
-#: Where pjrt-hub is installed, and not only importable, pytest loads it by itself.
-IS_INSTALLED = any(each.value == PLUGIN for each in entry_points(group="pytest11"))
+PLUGIN = "pjrt_hub.kit.pytest_plugin"
 
 
 @pytest.fixture
@@ -20,7 +17,7 @@ def run(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -rsf\n")
 
     def pytest_(*words):
-        plugins = ["-p", "no:randomly", *([] if IS_INSTALLED else ["-p", PLUGIN])]
+        plugins = ["-p", "no:randomly", "-p", PLUGIN]
         command = [sys.executable, "-m", "pytest", *plugins, *words]
         return subprocess.run(
             command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False

@@ -10,8 +10,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pjrt_hub.conformance import Identity, Report, Result, Verdict, difference, junit, page, table
 from pjrt_hub.errors import FileFormatError
+from pjrt_hub.kit.conformance import (
+    Identity,
+    Report,
+    Result,
+    Verdict,
+    difference,
+    junit,
+    page,
+    table,
+)
 
 RESULTS = (
     Result("plugin.entry", "GetPjrtApi -> a table", Verdict.PASS, seconds=0.25, number=2),

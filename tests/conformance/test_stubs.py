@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Verdict
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Verdict
 
 PASS, FAIL, CRASH, TIMEOUT = Verdict.PASS, Verdict.FAIL, Verdict.CRASH, Verdict.TIMEOUT
 

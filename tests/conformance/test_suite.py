@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Report, Suite, Verdict
-from pjrt_hub.conformance.check import AREAS, check, checks, select
 from pjrt_hub.errors import InternalError, PluginLoadError
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Report, Suite, Verdict
+from pjrt_hub.kit.conformance.check import AREAS, check, checks, select
 
 CRASHES, HANGS, WORKS = "client.assignment_zero", "transfers.parts_past_the_end", "events.ready"
 

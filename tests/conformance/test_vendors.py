@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pjrt_hub import conformance
-from pjrt_hub.conformance import Verdict
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Verdict
 
 #: The areas that need no device, at least in part.
 AREAS = ("plugin", "extensions", "topology", "compile", "analysis", "serialization", "events")

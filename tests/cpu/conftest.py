@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub.conformance import programs
+from pjrt_hub.kit.conformance import programs
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 OURS = ("PJRT_", "JAX_")

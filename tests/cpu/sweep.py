@@ -20,11 +20,11 @@ from misuse.case import FAILED, NUMBERS, PROGRAMS, Case, Index, Lying, raises
 
 import pjrt_hub
 from pjrt_hub.errors import PjrtHubError
-from pjrt_hub.runtime.bound_call import BoundCall
-from pjrt_hub.runtime.device_memory import DmaMapping, ExternalReference, RawCopy
-from pjrt_hub.runtime.event import SettableEvent
-from pjrt_hub.runtime.placeholder import Alias
-from pjrt_hub.runtime.transfer import Transfer
+from pjrt_hub.running.buffer.device_memory import DmaMapping, ExternalReference, RawCopy
+from pjrt_hub.running.buffer.placeholder import Alias
+from pjrt_hub.running.buffer.transfer import Transfer
+from pjrt_hub.running.device.event import SettableEvent
+from pjrt_hub.running.executable.bound_call import BoundCall
 
 #: AttributeError where an argument has not what it must have, NotImplementedError by memoryviews.
 EXPECTED = (

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub._capi import library as loading
-from pjrt_hub.conformance.host import parse
+from pjrt_hub.kit.conformance.host import parse
+from pjrt_hub.running.capi import library as loading
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "hosts"
-PROFILE = ROOT / "pjrt_hub" / "conformance" / "hosts" / "pjrt_hub.toml"
+PROFILE = ROOT / "pjrt_hub" / "kit" / "conformance" / "hosts" / "pjrt_hub.toml"
 
 #: What a compilation needs; nothing else is missed before a call.
 COMPILING = {

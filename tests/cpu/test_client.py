@@ -194,7 +194,13 @@ def test_a_client_imports_only_what_it_uses(clean_env):
             timeout=60,
         )
     never = {"hashlib", "html", "numpy", "pickle", "shutil", "subprocess", "tempfile"}
-    never |= {f"pjrt_hub.store.{name}" for name in ("audit", "eviction", "lock", "publication")}
-    never |= {f"pjrt_hub.runtime.{name}" for name in ("compile_error", "kv_store", "topology")}
-    never |= {f"pjrt_hub.runtime.extensions.{name}" for name in ("custom_calls", "profiler")}
+    never |= {
+        f"pjrt_hub.finding.store.cache.{name}" for name in ("audit", "eviction", "publication")
+    }
+    never.add("pjrt_hub.finding.store.disk.lock")
+    never |= {
+        f"pjrt_hub.running.{name}"
+        for name in ("program.compile_error", "distributed.kv_store", "client.topology")
+    }
+    never |= {f"pjrt_hub.running.extensions.{name}" for name in ("custom_calls", "profiler")}
     assert never & set(done.stdout.splitlines()[-1].split()) == set()

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from pjrt_hub import CompileOptions, Program
-from pjrt_hub._capi import wire
 from pjrt_hub.errors import (
     FileFormatError,
     InvalidArgumentError,
@@ -18,6 +17,7 @@ from pjrt_hub.errors import (
     PjrtHubError,
     UnknownError,
 )
+from pjrt_hub.running.capi import wire
 
 ONES = np.ones(8, np.float32)
 ALL_REDUCE = """

@@ -20,8 +20,9 @@ from pjrt_hub.errors import (
     PjrtError,
     PjrtHubError,
 )
-from pjrt_hub.runtime import compile_cache, serialized, signature_sources
-from pjrt_hub.store.compiled import CompiledPrograms
+from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
+from pjrt_hub.running.compilation import compile_cache
+from pjrt_hub.running.executable import serialized, signature_sources
 
 
 class Memory(dict):
@@ -220,7 +221,7 @@ def test_what_is_no_cache(client, program, wrong, error):
 
 
 def test_a_plugin_without_a_cache(plugin, program):
-    from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.running.client.plugin import Plugin
 
     with Plugin(plugin.api).client() as client:
         assert added(client, client.compile(program("add"))) == [2.0] * 8

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pjrt_hub import CompileOptions
-from pjrt_hub._capi import wire
 from pjrt_hub.errors import (
     FileFormatError,
     NotFoundError,
@@ -17,8 +16,9 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnknownError,
 )
-from pjrt_hub.runtime import compile_error
-from pjrt_hub.runtime.program import Program
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program import compile_error
+from pjrt_hub.running.program.program import Program
 
 TOKEN = "%t = stablehlo.create_token : !stablehlo.token"
 

@@ -14,7 +14,7 @@ import pytest
 import pjrt_hub
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import InvalidArgumentError
-from pjrt_hub.runtime.compile_flags import CompileFlags
+from pjrt_hub.running.program.compile_flags import CompileFlags
 
 YNN = "xla_cpu_experimental_ynn_fusion_type"
 NAN = "xla_cpu_enable_fast_min_max"

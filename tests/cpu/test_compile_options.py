@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pjrt_hub import CompileOptions
-from pjrt_hub._capi import wire
 from pjrt_hub.errors import InternalError, InvalidArgumentError
+from pjrt_hub.running.capi import wire
 
 VECTORS = [("f32", (8,))] * 2
 MATRIX = """func.func @main(%a: tensor<2x3xf32>) -> tensor<2x3xf32> {

@@ -6,7 +6,7 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import errors
-from pjrt_hub.runtime.process_info import ProcessInfo
+from pjrt_hub.running.distributed.process_info import ProcessInfo
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.runtime import display, dtypes
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.device import display
 
 
 class Checker(html.parser.HTMLParser):

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub._capi import callbacks, hotpath
 from pjrt_hub.errors import ClosedError, InternalError, UnsupportedByPluginError
-from pjrt_hub.runtime import dlpack, dtypes, packing
-from pjrt_hub.runtime.tensor import Tensor
+from pjrt_hub.running.array import dtypes, packing
+from pjrt_hub.running.buffer import dlpack
+from pjrt_hub.running.buffer.tensor import Tensor
+from pjrt_hub.running.capi import callbacks, hotpath
 
 CPU = (1, 0)
 

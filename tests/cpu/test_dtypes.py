@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.errors import UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.running.array import dtypes
 
 PLUGIN_MINOR = 81
 KNOWN = [each for each in dtypes.ELEMENT_TYPES if each.since <= PLUGIN_MINOR]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub import errors
-from pjrt_hub.runtime.dtypes import of_type
+from pjrt_hub.running.array.dtypes import of_type
 
 VALUES = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
 ROWS, COLUMNS = "?x3", "4x?"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjrt_hub.contract.headers import inspect
-from pjrt_hub.contract.linking import unfit
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.host import HostTag
+from pjrt_hub.finding.contract.headers import inspect
+from pjrt_hub.finding.contract.linking import unfit
 
 EDITS = st.lists(
     st.tuples(st.integers(0, 1 << 14), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6

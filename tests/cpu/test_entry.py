@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pjrt_hub import CompileOptions, Program
-from pjrt_hub.runtime.entry import signature
-from pjrt_hub.runtime.signature import UNTOLD_LAYOUT
+from pjrt_hub.running.program.entry import signature
+from pjrt_hub.running.program.signature import UNTOLD_LAYOUT
 
 PROGRAMS = [
     path

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
-from pjrt_hub.runtime.extensions import (
+from pjrt_hub.running.extensions import (
     abi_version,
     layouts,
     memory_descriptions,
@@ -14,7 +14,7 @@ from pjrt_hub.runtime.extensions import (
     shardings,
     stream,
 )
-from pjrt_hub.runtime.extensions.layouts import Layout
+from pjrt_hub.running.extensions.layouts import Layout
 
 
 def test_the_chain(plugin):

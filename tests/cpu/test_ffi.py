@@ -65,7 +65,7 @@ def compiled(client, name, buffers, results, config=""):
 
 
 def signature(buffer):
-    from pjrt_hub.runtime import dtypes
+    from pjrt_hub.running.array import dtypes
 
     return "".join(f"{size}x" for size in buffer.shape) + dtypes.of_code(buffer._dtype).name
 

@@ -8,7 +8,8 @@ import sys
 SCRIPT = """
 import ctypes, sys
 import pjrt_hub
-from pjrt_hub._capi import forwarding, table
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.interpose import forwarding
 from pjrt_hub.errors import PluginLoadError
 
 plugin = pjrt_hub.load("cpu")

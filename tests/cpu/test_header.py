@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub._capi import _pjrt, table
+from pjrt_hub.running.capi import _pjrt, table
 
 ffi = _pjrt.ffi
 

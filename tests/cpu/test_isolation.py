@@ -15,13 +15,13 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
-from pjrt_hub._capi import child as child_module
 from pjrt_hub.errors import (
     ClosedError,
     PjrtError,
     PluginCrashedError,
     PluginTimeoutError,
 )
+from pjrt_hub.running.sandbox import child as child_module
 
 VECTOR = "tensor<4xf32>"
 
@@ -364,7 +364,10 @@ def compilers(mark: str) -> list[int]:
                 open(f"/proc/{pid}/cmdline", "rb") as words,
                 open(f"/proc/{pid}/environ", "rb") as env,
             ):
-                if b"pjrt_hub.runtime.isolation" in words.read() and mark.encode() in env.read():
+                if (
+                    b"pjrt_hub.running.compilation.isolation" in words.read()
+                    and mark.encode() in env.read()
+                ):
                     found.append(int(pid))
         except OSError:
             continue

@@ -9,8 +9,8 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import Program
-from pjrt_hub.bridges import safetensors
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.frameworks import safetensors
 
 CALLS = {
     "load": lambda _, junk: pjrt_hub.load(junk),

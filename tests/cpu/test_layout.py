@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import pjrt_hub
 from pjrt_hub import CompileOptions, HostBufferSemantics
-from pjrt_hub.runtime import dtypes
-from pjrt_hub.runtime.signature import Slot
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.program.signature import Slot
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 KNOWN = [each for each in dtypes.ELEMENT_TYPES if each.since <= 81]

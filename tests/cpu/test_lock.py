@@ -191,9 +191,9 @@ def test_discovery_imports_nothing(tmp_path, clean_env):
     """Before and after the choice: what a plugin's package says in Python is not run."""
     code = """
     import sys
-    from pjrt_hub import connect
-    connect.plugins()
-    connect.choose("cpu")
+    from pjrt_hub.door import client
+    client.plugins()
+    client.choose("cpu")
     foreign = ("pjrt_plugins", "xla_plugins", "jax_plugins", "toy")
     print([name for name in sys.modules if name.split(".")[0] in foreign])
     """

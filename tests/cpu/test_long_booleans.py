@@ -10,7 +10,7 @@ import pytest
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError, UnknownError
-from pjrt_hub.runtime import long_booleans
+from pjrt_hub.running.program import long_booleans
 
 CAUSAL = np.tril(np.ones((64, 64), bool))
 BITS = np.random.default_rng(0).random(4096) < 0.5

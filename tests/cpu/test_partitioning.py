@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from pjrt_hub import CompileOptions, Program
-from pjrt_hub._capi import wire
-from pjrt_hub.bridges.exported import reading
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError
-from pjrt_hub.runtime.partitioning import Partitioning
+from pjrt_hub.frameworks.exported import reading
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program.partitioning import Partitioning
 
 SPLIT = Path(__file__).parents[1] / "exported" / "artifacts" / "split.jaxexport"
 ROWS = np.random.default_rng(0).integers(-9, 9, (16, 4)).astype(np.float32)

@@ -22,7 +22,9 @@ from pjrt_hub.errors import (
     NotFoundError,
     PjrtHubError,
 )
-from pjrt_hub.runtime import dtypes, pickled, serialized
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.distributed import pickled
+from pjrt_hub.running.executable import serialized
 
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 
@@ -193,7 +195,7 @@ def test_a_damaged_executable_is_refused(client, program):
 
 
 def test_an_executable_of_another_plugin_without_a_client(plugin, program):
-    from pjrt_hub.runtime.plugin import Plugin
+    from pjrt_hub.running.client.plugin import Plugin
 
     with Plugin(plugin.api).client({"cpu_device_count": 3}) as client:
         stream = pickle.dumps(client.compile(program("add")))
@@ -256,7 +258,7 @@ def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
         f"""
         import pickle
         from pjrt_hub.errors import IncompatiblePluginError
-        from pjrt_hub.runtime import pickled
+        from pjrt_hub.running.distributed import pickled
         blob, reload = pickle.loads(bytes.fromhex({stream!r}))
         for _ in range(3):
             try:

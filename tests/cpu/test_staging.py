@@ -9,7 +9,7 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import HostBufferSemantics
-from pjrt_hub._capi import hotpath
+from pjrt_hub.running.capi import hotpath
 
 HUGE = 1 << 21
 #: What waits for its next use at most, in bytes.
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def _no_client_ends_meanwhile():
-    """Ends the clients that earlier tests left in cycles: the end of any client trims what is kept."""
+    """Ends the clients that earlier tests left in cycles, because the end of each trims memory."""
     gc.collect()
 
 
@@ -208,7 +208,7 @@ def test_a_fork_sees_the_values_and_keeps_nothing(child):
     child(
         f"""
         import os
-        from pjrt_hub._capi import hotpath
+        from pjrt_hub.running.capi import hotpath
         source = np.arange({COUNT}, dtype=np.float32)
         array = client.buffer_from_host(source).to_numpy()
         client.buffer_from_host(source)
@@ -250,7 +250,7 @@ def test_where_no_more_can_be_mapped_there_is_none(child):
     child(
         """
         import re, resource
-        from pjrt_hub._capi import hotpath
+        from pjrt_hub.running.capi import hotpath
         held = re.search(r"VmSize:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
         limit = (int(held) << 10) + (16 << 20)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -10,7 +10,7 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import errors
-from pjrt_hub.runtime import serialized
+from pjrt_hub.running.executable import serialized
 
 HEADER = b"ML\xefR\x0dStableHLO_v%s\0"
 
@@ -101,7 +101,7 @@ def test_a_borrowed_one_is_never_destroyed(child):
     out = child(
         """
         import gc
-        from pjrt_hub._capi.call import BoundFunction
+        from pjrt_hub.running.capi.call import BoundFunction
         BoundFunction._compile = lambda *fields: None  # so that Python sees every call
         called, call = [], BoundFunction.raw
         def raw(self, **inputs):

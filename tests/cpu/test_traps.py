@@ -45,7 +45,13 @@ MODULES = [
     "usercustomize",
     "xla_cpu_pjrt",
 ]
-PACKAGES = ["pjrt_hub", "pjrt_hub/_capi", "pjrt_hub/authoring", "jax_plugins", "pjrt_plugins/evil"]
+PACKAGES = [
+    "pjrt_hub",
+    "pjrt_hub/running/capi",
+    "pjrt_hub/kit/authoring",
+    "jax_plugins",
+    "pjrt_plugins/evil",
+]
 PROGRAMS = ["cc", "gcc", "git", "keyring", "ldconfig", "pip", "pip3", "python", "python3", "uv"]
 
 
@@ -65,7 +71,12 @@ def folder(tmp_path, sprung):
     for name in PACKAGES:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(trap(str(sprung), name))
-    for name in ("cli", "_capi/probe", "_capi/watch", "authoring/interpreter"):
+    for name in (
+        "cli",
+        "running/sandbox/probe",
+        "running/sandbox/watch",
+        "kit/authoring/interpreter",
+    ):
         (folder / "pjrt_hub" / f"{name}.py").write_text(trap(str(sprung), name))
     for name in PROGRAMS:
         (folder / name).write_text(f"#!/bin/sh\necho {name} >> {sprung}\nexit 1\n")
@@ -141,8 +152,8 @@ def test_a_library_is_packed_and_linted_among_traps(run, plugin, folder):
 def test_the_installers_are_asked_and_not_those_of_this_folder(run):
     code = """
         import os
-        from pjrt_hub.store import installers
-        from pjrt_hub.store.credentials import Credentials
+        from pjrt_hub.finding.store.transfer import installers
+        from pjrt_hub.finding.store.transfer.credentials import Credentials
         print(installers.configured(os.environ).indexes != ())
         print(Credentials(os.environ, "subprocess").ask("https://host.example/"))
     """
@@ -152,7 +163,7 @@ def test_the_installers_are_asked_and_not_those_of_this_folder(run):
 
 def test_a_library_is_built_of_a_module_among_traps(run, folder):
     (folder / "mine.py").write_text(
-        "from pjrt_hub.authoring import Backend\nclass Mine(Backend): platform_name = 'mine'\n"
+        "from pjrt_hub.kit.authoring import Backend\nclass Mine(Backend): platform_name = 'mine'\n"
     )
     run(*SCRIPT, "build", "mine:Mine", "-o", "libmine.so")
 
@@ -164,7 +175,7 @@ def test_the_main_calls_run_nothing_of_this_folder(run, tmp_path):
             """
             import contextlib
             import pjrt_hub.errors
-            from pjrt_hub.authoring.reference import Reference
+            from pjrt_hub.kit.authoring.reference import Reference
 
             with pjrt_hub.capture_native_logs(), pjrt_hub.client("cpu", offline=True) as client:
                 print(client.platform_name)

@@ -24,7 +24,7 @@ UNTOLD = {
 USE = """
 import pickle
 from pathlib import Path
-from pjrt_hub.bridges import safetensors
+from pjrt_hub.frameworks import safetensors
 folder = Path(os.environ["FOLDER"])
 sys.path.insert(0, os.environ["EXAMPLES"])
 x = np.arange(8, dtype=np.float32)

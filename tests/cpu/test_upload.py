@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pjrt_hub.bridges import safetensors
 from pjrt_hub.errors import FileFormatError
-from pjrt_hub.runtime import upload
-from pjrt_hub.runtime.shape_spec import ShapeSpec
+from pjrt_hub.frameworks import safetensors
+from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer import upload
 
 COUNT = (1 << 20) + 5
 

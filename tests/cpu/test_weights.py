@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pjrt_hub.bridges import safetensors
 from pjrt_hub.errors import UnsupportedByPluginError
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.frameworks import safetensors
+from pjrt_hub.running.array import dtypes
 
 #: The dtypes of the format that no plugin of API 0.81 knows.
 NEWER = ["float6_e2m3fn", "float6_e3m2fn"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from pjrt_hub.conformance.host import newest
+from pjrt_hub.kit.conformance.host import newest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "authoring.md").read_text("utf-8")

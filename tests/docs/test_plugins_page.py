@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.abi import ApiVersion
-from pjrt_hub.store.catalog import read_rows
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.finding.store.artifact.catalog import read_rows
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "plugins.md").read_text("utf-8")

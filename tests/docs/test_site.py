@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("mkdocs")
 
 import pjrt_hub
-from pjrt_hub import authoring, conformance, tracing
+from pjrt_hub.kit import authoring, conformance, tracing
 
 ROOT = Path(__file__).parents[2]
 INDEX = (ROOT / "docs" / "index.md").read_text("utf-8")
@@ -139,9 +139,9 @@ def test_the_search_knows_the_reference(site):
 def public_names() -> list[str]:
     """Every name that users may import, by the path that they import it by."""
     names = [f"pjrt_hub.{name}" for name in pjrt_hub.__all__]
-    names += [f"pjrt_hub.authoring.{name}" for name in authoring.__all__]
-    names += [f"pjrt_hub.conformance.{name}" for name in conformance.__all__]
-    names += [f"pjrt_hub.tracing.{name}" for name in tracing.__all__]
+    names += [f"pjrt_hub.kit.authoring.{name}" for name in authoring.__all__]
+    names += [f"pjrt_hub.kit.conformance.{name}" for name in conformance.__all__]
+    names += [f"pjrt_hub.kit.tracing.{name}" for name in tracing.__all__]
     names += ["pjrt_hub.jax.register", "pjrt_hub.torch_xla.register"]
     names += [
         f"pjrt_hub.errors.{name}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.runtime import serialized
+from pjrt_hub.running.executable import serialized
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TARGETS = {"cuda:H100": ("jax_plugins.xla_cuda13", "cuda"), "tpu:v5e:2x2": ("libtpu", "tpu")}

@@ -526,8 +526,8 @@ def test_the_readme_counts_the_lines_of_code():
 
 def test_it_runs_on_the_reference_interpreter(minijit, client):
     pytest.importorskip("jaxlib")
-    from pjrt_hub import authoring
-    from pjrt_hub.authoring.reference import Reference
+    from pjrt_hub.kit import authoring
+    from pjrt_hub.kit.authoring.reference import Reference
 
     def energy(x, w):
         h = minijit.tanh(x @ w + 1)

@@ -8,11 +8,11 @@ import struct
 import pytest
 
 import pjrt_hub
-from pjrt_hub.bridges.exported import reading
-from pjrt_hub.bridges.exported.flatbuffer import Table
 from pjrt_hub.errors import FileFormatError, NotRunnableError
-from pjrt_hub.runtime import bytecode
-from pjrt_hub.runtime.entry import signature
+from pjrt_hub.frameworks.exported import reading
+from pjrt_hub.frameworks.exported.flatbuffer import Table
+from pjrt_hub.running.program import bytecode
+from pjrt_hub.running.program.entry import signature
 
 from .conftest import ARTIFACTS
 

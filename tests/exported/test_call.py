@@ -9,7 +9,7 @@ import pytest
 
 from pjrt_hub import Buffer
 from pjrt_hub.errors import ClosedError
-from pjrt_hub.runtime import isolation
+from pjrt_hub.running.compilation import isolation
 
 from .conftest import RELEASES
 

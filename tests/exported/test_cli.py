@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from pjrt_hub.bridges.exported import specialisation
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.cli.inspect import nested
+from pjrt_hub.frameworks.exported import specialisation
 
 from .conftest import ARTIFACTS
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pjrt_hub.bridges.exported import specialisation
+from pjrt_hub.frameworks.exported import specialisation
 
 from .conftest import ARTIFACTS
 
@@ -101,7 +101,7 @@ def test_without_jaxlib(printed, path):
     code = """
 import sys
 import pjrt_hub
-from pjrt_hub.bridges.exported import lapack
+from pjrt_hub.frameworks.exported import lapack
 from pjrt_hub.errors import NotFoundError
 
 lapack.handlers = lambda custom_calls, client: {}

@@ -9,9 +9,9 @@ import textwrap
 import pytest
 
 import pjrt_hub
-from pjrt_hub import exported
-from pjrt_hub.bridges.exported import obstacle, reading
+from pjrt_hub.door import client as door
 from pjrt_hub.errors import IncompatiblePluginError, NotRunnableError, PluginNotFoundError
+from pjrt_hub.frameworks.exported import load, obstacle, reading
 
 STAMP = b"StableHLO_v1.15.0"
 
@@ -70,7 +70,7 @@ CACHED = """
     import sys
     import numpy as np
     import pjrt_hub
-    from pjrt_hub.runtime import compilation
+    from pjrt_hub.running.compilation import compilation
     compile, count = compilation._compiled, []
     compilation._compiled = lambda *given: count.append(1) or compile(*given)
     with pjrt_hub.load_exported(sys.argv[1], platform="cpu", offline=True, cache=True) as add:
@@ -85,21 +85,21 @@ def test_a_fresh_process_compiles_nothing(child, path, tmp_path):
 
 def test_where_it_runs_if_nobody_says(path, monkeypatch):
     asked = []
-    monkeypatch.setattr(exported.connect, "use_first", lambda name, use, **_: asked.append(name))
+    monkeypatch.setattr(load, "use_first", lambda name, use, **_: asked.append(name))
     for name in ("PJRT_HUB_PLATFORMS", "JAX_PLATFORMS"):
         monkeypatch.delenv(name, raising=False)
     function = reading.read(path("platforms"))
-    exported.client_for(function)
-    exported.client_for(function, "cpu")
+    load.client_for(function)
+    load.client_for(function, "cpu")
     monkeypatch.setenv("PJRT_HUB_PLATFORMS", "cpu")
-    exported.client_for(function)
+    load.client_for(function)
     assert asked == ["cuda,tpu,cpu", "cpu", None]
 
 
 @pytest.fixture
 def opened(monkeypatch):
     """The platforms whose plugins would be fetched or opened, as if all hardware were there."""
-    choose, opened = exported.connect.choose, []
+    choose, opened = door.choose, []
 
     def choose_any(asked, **given):
         return choose(asked, **{**given, "to_run": False})
@@ -107,8 +107,8 @@ def opened(monkeypatch):
     def connect(choice, **_):
         opened.append(choice.candidate.platform)
 
-    monkeypatch.setattr(exported.connect, "choose", choose_any)
-    monkeypatch.setattr(exported.connect, "connect", connect)
+    monkeypatch.setattr(door, "choose", choose_any)
+    monkeypatch.setattr(load, "connect", connect)
     return opened
 
 
@@ -122,13 +122,13 @@ def test_nothing_is_fetched_for_a_platform_that_it_is_not_for(path, opened, name
 
 
 def test_the_platforms_that_it_is_not_for_are_passed_over(path, opened):
-    exported.client_for(reading.read(path("add")), "tpu,cpu")
+    load.client_for(reading.read(path("add")), "tpu,cpu")
     assert opened == ["cpu"]
 
 
 def test_nothing_is_fetched_without_the_hardware(path, monkeypatch):
     opened = []
-    monkeypatch.setattr(exported.connect, "connect", lambda choice, **_: opened.append(choice))
+    monkeypatch.setattr(load, "connect", lambda choice, **_: opened.append(choice))
     with pytest.raises(PluginNotFoundError, match="its hardware is absent") as caught:
         pjrt_hub.load_exported(path("add"), platform="tpu")
     assert "nothing was fetched" in caught.value.hint

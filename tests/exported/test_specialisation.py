@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from pjrt_hub.bridges.exported import specialisation
 from pjrt_hub.errors import NotRunnableError
-from pjrt_hub.runtime import bytecode
+from pjrt_hub.frameworks.exported import specialisation
+from pjrt_hub.running.program import bytecode
 
 needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub.bridges.exported import reading, specialisation
 from pjrt_hub.errors import NotRunnableError
-from pjrt_hub.runtime import op_sharding
-from pjrt_hub.runtime.entry import signature
+from pjrt_hub.frameworks.exported import reading, specialisation
+from pjrt_hub.running.program import op_sharding
+from pjrt_hub.running.program.entry import signature
 
 from .conftest import RELEASES
 

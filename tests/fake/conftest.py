@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pjrt_hub
-from pjrt_hub._capi import layers
+from pjrt_hub.running.interpose import layers
 
 HERE = Path(__file__).parent
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
@@ -26,8 +26,8 @@ PRELUDE = """
 import ctypes, gc, os, sys, time
 import numpy as np
 from pjrt_hub import errors
-from pjrt_hub._capi.library import load
-from pjrt_hub.runtime.plugin import Plugin
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
 
 path = sys.argv[1]
 ONE_TO_FOUR = np.arange(1, 5, dtype=np.float32)

@@ -257,7 +257,7 @@ def test_a_plugin_that_copies_what_it_may_share(check, stub):
         stub(),
         PRELUDE
         + """
-from pjrt_hub._capi import hotpath
+from pjrt_hub.running.capi import hotpath
 large = np.arange(1 << 20, dtype=np.float32)
 for turn in range(3):
     source = large + turn

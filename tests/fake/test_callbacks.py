@@ -6,8 +6,12 @@ import pytest
 
 SETUP = """
 import threading
-from pjrt_hub.runtime.extensions.plugin_callbacks import (
-    CallbackType, SliceFailure, invoke_callback, register_callback)
+from pjrt_hub.running.extensions.plugin_callbacks import (
+    CallbackType,
+    SliceFailure,
+    invoke_callback,
+    register_callback,
+)
 
 client = Plugin(load(path)).client()
 seen = []

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from trees import compile_library
 
-from pjrt_hub import contact, errors
-from pjrt_hub._capi import table
-from pjrt_hub._capi.probe import probe
+from pjrt_hub import errors
+from pjrt_hub.door import preflight
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.sandbox.probe import probe
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def meet(environment, tmp_path):
     """`meet(library)` makes the first contact, as `pjrt_hub.load` does."""
 
     def first_contact(library: Path, **env: str):
-        return contact.first_contact(library, (), {**environment, **env})
+        return preflight.first_contact(library, (), {**environment, **env})
 
     return first_contact
 
@@ -138,7 +139,7 @@ def test_noise_is_no_failure(stub, meet) -> None:
 def test_a_hang_ends_at_its_deadline(stub, environment, tmp_path) -> None:
     env = {**environment, "PJRT_HUB_PROBE_SECONDS": "1.5"}
     with pytest.raises(errors.PluginTimeoutError) as caught:
-        contact.first_contact(stub("ON_INITIALIZE=pause()"), (), env)
+        preflight.first_contact(stub("ON_INITIALIZE=pause()"), (), env)
     assert caught.value.seconds == 1.5
     assert "within 1.5 s" in caught.value.message
     (pid,) = loads(tmp_path)
@@ -149,7 +150,7 @@ def test_a_hang_that_ignores_the_end_takes_its_children_along(stub, environment,
     stubborn = "signal(SIGTERM, SIG_IGN); start_daemon(); for (;;) pause()"
     env = {**environment, "PJRT_HUB_PROBE_SECONDS": "1.5"}
     with pytest.raises(errors.PluginTimeoutError):
-        contact.first_contact(stub(f"ON_INITIALIZE={stubborn}"), (), env)
+        preflight.first_contact(stub(f"ON_INITIALIZE={stubborn}"), (), env)
     pids = loads(tmp_path)
     assert len(pids) == 2
     for pid in pids:
@@ -159,7 +160,7 @@ def test_a_hang_that_ignores_the_end_takes_its_children_along(stub, environment,
 def test_what_a_crashed_plugin_started_ends_with_it(stub, environment, tmp_path) -> None:
     leaving = "start_daemon(); nap(0.2); abort()"
     with pytest.raises(errors.PluginCrashedError):
-        contact.first_contact(stub(f"ON_INITIALIZE={leaving}"), (), environment)
+        preflight.first_contact(stub(f"ON_INITIALIZE={leaving}"), (), environment)
     pids = loads(tmp_path)
     assert len(pids) == 2
     for pid in pids:
@@ -362,7 +363,7 @@ def test_two_plugins_of_the_same_symbols_stay_apart(stub, check) -> None:
 
 
 def test_the_deadline_has_a_default(stub, environment) -> None:
-    assert contact.DEADLINE == 30.0
+    assert preflight.DEADLINE == 30.0
     assert probe(stub(), env=environment).api_version == "0.117"
 
 

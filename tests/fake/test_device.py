@@ -82,7 +82,7 @@ def test_what_other_processes_do(check, stub):
         stub(),
         PRELUDE
         + """
-from pjrt_hub.runtime.process_info import ProcessInfo
+from pjrt_hub.running.distributed.process_info import ProcessInfo
 error = errors.AbortedError("gone", code=10, function="f", payloads={})
 client.update_global_process_info([ProcessInfo(0, 2**63), ProcessInfo(1, 7, "error", error)])
 told = (ctypes.c_char * 256).in_dll(library, "stub_processes").value
@@ -96,7 +96,7 @@ def test_the_plugin_reads_process_information_otherwise(check, stub):
         stub("MINOR=77"),
         PRELUDE
         + """
-from pjrt_hub.runtime.process_info import ProcessInfo
+from pjrt_hub.running.distributed.process_info import ProcessInfo
 try:
     client.update_global_process_info([ProcessInfo(0)])
 except errors.UnsupportedByPluginError as exc:

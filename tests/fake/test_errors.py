@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub._capi import library, table
+from pjrt_hub.running.capi import library, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,7 +154,7 @@ def test_an_error_while_a_program_is_loaded_frees_it(stub, check) -> None:
     check(
         stub(),
         """
-        from pjrt_hub.runtime import signature_sources
+        from pjrt_hub.running.executable import signature_sources
         client = Plugin(load(path)).client()
         signature_sources.of_executable = None  # called, it raises
         raises(TypeError, client.compile, func("identity"))
@@ -334,26 +334,26 @@ AFTER = {
 def test_every_function_that_is_called_is_in_one_of_the_lists() -> None:
     package = ROOT / "pjrt_hub"
     named: set[str] = set()
-    for source in [*package.glob("runtime/*.py"), package / "_capi" / "irregular.py"]:
+    for source in package.glob("running/**/*.py"):
         named |= set(re.findall(r'"(PJRT_\w+)"', source.read_text())) & table.FUNCTIONS.keys()
     named -= AFTER | CHOSEN | LENDING | ENDING | COMPILED.keys()
     assert named == OPTIONAL.keys()
     compiled: set[str] = set()
-    for source in package.glob("_capi/native/*.c"):
+    for source in package.glob("running/capi/native/*.c"):
         compiled |= set(re.findall(r"api->(PJRT_\w+)", source.read_text()))
     assert compiled - LENDING - ASKED_FIRST - RECEIVING - ENDING <= set(library.REQUIRED)
 
 
 WITHOUT = """
-from pjrt_hub._capi import table
+from pjrt_hub.running.capi import table
 from types import SimpleNamespace
-from pjrt_hub.runtime import compilation
-from pjrt_hub.runtime.device import Memory
-from pjrt_hub.runtime.executable import Executable
-from pjrt_hub.runtime.execute_context import ExecuteContext
-from pjrt_hub.runtime.execute_options import ExecuteOptions
-from pjrt_hub.runtime.topology import Topology
-from pjrt_hub.runtime.transfer import ShapeSpec
+from pjrt_hub.running.compilation import compilation
+from pjrt_hub.running.device.device import Memory
+from pjrt_hub.running.executable.executable import Executable
+from pjrt_hub.running.executable.execute_context import ExecuteContext
+from pjrt_hub.running.executable.execute_options import ExecuteOptions
+from pjrt_hub.running.client.topology import Topology
+from pjrt_hub.running.buffer.transfer import ShapeSpec
 
 plugin = Plugin(load(path))
 off_host_plugin = Plugin(load(sys.argv[2]))
@@ -452,7 +452,7 @@ def test_a_plugin_whose_errors_cannot_be_read_is_refused(stub, check) -> None:
     check(
         stub(),
         """
-        from pjrt_hub._capi import library, table
+        from pjrt_hub.running.capi import library, table
         address = ctypes.CDLL(path).GetPjrtApi
         address.restype = ctypes.c_void_p
         for name in library.REQUIRED:

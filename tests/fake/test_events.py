@@ -209,7 +209,7 @@ def test_host_memory_is_held_until_its_event(stub, check) -> None:
         stub(),
         PENDING
         + """
-from pjrt_hub.runtime.buffer import HostBufferSemantics
+from pjrt_hub.running.buffer.buffer import HostBufferSemantics
 
 class Array(np.ndarray):
     pass

@@ -305,12 +305,12 @@ def redis_server(server):
 
 
 def test_processes_meet_on_a_redis_server(stub, start, redis_server):
-    store = "__import__('pjrt_hub.bridges.redis').bridges.redis.RedisStore(sys.argv[3])"
+    store = "__import__('pjrt_hub.frameworks.redis').bridges.redis.RedisStore(sys.argv[3])"
     three_processes(stub, start, store, redis_server)
 
 
 def test_jobs_on_one_server_do_not_meet(redis_server):
-    from pjrt_hub.bridges.redis import RedisStore
+    from pjrt_hub.frameworks.redis import RedisStore
 
     one, two = RedisStore(redis_server, "one:"), RedisStore(redis_server, "two:")
     one.put("k", b"\0\xff")
@@ -320,7 +320,7 @@ def test_jobs_on_one_server_do_not_meet(redis_server):
 
 @pytest.fixture
 def redis_store(server):
-    from pjrt_hub.bridges.redis import RedisStore
+    from pjrt_hub.frameworks.redis import RedisStore
 
     return RedisStore(f"{server.url}?socket_timeout=0.5", "job:")
 
@@ -373,7 +373,7 @@ def test_a_server_that_hangs(redis_store, server):
 def test_what_on_a_server_is_no_value_of_ours(redis_store, server):
     import redis
 
-    from pjrt_hub.bridges.redis import RedisStore
+    from pjrt_hub.frameworks.redis import RedisStore
 
     with redis.Redis.from_url(server.url) as other:
         other.rpush("job:k", b"a list")
@@ -394,7 +394,7 @@ def test_what_on_a_server_is_no_value_of_ours(redis_store, server):
 
 ON_A_SERVER = """
 import os, signal
-from pjrt_hub.bridges.redis import RedisStore
+from pjrt_hub.frameworks.redis import RedisStore
 store, server = RedisStore(sys.argv[2] + "?socket_timeout=0.5"), int(sys.argv[3])
 """
 

@@ -91,7 +91,7 @@ def test_what_is_put_is_read_in_the_layout_of_its_buffer(check, stub, platform):
         stub(f'PLATFORM="{platform}"', "COLUMNS=1"),
         PRELUDE
         + """
-from pjrt_hub.runtime.buffer import HostBufferSemantics
+from pjrt_hub.running.buffer.buffer import HostBufferSemantics
 
 for _ in range(2):
     for given in (MATRIX, MATRIX.tolist(), MATRIX.T.copy().T):
@@ -198,7 +198,7 @@ def test_a_file_is_read_where_the_plugin_does_not_tell_layouts(check, stub, tmp_
         stub('PLATFORM="other"', "ON_LAYOUT=args->layout.tiled.minor_to_major_size = 0"),
         PRELUDE
         + f"""
-from pjrt_hub._capi import irregular
+from pjrt_hub.running.capi import irregular
 MATRIX.tofile({str(tmp_path / "matrix")!r})
 buffer = client.buffer_from_file({str(tmp_path / "matrix")!r}, (2, 3), "f32")
 assert buffer.tolist() == MATRIX.tolist()

@@ -9,8 +9,8 @@ import pytest
 
 #: A walk through the runtime, and the slot of the function that lies.
 WALK = """
-from pjrt_hub._capi import table
-from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.capi._pjrt import ffi
 
 lie = sys.argv[2]
 library = ctypes.CDLL(path)
@@ -284,7 +284,7 @@ assert live() == {}, live()
 def test_a_state_of_a_custom_call_is_let_go_once(check, stub):
     script = """
 import weakref
-from pjrt_hub._capi import hotpath
+from pjrt_hub.running.capi import hotpath
 
 class State: pass
 
@@ -311,8 +311,8 @@ assert [hotpath.ffi_kept(each, True) for each in tickets] == states
 def test_an_error_of_an_absurd_size_is_raised_all_the_same(check, stub, number):
     """In its message, which is lost, and in what belongs to it."""
     script = """
-from pjrt_hub._capi import table
-from pjrt_hub._capi._pjrt import ffi
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.capi._pjrt import ffi
 
 number = int(sys.argv[2])
 library = ctypes.CDLL(path)
@@ -362,7 +362,7 @@ client.close()
 def test_memory_without_an_address_is_lent_to_nobody(check, stub, platform):
     """Where there are elements; an empty array needs none."""
     script = """
-from pjrt_hub._capi import table
+from pjrt_hub.running.capi import table
 
 library = ctypes.CDLL(path)
 library.GetPjrtApi.restype = ctypes.c_void_p

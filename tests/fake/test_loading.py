@@ -7,7 +7,7 @@ def test_the_main_thread_has_other_work_while_a_library_loads(stub, check) -> No
     check(
         stub("ON_LOAD=usleep(300000)"),
         """
-        from pjrt_hub._capi import library
+        from pjrt_hub.running.capi import library
         steps = []
         api = library.load(
             path, steps.append, meanwhile=lambda: steps.append("meanwhile")
@@ -25,7 +25,7 @@ def test_an_interrupt_ends_the_waiting_and_the_library_is_still_looked_at(stub, 
         """
         import _thread, os, signal, threading, time
         from pjrt_hub import errors
-        from pjrt_hub._capi import library
+        from pjrt_hub.running.capi import library
 
         looked = threading.Event()
         def tell(step):
@@ -53,7 +53,7 @@ def test_an_interrupted_process_ends_in_order_while_a_library_loads(stub, run) -
         stub("ON_LOAD=usleep(700000)"),
         """
         import os, signal, threading
-        from pjrt_hub._capi import library
+        from pjrt_hub.running.capi import library
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             library.load(path)

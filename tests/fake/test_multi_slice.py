@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SETUP = """
 from pjrt_hub import ExecuteOptions
-from pjrt_hub.runtime.extensions.multi_slice import MultiSliceConfig
+from pjrt_hub.running.extensions.multi_slice import MultiSliceConfig
 client = Plugin(load(path)).client()
 a = client.buffer_from_host(ONE_TO_FOUR)
 config = MultiSliceConfig.__new__(MultiSliceConfig)  # as if the stub had made it

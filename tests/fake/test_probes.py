@@ -17,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import connect, contact, diagnosis, digest, errors, surroundings
-from pjrt_hub._capi import library as loading
-from pjrt_hub._capi import probe
-from pjrt_hub.discovery import hardware
+from pjrt_hub import errors
+from pjrt_hub.base import digest
+from pjrt_hub.door import client, doctor, preflight, process
+from pjrt_hub.finding.discovery import hardware
+from pjrt_hub.running.capi import library as loading
+from pjrt_hub.running.sandbox import probe
 
 HERE = Path(__file__).parent
 FAULTS = sorted(path for path in (HERE / "faults").iterdir() if path.suffix in (".c", ".cc"))
@@ -91,11 +93,11 @@ def meet(environment, monkeypatch) -> Callable[[Path], None]:
         monkeypatch.setenv(name, value)
 
     def first_contact(path: Path) -> None:
-        candidate = connect.choose(path).candidate
-        here = surroundings.world()
+        candidate = client.choose(path).candidate
+        here = process.world()
         library = candidate.library_path
         seen = digest.identity(library)
-        contact.prepare(library, candidate.manifest, here, os.environ, seen)
+        preflight.prepare(library, candidate.manifest, here, os.environ, seen)
 
     return first_contact
 
@@ -241,7 +243,7 @@ def test_an_interrupt_ends_the_child_too(faults, environment, tmp_path):
     thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            contact.first_contact(faults["initialize_hang"], (), env)
+            preflight.first_contact(faults["initialize_hang"], (), env)
     finally:
         thread.join()
         signal.signal(signal.SIGALRM, before)
@@ -252,8 +254,8 @@ def test_an_interrupt_ends_the_child_too(faults, environment, tmp_path):
 def test_the_child_ends_with_a_parent_that_is_killed(faults, run, start, environment, tmp_path):
     waiting = """
     from pathlib import Path
-    from pjrt_hub import contact
-    contact.first_contact(Path(path), (), os.environ)
+    from pjrt_hub.door import preflight
+    preflight.first_contact(Path(path), (), os.environ)
     """
     child = start(faults["hangs_with_a_daemon"], waiting)
     until_loaded(tmp_path, 2)
@@ -295,10 +297,10 @@ def test_drivers_are_told_by_files(tmp_path):
 def test_doctor_shows_what_the_loader_took(stub, meet, tmp_path):
     library = tmp_path / "plugin.so"
     library.write_bytes(stub().read_bytes())
-    last = diagnosis.diagnose(library).steps[-1]
+    last = doctor.diagnose(library).steps[-1]
     assert (last.what, last.ok, last.detail) == ("mapped", True, str(library))
     library.chmod(0o666)
-    last = diagnosis.diagnose(library).steps[-1]
+    last = doctor.diagnose(library).steps[-1]
     assert (last.what, last.ok) == ("mapped", False)
     assert str(library) in last.detail
     assert "LD_LIBRARY_PATH" in last.hint

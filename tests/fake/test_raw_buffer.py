@@ -6,8 +6,8 @@ import pytest
 
 SETUP = """
 import gc
-from pjrt_hub.runtime.extensions.host_memory import allocate
-from pjrt_hub.runtime.extensions.raw_buffer import RawBuffer
+from pjrt_hub.running.extensions.host_memory import allocate
+from pjrt_hub.running.extensions.raw_buffer import RawBuffer
 
 library = ctypes.CDLL(path)
 def alive(name):

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import tracing
-from pjrt_hub._capi import layers, table
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.errors import PjrtHubError
-from pjrt_hub.tracing import call_log, timeline
-from pjrt_hub.tracing.arguments import given, results
-from pjrt_hub.tracing.recording import Recording, read
-from pjrt_hub.tracing.summary import summary
+from pjrt_hub.kit import tracing
+from pjrt_hub.kit.tracing import call_log, timeline
+from pjrt_hub.kit.tracing.arguments import given, results
+from pjrt_hub.kit.tracing.recording import Recording, read
+from pjrt_hub.kit.tracing.summary import summary
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.interpose import layers
 
 PUT = ["Client_BufferFromHostBuffer", "Event_Destroy", "Buffer_Destroy"]
 BEGIN = ["Client_Create", "Client_AddressableDevices"]
@@ -164,7 +165,7 @@ def test_the_callback_of_an_event_is_recorded(check, stub, tmp_path):
     check(
         stub(),
         """
-        from pjrt_hub.tracing import wrap
+        from pjrt_hub.kit.tracing import wrap
 
         plugin = Plugin(load(path, through=lambda table: wrap(table, "trace", sys.argv[2])))
         with plugin.client() as client:

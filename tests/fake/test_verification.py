@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import contact, digest, errors
-from pjrt_hub.authoring import create_options
-from pjrt_hub.conformance import check
-from pjrt_hub.conformance.suite import Suite
-from pjrt_hub.conformance.verdict import Verdict
-from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact, Member
-from pjrt_hub.store.pins import Pins
+from pjrt_hub import errors
+from pjrt_hub.base import digest
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.door import preflight
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Member
+from pjrt_hub.finding.store.artifact.pins import Pins
+from pjrt_hub.kit.authoring import create_options
+from pjrt_hub.kit.conformance import check
+from pjrt_hub.kit.conformance.suite import Suite
+from pjrt_hub.kit.conformance.verdict import Verdict
 
 Swap = Callable[[Path, Path], None]
 
@@ -151,9 +153,9 @@ def test_the_child_meets_no_other_file_either(
     seen = digest.identity(library)
     swap(other, library)
     with pytest.raises(errors.PluginLoadError, match="was changed or removed"):
-        contact.first_contact(library, (), environment, identity=seen)
+        preflight.first_contact(library, (), environment, identity=seen)
     assert not ran.exists()
-    assert contact.first_contact(library, (), environment)["api_version"] == "0.117"
+    assert preflight.first_contact(library, (), environment)["api_version"] == "0.117"
     assert ran.exists()
 
 

@@ -6,13 +6,14 @@ import textwrap
 
 import pytest
 
-from pjrt_hub import tracing
-from pjrt_hub._capi import layers, table
 from pjrt_hub.errors import PjrtHubError
-from pjrt_hub.tracing import call_log, recording
+from pjrt_hub.kit import tracing
+from pjrt_hub.kit.tracing import call_log, recording
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.interpose import layers
 
 THROUGH = """
-from pjrt_hub.tracing import wrap
+from pjrt_hub.kit.tracing import wrap
 def without(names, others=""):
     return load(path, through=lambda address: wrap(address, f"without{others}", without=names))
 """

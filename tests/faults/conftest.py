@@ -20,8 +20,8 @@ from loopback import Loopback
 from toy import Toy, library_with_pages
 
 from pjrt_hub import errors
-from pjrt_hub.abi import ApiVersion
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.finding.store.cache.cache import Cache
 
 HERE = Path(__file__).parent
 IS_FULL = os.environ.get("TESTED_FAULTS") == "full"

@@ -21,8 +21,8 @@ import pytest
 import wheels
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.store.archive import measure, unpack
-from pjrt_hub.store.catalog import Catalog
+from pjrt_hub.finding.store.archive.archive import measure, unpack
+from pjrt_hub.finding.store.artifact.catalog import Catalog
 
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)
@@ -445,9 +445,9 @@ MEASURE = """
 import re, sys
 from pathlib import Path
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.store import inflate, record, tarball
-from pjrt_hub.store.archive import unpack
-from pjrt_hub.store.catalog import Member
+from pjrt_hub.finding.store.archive import inflate, record, tarball
+from pjrt_hub.finding.store.archive.archive import unpack
+from pjrt_hub.finding.store.artifact.catalog import Member
 inflate.library()
 archive, out, name, size = sys.argv[1:]
 def peak():  # not ru_maxrss, which a child inherits

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
-from pjrt_hub.contract import variables
+from pjrt_hub.finding.contract import variables
 
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
 NOBODY = "nobody"
@@ -37,7 +37,7 @@ import json, logging, os, sys
 sys.path.insert(0, sys.argv[1])
 logging.basicConfig()
 import pjrt_hub
-from pjrt_hub import elevation
+from pjrt_hub.door import privilege
 
 def attempt(function, *args, **kwargs):
     try:
@@ -53,7 +53,7 @@ said = [
     attempt(pjrt_hub.client, offline=True),
     attempt(pjrt_hub.load, sys.argv[2]),
 ]
-print(json.dumps([elevation.reason(), said]))
+print(json.dumps([privilege.reason(), said]))
 """
 
 

@@ -22,9 +22,9 @@ from loopback import Answer, Handler, Loopback, Request, partial
 from wheels import LIBRARY
 
 from pjrt_hub.errors import DigestMismatchError, DownloadError
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.transport import Patience
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer.fetch import obtain
+from pjrt_hub.finding.store.transfer.transport import Patience
 
 NBYTES = len(WHEEL)
 HALF = NBYTES // 2
@@ -310,7 +310,7 @@ def test_only_the_pinned_bytes_are_accepted(
     tally: Callable[[str], None],
 ) -> None:
     TALLIES.append(tally)
-    monkeypatch.setattr("pjrt_hub.store.installers._pip_command", lambda env: None)
+    monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
     fault = FAULTS[name]
     cache, slept = Cache(tmp_path), Slept()
     limits = {"read_seconds": 5.0, "sleep": slept, "now": lambda: NOW, **fault.limits}

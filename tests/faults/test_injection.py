@@ -9,7 +9,7 @@ from pathlib import Path
 from forks import COMMIT, Forks
 from toy import Toy
 
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
 
 #: What only looks.
 LOOKS = (

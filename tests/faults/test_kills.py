@@ -14,7 +14,7 @@ from forks import COMMIT, Forks
 from loopback import Answer
 from toy import Toy
 
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
 
 #: With this rest after each 64 KiB a download takes about as long as the rest of a fetch.
 PACE_SECONDS = 0.001

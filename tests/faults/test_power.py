@@ -21,7 +21,7 @@ import pytest
 from forks import Forks
 from toy import Toy
 
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
 
 #: How ext4 orders file data and its journal.
 MODES = ("ordered", "writeback", "journal")

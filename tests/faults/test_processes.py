@@ -13,7 +13,7 @@ from forks import Forks
 from test_kills import until_bytes_come
 from toy import Toy
 
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
 
 Tally = Callable[[str], None]
 #: Slow enough that everybody asks while the first one downloads.

@@ -14,7 +14,7 @@ import pytest
 from forks import Forks
 from toy import Toy
 
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
 
 Tally = Callable[[str], None]
 Rounds = Callable[[int, int], int]

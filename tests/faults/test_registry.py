@@ -17,7 +17,7 @@ from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import DelegatedRole, Delegations, MetaFile, TargetFile
 
 from pjrt_hub.errors import RegistryError
-from pjrt_hub.store.signed import TARGET
+from pjrt_hub.finding.store.registry.signed import TARGET
 
 MEMBERS = wheels.contents(1000)
 ROW = wheels.pin(wheels.build(MEMBERS), MEMBERS)

@@ -13,9 +13,9 @@ import fetching
 import wheels
 from loopback import Loopback
 
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.fetch import obtain
+from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer.fetch import obtain
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -20,12 +20,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pjrt_hub.door import preflight
 from pjrt_hub.errors import CacheError
-from pjrt_hub.store import disk
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.transport import Patience
+from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.disk import disk
+from pjrt_hub.finding.store.transfer.fetch import obtain
+from pjrt_hub.finding.store.transfer.transport import Patience
 
 #: The status of a fork whose fetch was refused.
 _REFUSED = 9
@@ -39,13 +40,6 @@ def pin(row: str) -> Artifact:
 
 def warm_up() -> None:
     """Imports what comes late, by a whole fetch; a library is loaded in forks only."""
-    import pjrt_hub._capi.library
-    import pjrt_hub._capi.probe
-    import pjrt_hub.contact
-    import pjrt_hub.discovery.catalogued
-    import pjrt_hub.opening
-    import pjrt_hub.runtime.plugin  # noqa: F401
-
     with TemporaryDirectory() as folder:
         fetch(os.environ["FAULTS_ROW"], folder, json.loads(os.environ["FAULTS_SOURCES"]))
         Cache(Path(folder)).verify()
@@ -72,10 +66,10 @@ def load(row: str, root: str, env: dict[str, str]) -> str:
 
     The toy's library reads each of its pages, when it is loaded and once more when it is asked.
     """
-    from pjrt_hub.discovery.catalogued import manifest_of
-    from pjrt_hub.discovery.select import Choice
-    from pjrt_hub.discovery.source import Candidate
-    from pjrt_hub.opening import plugin
+    from pjrt_hub.door.plugin import plugin
+    from pjrt_hub.finding.discovery.catalogued import manifest_of
+    from pjrt_hub.finding.discovery.select import Choice
+    from pjrt_hub.finding.discovery.source import Candidate
 
     os.environ.update(env, PJRT_HUB_CACHE=root)
     artifact = pin(row)
@@ -95,13 +89,12 @@ def load_changed(change: str, moment: str, **given: Any) -> list[str]:
     Returns:
         What each time raised, or told.
     """
-    from pjrt_hub import contact
-    from pjrt_hub._capi import hotpath
     from pjrt_hub.errors import PjrtHubError
+    from pjrt_hub.running.capi import hotpath
 
     artifact, told = pin(given["row"]), []
     library = Cache(Path(given["root"])).entry_root(artifact) / artifact.library
-    where, name = {"checked": (contact, "prepare"), "opened": (hotpath, "open_library")}[moment]
+    where, name = {"checked": (preflight, "prepare"), "opened": (hotpath, "open_library")}[moment]
     function = getattr(where, name)
 
     def late(*args: Any) -> Any:

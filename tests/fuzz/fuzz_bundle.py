@@ -8,9 +8,9 @@ from pathlib import Path
 from files import folder, written
 
 from pjrt_hub.errors import PjrtHubError
-from pjrt_hub.store import bundle
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer import bundle
 
 FINDINGS = (b"pjrt-hub-bundle.toml".ljust(124, b"\0").ljust(512, b"9"),)
 

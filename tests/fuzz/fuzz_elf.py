@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from files import written
 from trees import compile_library, plugin_bytes
 
-from pjrt_hub.contract import headers
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.finding.contract import headers
 
 FINDINGS: tuple[bytes, ...] = ()
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pjrt_hub import Program
-from pjrt_hub.runtime import dtypes, hlo
-from pjrt_hub.runtime.entry import signature
-from pjrt_hub.runtime.signature import UNTOLD_LAYOUT, Slot
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program.entry import signature
+from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Slot
 
 TESTS = Path(__file__).parents[1]
 #: Forms and annotations that the programs of other tests have none of.

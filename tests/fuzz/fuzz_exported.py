@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pjrt_hub.bridges.exported import description, jax_blob
 from pjrt_hub.errors import FileFormatError, NotRunnableError
+from pjrt_hub.frameworks.exported import description, jax_blob
 
 ARTIFACTS = Path(__file__).parents[1] / "exported" / "artifacts"
 FINDINGS: tuple[bytes, ...] = ()

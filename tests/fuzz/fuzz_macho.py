@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from files import written
 from images import X86_64, macho, read_all, universal
 
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.host import HostTag
 
 FINDINGS: tuple[bytes, ...] = ()
 HOST = HostTag.parse("macos-arm64-14.2")

@@ -8,8 +8,8 @@ from pathlib import Path
 from files import written
 
 import pjrt_plugins
-from pjrt_hub.contract import manifest
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.contract import manifest
 
 FINDINGS: tuple[bytes, ...] = ()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from pjrt_hub.store import index
-from pjrt_hub.store.transport import Page, Refused
+from pjrt_hub.finding.store.transfer import index
+from pjrt_hub.finding.store.transfer.transport import Page, Refused
 
 BASE = "https://user:secret@index.invalid/simple"
 NAME = "toy_plugin-1.0-py3-none-any.whl"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from files import written
 from images import pe, read_all
 
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.host import HostTag
 
 FINDINGS: tuple[bytes, ...] = ()
 HOST = HostTag.parse("windows-x86_64")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from files import emptied
 
-from pjrt_hub.bridges.exported import description, stablehlo_folder
-from pjrt_hub.bridges.exported.function import MLIR_BYTECODE, Weight
 from pjrt_hub.errors import FileFormatError
+from pjrt_hub.frameworks.exported import description, stablehlo_folder
+from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, Weight
 
 META = Path(__file__).parents[1] / "exported" / "artifacts" / "torch_xla" / "functions"
 FINDINGS: tuple[bytes, ...] = ()

@@ -13,7 +13,7 @@ from io import BytesIO
 from files import emptied, written
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.store.archive import measure, unpack
+from pjrt_hub.finding.store.archive.archive import measure, unpack
 
 MEMBERS = {"a/lib.so": b"library" * 90, "./a/b/c.so": b"c", "long/" * 30 + "d.so": b"d"}
 

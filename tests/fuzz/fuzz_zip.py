@@ -10,7 +10,7 @@ import wheels
 from files import emptied, written
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.store.archive import measure, unpack
+from pjrt_hub.finding.store.archive.archive import measure, unpack
 
 EMPTY = b"PK\5\6" + bytes(18)
 MEMBERS = {

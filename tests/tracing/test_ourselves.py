@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from pjrt_hub.tracing.recording import read
+from pjrt_hub.kit.tracing.recording import read
 
 TESTS = Path(__file__).parents[1]
 SCALAR = TESTS / "programs" / "scalar.mlir"
@@ -54,9 +54,9 @@ def test_both_ways_in_record_each_call_once(trace, tmp_path):
 def test_a_topology_that_the_client_lends_is_not_destroyed_twice(run, library, tmp_path):
     script = """
 import sys
-from pjrt_hub.tracing import wrap
-from pjrt_hub._capi import library
-from pjrt_hub.runtime.plugin import Plugin
+from pjrt_hub.kit.tracing import wrap
+from pjrt_hub.running.capi import library
+from pjrt_hub.running.client.plugin import Plugin
 api = library.load(sys.argv[1], through=lambda table: wrap(table, "validate"))
 plugin = Plugin(api)
 client = plugin.client({"cpu_device_count": 1})

@@ -10,7 +10,7 @@ import pytest
 from fetching import Slept
 from loopback import Loopback
 
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import os
 import wheels
 from loopback import Answer, Loopback
 
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.transport import Patience
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer.fetch import obtain
+from pjrt_hub.finding.store.transfer.transport import Patience
 
 MEMBERS = wheels.contents()
 WHEEL = wheels.build(MEMBERS)

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from pjrt_hub.contract import headers, linking
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.host import HostTag
+from pjrt_hub.finding.contract import headers, linking
 
 ARM64, X86_64, I386 = (0x0100000C, 0), (0x01000007, 3), (7, 3)
 DYLIB, BUNDLE, EXECUTE = 6, 8, 2

@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pjrt_hub import authoring, errors
-from pjrt_hub.authoring import Backend, Device, Executable, Recorder, Signature, Slot
-from pjrt_hub.contract import option
-from pjrt_hub.contract.manifest import undescribed
-from pjrt_hub.jax import framework, settings
-from pjrt_hub.runtime.compile_options import CompileOptions
-from pjrt_hub.runtime.execute_options import ExecuteOptions
-from pjrt_hub.runtime.program import Program
+from pjrt_hub import errors
+from pjrt_hub.finding.contract import option
+from pjrt_hub.finding.contract.manifest import undescribed
+from pjrt_hub.frameworks.jax import framework, settings
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring import Backend, Device, Executable, Recorder, Signature, Slot
+from pjrt_hub.running.executable.execute_options import ExecuteOptions
+from pjrt_hub.running.program.compile_options import CompileOptions
+from pjrt_hub.running.program.program import Program
 
 ROW = np.arange(4, dtype=np.float32)
 VECTOR = Slot.of("f32", (4,))
@@ -287,7 +288,7 @@ def test_the_end_of_python_is_clean_while_a_program_runs():
     script = """
 import time, numpy as np
 from test_backend import Later, Sum, program, ROW
-from pjrt_hub import authoring
+from pjrt_hub.kit import authoring
 
 class Slow(Sum):
     def execute(self, arguments):

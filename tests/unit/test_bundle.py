@@ -11,9 +11,9 @@ import pytest
 import wheels
 
 from pjrt_hub.errors import ArchiveError, DigestMismatchError, StoreError
-from pjrt_hub.store import bundle
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact, write_rows
+from pjrt_hub.finding.store.artifact.catalog import Artifact, write_rows
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer import bundle
 
 TOYS = {
     seed: wheels.build(wheels.contents(5000 + seed, seed), stored=bool(seed % 2)) for seed in (1, 2)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pjrt_hub._capi import hotpath, table
-from pjrt_hub._capi.call import Struct, not_plain
-from pjrt_hub.abi import DECLARED
+from pjrt_hub.base.abi import DECLARED
+from pjrt_hub.running.capi import hotpath, table
+from pjrt_hub.running.capi.call import Struct, not_plain
 
 #: Function -> the fields for which it is called in Python.
 IN_PYTHON = {

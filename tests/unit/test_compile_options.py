@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjrt_hub._capi import wire
-from pjrt_hub.authoring import bridge
+from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import InternalError
-from pjrt_hub.frozen import replace
-from pjrt_hub.runtime.compile_options import CompileOptions
+from pjrt_hub.kit.authoring import bridge
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program.compile_options import CompileOptions
 
 RELEASES = json.loads((Path(__file__).parent / "data" / "jax_compile_options.json").read_text())
 SENT = {

@@ -1,4 +1,4 @@
-"""pjrt_hub.store.compiled: what is kept comes back whole, or not at all."""
+"""pjrt_hub.finding.store.cache.compiled: what is kept comes back whole, or not at all."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.compiled import COMPILER_VARIABLES, MAX_NBYTES, CompiledPrograms
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.cache.compiled import COMPILER_VARIABLES, MAX_NBYTES, CompiledPrograms
 
 KEY = "a" * 64
 
@@ -234,7 +234,7 @@ def test_a_directory_that_cannot_be_made_only_costs_time(tmp_path, caplog):
 READER = """
 import hashlib, logging, os, sys, tempfile  # while it may still read
 from pathlib import Path
-from pjrt_hub.store.compiled import CompiledPrograms
+from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
 os.setuid(65534)
 kept = CompiledPrograms(Path(sys.argv[1]))
 print(kept.get("a"), kept.get("b"))
@@ -266,7 +266,7 @@ def test_a_directory_that_may_only_be_read(tmp_path):
 KILLED = """
 import itertools, os, sys
 from pathlib import Path
-from pjrt_hub.store.compiled import CompiledPrograms
+from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
 kept = CompiledPrograms(Path(sys.argv[1]))
 print("begun", flush=True)
 for number in itertools.count():
@@ -300,7 +300,7 @@ def test_clearing_the_cache_clears_the_compiled_programs(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from pjrt_hub.store.compiled import CompiledPrograms
+from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
 kept = CompiledPrograms(Path(sys.argv[1]), max_nbytes=40_000)
 for number in range(150):
     key = str(number % 7)

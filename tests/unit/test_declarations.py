@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pjrt_hub._capi import _pjrt, table
+from pjrt_hub.running.capi import _pjrt, table
 
 ffi, lib = _pjrt.ffi, _pjrt.lib
 ROOT = Path(__file__).resolve().parents[2]

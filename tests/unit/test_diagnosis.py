@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import wheels
 
-from pjrt_hub import connect, contact
-from pjrt_hub.diagnosis import diagnose
-from pjrt_hub.discovery.catalogued import manifest_of
-from pjrt_hub.discovery.select import Choice
-from pjrt_hub.discovery.source import Candidate
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.door import doctor, preflight
+from pjrt_hub.door.doctor import diagnose
+from pjrt_hub.finding.discovery.catalogued import manifest_of
+from pjrt_hub.finding.discovery.select import Choice
+from pjrt_hub.finding.discovery.source import Candidate
+from pjrt_hub.finding.store.cache.cache import Cache
 
 MEMBERS = wheels.contents(50_000)
 WHEEL = wheels.build(MEMBERS)
@@ -39,9 +39,9 @@ def test_a_library_that_is_not_the_pinned_one_is_not_met(
 
     monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
     monkeypatch.setenv("PJRT_HUB_LOCK", "0")
-    monkeypatch.setattr(connect, "choose", choose)
+    monkeypatch.setattr(doctor, "choose", choose)
     for name in ("initialize", "problems", "first_contact"):
-        monkeypatch.setattr(contact, name, meet)
+        monkeypatch.setattr(preflight, name, meet)
     with pytest.raises(AssertionError, match="it was met"):
         diagnose("toy")
     library.chmod(0o644)

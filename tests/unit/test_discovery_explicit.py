@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from trees import Site, compile_library, plugin_bytes, world
 
-from pjrt_hub.discovery.select import choose
-from pjrt_hub.discovery.source import Candidate
-from pjrt_hub.discovery.survey import Survey, survey
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.finding.discovery.select import choose
+from pjrt_hub.finding.discovery.source import Candidate
+from pjrt_hub.finding.discovery.survey import Survey, survey
 
 
 @pytest.fixture

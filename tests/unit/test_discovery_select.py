@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import Site, world
 
-from pjrt_hub.abi import ApiVersion, Verdict
-from pjrt_hub.contract.manifest import Manifest
-from pjrt_hub.discovery.select import Choice, Request, choose, explain
-from pjrt_hub.discovery.source import Candidate
-from pjrt_hub.discovery.survey import Survey, survey
+from pjrt_hub.base.abi import ApiVersion, Verdict
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
-from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact, Catalog, Member, write_rows
+from pjrt_hub.finding.contract.manifest import Manifest
+from pjrt_hub.finding.discovery.select import Choice, Request, choose, explain
+from pjrt_hub.finding.discovery.source import Candidate
+from pjrt_hub.finding.discovery.survey import Survey, survey
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog, Member, write_rows
 
 ABSENT = Verdict(False, "no such device")
 

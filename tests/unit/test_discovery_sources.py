@@ -14,18 +14,18 @@ import pytest
 import wheels
 from trees import MANIFEST, SENTINEL, Site, plugin_bytes, world
 
-from pjrt_hub.contract.manifest import Probe, read
-from pjrt_hub.discovery import namespace
-from pjrt_hub.discovery.finding import findings
-from pjrt_hub.discovery.hardware import present
-from pjrt_hub.discovery.installed import Installed
-from pjrt_hub.discovery.place import preloads
-from pjrt_hub.discovery.source import Candidate
-from pjrt_hub.discovery.survey import Survey, survey
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import CacheError, PluginLoadError
-from pjrt_hub.host import HostTag
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact, Catalog
+from pjrt_hub.finding.contract.manifest import Probe, read
+from pjrt_hub.finding.discovery import namespace
+from pjrt_hub.finding.discovery.finding import findings
+from pjrt_hub.finding.discovery.hardware import present
+from pjrt_hub.finding.discovery.installed import Installed
+from pjrt_hub.finding.discovery.place import preloads
+from pjrt_hub.finding.discovery.source import Candidate
+from pjrt_hub.finding.discovery.survey import Survey, survey
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.cache.cache import Cache
 
 ROOT = Path(__file__).parents[2]
 
@@ -495,9 +495,9 @@ def test_hardware(tmp_path: Path):
 
 CHILD = """
 import os, sys
-from pjrt_hub.discovery.select import choose, explain
-from pjrt_hub.discovery.source import World
-from pjrt_hub.discovery.survey import survey
+from pjrt_hub.finding.discovery.select import choose, explain
+from pjrt_hub.finding.discovery.source import World
+from pjrt_hub.finding.discovery.survey import survey
 before = set(sys.modules)
 found = survey(World.current(os.environ))
 print(explain(found)); print(explain(choose(found)))

@@ -10,26 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import elevation
+from pjrt_hub.door import privilege
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux tells it")
 
 
 @pytest.fixture(autouse=True)
 def unasked():
-    elevation._started_elevated.cache_clear()
-    elevation._warn.cache_clear()
+    privilege._started_elevated.cache_clear()
+    privilege._warn.cache_clear()
     yield
-    elevation._started_elevated.cache_clear()
+    privilege._started_elevated.cache_clear()
 
 
 def test_a_process_of_its_user_has_no_more_rights():
-    assert elevation.reason() == ""
+    assert privilege.reason() == ""
 
 
 def test_another_group_is_another_right(monkeypatch):
     monkeypatch.setattr(os, "getegid", lambda: os.getgid() + 1)
-    assert "runs as group" in elevation.reason()
+    assert "runs as group" in privilege.reason()
 
 
 @linux
@@ -42,8 +42,8 @@ def test_the_kernel_is_asked(monkeypatch, tmp_path, secure, said):
         "builtins.open",
         lambda path, *args: real(auxv if path == "/proc/self/auxv" else path, *args),
     )
-    assert said in elevation.reason()
-    assert bool(elevation.reason()) == bool(secure)
+    assert said in privilege.reason()
+    assert bool(privilege.reason()) == bool(secure)
 
 
 @linux
@@ -65,21 +65,21 @@ def test_a_program_that_may_not_ask_looks_at_its_capabilities(
     monkeypatch.setattr("builtins.open", opened)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert ("capabilities 0x400" in elevation.reason()) is is_elevated
+    assert ("capabilities 0x400" in privilege.reason()) is is_elevated
 
 
 def test_only_folders_of_root_are_trusted(tmp_path):
-    assert elevation.only_root_writes("/usr")
-    assert not elevation.only_root_writes("usr")
-    assert not elevation.only_root_writes("")
-    assert not elevation.only_root_writes("/tmp")
-    assert not elevation.only_root_writes(str(tmp_path / "absent"))
+    assert privilege.only_root_writes("/usr")
+    assert not privilege.only_root_writes("usr")
+    assert not privilege.only_root_writes("")
+    assert not privilege.only_root_writes("/tmp")
+    assert not privilege.only_root_writes(str(tmp_path / "absent"))
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
-    assert not elevation.only_root_writes(str(folder))
+    assert not privilege.only_root_writes(str(folder))
     (tmp_path / "link").symlink_to("/usr")
-    assert not elevation.only_root_writes(str(tmp_path / "link"))
+    assert not privilege.only_root_writes(str(tmp_path / "link"))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of root")
@@ -89,14 +89,14 @@ def test_below_a_sticky_folder_root_is_trusted(tmp_path):
     shared.chmod(0o777 | stat.S_ISVTX)
     mine = shared / "mine"
     mine.mkdir(mode=0o755)
-    if not elevation.only_root_writes(str(tmp_path)):
+    if not privilege.only_root_writes(str(tmp_path)):
         pytest.skip("the temporary folder itself is not only root's")
-    assert elevation.only_root_writes(str(mine))
+    assert privilege.only_root_writes(str(mine))
     os.chown(mine, 1000, -1)
-    assert not elevation.only_root_writes(str(mine))
-    assert not elevation.only_root_writes(str(shared))
+    assert not privilege.only_root_writes(str(mine))
+    assert not privilege.only_root_writes(str(shared))
 
 
 def test_relative_paths_are_no_one_s(tmp_path, monkeypatch):
     monkeypatch.chdir(Path("/"))
-    assert not elevation.only_root_writes("usr/lib")
+    assert not privilege.only_root_writes("usr/lib")

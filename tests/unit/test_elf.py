@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trees import compile_library, plugin_bytes
 
-from pjrt_hub.contract.binary import Binary
-from pjrt_hub.contract.headers import exports, inspect, sections
-from pjrt_hub.contract.linking import Search, missing, problems, unfit
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.host import HostTag
+from pjrt_hub.finding.contract.binary import Binary
+from pjrt_hub.finding.contract.headers import exports, inspect, sections
+from pjrt_hub.finding.contract.linking import Search, missing, problems, unfit
 
 HOST = HostTag.current()
 EMPTY = Search(cache=Path("/nonexistent"), folders=())

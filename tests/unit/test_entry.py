@@ -7,10 +7,10 @@ import time
 import pytest
 
 from pjrt_hub import Program
-from pjrt_hub._capi import wire
-from pjrt_hub.runtime import hlo
-from pjrt_hub.runtime.entry import signature
-from pjrt_hub.runtime.signature import UNTOLD_LAYOUT, Signature, Slot
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program.entry import signature
+from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Signature, Slot
 
 F32, I32, U4 = 11, 4, 22
 MAIN = "func.func public @main(%a: tensor<8xf32>) -> tensor<i32> {\n}\n"

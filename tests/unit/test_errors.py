@@ -13,9 +13,9 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub import errors
-from pjrt_hub.contract import headers, manifest
-from pjrt_hub.store import catalog
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.contract import headers, manifest
+from pjrt_hub.finding.store.artifact import catalog
+from pjrt_hub.finding.store.cache.cache import Cache
 
 
 def tree(root: type[errors.PjrtHubError] = errors.PjrtHubError) -> Iterator[type]:
@@ -135,7 +135,7 @@ def written(path: Path, text: str) -> Path:
 
 
 def pins_of(path: Path) -> object:
-    from pjrt_hub.store.pins import read
+    from pjrt_hub.finding.store.artifact.pins import read
 
     return read(path)
 

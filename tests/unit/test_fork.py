@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from pjrt_hub import fork
+from pjrt_hub.base import fork
 
 
 def in_child(work):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pjrt_hub.frozen import Field, field, fields, frozen, replace, values
+from pjrt_hub.base.frozen import Field, field, fields, frozen, replace, values
 
 
 @frozen
@@ -308,7 +308,7 @@ def test_a_field_may_hold_more():
 
 
 def test_making_one_imports_no_dataclasses():
-    code = "import sys; from pjrt_hub import frozen; print('dataclasses' in sys.modules)"
+    code = "import sys; from pjrt_hub.base import frozen; print('dataclasses' in sys.modules)"
     code += """
 @frozen.frozen
 class A:

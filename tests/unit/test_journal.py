@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.store.journal import Journal
+from pjrt_hub.finding.store.cache.journal import Journal
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_line_that_was_cut_short_is_passed_over(root):
 SECOND = """
 import json, sys
 from pathlib import Path
-from pjrt_hub.store.journal import Journal
+from pjrt_hub.finding.store.cache.journal import Journal
 journal = Journal(Path(sys.argv[1]), "check", resume=True)
 journal.add({"of": 2})
 journal.close(finished=True)

@@ -16,17 +16,18 @@ import pytest
 from trees import compile_library
 from wheels import build
 
-from pjrt_hub import authoring, errors
-from pjrt_hub.authoring import shipment
-from pjrt_hub.authoring.identity import Identity
-from pjrt_hub.authoring.package import Package
-from pjrt_hub.authoring.rule import rules
-from pjrt_hub.authoring.rules import wheel as wheel_rules
-from pjrt_hub.authoring.wheel import platform_tag
+from pjrt_hub import errors
 from pjrt_hub.cli.__main__ import run
-from pjrt_hub.contract import headers
-from pjrt_hub.contract.option import Option
-from pjrt_hub.contract.shippers import shipper
+from pjrt_hub.finding.contract import headers
+from pjrt_hub.finding.contract.option import Option
+from pjrt_hub.finding.contract.shippers import shipper
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring import shipment
+from pjrt_hub.kit.authoring.identity import Identity
+from pjrt_hub.kit.authoring.package import Package
+from pjrt_hub.kit.authoring.rule import rules
+from pjrt_hub.kit.authoring.rules import wheel as wheel_rules
+from pjrt_hub.kit.authoring.wheel import platform_tag
 
 ROOT = Path(__file__).parents[2]
 ENTRY = "int GetPjrtApi(void) { return 0; } "

@@ -9,7 +9,7 @@ import pytest
 from images import X86_64, macho, pe, universal
 from wheels import build
 
-from pjrt_hub import authoring
+from pjrt_hub.kit import authoring
 
 INFO = "toy_pjrt-1.0.dist-info"
 #: What is asked of the library and the wheel; these packages register nothing.

@@ -13,8 +13,9 @@ import wheels
 from loopback import Answer, Loopback
 from trees import plugin_bytes
 
-from pjrt_hub import locking
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.cli.status import NOT_CHOSEN, status_of
+from pjrt_hub.door import lock
 from pjrt_hub.errors import (
     ArchiveError,
     DigestMismatchError,
@@ -22,9 +23,9 @@ from pjrt_hub.errors import (
     LockFileError,
     PluginNotFoundError,
 )
-from pjrt_hub.host import HostTag
-from pjrt_hub.store import installers, pins
-from pjrt_hub.store.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.artifact import pins
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.transfer import installers
 
 HERE = HostTag.current()
 ARM = HostTag.parse("linux-aarch64-glibc2.17")
@@ -81,7 +82,7 @@ def registry(monkeypatch: pytest.MonkeyPatch):
     """Makes the registry hold these rows."""
 
     def hold(*rows: Artifact) -> None:
-        monkeypatch.setattr(locking, "registry", lambda: Catalog([], rows))
+        monkeypatch.setattr(lock, "registry", lambda: Catalog([], rows))
 
     return hold
 
@@ -120,16 +121,16 @@ def locked(path: Path | None = None) -> dict[tuple[str, str], str]:
 
 def test_the_newest_row_of_each_kind_of_machine(registry, here: Path):
     registry(row("1.0"), row("2.0"), row("10.0", host=ARM), row("3.0", host=ARM), OTHER)
-    answer = locking.lock("toy")
+    answer = lock.lock("toy")
     assert answer.pins.path == here / "pjrt-hub.lock"
     assert locked() == {("toy", "x86_64"): "2.0", ("toy", "aarch64"): "10.0"}
-    assert locking.lock().changes == ()
-    assert locking.lock("toy", check=True).changes == ()
+    assert lock.lock().changes == ()
+    assert lock.lock("toy", check=True).changes == ()
 
 
 def test_without_a_request_all_of_the_registry(registry):
     registry(row("1.0"), OTHER)
-    locking.lock()
+    lock.lock()
     assert set(locked()) == {("toy", "x86_64"), ("alt", "x86_64")}
 
 
@@ -137,30 +138,30 @@ def test_hosts(registry):
     registry(
         row("1.0"), row("1.0", host=ARM), row("2.0", host=HostTag.parse("linux-x86_64-glibc2.40"))
     )
-    locking.lock("toy", hosts=["linux-x86_64-glibc2.28"])
+    lock.lock("toy", hosts=["linux-x86_64-glibc2.28"])
     assert locked() == {("toy", "x86_64"): "1.0"}
-    locking.lock("toy", hosts=["linux-arm64"])
+    lock.lock("toy", hosts=["linux-arm64"])
     assert locked() == {("toy", "aarch64"): "1.0"}
     with pytest.raises(LockFileError, match="no build for the hosts that were named"):
-        locking.lock("toy", hosts=["macos-aarch64"])
+        lock.lock("toy", hosts=["macos-aarch64"])
     with pytest.raises(LockFileError, match="is not a host tag"):
-        locking.lock("toy", hosts=["linux"])
+        lock.lock("toy", hosts=["linux"])
 
 
 def test_what_is_locked_stays_until_it_is_upgraded(registry):
     registry(row("1.0"))
-    locking.lock("toy")
+    lock.lock("toy")
     registry(row("1.0"), row("2.0"))
-    assert locking.lock().changes == ()
-    (change,) = locking.lock(upgrade=True, check=True).changes
+    assert lock.lock().changes == ()
+    (change,) = lock.lock(upgrade=True, check=True).changes
     assert change.startswith("toy for linux-x86_64: toy-plugin 1.0 sha256 ")
     assert locked() == {("toy", "x86_64"): "1.0"}
-    locking.lock(upgrade=True)
+    lock.lock(upgrade=True)
     assert locked() == {("toy", "x86_64"): "2.0"}
-    locking.lock("toy-plugin==1.0")
+    lock.lock("toy-plugin==1.0")
     assert locked() == {("toy", "x86_64"): "1.0"}
     # A release that is named stands before what the platform's name would bring.
-    locking.lock("toy", "toy-plugin==1.0", upgrade=True)
+    lock.lock("toy", "toy-plugin==1.0", upgrade=True)
     assert locked() == {("toy", "x86_64"): "1.0"}
 
 
@@ -168,7 +169,7 @@ def test_a_release_of_the_index_is_shown_then_recorded(registry, index, server: 
     registry(row("1.0"))
     sha256 = index(*wheel())
     asked = Asked()
-    locking.lock("toy-plugin==9.9", trust=asked)
+    lock.lock("toy-plugin==9.9", trust=asked)
     (told,) = asked
     for part in ("no registry vouches", "toy-plugin 9.9", sha256, "toy/lib/toy.so: sha256 "):
         assert part in told
@@ -180,7 +181,7 @@ def test_a_release_of_the_index_is_shown_then_recorded(registry, index, server: 
     # It has no table behind GetPjrtApi, which the note says; that is for loading to refuse.
     assert found.api_note.startswith("not loaded: ")
     before = len(server.requests)
-    assert locking.lock(check=True, trust=None).changes == ()
+    assert lock.lock(check=True, trust=None).changes == ()
     assert len(server.requests) == before
 
 
@@ -197,8 +198,8 @@ def test_an_index_cannot_take_a_name_over_from_an_earlier_one(
         both = f"{server.url('/simple')},{other.url('/simple')}"
         monkeypatch.setenv("PJRT_HUB_MIRRORS", both)
         with pytest.raises(DownloadError, match=r"no wheel of toy-plugin 99\.0"):
-            locking.lock("toy-plugin==99.0", trust=Asked())
-        locking.lock("toy-plugin==2.0", trust=Asked())
+            lock.lock("toy-plugin==99.0", trust=Asked())
+        lock.lock("toy-plugin==2.0", trust=Asked())
         assert [each.sha256 for each in pins.read(Path("pjrt-hub.lock")).rows] == [sha256]
         assert other.requests == []
 
@@ -216,11 +217,11 @@ def test_one_wheel_of_those_for_each_python(
     for each in names:
         server.file(f"/{each}", body)
     monkeypatch.setenv("PJRT_HUB_MIRRORS", server.url("/simple"))
-    locking.lock("toy-plugin==9.9", trust=Asked())
+    lock.lock("toy-plugin==9.9", trust=Asked())
     (found,) = pins.read(Path("pjrt-hub.lock")).rows
     assert found.file_name == names[1]
     with pytest.raises(LockFileError, match="no wheel for the hosts that were named"):
-        locking.lock("toy-plugin==9.9", hosts=["linux-riscv64"], trust=Asked())
+        lock.lock("toy-plugin==9.9", hosts=["linux-riscv64"], trust=Asked())
 
 
 @pytest.mark.parametrize("trust", [None, Asked(False)])
@@ -228,7 +229,7 @@ def test_nothing_is_trusted_silently(registry, index, trust):
     registry(row("1.0"))
     index(*wheel())
     with pytest.raises(LockFileError, match="nobody has said that it is to be trusted"):
-        locking.lock("toy-plugin==9.9", trust=trust)
+        lock.lock("toy-plugin==9.9", trust=trust)
     assert not Path("pjrt-hub.lock").exists()
 
 
@@ -236,17 +237,17 @@ def test_an_index_that_contradicts_its_file(registry, index):
     registry(row("1.0"))
     index(*wheel(), "0" * 64)
     with pytest.raises(DigestMismatchError, match="its index says 0000"):
-        locking.lock("toy-plugin==9.9", trust=Asked())
+        lock.lock("toy-plugin==9.9", trust=Asked())
 
 
 def test_a_file_that_changes_after_it_was_locked_is_not_taken(registry, index, tmp_path: Path):
-    from pjrt_hub.store.cache import Cache
-    from pjrt_hub.store.fetch import obtain
+    from pjrt_hub.finding.store.cache.cache import Cache
+    from pjrt_hub.finding.store.transfer.fetch import obtain
 
     registry(row("1.0"))
     name, body = wheel()
     index(name, body)
-    locking.lock("toy-plugin==9.9", trust=Asked())
+    lock.lock("toy-plugin==9.9", trust=Asked())
     (pinned,) = pins.read(Path("pjrt-hub.lock")).rows
     altered = bytearray(body)
     altered[100] ^= 1
@@ -261,7 +262,7 @@ def test_an_address(registry, server: Loopback):
     name, body = wheel(name="newcomer")
     server.file(f"/get/{name}", body)
     url = server.url(f"/get/{name}")
-    locking.lock(url, trust=Asked())
+    lock.lock(url, trust=Asked())
     (found,) = pins.read(Path("pjrt-hub.lock")).rows
     assert (found.plugin, found.package, found.version) == ("toy", "newcomer", "9.9")
     assert found.urls == (url,)
@@ -274,7 +275,7 @@ def test_an_address(registry, server: Loopback):
 def test_a_secret_is_not_written_down(registry, url: str):
     registry(OTHER)
     with pytest.raises(LockFileError, match="would be written into the lock file") as caught:
-        locking.lock(url, trust=Asked())
+        lock.lock(url, trust=Asked())
     assert "SECRET" not in str(caught.value)
     assert not Path("pjrt-hub.lock").exists()
 
@@ -283,21 +284,21 @@ def test_an_address_that_gives_nothing(registry, server: Loopback):
     registry(OTHER)
     server.script("/gone.whl", Answer(b"", "404 Not Found"))
     with pytest.raises(DownloadError, match="404 Not Found"):
-        locking.lock(server.url("/gone.whl"), trust=Asked())
+        lock.lock(server.url("/gone.whl"), trust=Asked())
     with pytest.raises(DownloadError, match=r"plain http to example\.org is refused"):
-        locking.lock("http://example.org/x.whl", trust=Asked())
+        lock.lock("http://example.org/x.whl", trust=Asked())
     with pytest.raises(DownloadError, match="cannot be read: No such file"):
-        locking.lock("./absent.whl", trust=Asked())
+        lock.lock("./absent.whl", trust=Asked())
     server.file("/page.whl", b"<html>log in</html>")
     with pytest.raises(DownloadError, match="a page and no archive"):
-        locking.lock(server.url("/page.whl"), trust=Asked())
+        lock.lock(server.url("/page.whl"), trust=Asked())
 
 
 def test_archives_that_are_no_plugin(registry, here: Path):
     registry(OTHER)
     (here / "no.so").write_bytes(b"\x7fELF")
     with pytest.raises(ArchiveError, match="no ELF libraries that export GetPjrtApi"):
-        locking.lock("./no.so", trust=Asked())
+        lock.lock("./no.so", trust=Asked())
     assert not (here / "pjrt-hub.lock").exists()
 
 
@@ -314,9 +315,9 @@ def test_names_that_are_taken_or_look_like_one(registry, here: Path, name: str, 
     registry(OTHER)
     (here / "mine.so").write_bytes(plugin_bytes())
     with pytest.raises(LockFileError, match=told):
-        locking.lock(f"{name}=mine.so", trust=Asked())
+        lock.lock(f"{name}=mine.so", trust=Asked())
     if "mistaken" in told:
-        locking.lock(f"{name}=mine.so", trust=Asked(), allow_look_alike=True)
+        lock.lock(f"{name}=mine.so", trust=Asked(), allow_look_alike=True)
         assert set(locked()) == {(name, HERE.arch)}
 
 
@@ -325,11 +326,11 @@ def test_a_path_means_the_same_in_every_folder(
 ):
     registry(OTHER)
     (here / "mine.so").write_bytes(plugin_bytes())
-    pinned = locking.lock("mine=mine.so", trust=Asked()).pins
+    pinned = lock.lock("mine=mine.so", trust=Asked()).pins
     assert pinned.requests == (f"mine={here}/mine.so",)
     (here / "deep").mkdir()
     monkeypatch.chdir(here / "deep")
-    assert locking.lock(check=True).changes == ()
+    assert lock.lock(check=True).changes == ()
 
 
 def test_two_requests_for_one_plugin(registry, here: Path):
@@ -337,14 +338,14 @@ def test_two_requests_for_one_plugin(registry, here: Path):
     (here / "one.so").write_bytes(plugin_bytes())
     (here / "two.so").write_bytes(plugin_bytes() + b"\0")
     with pytest.raises(LockFileError, match="are both the plugin 'mine'"):
-        locking.lock("mine=one.so", "mine=two.so", trust=Asked())
+        lock.lock("mine=one.so", "mine=two.so", trust=Asked())
 
 
 def test_an_unknown_package_is_not_looked_for(registry, server: Loopback, index):
     registry(OTHER)
     index(*wheel())
     with pytest.raises(PluginNotFoundError, match="the registry has no package 'toy-plugin'"):
-        locking.lock("toy-plugin==9.9", trust=Asked())
+        lock.lock("toy-plugin==9.9", trust=Asked())
     assert server.requests == []
 
 
@@ -359,7 +360,7 @@ def test_an_unknown_package_is_not_looked_for(registry, server: Loopback, index)
 def test_a_name_that_no_row_has(registry, here: Path, request_: str, hint: str):
     registry(OTHER)
     with pytest.raises(PluginNotFoundError) as caught:
-        locking.lock(request_, trust=Asked())
+        lock.lock(request_, trust=Asked())
     assert caught.value.hint == hint
     assert status_of(caught.value) == NOT_CHOSEN
     assert not (here / "pjrt-hub.lock").exists()

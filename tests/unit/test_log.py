@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import log
+from pjrt_hub.base import log
 
 
 @pytest.fixture(autouse=True)
@@ -64,13 +64,13 @@ def test_nobody_who_listens_costs_nothing():
     script = """
 import sys
 from pathlib import Path
-from pjrt_hub import log
+from pjrt_hub.base import log
 log.show(())
 log.step("store", "nothing")
 print("logging" in sys.modules)
 """
     # Without `site` nobody finds an editable install.
-    path = [str(Path(log.__file__).parents[1]), *sys.path]
+    path = [str(Path(log.__file__).parents[2]), *sys.path]
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path = {path!r}\n{script}"],
         capture_output=True,

@@ -10,11 +10,11 @@ import images
 import pytest
 from images import I386, X86_64, macho, universal
 
-from pjrt_hub.contract import macho as reader
-from pjrt_hub.contract.headers import exports, inspect, parts, sections
-from pjrt_hub.contract.linking import Search, missing, problems, unfit
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.host import HostTag
+from pjrt_hub.finding.contract import macho as reader
+from pjrt_hub.finding.contract.headers import exports, inspect, parts, sections
+from pjrt_hub.finding.contract.linking import Search, missing, problems, unfit
 
 LINUX = HostTag.parse("linux-x86_64-glibc2.36")
 MAC = HostTag.parse("macos-arm64-14.2")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjrt_hub.abi import ApiVersion
-from pjrt_hub.contract.manifest import Library, Manifest, read, undescribed
-from pjrt_hub.contract.names import did_you_mean, is_name
-from pjrt_hub.contract.option import Option
+from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.contract.manifest import Library, Manifest, read, undescribed
+from pjrt_hub.finding.contract.names import did_you_mean, is_name
+from pjrt_hub.finding.contract.option import Option
 
 SMALL = 'schema = 1\nname = "toy"\nplatform = "toy"\n'
 PLACE = '[[library]]\npath = "toy.so"\n'

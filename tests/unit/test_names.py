@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjrt_hub.contract.names import canonical, did_you_mean, is_name, look_alike
+from pjrt_hub.finding.contract.names import canonical, did_you_mean, is_name, look_alike
 
 KNOWN = ("cpu", "cuda", "cuda13", "metal", "rocm", "tpu")
 

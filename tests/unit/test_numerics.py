@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjrt_hub.conformance import numerics
-from pjrt_hub.conformance.numerics import FAR, Tolerance, difference, flushed, tolerance, ulps
+from pjrt_hub.kit.conformance import numerics
+from pjrt_hub.kit.conformance.numerics import FAR, Tolerance, difference, flushed, tolerance, ulps
 
 FLOATS = [
     np.float64,

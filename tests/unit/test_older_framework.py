@@ -4,15 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from pjrt_hub import older_framework
-from pjrt_hub.abi import ApiVersion
+from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import FrameworkError
+from pjrt_hub.frameworks import padding
 
 PLUGIN = SimpleNamespace(name="cpu", api_version=ApiVersion(0, 81), api=SimpleNamespace(address=64))
 
 
 def table(built_with: ApiVersion | None) -> int:
-    return older_framework.table(PLUGIN, "JAX 0.4.33", built_with, "pjrt_hub.jax")
+    return padding.table(PLUGIN, "JAX 0.4.33", built_with, "pjrt_hub.jax")
 
 
 @pytest.mark.parametrize("minor", [81, 112])

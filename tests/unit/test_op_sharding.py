@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pjrt_hub._capi import wire
-from pjrt_hub.runtime import hlo, op_sharding
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program import hlo, op_sharding
 
 
 def tiled(*tiles, devices=(), iota=(), order=(), copies=()):

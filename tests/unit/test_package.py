@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from trees import compile_library
 
-from pjrt_hub import authoring
-from pjrt_hub.authoring.identity import Identity
-from pjrt_hub.authoring.package import Package, license_expression, platform_name, refuse_name
-from pjrt_hub.authoring.wheel import Wheel, platform_tag
-from pjrt_hub.contract import headers, manifest
-from pjrt_hub.contract.binary import Binary
-from pjrt_hub.contract.option import OPTION_TYPES, Option
 from pjrt_hub.errors import PjrtHubError, PluginLoadError
+from pjrt_hub.finding.contract import headers, manifest
+from pjrt_hub.finding.contract.binary import Binary
+from pjrt_hub.finding.contract.option import OPTION_TYPES, Option
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring.identity import Identity
+from pjrt_hub.kit.authoring.package import Package, license_expression, platform_name, refuse_name
+from pjrt_hub.kit.authoring.wheel import Wheel, platform_tag
 
 OPTIONS = tuple(Option(f"an_{kind}", kind, doc='it\'s "quoted" \\ ü') for kind in OPTION_TYPES)
 

@@ -1,10 +1,10 @@
-"""pjrt_hub.runtime.packing: elements of less than a byte, the first in the lowest bits."""
+"""pjrt_hub.running.array.packing: elements of less than a byte, the first in the lowest bits."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from pjrt_hub.runtime import packing
+from pjrt_hub.running.array import packing
 
 #: Elements, and the bytes that hold them, worked out by hand.
 KNOWN = {

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from pjrt_hub.contract import table
+from pjrt_hub.finding.contract import table
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,7 +76,7 @@ def test_a_survey_of_a_built_package_imports_no_parser(built: Path, tmp_path: Pa
     code = f"""
 import sys
 from pathlib import Path
-from pjrt_hub.contract import table
+from pjrt_hub.finding.contract import table
 table.PARSED = Path({str(built)!r})
 import pjrt_hub
 found = {{each.name for each in pjrt_hub.plugins(offline=True)}}

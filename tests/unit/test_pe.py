@@ -9,10 +9,10 @@ import images
 import pytest
 from images import pe
 
-from pjrt_hub.contract.headers import exports, inspect, parts, sections
-from pjrt_hub.contract.linking import Search, missing, problems
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.host import HostTag
+from pjrt_hub.finding.contract.headers import exports, inspect, parts, sections
+from pjrt_hub.finding.contract.linking import Search, missing, problems
 
 LINUX = HostTag.parse("linux-x86_64-glibc2.36")
 WINDOWS = HostTag.parse("windows-x86_64")

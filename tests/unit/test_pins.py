@@ -13,19 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import Site, plugin_bytes, world
 
-from pjrt_hub import digest, elevation, surroundings
-from pjrt_hub.discovery.select import Request, choose
-from pjrt_hub.discovery.survey import require_locked, survey
+from pjrt_hub.base import digest
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.door import privilege, process
 from pjrt_hub.errors import (
     AmbiguousPluginError,
     LockFileError,
     PluginLoadError,
     PluginNotFoundError,
 )
-from pjrt_hub.host import HostTag
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact, Catalog, Member
-from pjrt_hub.store.pins import FILE_NAME, Pins, find, read
+from pjrt_hub.finding.discovery.select import Request, choose
+from pjrt_hub.finding.discovery.survey import require_locked, survey
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog, Member
+from pjrt_hub.finding.store.artifact.pins import FILE_NAME, Pins, find, read
+from pjrt_hub.finding.store.cache.cache import Cache
 
 MEMBERS = wheels.contents(100)
 PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
@@ -210,34 +211,34 @@ def test_a_file_that_was_found_leaves_of_the_registry_what_it_has_too(
 ):
     forged, other = replace(PIN, sha256="f" * 64), replace(OTHER, sha256="a" * 64)
     lying = replace(other, plugin="toy", library="elsewhere.so", urls=("https://e.example/x",))
-    monkeypatch.setattr(surroundings, "registry", lambda: Catalog([], (PIN, other)))
+    monkeypatch.setattr(process, "registry", lambda: Catalog([], (PIN, other)))
 
     def fetched(*rows: Artifact, is_named: bool = False) -> tuple[Artifact, ...]:
         pins = replace(locking(tmp_path / FILE_NAME, *rows), is_named=is_named)
-        return tuple(surroundings.catalog(pins).rows())
+        return tuple(process.catalog(pins).rows())
 
     assert fetched(PIN, forged) == (PIN,)
     assert fetched(replace(PIN, library="elsewhere.so")) == (PIN,)  # the registry's own row
     assert fetched(forged) == fetched(lying) == fetched() == ()
     assert fetched(forged, is_named=True) == (forged,)
-    assert set(surroundings.catalog(None).rows()) == {PIN, other}
+    assert set(process.catalog(None).rows()) == {PIN, other}
 
 
 def test_the_variable_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     locking(tmp_path / FILE_NAME, PIN).write()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PJRT_HUB_LOCK", raising=False)
-    found = surroundings.pins()
+    found = process.pins()
     assert found is not None
     assert (found.rows, found.is_named) == ((PIN,), False)
-    assert surroundings.follows_registry()
+    assert process.follows_registry()
     monkeypatch.setenv("PJRT_HUB_LOCK", FILE_NAME)
-    named = surroundings.pins()
+    named = process.pins()
     assert named is not None
     assert named.is_named
-    assert not surroundings.follows_registry()
+    assert not process.follows_registry()
     monkeypatch.setenv("PJRT_HUB_LOCK", "0")
-    assert surroundings.pins() is None
+    assert process.pins() is None
 
 
 def test_what_a_found_file_adds_is_told_with_the_way_to_name_it(tmp_path: Path):
@@ -253,11 +254,11 @@ def test_a_process_with_more_rights_than_its_caller_looks_for_none(
     (tmp_path / FILE_NAME).write_text("format = 1\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PJRT_HUB_LOCK", raising=False)
-    assert surroundings.lock_path() == tmp_path / FILE_NAME
-    monkeypatch.setattr(elevation, "reason", lambda: "it is elevated")
-    assert surroundings.lock_path() is None
+    assert process.lock_path() == tmp_path / FILE_NAME
+    monkeypatch.setattr(privilege, "reason", lambda: "it is elevated")
+    assert process.lock_path() is None
     monkeypatch.setenv("PJRT_HUB_LOCK", str(tmp_path / FILE_NAME))
-    assert surroundings.pins() is None
+    assert process.pins() is None
 
 
 def test_a_library_is_hashed_only_where_it_could_be_locked(tmp_path: Path):

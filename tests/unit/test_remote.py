@@ -22,8 +22,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from loopback import Answer, Loopback, Request
 
-from pjrt_hub import connect, registries, surroundings
+from pjrt_hub import registries
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.cli.__main__ import run
+from pjrt_hub.door import client, process
 from pjrt_hub.errors import (
     CacheError,
     ManifestError,
@@ -31,10 +33,9 @@ from pjrt_hub.errors import (
     PluginNotFoundError,
     RegistryError,
 )
-from pjrt_hub.host import HostTag
-from pjrt_hub.store import disk
-from pjrt_hub.store.catalog import Artifact, read_rows, write_rows
-from pjrt_hub.store.remote import FRESH_SECONDS, Reading, Remote, Trust
+from pjrt_hub.finding.store.artifact.catalog import Artifact, read_rows, write_rows
+from pjrt_hub.finding.store.disk import disk
+from pjrt_hub.finding.store.registry.remote import FRESH_SECONDS, Reading, Remote, Trust
 
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)
@@ -102,7 +103,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         monkeypatch.setenv("PJRT_HUB_MIRRORS", server.url("/files"))
         monkeypatch.setenv("PJRT_HUB_REGISTRY", place.url)
         monkeypatch.chdir(tmp_path)
-        surroundings.warn.cache_clear()
+        process.warn.cache_clear()
         yield place
 
 
@@ -125,21 +126,21 @@ DAY = 24 * 3600
 
 
 def test_a_plugin_of_a_trusted_registry_is_fetched_and_then_used_without_the_network(trusted):
-    path = connect.fetch("toy")
+    path = client.fetch("toy")
     assert path.read_bytes() == MEMBERS[wheels.LIBRARY]
     asked = trusted.asked()
     assert asked[0] == "/r/metadata/2.root.json"
     assert asked[-1] == f"/files/{row().file_name}"
-    assert connect.fetch("toy") == path
+    assert client.fetch("toy") == path
     assert trusted.asked() == []
-    assert connect.fetch("toy", offline=True) == path
+    assert client.fetch("toy", offline=True) == path
 
 
 def test_a_warm_hit_asks_nobody_however_old_the_reading(trusted, monkeypatch):
-    connect.fetch("toy")
+    client.fetch("toy")
     trusted.asked()
     later(monkeypatch, 10 * DAY)
-    connect.fetch("toy")
+    client.fetch("toy")
     assert trusted.asked() == []
 
 
@@ -147,18 +148,18 @@ def test_an_old_reading_is_repeated_before_something_is_fetched(trusted, monkeyp
     registries.refresh()
     trusted.publish(row(version="2.0", file_name="toy_plugin-2.0-py3-none-any.whl"))
     trusted.asked()
-    assert connect.choose("toy").candidate.version == "1.0"
+    assert client.choose("toy").candidate.version == "1.0"
     assert trusted.asked() == []
     later(monkeypatch, FRESH_SECONDS + 1)
-    assert connect.choose("toy", offline=True).candidate.version == "1.0"
+    assert client.choose("toy", offline=True).candidate.version == "1.0"
     assert trusted.asked() == []
-    assert connect.choose("toy").candidate.version == "2.0"
+    assert client.choose("toy").candidate.version == "2.0"
     assert "/r/metadata/timestamp.json" in trusted.asked()
 
 
 def test_unknown_keys_are_told_with_the_command(place):
     with pytest.raises(RegistryError, match="its root keys are not known") as caught:
-        connect.fetch("toy")
+        client.fetch("toy")
     assert caught.value.fault == "untrusted"
     assert f"pjrt-hub registry trust {place.url} --root" in caught.value.hint
     assert place.asked() == []
@@ -166,7 +167,7 @@ def test_unknown_keys_are_told_with_the_command(place):
 
 def test_a_root_of_the_environment_counts(place, monkeypatch):
     monkeypatch.setenv("PJRT_HUB_REGISTRY_ROOT", str(place.served / "root.json"))
-    assert connect.fetch("toy").exists()
+    assert client.fetch("toy").exists()
 
 
 @pytest.mark.parametrize("what", ["writable", "missing", "large", "malformed"])
@@ -181,7 +182,7 @@ def test_a_root_that_cannot_be_trusted(place, monkeypatch, what):
         path.write_bytes(b"{" * (600_000 if what == "large" else 10))
     monkeypatch.setenv("PJRT_HUB_REGISTRY_ROOT", str(path))
     with pytest.raises(RegistryError) as caught:
-        connect.fetch("toy")
+        client.fetch("toy")
     assert caught.value.fault == ("malformed" if what == "malformed" else "untrusted")
 
 
@@ -191,7 +192,7 @@ def test_what_is_trusted_is_for_its_user_alone(trusted):
     assert json.loads(path.read_text())["url"] == trusted.url
     path.chmod(0o602)
     with pytest.raises(RegistryError, match="others may have written"):
-        connect.fetch("toy")
+        client.fetch("toy")
 
 
 def test_trust_wants_a_root_signed_by_itself(place):
@@ -210,37 +211,37 @@ def test_an_unreachable_registry_keeps_what_is_cached_and_refuses_what_is_new(tr
     new = {"plugin": "new", "platform": "new", "package": "new", "file_name": "new-1.whl"}
     other = wheels.build(MEMBERS, stored=True)
     trusted.publish(wheels.pin(other, MEMBERS, host=HostTag.current(), **new))
-    connect.fetch("toy")
+    client.fetch("toy")
     later(monkeypatch, FRESH_SECONDS + 1)
     monkeypatch.setattr(trusted.server, "routes", {})
-    assert connect.fetch("toy").exists()
+    assert client.fetch("toy").exists()
     with pytest.raises(RegistryError) as caught:
-        connect.fetch("new")
+        client.fetch("new")
     assert caught.value.fault == "unreachable"
 
 
 def test_an_expired_registry_keeps_what_is_cached_with_a_warning(trusted, monkeypatch, caplog):
-    connect.fetch("toy")
+    client.fetch("toy")
     later(monkeypatch, 15 * DAY)
     with caplog.at_level(logging.WARNING, logger="pjrt_hub"):
-        assert connect.fetch("toy").exists()
+        assert client.fetch("toy").exists()
     assert [each.levelname for each in caplog.records] == ["WARNING"]
     assert trusted.url in caplog.text
     assert "has expired" in caplog.text
     monkeypatch.setattr(trusted.server, "routes", {})
     with pytest.raises(RegistryError):
-        connect.fetch("not_there")
+        client.fetch("not_there")
 
 
 def test_offline_nothing_is_asked(trusted):
     with pytest.raises((PluginNotFoundError, OfflineError)):
-        connect.fetch("toy", offline=True)
+        client.fetch("toy", offline=True)
     assert trusted.asked() == []
 
 
 def test_without_the_package_the_next_step_is_told(trusted, monkeypatch):
-    monkeypatch.delattr("pjrt_hub.store.signed", raising=False)
-    monkeypatch.setitem(sys.modules, "pjrt_hub.store.signed", None)
+    monkeypatch.delattr("pjrt_hub.finding.store.registry.signed", raising=False)
+    monkeypatch.setitem(sys.modules, "pjrt_hub.finding.store.registry.signed", None)
     with pytest.raises(RegistryError, match="not used") as caught:
         registries.refresh()
     assert caught.value.fault == "packages"
@@ -248,7 +249,7 @@ def test_without_the_package_the_next_step_is_told(trusted, monkeypatch):
 
 
 def test_without_the_package_none_is_made_and_the_next_step_is_told(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pjrt_hub.store.signing", None)
+    monkeypatch.setitem(sys.modules, "pjrt_hub.finding.store.registry.signing", None)
     with pytest.raises(RegistryError, match="are not installed") as caught:
         registries.init(tmp_path / "r", tmp_path / "keys")
     assert caught.value.fault == "packages"
@@ -261,17 +262,17 @@ def test_a_damaged_reading_is_read_anew(trusted):
     (path,) = trusted.folder.rglob("reading.json")
     for text in ("", "[", "{}", '{"rows": [{}], "checked": 1, "expires": 2}', "[" * 100_000):
         path.write_text(text)
-        assert surroundings.remote().reading() is None
+        assert process.remote().reading() is None
     assert registries.refresh()[1].rows == (row(),)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes")
 def test_a_reading_that_others_could_have_written_is_not_used(trusted):
     registries.refresh()
-    folder = surroundings.remote().folder
+    folder = process.remote().folder
     folder.chmod(0o777)
     with pytest.raises(CacheError, match="not safe to use"):
-        connect.choose("toy")
+        client.choose("toy")
     with pytest.raises(CacheError, match="not safe to use"):
         registries.refresh()
 
@@ -296,14 +297,14 @@ def test_a_shipped_name_stays_the_shipped_registrys(trusted):
     assert "the shipped one by jax-cuda" in caught.value.message
     assert trusted.url in caught.value.message
     assert "--platform cuda" in caught.value.hint
-    assert surroundings.remote().reading() is None
+    assert process.remote().reading() is None
 
 
 def test_a_name_that_the_user_gave_away_is_the_other_registrys(trusted):
     trusted.publish(row(plugin="mine", platform="cuda", file_name="mine-1.0-py3-none-any.whl"))
     registries.trust(trusted.url, trusted.served / "root.json", platforms=["cuda"])
     registries.refresh()
-    rows = surroundings.registry().rows()
+    rows = process.registry().rows()
     assert {each.package for each in rows if each.platform == "cuda"} == {"Toy.Plugin"}
     assert "cpu" in {each.plugin for each in rows}
 

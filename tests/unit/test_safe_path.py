@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import safe_path
-from pjrt_hub.store import installers
-from pjrt_hub.store.credentials import Credentials
+from pjrt_hub.base import safe_path
+from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer.credentials import Credentials
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""pjrt_hub.bridges.safetensors: what a valid file gives, and what each kind of junk is told."""
+"""pjrt_hub.frameworks.safetensors: what a valid file gives, and what each kind of junk is told."""
 
 import json
 import os
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pjrt_hub.bridges import safetensors
 from pjrt_hub.errors import FileFormatError, PjrtHubError
+from pjrt_hub.frameworks import safetensors
 
 DTYPES = {
     "BOOL": np.bool_,

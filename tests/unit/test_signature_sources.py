@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pjrt_hub.errors import PluginError
-from pjrt_hub.runtime.signature import UNTOLD_DTYPE, UNTOLD_LAYOUT, Signature, Slot
-from pjrt_hub.runtime.signature_sources import Outputs, _known
+from pjrt_hub.running.executable.signature_sources import Outputs, _known
+from pjrt_hub.running.program.signature import UNTOLD_DTYPE, UNTOLD_LAYOUT, Signature, Slot
 
 F32, S32 = 11, 4
 MATRIX = Slot.known(F32, (2, 3), UNTOLD_LAYOUT)

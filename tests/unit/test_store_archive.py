@@ -24,11 +24,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.store import inflate
-from pjrt_hub.store.archive import measure, unpack
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact, Member
-from pjrt_hub.store.fetch import obtain
+from pjrt_hub.finding.store.archive import inflate
+from pjrt_hub.finding.store.archive.archive import measure, unpack
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Member
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer.fetch import obtain
 
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 import wheels
 
-from pjrt_hub import digest
+from pjrt_hub.base import digest
 from pjrt_hub.errors import ArchiveError, CacheError
-from pjrt_hub.store.cache import ROW_NAME, Cache
-from pjrt_hub.store.memo import Memo
+from pjrt_hub.finding.store.cache.cache import ROW_NAME, Cache
+from pjrt_hub.finding.store.disk.memo import Memo
 
 MEMBERS = wheels.contents(200_000)
 WHEEL = wheels.build(MEMBERS)
@@ -258,7 +258,7 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 import wheels
-from pjrt_hub.store.layout import Layout
+from pjrt_hub.finding.store.cache.layout import Layout
 members = wheels.contents(9)
 private = Layout(Path({{root!r}})).private("unpacking", wheels.pin(b"x", members))
 (private / "half").write_bytes(b"half")
@@ -289,8 +289,8 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 import wheels
-from pjrt_hub.store import archive
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.archive import archive
+from pjrt_hub.finding.store.cache.cache import Cache
 members = wheels.contents(200_000)
 pin = wheels.pin(wheels.build(members), members)
 print(flush=True)

@@ -12,10 +12,10 @@ import wheels
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjrt_hub.abi import ApiVersion
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import ManifestError
-from pjrt_hub.host import HostTag
-from pjrt_hub.store.catalog import Artifact, Catalog, Member, write_rows
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog, Member, write_rows
 
 MEMBERS = wheels.contents(100)
 PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)

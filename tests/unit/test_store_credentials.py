@@ -19,14 +19,14 @@ from fetching import FILE, PIN, WHEEL, Slept, assert_whole
 from loopback import Answer, Loopback, Request, Socks
 
 from pjrt_hub.errors import PjrtHubError, StoreError
-from pjrt_hub.store import installers
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.credentials import Credentials, Secrets, split
-from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.index import releases
-from pjrt_hub.store.installers import Sources
-from pjrt_hub.store.transport import Patience, Refused, Transport
-from pjrt_hub.store.unpinned import receive
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer.credentials import Credentials, Secrets, split
+from pjrt_hub.finding.store.transfer.fetch import obtain
+from pjrt_hub.finding.store.transfer.index import releases
+from pjrt_hub.finding.store.transfer.installers import Sources
+from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transport
+from pjrt_hub.finding.store.transfer.unpinned import receive
 
 TOKEN = "hunter2-and-more"
 LOGIN = f"me:{TOKEN}@"
@@ -250,7 +250,7 @@ def test_no_failure_shows_a_secret(
     failure: str,
     how: str,
 ) -> None:
-    monkeypatch.setattr("pjrt_hub.store.installers._pip_command", lambda env: None)
+    monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
     caplog.set_level(logging.DEBUG)
     server.script(FILE, FAILURES[failure](server))
     server.script(f"{FILE}?sig={TOKEN}", FAILURES[failure](server))
@@ -330,7 +330,7 @@ def test_a_server_that_repeats_the_login_gets_it_into_no_message(
     echo: str,
     how: str,
 ) -> None:
-    monkeypatch.setattr("pjrt_hub.store.installers._pip_command", lambda env: None)
+    monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
     caplog.set_level(logging.DEBUG)
 
     def answer(request: Request) -> Answer:

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 import wheels
 
-from pjrt_hub import errors, surroundings
+from pjrt_hub import errors
 from pjrt_hub.cli.__main__ import run
+from pjrt_hub.door import process
 from pjrt_hub.errors import CacheError
-from pjrt_hub.store import owner
-from pjrt_hub.store.cache import ROW_NAME, Cache
-from pjrt_hub.store.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.cache.cache import ROW_NAME, Cache
+from pjrt_hub.finding.store.disk import owner
 
 MEMBERS = wheels.contents(100_000)
 DAY = 24 * 3600
@@ -107,8 +108,8 @@ def test_the_bound_holds_after_a_publication(cache: Cache, tmp_path: Path) -> No
 HOLD = """
 import json, sys
 from pathlib import Path
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.artifact.catalog import Artifact
 pin = Artifact.from_row(json.loads(sys.argv[2]), "test")
 with Cache(Path(sys.argv[1])).lease(pin) as entry:
     print(entry.library_path, flush=True)
@@ -138,8 +139,8 @@ def test_who_waits_for_a_removal_is_told(cache: Cache, pins: list[Artifact]) -> 
     with layout.unused(pins[0].sha256) as lock:
         assert lock
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pjrt_hub.store.layout._LEASE_PATIENCE_SECONDS", 0.3)
-            patch.setattr("pjrt_hub.store.lock._QUIET_SECONDS", 0.1)
+            patch.setattr("pjrt_hub.finding.store.cache.layout._LEASE_PATIENCE_SECONDS", 0.3)
+            patch.setattr("pjrt_hub.finding.store.disk.lock._QUIET_SECONDS", 0.1)
             with cache.lease(pins[0], told.append) as entry:
                 assert entry is not None
     assert len(told) == 2
@@ -266,7 +267,7 @@ def test_repair_of_the_command_line(
     """The same release comes again, even where newer ones are, and its row is damaged, too."""
     monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
     monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path))
-    monkeypatch.setattr(surroundings, "registry", lambda: Catalog([], pins))
+    monkeypatch.setattr(process, "registry", lambda: Catalog([], pins))
     root = cache.entry_root(pins[0])
     damage(root / pins[0].library)
     damage(root / ROW_NAME)
@@ -282,7 +283,7 @@ def test_repair_of_what_nobody_pins_any_more(
     cache: Cache, pins: list[Artifact], monkeypatch: pytest.MonkeyPatch, capsys: object
 ) -> None:
     monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
-    monkeypatch.setattr(surroundings, "registry", lambda: Catalog([], pins[1:]))
+    monkeypatch.setattr(process, "registry", lambda: Catalog([], pins[1:]))
     damage(cache.entry_root(pins[0]) / pins[0].library)
     assert run(["cache", "verify", "--repair"]) == 4
     assert "not fetched again: the registry pins it no more" in capsys.readouterr().out

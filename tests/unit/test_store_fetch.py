@@ -30,11 +30,11 @@ from fetching import (
 from loopback import Answer, Loopback, Request, partial
 
 from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError, StoreError
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Member
-from pjrt_hub.store.credentials import redacted
-from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.transport import Patience, forbidden
+from pjrt_hub.finding.store.artifact.catalog import Member
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store.transfer.fetch import obtain
+from pjrt_hub.finding.store.transfer.transport import Patience, forbidden
 
 
 def test_a_miss_is_fetched_and_published(server: Loopback, cache: Cache, slept: Slept) -> None:

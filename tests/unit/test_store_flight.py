@@ -13,8 +13,8 @@ from fetching import FILE, PIN, WHEEL, Slept, assert_whole, get
 from loopback import Answer, Loopback
 
 from pjrt_hub.errors import DownloadError
-from pjrt_hub.store import flight
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer import flight
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 

@@ -14,11 +14,11 @@ import wheels
 from loopback import Answer, Loopback
 
 from pjrt_hub.errors import DownloadError, OfflineError, StoreError
-from pjrt_hub.store import index, installers
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.fetch import obtain
-from pjrt_hub.store.installers import Sources
-from pjrt_hub.store.transport import Patience, Refused, Transport
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer import index, installers
+from pjrt_hub.finding.store.transfer.fetch import obtain
+from pjrt_hub.finding.store.transfer.installers import Sources
+from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transport
 
 MEMBERS = wheels.contents(10_000)
 WHEEL = wheels.build(MEMBERS)
@@ -223,7 +223,7 @@ def test_a_useless_page_is_told(server: Loopback, tmp_path: Path, page: str) -> 
 
 
 def test_a_page_without_end_is_cut(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pjrt_hub.store.transport._LARGEST_PAGE", 100_000)
+    monkeypatch.setattr("pjrt_hub.finding.store.transfer.transport._LARGEST_PAGE", 100_000)
     server.script(PROJECT, Answer(b"x" * 200_000, bare=True))
     limits = Patience(sleep=lambda _: None)
     with (

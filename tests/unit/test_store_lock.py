@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.store import lock
+from pjrt_hub.finding.store.disk import lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 

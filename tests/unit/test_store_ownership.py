@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 import pytest
 import wheels
 
-from pjrt_hub import digest
+from pjrt_hub.base import digest
 from pjrt_hub.errors import CacheError
-from pjrt_hub.store import disk, lock, ownership
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.memo import Memo
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.disk import disk, lock, ownership
+from pjrt_hub.finding.store.disk.memo import Memo
 
 MEMBERS = wheels.contents(50_000)
 WHEEL = wheels.build(MEMBERS)
@@ -159,10 +159,10 @@ sys.path[:0] = {path!r}
 import wheels
 from pathlib import Path
 from pjrt_hub.errors import CacheError
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
 members = wheels.contents(50_000)
 pin = wheels.pin(wheels.build(members), members)
-import pjrt_hub.store.audit, concurrent.futures.thread
+import pjrt_hub.finding.store.cache.audit, concurrent.futures.thread
 os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 {action}
 """

@@ -26,16 +26,16 @@ from fetching import (
 from loopback import Answer, Loopback, Request
 
 from pjrt_hub import errors
-from pjrt_hub.store import disk
-from pjrt_hub.store.cache import Cache
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.disk import disk
 
 CHILD = """
 import os, sys
 sys.path.insert(0, {tests!r})
 import wheels
 from pathlib import Path
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.fetch import obtain
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer.fetch import obtain
 members = wheels.contents({nbytes})
 pin = wheels.pin(wheels.build(members), members)
 cache = Cache(Path({root!r}))
@@ -137,7 +137,9 @@ def test_without_working_locks_it_is_correct_and_only_slower(
     server.routes[FILE] = answer
     monkeypatch.setattr("fcntl.flock", lambda *args: None)
     # As if each thread was a process of its own.
-    monkeypatch.setattr("pjrt_hub.store.flight.joined", lambda key, work, **limits: work())
+    monkeypatch.setattr(
+        "pjrt_hub.finding.store.transfer.flight.joined", lambda key, work, **limits: work()
+    )
     with ThreadPoolExecutor(6) as pool:
         found = [pool.submit(get, server, cache, slept) for _ in range(6)]
     assert {each.result().root for each in found} == {cache.entry_root(PIN)}
@@ -146,7 +148,7 @@ def test_without_working_locks_it_is_correct_and_only_slower(
 
 
 WATCH = """
-import pjrt_hub.store.fetch
+import pjrt_hub.finding.store.transfer.fetch
 obtain(pin, cache, env=os.environ)
 seen = []
 def watch(event, args):
@@ -159,7 +161,7 @@ def watch(event, args):
 sys.addaudithook(watch)
 for _ in range(2):
     assert obtain(pin, cache, env=os.environ).library_path.exists()
-    with pjrt_hub.store.fetch.leased(pin, cache, env=os.environ) as entry:
+    with pjrt_hub.finding.store.transfer.fetch.leased(pin, cache, env=os.environ) as entry:
         assert entry.library_path.exists()
 assert seen == [], seen
 """
@@ -177,9 +179,9 @@ def test_a_warm_hit_makes_no_call_and_no_write(server: Loopback, cache: Cache) -
 MEMORY = """
 import json, os
 from pathlib import Path
-from pjrt_hub.store.cache import Cache
-from pjrt_hub.store.catalog import Artifact
-from pjrt_hub.store.fetch import obtain
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.transfer.fetch import obtain
 pin = Artifact.from_row(json.loads({row!r}), "test")
 def peak():
     # Of this program alone; what getrusage tells begins with that of whoever started it.

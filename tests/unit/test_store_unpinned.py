@@ -9,9 +9,9 @@ from fetching import MEMBERS, WHEEL, Slept, Steps
 from loopback import Answer, Loopback, partial
 
 from pjrt_hub.errors import DownloadError
-from pjrt_hub.store import installers
-from pjrt_hub.store.transport import Patience
-from pjrt_hub.store.unpinned import receive
+from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer.transport import Patience
+from pjrt_hub.finding.store.transfer.unpinned import receive
 
 URL = "/a.whl"
 TAGGED = {"ETag": '"one"'}

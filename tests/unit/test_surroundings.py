@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub import elevation, errors, surroundings
-from pjrt_hub.store import cache
+from pjrt_hub import errors
+from pjrt_hub.door import privilege, process
+from pjrt_hub.finding.store.cache import cache
 
 
 @pytest.fixture(autouse=True)
 def unwarned():
-    elevation._warn.cache_clear()
+    privilege._warn.cache_clear()
 
 
 @pytest.fixture
@@ -25,8 +26,8 @@ def elevated(monkeypatch):
 
 def test_a_process_of_its_user_listens_to_everything(monkeypatch):
     monkeypatch.setenv("PJRT_HUB_CACHE", "/somewhere")
-    assert surroundings.environment() is os.environ
-    assert str(surroundings.cache().root) == "/somewhere"
+    assert process.environment() is os.environ
+    assert str(process.cache().root) == "/somewhere"
 
 
 def test_an_elevated_process_listens_to_nothing(elevated, monkeypatch, caplog, tmp_path):
@@ -35,14 +36,14 @@ def test_an_elevated_process_listens_to_nothing(elevated, monkeypatch, caplog, t
     monkeypatch.setattr(cache, "SYSTEM", (tmp_path / "absent",))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "path", [*sys.path, "", "relative"])
-    assert "NO_COLOR" in surroundings.environment()
-    assert "PJRT_HUB_CACHE" not in surroundings.environment()
-    world = surroundings.world()
+    assert "NO_COLOR" in process.environment()
+    assert "PJRT_HUB_CACHE" not in process.environment()
+    world = process.world()
     assert world.cache is None
     assert not {"", "relative"} & set(world.sys_path)
     assert world.finders == ()
     with pytest.raises(errors.CacheError, match="runs as user") as caught:
-        surroundings.cache()
+        process.cache()
     assert caught.value.hint
     told = [each for each in caplog.records if each.name == "pjrt_hub"]
     assert [each.levelno for each in told] == [logging.WARNING]
@@ -51,7 +52,7 @@ def test_an_elevated_process_listens_to_nothing(elevated, monkeypatch, caplog, t
 
 def test_an_elevated_process_is_served_by_what_only_root_can_change(elevated, monkeypatch):
     monkeypatch.setattr(cache, "SYSTEM", (Path("/tmp"), Path("/usr"), Path("/etc")))
-    served = surroundings.cache()
+    served = process.cache()
     assert (served.root, served.system) == (Path("/usr"), (Path("/etc"),))
 
 
@@ -59,7 +60,7 @@ def test_an_elevated_process_gives_plugins_no_variable_of_its_caller(elevated, m
     kept = dict(os.environ)
     try:
         os.environ.update(XLA_FLAGS="--xla_dump_to=/etc", TERM="dumb")
-        surroundings.distrust()
+        process.distrust()
         assert "XLA_FLAGS" not in os.environ
         assert os.environ["TERM"] == "dumb"
         assert set(os.environ) <= {"TERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.contract.embedded import gpu_target_configs
-from pjrt_hub.contract.manifest import Manifest, read, undescribed
 from pjrt_hub.errors import ManifestError, PluginLoadError, TargetNotFoundError
+from pjrt_hub.finding.contract.embedded import gpu_target_configs
+from pjrt_hub.finding.contract.manifest import Manifest, read, undescribed
 
 ROOT = Path(__file__).parents[2]
 

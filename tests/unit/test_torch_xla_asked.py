@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pjrt_hub.errors import FrameworkError
-from pjrt_hub.torch_xla import asked
+from pjrt_hub.frameworks.torch_xla import asked
 
 
 @pytest.mark.parametrize(

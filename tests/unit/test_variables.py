@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
-from pjrt_hub.contract import variables
+from pjrt_hub.finding.contract import variables
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pjrt_hub.__file__).parent

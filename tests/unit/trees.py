@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pjrt_hub.discovery.source import World
-from pjrt_hub.host import HostTag
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.finding.discovery.source import World
 
 #: Code that no test may run.
 SENTINEL = "raise SystemExit('a plugin was imported')\n"

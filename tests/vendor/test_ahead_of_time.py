@@ -32,7 +32,7 @@ TPUS = {
 }
 
 COMPILE = f"""
-from pjrt_hub.runtime.serialized import read
+from pjrt_hub.running.executable.serialized import read
 topology = pjrt_hub.topology({{platform!r}}, {{name!r}}, offline=True)
 executable = topology.compile({str(PROGRAMS / "mlp.mlir")!r}, {{options}})
 blob = executable.serialize()
@@ -205,7 +205,7 @@ def test_a_pickle_takes_a_topology_and_its_executables_along(child, tmp_path):
 def test_an_array_laid_out_for_a_kind_of_memory(child):
     told = child(
         """
-        from pjrt_hub.runtime.signature import flatten
+        from pjrt_hub.running.program.signature import flatten
         told = {}
         for platform, name in (("tpu", "v5e:2x2"), ("cuda13", "H100")):
             topology = pjrt_hub.topology(platform, name, offline=True)
@@ -342,7 +342,7 @@ def test_handles_end_in_any_order(child):
     told = child(
         f"""
         import gc
-        from pjrt_hub._capi.call import BoundFunction
+        from pjrt_hub.running.capi.call import BoundFunction
         BoundFunction._compile = lambda *fields: None  # so that Python sees every call
         freed, call = [], BoundFunction.raw
         def raw(self, **inputs):

@@ -56,7 +56,7 @@ def test_what_each_has(child, name):
 
 EVENTS = """
 import threading
-from pjrt_hub._capi import callbacks
+from pjrt_hub.running.capi import callbacks
 api = pjrt_hub.load({name!r}, offline=True).api
 
 def made():
@@ -157,7 +157,7 @@ def layouts():
     assert buffer.to_numpy(layout=(1, 0)).strides == (12, 4)
 
 def dtypes():
-    from pjrt_hub.runtime import dtypes
+    from pjrt_hub.running.array import dtypes
     for element in dtypes.ELEMENT_TYPES:
         if element.since > client.api.version.minor or element.bits == 6:
             continue

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(
 TARGETS = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
 
 TRANSFORM = """
-from pjrt_hub._capi import wire
-from pjrt_hub.runtime.extensions.xla_transform import XlaTransform
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.extensions.xla_transform import XlaTransform
 described = pjrt_hub.topology(NAME, TARGET, offline=True)
 api = described.api
 ADD = '''func.func @main(%a: tensor<8x128xf32>) -> tensor<8x128xf32> {
@@ -115,7 +115,7 @@ print(json.dumps([tried(fail), tried(lambda module: 3), tried(lambda module: b"j
 
 
 PARTITION = """
-from pjrt_hub.runtime.extensions import custom_partitioner
+from pjrt_hub.running.extensions import custom_partitioner
 described = pjrt_hub.topology(NAME, TARGET, options={"topology": "1x1x2"}, offline=True)
 api = described.api
 CALL = '''module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {

@@ -76,9 +76,9 @@ CUSTOM = """func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
 TARGETS = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
 
 PREPARE = """
-from pjrt_hub.runtime.extensions import abi_version, executable_metadata, layouts
-from pjrt_hub.runtime.extensions import memory_descriptions, phase_compile, shardings, stream
-from pjrt_hub.runtime.extensions import tpu_executable, tpu_topology
+from pjrt_hub.running.extensions import abi_version, executable_metadata, layouts
+from pjrt_hub.running.extensions import memory_descriptions, phase_compile, shardings, stream
+from pjrt_hub.running.extensions import tpu_executable, tpu_topology
 plugin = pjrt_hub.load({name!r}, offline=True)
 def topology():
     return pjrt_hub.topology({name!r}, {target!r}, offline=True)
@@ -200,7 +200,7 @@ def test_a_program_through_all_phases(ask):
     first, lowered, deduplicated, linked, arguments, wrong, junk = ask(
         "tpu",
         f"""
-from pjrt_hub._capi import irregular
+from pjrt_hub.running.capi import irregular
 described = topology()
 compiler = phase_compile.PhaseCompiler(plugin.api)
 read = phase_compile.PartialProgram.read
@@ -282,7 +282,7 @@ print(json.dumps([made, refusal(lambda: described.compile(program.replace("NAME"
 
 #: the field numbers of an XSpace, and the names of each plane's events
 READ = """
-from pjrt_hub._capi import wire
+from pjrt_hub.running.capi import wire
 def read(xspace):
     numbers, events = set(), {}
     for number, plane in wire.fields(memoryview(xspace)):
@@ -459,7 +459,7 @@ def test_what_libtpu_reads_out_of_code(ask):
     protos, costs, sums, flag, wrong, predetermined = ask(
         "tpu",
         f"""
-from pjrt_hub._capi import wire
+from pjrt_hub.running.capi import wire
 executable, api = topology().compile({ADD!r}), plugin.api
 module = tpu_executable.hlo_module_with_config(executable)
 protos = [tpu_executable.target_arguments(executable), module,

@@ -10,8 +10,12 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 
 PREPARE = f"""
 from pjrt_hub import CompileOptions
-from pjrt_hub.runtime.extensions.multi_slice import (
-    MegascaleContext, MultiSliceConfig, device_of_megascale_id, megascale_id)
+from pjrt_hub.running.extensions.multi_slice import (
+    MegascaleContext,
+    MultiSliceConfig,
+    device_of_megascale_id,
+    megascale_id,
+)
 topology = pjrt_hub.topology("tpu", "v5e:2x2", offline=True)
 
 def compile(config, num_replicas):
@@ -105,7 +109,7 @@ print(json.dumps([refusal(call) for call in (
 
 def test_a_plugin_without_slices(child):
     refused = child("""
-from pjrt_hub.runtime.extensions.multi_slice import MegascaleContext, MultiSliceConfig
+from pjrt_hub.running.extensions.multi_slice import MegascaleContext, MultiSliceConfig
 topology = pjrt_hub.topology("cuda13", "H100", offline=True)
 print(json.dumps([refusal(lambda: MultiSliceConfig(topology, 1)),
                   refusal(lambda: MegascaleContext(topology.api))]))

@@ -154,7 +154,7 @@ def test_an_old_plugin_has_not_the_options_of_a_new_one(child):
 def test_what_an_old_plugin_lacks(child):
     lacking = child(
         """
-        from pjrt_hub._capi import table
+        from pjrt_hub.running.capi import table
         from pjrt_hub.errors import UnsupportedByPluginError
         api, lacking = pjrt_hub.load("cuda12", offline=True).api, {}
         for name in table.FUNCTIONS:
@@ -176,7 +176,7 @@ def test_what_an_old_plugin_lacks(child):
 def test_a_new_plugin_lacks_nothing(child, name):
     lacking = child(
         f"""
-        from pjrt_hub._capi import table
+        from pjrt_hub.running.capi import table
         api = pjrt_hub.load({name!r}, offline=True).api
         print(json.dumps([name for name in table.FUNCTIONS if not api.has(name)]))
         """
@@ -208,16 +208,16 @@ def test_cuda_is_the_newer_of_two(child):
     """Both are installed; a name chooses one, and the platform means the one for CUDA 13."""
     chosen = child(
         """
-        from pjrt_hub import connect
+        from pjrt_hub.door import client
         names = ("cuda", "cuda12", "cuda13", "cuda12,cuda13,cpu")
-        print(json.dumps([connect.choose(name, offline=True).candidate.name for name in names]))
+        print(json.dumps([client.choose(name, offline=True).candidate.name for name in names]))
         """
     )
     assert chosen == ["cuda13", "cuda12", "cuda13", "cpu"]
 
 
 def test_without_a_wish_hardware_that_is_absent_is_not_chosen(child):
-    code = "from pjrt_hub import connect\nprint(json.dumps(connect.choose().candidate.name))"
+    code = "from pjrt_hub.door import client\nprint(json.dumps(client.choose().candidate.name))"
     assert child(code) == "cpu"
 
 

@@ -23,9 +23,9 @@ FLAGS = {"cuda12": {"xla_gpu_autotune_level": 0}}
 ASK = """
 import gc, pickle
 from pjrt_hub import CompileOptions, Program
-from pjrt_hub._capi import table
-from pjrt_hub.runtime.extensions import layouts, memory_descriptions, shardings
-from pjrt_hub.runtime.serialized import read
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.extensions import layouts, memory_descriptions, shardings
+from pjrt_hub.running.executable.serialized import read
 plugin = pjrt_hub.load({name!r}, offline=True)
 options = CompileOptions(flags={flags!r})
 def told(ask):

@@ -6,19 +6,21 @@ import json
 import zipfile
 from pathlib import Path
 
-from pjrt_hub.contract import binary, elf
+from pjrt_hub.finding.contract import binary, elf
 
 LIBRARIES = {"_pjrt", "hotpath", "_plugin", "launcher", "processors", "forward", "preload"}
-KIT = Path(__file__).parents[2] / "pjrt_hub" / "authoring" / "c" / "pjrt_plugin"
+KIT = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "authoring" / "c" / "pjrt_plugin"
 IMPORT_ALL = """
 import importlib, pkgutil, pjrt_hub
-of_an_extra = {'pjrt_hub.store.signed', 'pjrt_hub.store.signing'}  # pjrt-hub[registry]
+of_an_extra = {  # pjrt-hub[registry]
+    f'pjrt_hub.finding.store.registry.{name}' for name in ('signed', 'signing')
+}
 of_an_extra |= {  # jaxlib, in the reference interpreter's own process
-    f'pjrt_hub.authoring.{name}'
+    f'pjrt_hub.kit.authoring.{name}'
     for name in ('interpreter', 'partitioning', 'remedies', 'shortcomings')
 }
-of_an_extra |= {'pjrt_hub.torch_xla.device_plugin'}  # torch_xla, which alone imports it
-of_an_extra |= {'pjrt_hub.conformance.pytest_plugin'}  # pytest, which alone imports it
+of_an_extra |= {'pjrt_hub.frameworks.torch_xla.device_plugin'}  # torch_xla, which alone imports it
+of_an_extra |= {'pjrt_hub.kit.pytest_plugin'}  # pytest, which alone imports it
 for module in pkgutil.walk_packages(pjrt_hub.__path__, 'pjrt_hub.'):
     if module.name not in of_an_extra:
         importlib.import_module(module.name)
@@ -44,9 +46,10 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pjrt_hub", "pjrt_plugins"}
     platforms = ("cpu", "cuda", "metal", "rocm", "tpu", "xpu")
     wanted = {f"pjrt_plugins/{name}/pjrt_plugin.toml" for name in platforms}
-    wanted |= {"pjrt_hub/py.typed", "pjrt_hub/registry/cpu.toml", "pjrt_hub/contract/parsed.json"}
+    wanted |= {"pjrt_hub/py.typed", "pjrt_hub/__init__.pyi", "pjrt_hub/registry/cpu.toml"}
+    wanted.add("pjrt_hub/finding/contract/parsed.json")
     assert wanted - set(names) == set()
-    kit = {f"pjrt_hub/authoring/c/pjrt_plugin/{path.name}" for path in KIT.glob("*.h")}
+    kit = {f"pjrt_hub/kit/authoring/c/pjrt_plugin/{path.name}" for path in KIT.glob("*.h")}
     assert len(kit) > 10
     assert {name for name in names if name.endswith((".c", ".h", ".o", ".pjrt"))} == kit
     assert "pjrt_plugins/__init__.py" not in names

@@ -15,7 +15,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import generation  # noqa: E402  (found through the path above)
 import page  # noqa: E402
 
-from pjrt_hub.conformance import corpus  # noqa: E402
+from pjrt_hub.kit.conformance import corpus  # noqa: E402
 
 
 def main() -> None:

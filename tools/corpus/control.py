@@ -9,7 +9,7 @@ import numpy as np
 from draft import Draft, array, call, draft, region, together
 from elements import COMPLEX, FLOATS, few, kind_of, pattern, tensor
 
-from pjrt_hub.conformance.corpus import REPEATABLE, Tensor, type_of
+from pjrt_hub.kit.conformance.corpus import REPEATABLE, Tensor, type_of
 
 SOME = ("i1", "i8", "i32", "i64", "ui32", "bf16", "f16", "f32", "f64", *COMPLEX)
 REDUCED = ("i32", "ui8", "bf16", "f32", "f64")

@@ -18,8 +18,8 @@ from draft import Draft, draft
 from elements import COMPLEX, FLOATS, INTEGERS, SCALE, kind_of, tensor
 from exact import mp
 
-from pjrt_hub.conformance import numerics
-from pjrt_hub.conformance.corpus import Tensor, dtype_of
+from pjrt_hub.kit.conformance import numerics
+from pjrt_hub.kit.conformance.corpus import Tensor, dtype_of
 
 #: From each of these to each other; all the rest from and to f32.
 EVERY_PAIR = ("i1", "i8", "i32", "i64", "ui8", "ui32", "f16", "bf16", "f32", "f64", "complex<f32>")

@@ -9,8 +9,8 @@ from typing import Any
 
 from interpreter import Interpreter, Refusal
 
-from pjrt_hub.conformance import corpus, numerics
-from pjrt_hub.conformance.corpus import Program, Tensor, type_of
+from pjrt_hub.kit.conformance import corpus, numerics
+from pjrt_hub.kit.conformance.corpus import Program, Tensor, type_of
 
 Type = tuple[str, tuple[int, ...]]
 

@@ -10,8 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pjrt_hub.conformance.corpus import Tensor, dtype_of
-from pjrt_hub.runtime import dtypes
+from pjrt_hub.kit.conformance.corpus import Tensor, dtype_of
+from pjrt_hub.running.array import dtypes
 
 BOOLEAN = ("i1",)
 SIGNED = ("i2", "i4", "i8", "i16", "i32", "i64")

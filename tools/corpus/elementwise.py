@@ -14,8 +14,8 @@ from draft import Draft, call, draft
 from elements import BOOLEAN, COMPLEX, FLOATS, INTEGERS, NUMBERS, UNSIGNED, kind_of, tensor
 from exact import mp
 
-from pjrt_hub.conformance import numerics
-from pjrt_hub.conformance.corpus import ANYTHING, Tensor
+from pjrt_hub.kit.conformance import numerics
+from pjrt_hub.kit.conformance.corpus import ANYTHING, Tensor
 
 #: Of numbers of 400 bits; what numpy gives of zeros, infinities and NaN in f64.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

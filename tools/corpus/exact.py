@@ -11,7 +11,7 @@ import ml_dtypes
 import mpmath
 import numpy as np
 
-from pjrt_hub.conformance.corpus import Tensor, dtype_of
+from pjrt_hub.kit.conformance.corpus import Tensor, dtype_of
 
 mpmath.mp.prec = 400
 mp = mpmath.mp

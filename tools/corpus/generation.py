@@ -13,7 +13,7 @@ import shapes
 from draft import Disagreement
 from interpreter import Interpreter, Refusal
 
-from pjrt_hub.conformance.corpus import Program
+from pjrt_hub.kit.conformance.corpus import Program
 
 PARTS = (control, conversions, elementwise, linear, reductions, shapes)
 

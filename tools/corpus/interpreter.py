@@ -12,7 +12,7 @@ from typing import Any
 import elements
 import numpy as np
 
-from pjrt_hub.conformance.corpus import Program, Tensor, dtype_of, type_of
+from pjrt_hub.kit.conformance.corpus import Program, Tensor, dtype_of, type_of
 
 
 class Refusal(Exception):

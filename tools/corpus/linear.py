@@ -14,7 +14,7 @@ from draft import Draft, array, call, draft, pairs, together
 from elements import COMPLEX, FLOATS, INTEGERS, NUMBERS, few, kind_of, numbers, tensor
 from exact import mp
 
-from pjrt_hub.conformance.corpus import Tensor
+from pjrt_hub.kit.conformance.corpus import Tensor
 
 CONVOLVED = ("i8", "i32", "bf16", "f16", "f32", "f64", "complex<f32>")
 SOLVED = ("f32", "f64", *COMPLEX)

@@ -10,8 +10,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from pjrt_hub.conformance import numerics
-from pjrt_hub.conformance.corpus import Program
+from pjrt_hub.kit.conformance import numerics
+from pjrt_hub.kit.conformance.corpus import Program
 
 PATH = Path(__file__).resolve().parents[2] / "docs" / "ops.md"
 

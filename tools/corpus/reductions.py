@@ -15,7 +15,7 @@ import numpy as np
 from draft import Draft, array, draft, pairs, region, together
 from elements import COMPLEX, FLOATS, INTEGERS, NUMBERS, few, kind_of, numbers, pattern, tensor
 
-from pjrt_hub.conformance.corpus import Tensor, type_of
+from pjrt_hub.kit.conformance.corpus import Tensor, type_of
 
 BOTH = ("and", "or", "xor")
 ORDERED = ("maximum", "minimum")

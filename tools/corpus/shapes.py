@@ -10,7 +10,7 @@ import numpy as np
 from draft import Draft, array, call, draft, together
 from elements import ALL, kind_of, pattern, tensor
 
-from pjrt_hub.conformance.corpus import Tensor, dtype_of, type_of
+from pjrt_hub.kit.conformance.corpus import Tensor, dtype_of, type_of
 
 
 def drafts() -> Iterator[Draft]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import measurement
 
-HOSTS = Path(__file__).parents[2] / "pjrt_hub" / "conformance" / "hosts"
+HOSTS = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "conformance" / "hosts"
 NAMES = {"jax": "JAX", "pjrt_hub": "pjrt-hub", "pypjrt": "pypjrt", "torch_xla": "torch_xla"}
 
 

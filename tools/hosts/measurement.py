@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pjrt_hub._capi import layers, table
-from pjrt_hub._capi.status import FIRST_SLOT
-from pjrt_hub._capi.unchecked import Entry
-from pjrt_hub.abi import ApiVersion
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.capi.status import FIRST_SLOT
+from pjrt_hub.running.capi.unchecked import Entry
+from pjrt_hub.running.interpose import layers
 
 HERE = Path(__file__).parent
 #: The form of a lack -> how `PJRT_HUB_WITHOUT` names it.

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pjrt_hub._capi import table
-from pjrt_hub.conformance.host import Host, Without, newest
+from pjrt_hub.kit.conformance.host import Host, Without, newest
+from pjrt_hub.running.capi import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "authoring.md"
 BEGIN = "<!-- made by tools/hosts/page.py -->\n"

@@ -10,9 +10,9 @@ import numpy as np
 import walk
 
 import pjrt_hub
-from pjrt_hub._capi import library
-from pjrt_hub.runtime.compile_options import CompileOptions
-from pjrt_hub.runtime.plugin import Plugin
+from pjrt_hub.running.capi import library
+from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.program.compile_options import CompileOptions
 
 PROGRAMS = Path(__file__).parents[2] / "tests" / "programs"
 A = np.arange(8, dtype=np.float32)

@@ -6,7 +6,7 @@ import pjrt_hub
 from misuse.case import NUMBERS, Index, Lying, acting, raises, row_that
 from pjrt_hub import Event, ExecuteOptions, LoadedExecutable
 from pjrt_hub.errors import AlreadyExistsError, ClosedError, InvalidArgumentError, PjrtError
-from pjrt_hub.runtime.extensions import layouts, stream
+from pjrt_hub.running.extensions import layouts, stream
 
 CASES = {
     # How many arguments, and given how

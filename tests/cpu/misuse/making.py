@@ -11,7 +11,6 @@ import numpy as np
 import pjrt_hub
 from misuse.case import FAILED, NUMBERS, damaged
 from pjrt_hub import Event, LoadedExecutable, Program
-from pjrt_hub._capi import hotpath
 from pjrt_hub.errors import (
     ClosedError,
     FileFormatError,
@@ -21,6 +20,7 @@ from pjrt_hub.errors import (
     ResourceExhaustedError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.running.capi import hotpath
 
 CASES = {
     # Devices and memories

@@ -1,0 +1,1 @@
+"""What both towers stand on: versions, this machine, records, logs. Imports `errors` and itself."""

@@ -1,0 +1,83 @@
+"""Versions of the PJRT C API and whether two of them fit (pure).
+
+Owns `ApiVersion`, `Verdict` and `compatible`; must not read files, the environment or a plugin.
+"""
+
+from __future__ import annotations
+
+from pjrt_hub.base.frozen import frozen
+
+
+@frozen(order=True)
+class ApiVersion:
+    """A PJRT C API version: what `PJRT_Api_Version` holds."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @classmethod
+    def parse(cls, text: str) -> ApiVersion:
+        """Reads "0.81".
+
+        Args:
+            text: major and minor, as `str` writes them.
+
+        Raises:
+            ValueError: the text is not two integers joined by a dot.
+        """
+        major, dot, minor = text.partition(".")
+        if not dot or not major.isdecimal() or not minor.isdecimal():
+            raise ValueError(f"{text!r} is not a PJRT API version such as '0.81'")
+        return cls(int(major), int(minor))
+
+
+@frozen
+class Verdict:
+    """An answer with its reason; a positive one may carry a note.
+
+    Attributes:
+        ok: the answer; None where nobody can tell.
+        reason: why, or the note.
+    """
+
+    ok: bool | None
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.ok)
+
+
+#: The version that our declarations describe.
+DECLARED = ApiVersion(0, 117)
+
+#: The oldest version whose function table has today's order and an exact struct_size.
+#: 0.55 and 0.56 had another order; 0.54 and older misreport the size of the table.
+OLDEST = ApiVersion(0, 57)
+
+
+def compatible(ours: ApiVersion, theirs: ApiVersion) -> Verdict:
+    """Says whether a plugin of version `theirs` can be driven by declarations of version `ours`.
+
+    The table only grows at its end and argument structs carry their size, so within major 0 an
+    older plugin is driven by sending full-size, zero-filled structs, and a newer one by leaving
+    its new functions alone.
+    """
+    if theirs.major != ours.major:
+        return Verdict(
+            False, f"needs PJRT API major {ours.major}, the plugin has {theirs}: another ABI"
+        )
+    if theirs < OLDEST:
+        why = (
+            "its function table has another order"
+            if theirs.minor in (55, 56)
+            else "it misreports the size of its function table"
+        )
+        return Verdict(False, f"needs PJRT API {OLDEST} or newer, the plugin has {theirs}: {why}")
+    if theirs > ours:
+        return Verdict(
+            True, f"the plugin has PJRT API {theirs}, newer than {ours}: its additions are unused"
+        )
+    return Verdict(True)

@@ -1,0 +1,75 @@
+"""What a file holds: all of it, its sha256, and a name that changes with it.
+
+Owns the only hash that a pin is compared with, and how much is read of what others may have
+written. Must not remember anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+#: What a file of text may hold: rows, settings, answers.
+MOST_NBYTES = 64 << 20
+
+
+def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> bytes:
+    """Reads a whole file, of a size that is bounded.
+
+    Raises:
+        OSError: it cannot be read, or is larger (EFBIG).
+    """
+    with open(path, "rb") as file:
+        return content_of(file, most_nbytes)
+
+
+def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
+    """As `content`, of an open file."""
+    # read() allocates what it is asked for.
+    size = os.fstat(file.fileno()).st_size or most_nbytes  # a pipe and /proc say 0
+    found = file.read(min(size, most_nbytes) + 1)
+    if len(found) > most_nbytes:
+        raise OSError(errno.EFBIG, f"larger than {most_nbytes:,} bytes", file.name)
+    return found
+
+
+def of_file(path: str | os.PathLike[str]) -> str:
+    """Hashes a file without holding more than a small buffer of it.
+
+    Returns:
+        64 lowercase hexadecimal digits.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def identity(path: str | os.PathLike[str]) -> str:
+    """Gives a name that changes with the content of a file, which is not read.
+
+    It is made of device, inode, size and times, so it changes with whatever goes through the file
+    system, and not where the medium itself decays.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    status = os.stat(path)
+    parts = (status.st_dev, status.st_ino, status.st_size)
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return f"file-{'-'.join(f'{each:x}' for each in (*parts, *times))}"
+
+
+def identity_if_any(path: str | os.PathLike[str]) -> str:
+    """As `identity`, but empty where there is no such file."""
+    try:
+        return identity(path)
+    except OSError:
+        return ""

@@ -1,0 +1,53 @@
+"""Forks: what may be shared by threads, and is found open and whole in a forked child.
+
+A child is a copy of one moment, without the threads that would open the locks they hold in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+class Lock:
+    """A reentrant lock, for `with`; open in a child, whichever thread of the parent held it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the holder forked: the child's was never taken
+            self._lock.release()
+
+
+class _CachedProperty(functools.cached_property[Any]):
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(self.attrname, self.func(instance))
+
+
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:
+    #: As `functools.cached_property`, without the lock for all instances that it has before Python
+    #: 3.12. Threads that ask at once may all compute; what the first of them has, all get.
+    cached_property = _CachedProperty
+
+
+def _after_fork() -> None:
+    for lock in tuple(_locks):
+        lock._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

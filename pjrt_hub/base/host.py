@@ -1,0 +1,95 @@
+"""The machine that plugins run on, as a tag (read once and passed in).
+
+Owns `HostTag`; must not look at accelerators, that is `discovery.hardware`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+from pjrt_hub.base.frozen import frozen
+
+
+@frozen
+class HostTag:
+    """What decides whether a native library can load here.
+
+    Written "linux-x86_64-glibc2.36", "macos-arm64-14.0" or "windows-x86_64".
+    In a registry row the version is the oldest one that the library runs on.
+
+    Attributes:
+        os: "linux", "macos" or "windows".
+        arch: "x86_64" or "aarch64" ("arm64" is read as "aarch64").
+        libc: "glibc", "musl" or an empty string off Linux.
+        version: of the libc on Linux, of the system on macOS; () where it does not matter.
+    """
+
+    os: str
+    arch: str
+    libc: str = ""
+    version: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        tail = f"{self.libc}{'.'.join(map(str, self.version))}"
+        return f"{self.os}-{self.arch}" + (f"-{tail}" if tail else "")
+
+    @classmethod
+    def parse(cls, text: str) -> HostTag:
+        """Reads what `str` writes.
+
+        Raises:
+            ValueError: the text is not such a tag.
+        """
+        parts = text.split("-")
+        if len(parts) not in (2, 3):
+            raise ValueError(f"{text!r} is not a host tag such as 'linux-x86_64-glibc2.28'")
+        tail = parts[2] if len(parts) == 3 else ""
+        libc = tail.rstrip("0123456789.")
+        digits = tail[len(libc) :]
+        try:
+            version = tuple(int(part) for part in digits.split(".")) if digits else ()
+        except ValueError:
+            raise ValueError(f"{text!r} has no readable version in {tail!r}") from None
+        return cls(parts[0], _arch(parts[1]), libc, version)
+
+    @classmethod
+    def current(cls) -> HostTag:
+        """Reads this machine."""
+        arch = _arch(platform.machine())
+        if sys.platform == "darwin":
+            release = platform.mac_ver()[0] or "0"
+            return cls("macos", arch, "", tuple(int(part) for part in release.split(".")[:2]))
+        if sys.platform == "win32":
+            return cls("windows", arch)
+        libc, version = _linux_libc()
+        return cls("linux", arch, libc, version)
+
+    def runs(self, needed: HostTag) -> str:
+        """Says why a library built for `needed` cannot run here, or gives an empty string."""
+        if self.os != needed.os:
+            return f"it is built for {needed.os}, this machine runs {self.os}"
+        if self.arch != needed.arch:
+            return f"it is built for {needed.arch}, this machine is {self.arch}"
+        if needed.libc and self.libc != needed.libc:
+            return f"it is built for {needed.libc}, this machine has {self.libc or 'another libc'}"
+        if self.version < needed.version:
+            have, need = (".".join(map(str, v)) for v in (self.version, needed.version))
+            return f"it needs {needed.libc or needed.os} {need} or newer, this machine has {have}"
+        return ""
+
+
+def _arch(machine: str) -> str:
+    lower = machine.lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(lower, lower)
+
+
+def _linux_libc() -> tuple[str, tuple[int, ...]]:
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError):  # musl has no such name
+        return "musl", ()
+    if name != "glibc":
+        return "musl", ()
+    return "glibc", tuple(int(part) for part in version.split(".")[:2])

@@ -1,0 +1,75 @@
+"""Each step with its reason, as a record of `logging` (imports nothing of ours).
+
+Owns the areas that PJRT_HUB_DEBUG names. Where nobody can listen nothing is imported or worded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+
+#: What PJRT_HUB_DEBUG calls an area, and its logger.
+AREAS = {
+    "discovery": "pjrt_hub.discovery",
+    "store": "pjrt_hub.store",
+    "probe": "pjrt_hub.contact",
+    "runtime": "pjrt_hub.runtime",
+}
+_PRINTER = "PJRT_HUB_DEBUG"
+
+
+def step(area: str, text: str, *args: object, **fields: object) -> None:
+    """Logs one step at the level DEBUG.
+
+    Args:
+        area: a key of `AREAS`.
+        text: as `logging` takes it.
+        *args: for the places in `text`.
+        **fields: attributes of the record, each of which is named `pjrt_hub_...` there.
+    """
+    if "logging" not in sys.modules:
+        return  # so nothing is set to listen to DEBUG
+    import logging
+
+    extra = {f"pjrt_hub_{name}": value for name, value in fields.items()}
+    logging.getLogger(AREAS[area]).debug(text, *args, extra=extra)
+
+
+def areas(text: str) -> tuple[str, ...]:
+    """Reads PJRT_HUB_DEBUG: the areas that it names, all of them for another word, none for ""."""
+    words = [word for word in text.lower().replace(" ", "").split(",") if word not in ("", "0")]
+    if all(word in AREAS for word in words):
+        return tuple(dict.fromkeys(words))
+    return tuple(AREAS)
+
+
+def show(chosen: Collection[str]) -> None:
+    """Prints the steps of these areas on stderr from now on, and of no other."""
+    if not chosen and "logging" not in sys.modules:
+        return
+    import logging
+
+    for area, name in AREAS.items():
+        logger = logging.getLogger(name)
+        printer = next((each for each in logger.handlers if each.get_name() == _PRINTER), None)
+        if area in chosen and printer is None:
+            printer = logging.StreamHandler(_Stderr())
+            printer.set_name(_PRINTER)
+            printer.setFormatter(logging.Formatter("pjrt-hub: %(message)s"))
+            logger.addHandler(printer)
+            logger.setLevel(logging.DEBUG)
+        elif area not in chosen and printer is not None:
+            logger.removeHandler(printer)
+            logger.setLevel(logging.NOTSET)
+
+
+class _Stderr:
+    """What `sys.stderr` is at the time of writing: it may be replaced, or None."""
+
+    def write(self, text: str) -> None:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        if sys.stderr is not None:
+            sys.stderr.flush()

@@ -1,4 +1,0 @@
-"""Functions that jax.export, torch_xla or torchax wrote to files, run without these (layer 3).
-
-`reading.read` takes a file, bytes or a folder, `Exported` calls what it gives on a client.
-"""

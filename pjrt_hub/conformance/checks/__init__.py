@@ -1,1 +1,0 @@
-"""The checks (layer 5), a file for each area. Each file is found by being here."""

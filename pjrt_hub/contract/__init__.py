@@ -1,1 +1,0 @@
-"""What a plugin says about itself and what its binary is, read as data (layer 1)."""

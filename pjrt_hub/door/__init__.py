@@ -1,0 +1,1 @@
+"""Where the towers meet, and nowhere else: from a platform's name to a client."""

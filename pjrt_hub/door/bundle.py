@@ -1,0 +1,124 @@
+"""Bundles of plugins, to and from machines without a network.
+
+Owns what goes into one: rows of the lock file that holds here, else of the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.door.process import (
+    cache,
+    catalog,
+    environment,
+    follows_registry,
+    pins,
+    refresh_registry,
+)
+from pjrt_hub.errors import PjrtHubError, PluginNotFoundError
+from pjrt_hub.finding.contract.names import canonical, did_you_mean
+from pjrt_hub.finding.store.artifact.pins import kind, serves
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.store.artifact.catalog import Artifact
+
+
+def export_bundle(
+    path: Path, *platforms: str, hosts: Sequence[str] = (), quiet: bool = False
+) -> tuple[str, ...]:
+    """Fetches archives and writes them into one file.
+
+    Args:
+        path: the file.
+        platforms: platforms, plugins or packages; by default everything that there is.
+        hosts: machines such as "linux-aarch64"; by default this one.
+        quiet: draw no progress.
+
+    Returns:
+        What it holds, a line for each archive.
+
+    Raises:
+        PluginNotFoundError: there is no such row.
+        StoreError: an archive cannot be fetched.
+        OSError: `path` cannot be written.
+    """
+    from pjrt_hub.base.progress import terminal_progress
+    from pjrt_hub.finding.store.transfer import bundle, fetch
+    from pjrt_hub.finding.store.transfer.transport import Patience
+
+    env = environment()
+
+    def bring(row: Artifact, folder: Path) -> Path:
+        progress = None if quiet else terminal_progress(row.package)
+        patience = Patience.configured(env)
+        return fetch.download(row, folder, env=env, progress=progress, patience=patience)
+
+    rows = _chosen(platforms, hosts)
+    bundle.write(path.absolute(), rows, bring)
+    return tuple(map(_told, rows))
+
+
+def import_bundle(path: Path) -> tuple[str, ...]:
+    """Puts the plugins of a bundle into the cache, if the lock file or the registry knows them.
+
+    Args:
+        path: of the file that `export_bundle` wrote.
+
+    Returns:
+        What is in the cache now, a line for each archive.
+
+    Raises:
+        ArchiveError: the bundle is malformed, incomplete, or holds what nobody pins here.
+        DigestMismatchError: an archive is not what its row says.
+        CacheError: the cache cannot be written.
+        OSError: `path` cannot be read.
+    """
+    from pjrt_hub.finding.store.transfer import bundle
+
+    return tuple(map(_told, bundle.read(path.absolute(), catalog(pins()).rows(), cache())))
+
+
+def _chosen(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
+    """The newest row of each plugin for each kind of machine."""
+    from packaging.version import Version
+
+    if follows_registry():
+        refresh_registry()  # what it pins is about to be fetched
+    rows = catalog(pins()).rows()
+    words = {word for row in rows for word in _words(row)}
+    for unknown in (each for each in platforms if each not in words):
+        raise PluginNotFoundError(
+            f"neither the lock file nor the registry has a row called {unknown!a}",
+            hint=did_you_mean(unknown, words) or "`pjrt-hub list` shows the plugins",
+        )
+    machines = tuple(map(_host, hosts)) or (HostTag.current(),)
+    best: dict[tuple[str, ...], Artifact] = {}
+    for row in sorted(rows, key=lambda row: Version(row.version), reverse=True):
+        wanted = not platforms or set(_words(row)) & set(platforms)
+        if wanted and serves(row, machines) and not row.runs(row.host):
+            best.setdefault((row.plugin, *kind(row)), row)
+    if not best:
+        raise PluginNotFoundError(
+            f"nothing of {', '.join(platforms) or 'what is known'} runs on "
+            f"{', '.join(map(str, machines))}",
+            hint="name the machines with --host, such as linux-x86_64",
+        )
+    return list(best.values())
+
+
+def _words(row: Artifact) -> tuple[str, ...]:
+    return row.plugin, row.platform, canonical(row.package)
+
+
+def _host(text: str) -> HostTag:
+    try:
+        return HostTag.parse(text)
+    except ValueError as exc:
+        raise PjrtHubError(str(exc), hint="such as linux-x86_64 or linux-aarch64") from exc
+
+
+def _told(row: Artifact) -> str:
+    return f"{row.package} {row.version} for {row.host}, {row.size / 1e6:.0f} MB"

@@ -1,0 +1,349 @@
+"""From a platform's name to a client: the door between the two towers.
+
+Read it as choose -> open_plugin -> client.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pjrt_hub.base import log
+from pjrt_hub.door.process import environment, follows_registry, refresh_registry, warn, world
+from pjrt_hub.errors import (
+    InvalidArgumentError,
+    PjrtError,
+    PjrtHubError,
+    PluginError,
+    PluginNotFoundError,
+    TargetNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.contract.target import Target
+    from pjrt_hub.finding.discovery.finding import Finding
+    from pjrt_hub.finding.discovery.select import Choice, Request
+    from pjrt_hub.finding.discovery.source import Candidate
+    from pjrt_hub.finding.discovery.survey import Survey
+    from pjrt_hub.finding.store.transfer.partial import Progress
+    from pjrt_hub.running.capi.values import NamedValue
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.client.plugin import Plugin
+    from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.distributed.kv_store import Distributed
+
+Used = TypeVar("Used")
+
+
+def client(
+    platform: str | None = None,
+    *,
+    options: Mapping[str, NamedValue] | None = None,
+    distributed: Distributed | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Client:
+    """Chooses a plugin, fetches it where it is missing, loads it and makes a client.
+
+    A plugin that was not asked for alone and fails is passed over, with a warning. One whose
+    hardware is absent is not fetched.
+
+    Args:
+        platform: a platform, plugin or alias ("cuda"), "distribution:plugin", or several joined by
+            commas in the order of preference; or the path of a library. None asks
+            `PJRT_HUB_PLATFORMS`, then `JAX_PLATFORMS`, then takes the plugin of the highest
+            priority whose hardware is not absent.
+        options: create options of the plugin's client, checked before they reach it.
+        distributed: the place of this process among those that it shares the platform with.
+        offline: use no network.
+        progress: is told how a download goes; by default a bar where stderr is a terminal.
+
+    Raises:
+        PluginNotFoundError: nothing fits; `.rejections` says why not.
+        AmbiguousPluginError: several of equal standing fit.
+        StoreError: the plugin cannot be fetched.
+        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
+        PjrtError: it cannot make a client, for example without its hardware.
+        TypeError: an option has another type than the plugin takes.
+        ValueError: the plugin has no such option.
+    """
+
+    def make(choice: Choice) -> Client:
+        return connect(
+            choice, options=options, distributed=distributed, offline=offline, progress=progress
+        )
+
+    if distributed is not None:  # whose other processes would be of another platform
+        return make(choose(platform, offline=offline, to_run=True))
+    mistakes = (InvalidArgumentError,) if options else ()
+    return use_first(platform, make, offline=offline, to_run=True, mistakes=mistakes)
+
+
+def connect(
+    choice: Choice,
+    *,
+    options: Mapping[str, NamedValue] | None = None,
+    distributed: Distributed | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Client:
+    """Makes a client of the plugin that was chosen; all else is as for `client`."""
+    wanted = dict(options or {}) if distributed is None else None
+    plugin = _load(choice, offline, progress, wanted)
+    client = plugin.client(options, distributed=distributed)
+    log.step("runtime", "%s", client, plugin=plugin.name, options=dict(options or {}))
+    return client
+
+
+def load(
+    path_or_name: str | os.PathLike[str],
+    *,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Plugin:
+    """Loads a plugin without making a client: a library by its path, or as `client` chooses.
+
+    It may serve to compile ahead of time, so one that was asked for alone is fetched even where
+    its hardware is absent.
+
+    Args:
+        path_or_name: a library's path, or what `client` takes.
+        offline: use no network.
+        progress: as for `client`.
+
+    Raises:
+        PluginNotFoundError: nothing fits; `.rejections` says why not.
+        AmbiguousPluginError: several of equal standing fit.
+        StoreError: the plugin cannot be fetched.
+        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
+    """
+    return use_first(path_or_name, lambda choice: _load(choice, offline, progress), offline=offline)
+
+
+def topology(
+    platform: str | os.PathLike[str],
+    name: str = "",
+    *,
+    options: Mapping[str, NamedValue] | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Topology:
+    """Describes a machine that need not be there, to compile for it ahead of time.
+
+    Args:
+        platform: as for `client`, or the path of a library.
+        name: of the machine: "v5e:2x2", "H100", ...; `targets` lists them.
+        options: topology options of the plugin.
+        offline: use no network.
+        progress: as for `client`.
+
+    Raises:
+        TargetNotFoundError: nothing describes a machine of that name.
+        UnsupportedByPluginError: the plugin describes only what is there.
+        TypeError: an option has another type than the plugin takes.
+        ValueError: no such option, or a shape that no machine has.
+        PjrtError: the plugin knows no such machine.
+        PluginError: no plugin fits, or it cannot be loaded, as for `load`.
+        StoreError: the plugin cannot be fetched.
+    """
+
+    def load_for(choice: Choice) -> Plugin:
+        candidate = choice.candidate
+        if candidate.must_be_fetched:
+            candidate.manifest.targets.require(name, dict(options or {}), plugin=candidate.name)
+        return _load(choice, offline, progress)
+
+    plugin = use_first(platform, load_for, offline=offline, mistakes=(TargetNotFoundError,))
+    return plugin.topology(name, options)
+
+
+def targets(platform: str | None = None) -> list[Target]:
+    """Lists the machines that plugins compile for ahead of time; loads and fetches nothing.
+
+    A plugin may know more than these, by names of the same form.
+
+    Args:
+        platform: a plugin, platform or alias; None means all of them.
+    """
+    from pjrt_hub.finding.discovery.survey import survey
+
+    found: dict[str, list[Target]] = {}
+    for each in survey(world()).candidates:  # the best of a name first
+        if platform in (None, each.name, each.platform, *each.aliases) and each.name not in found:
+            found[each.name] = each.manifest.targets.list(each.name, each.library_path)
+    return [target for known in found.values() for target in known]
+
+
+def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
+    """Gives the path of a plugin's library, and fetches it first where it is missing.
+
+    Args:
+        name: as for `client`.
+        offline: use no network: what is missing is an error then.
+        progress: as for `client`.
+
+    Raises:
+        PluginNotFoundError: nothing fits; `.rejections` says why not.
+        AmbiguousPluginError: several of equal standing fit.
+        StoreError: the plugin cannot be fetched.
+    """
+    from pjrt_hub.door.plugin import library_path
+
+    candidate = choose(name, offline=offline).candidate
+    return library_path(candidate, offline=offline, progress=progress)
+
+
+def plugins(
+    platform: str | os.PathLike[str] | None = None, *, offline: bool = False
+) -> list[Finding]:
+    """Lists every plugin that was found, the chosen one first, each with the reason.
+
+    Args:
+        platform: as for `client`: list as if this was asked for; of a library's path, that plugin.
+        offline: as for `client`.
+
+    Raises:
+        PluginLoadError: the path is not of a file, or not of one that the lock file names.
+    """
+    from pjrt_hub.door import preflight
+    from pjrt_hub.finding.discovery.finding import findings
+    from pjrt_hub.finding.discovery.survey import fitting, survey
+    from pjrt_hub.finding.store.transfer.offline import is_offline
+
+    here = world()
+    probes = preflight.memory(here)
+    offline = offline or is_offline(here.env)
+    if platform is not None and _is_path(platform):
+        given = fitting(survey(here, Path(platform).absolute()), here)
+        return findings(given, None, offline=offline, probes=probes)
+    request = _request(None if platform is None else os.fspath(platform))
+    return findings(survey(here), request, offline=offline, probes=probes)
+
+
+def choose(
+    path_or_name: str | os.PathLike[str] | None = None,
+    *,
+    offline: bool = False,
+    to_run: bool = False,
+    failed: Sequence[tuple[Candidate, str]] = (),
+) -> Choice:
+    """Chooses a plugin as `client` does, or takes the library of a path.
+
+    With `PJRT_HUB_DEBUG` it prints every candidate and its reason.
+
+    Args:
+        path_or_name: a library's path, or what `client` takes.
+        offline: as for `client`.
+        to_run: fetch nothing for hardware that is absent.
+        failed: what was chosen before, and why it is of no use.
+    """
+    from pjrt_hub.finding.discovery import select
+    from pjrt_hub.finding.store.transfer.offline import is_offline
+
+    if path_or_name is not None and _is_path(path_or_name):
+        return select.choose(_survey(Path(path_or_name).absolute()))
+    request = _request(None if path_or_name is None else os.fspath(path_or_name))
+    offline = offline or is_offline(environment())
+
+    def chosen() -> Choice:
+        survey = _survey()
+        for candidate, reason in failed:
+            survey = survey.without(candidate, reason)
+        return select.choose(survey, request, offline=offline, to_run=to_run)
+
+    choice = _chosen(chosen, offline)
+    _tell(choice)
+    return choice
+
+
+def _chosen(chosen: Callable[[], Choice], offline: bool) -> Choice:
+    """Asks the signed registry again, if there is one, before something is fetched or missing."""
+    try:
+        choice = chosen()
+    except PluginNotFoundError:
+        if offline or not follows_registry() or not refresh_registry():
+            raise
+    else:
+        fetches = choice.candidate.must_be_fetched and not offline and follows_registry()
+        if not fetches or not refresh_registry(choice.candidate.artifact):
+            return choice
+    return chosen()
+
+
+def use_first(
+    path_or_name: str | os.PathLike[str] | None,
+    use: Callable[[Choice], Used],
+    *,
+    offline: bool,
+    to_run: bool = False,
+    mistakes: tuple[type[PjrtHubError], ...] = (),
+) -> Used:
+    """Uses the plugin that is chosen; where it fails and was not asked for alone, the next one.
+
+    Args:
+        path_or_name: as for `choose`.
+        use: loads it; an error of any other kind than a plugin's ends the search.
+        offline: as for `choose`.
+        to_run: as for `choose`.
+        mistakes: errors that are the caller's own, whatever the plugin.
+    """
+    failed: list[tuple[Candidate, str]] = []
+    choice = choose(path_or_name, offline=offline, to_run=to_run)
+    while True:
+        try:
+            return use(choice)
+        except (PluginError, PjrtError) as exc:
+            if choice.was_asked_for_alone or isinstance(exc, mistakes):
+                raise
+            loser = choice.candidate
+            failed.append((loser, f"it failed: {exc.message}"))
+            try:
+                choice = choose(path_or_name, offline=offline, to_run=to_run, failed=failed)
+            except PluginError:
+                raise exc from exc.__cause__
+            warn(f"{loser} is passed over for {choice.candidate.name}: {exc}")
+
+
+def _tell(choice: Choice) -> None:
+    from pjrt_hub.finding.discovery import select
+
+    for word in choice.unknown:
+        warn(f"{word}")
+    winner, why = choice.candidate, choice.reason
+    text = select.explain(select.Choice(winner, (), why))
+    log.step("discovery", "%s", text, plugin=winner.name, reason=why)
+    for lost in choice.rejections:
+        log.step("discovery", "%s", lost, plugin=lost.name, reason=lost.reason)
+
+
+def _survey(explicit_path: Path | None = None) -> Survey:
+    from pjrt_hub.finding.discovery.survey import survey
+
+    return survey(world(), explicit_path)
+
+
+def _request(platform: str | None) -> Request | None:
+    from pjrt_hub.finding.discovery.select import Request
+
+    return Request.read(platform, environment())
+
+
+def _load(
+    choice: Choice,
+    offline: bool,
+    progress: Progress | None,
+    create_options: Mapping[str, NamedValue] | None = None,
+) -> Plugin:
+    from pjrt_hub.door.plugin import open_plugin
+
+    return open_plugin(
+        choice, create_options=create_options, offline=offline, progress=progress, reload=load
+    )
+
+
+def _is_path(path_or_name: str | os.PathLike[str]) -> bool:
+    if not isinstance(path_or_name, str):
+        return True
+    return os.sep in path_or_name or path_or_name.endswith((".so", ".dylib", ".dll"))

@@ -1,0 +1,222 @@
+"""What would happen, step by step, and why: the answer of `pjrt-hub doctor`.
+
+Walks the same path as `door.client`, which makes the client in a child process, and stops at the
+first step that fails. Fetches nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.door import preflight, process
+from pjrt_hub.door.client import choose
+from pjrt_hub.door.plugin import library
+from pjrt_hub.errors import LockFileError, OfflineError, PjrtHubError, PluginLoadError
+from pjrt_hub.finding.contract import linking
+from pjrt_hub.finding.contract.shippers import shipper
+from pjrt_hub.finding.discovery import place
+from pjrt_hub.finding.discovery.survey import require_locked
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.discovery.source import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the walk.
+
+    Attributes:
+        what: the step.
+        ok: whether it would succeed.
+        detail: what was found.
+        hint: the next command, where it would not, or where something lacks.
+    """
+
+    what: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The steps, in order; the last one is the one that failed, if any did."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every step would succeed."""
+        return all(step.ok for step in self.steps)
+
+
+def diagnose(name: str | os.PathLike[str] | None = None, *, to_run: bool = True) -> Diagnosis:
+    """Says what `client(name)` would do on this machine, or `topology(name, ...)`.
+
+    Args:
+        name: as for `client`, or the path of a library.
+        to_run: whether programs are to run here; False asks only for compiling ahead of time,
+            which needs no hardware.
+    """
+    steps: list[Step] = []
+    walk = _walk(name, to_run)
+    what = "choice"
+    try:
+        for step in walk:
+            steps.append(step)
+            what = _NEXT.get(step.what, step.what)
+    except PjrtHubError as exc:
+        what = "lock" if isinstance(exc, LockFileError) else what
+        steps.append(Step(what, False, exc.message, exc.hint))
+    return Diagnosis(tuple(steps))
+
+
+#: What comes after a step, for the name of one that raises.
+_NEXT = {
+    "lock": "choice",
+    "choice": "library",
+    "hardware": "library",
+    "library": "headers",
+    "initialize": "headers",
+    "headers": "load",
+}
+
+
+def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
+    if locked := process.pins():
+        rows = process.catalog(locked).rows()
+        names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in rows))
+        yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
+    candidate = choose(name).candidate
+    yield Step("choice", True, f"{candidate} [{candidate.origin}]")
+    yield _hardware(candidate, to_run)
+    if to_run and not candidate.may_run:
+        return
+    if candidate.library_path is None:
+        artifact = candidate.artifact
+        what = f"{artifact.package} {artifact.version}" if artifact else "nothing"
+        yield Step("library", True, f"would fetch {what} (`pjrt-hub get {candidate.name}`)")
+        return
+    try:
+        with library(candidate, offline=True) as (path, _):
+            yield from _meet(candidate, path, to_run)
+    except OfflineError:
+        what = f"{candidate.library_path} was not what is pinned, and is moved aside"
+        yield Step("library", False, what, f"pjrt-hub get {candidate.name}")
+
+
+def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
+    """The steps with a library that was verified; none is taken with another one."""
+    identity, world = digest.identity_if_any(path), process.world()
+    require_locked(candidate, path, world)
+    preflight.refuse_noexec(path)
+    yield Step("library", True, str(path))
+    try:
+        if preflight.initialize(path, candidate.manifest):
+            yield Step("initialize", True, f"{candidate.manifest.module}.initialize() ran")
+    except PluginLoadError as exc:
+        yield Step("initialize", False, exc.message, exc.hint)
+        return
+    preloads = place.preloads(world, candidate.manifest)
+    env = process.environment()
+    found = list(preflight.problems(path, world, preloads.paths, env))
+    for problem in found:
+        yield Step("headers", False, problem.text, problem.hint)
+    if found:
+        return
+    yield Step("headers", True, f"fits {world.host}, every library it needs is there")
+    defaults = candidate.manifest.environment_for(present=candidate.may_run)
+    manifest, options = candidate.manifest, None
+    if to_run:
+        options = manifest.create_options(dict(candidate.create_options))
+    answer = preflight.first_contact(
+        path, preloads.paths, {**defaults, **env}, options, identity, describe=not to_run
+    )
+    extensions = ", ".join(sorted(answer["extensions"])) or "none"
+    yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
+    flags = candidate.manifest.compile_flags_beside((), ApiVersion.parse(answer["api_version"]))
+    if flags:
+        told = ", ".join(f"{name}={value}" for name, value in flags.items())
+        yield Step("compile flags", True, f"{told}, unless options or XLA_FLAGS say otherwise")
+    preload = None
+    if preloads.missing:
+        search = preflight.search(preloads.paths, env)
+        there = [name for name in preloads.missing if linking.finds(name, world.host.arch, search)]
+        yield (preload := _preload(preloads.missing, there, answer["libraries"]))
+    if error := answer["client_error"]:
+        hint = "the words are the plugin's own; see its documentation, and that of its driver"
+        if preload and preload.hint:
+            hint += f"; it may lack what was not found: {preload.hint}"
+        yield Step("client", False, error, hint)
+    elif to_run:
+        yield Step("client", True, "the plugin makes one")
+    if error := answer["topology_error"]:
+        hint = "compile where its hardware is: client.compile(program).serialize()"
+        yield Step("topology", False, f"no devices that are not here: {error}", hint)
+    elif not to_run:
+        yield Step("topology", True, "the plugin describes devices that are not here")
+    yield from _mapped(answer["libraries"])
+
+
+def _hardware(candidate: Candidate, to_run: bool) -> Step:
+    """Whether it is here; compiling ahead of time does without."""
+    found, name = candidate.hardware, candidate.name
+    if candidate.may_run:
+        return Step("hardware", True, ("" if found.ok else "unknown: ") + found.reason)
+    if not to_run:
+        return Step("hardware", True, f"absent, and not needed to compile: {found.reason}")
+    hint = f"`pjrt-hub doctor {name} --for compile` says whether it can compile for it here"
+    return Step("hardware", False, f"absent: {found.reason}", hint)
+
+
+def _preload(names: tuple[str, ...], found: list[str], libraries: list[str]) -> Step:
+    """The libraries that a plugin opens by itself and that are not where its vendor puts them.
+
+    That one is nowhere is no failure: only some programs need it. What the plugin cannot load
+    without is named in its headers.
+    """
+    # A file's name may say more than the library's: libcudart.so.13.0.96.
+    files = [os.path.basename(each) + "." for each in libraries]
+    mapped = [name for name in names if any(file.startswith(f"{name}.") for file in files)]
+    elsewhere = [name for name in names if name in mapped or name in found]
+    absent = [name for name in names if name not in elsewhere]
+    told = f"found by the loader: {', '.join(elsewhere)}" if elsewhere else ""
+    if not absent:
+        return Step("preload", True, told)
+    ways = dict.fromkeys(how for _, how in map(shipper, absent) if how)
+    missing = f"not found, and needed by some programs only: {', '.join(absent)}"
+    hint = "; ".join(ways) or "install them, or name their folders in LD_LIBRARY_PATH"
+    return Step("preload", True, "; ".join(filter(None, (missing, told))), hint)
+
+
+def _mapped(libraries: list[str]) -> Iterator[Step]:
+    """What the loader really took, of all the places where it could look."""
+    if not libraries:
+        return  # it is told by Linux only
+    loose = [each for each in libraries if _others_write(each)]
+    if loose:
+        yield Step(
+            "mapped",
+            False,
+            f"every user can write {', '.join(loose)}",
+            "keep libraries where only you and root can write; see LD_LIBRARY_PATH",
+        )
+    else:
+        yield Step("mapped", True, ", ".join(libraries))
+
+
+def _others_write(path: str) -> bool:
+    """Whether every user can change or replace a file."""
+    try:
+        file, folder = os.stat(path), os.stat(os.path.dirname(path))
+    except OSError:
+        return False  # it is gone
+    replaceable = folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX
+    return bool(file.st_mode & stat.S_IWOTH or replaceable)

@@ -1,0 +1,416 @@
+"""From requests to a lock file: what `pjrt-hub lock` does.
+
+Rows come from the registry. A release that it does not know is fetched, measured, shown to the
+caller, and recorded only if the caller trusts it. Must not decide that for anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.door.process import environment, lock_path, refresh_registry, registry, say
+from pjrt_hub.errors import (
+    DigestMismatchError,
+    LockFileError,
+    PjrtHubError,
+    PluginNotFoundError,
+)
+from pjrt_hub.finding.contract.names import canonical, did_you_mean, is_name, look_alike
+from pjrt_hub.finding.store.artifact import pins
+from pjrt_hub.finding.store.artifact.pins import Pins, kind, serves
+from pjrt_hub.finding.store.transfer.credentials import redacted
+
+if TYPE_CHECKING:
+    from pjrt_hub.base.host import HostTag
+    from pjrt_hub.finding.store.artifact.catalog import Artifact
+    from pjrt_hub.finding.store.transfer.index import File
+
+    #: Is shown, as text, what no registry vouches for; says whether to record it.
+    Trust = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """What became of a lock file.
+
+    Attributes:
+        pins: what it says, or would say.
+        changes: what is not as it was, a line for each; empty where the file was right already.
+        additions: plugins that the registry does not pin as the file does; they can be used only
+            where the user names the file.
+    """
+
+    pins: Pins
+    changes: tuple[str, ...]
+    additions: tuple[str, ...]
+
+
+def lock(
+    *requests: str,
+    hosts: Sequence[str] = (),
+    output: Path | None = None,
+    upgrade: bool = False,
+    check: bool = False,
+    allow_look_alike: bool = False,
+    trust: Trust | None = None,
+) -> Locked:
+    """Writes what may be fetched and loaded from now on.
+
+    Args:
+        requests: platforms, plugins, packages ("jax-cuda13-pjrt==0.12.0.1"), or archives by path or
+            address ("toy=./toy.so" names the plugin); what the file was written for by default,
+            else the whole registry.
+        hosts: machines such as "linux-x86_64" or "linux-x86_64-glibc2.28"; as for `requests`.
+        output: the file; by default the one that holds here, else `pjrt-hub.lock` in this folder.
+        upgrade: take the newest rows, instead of those that the file has.
+        check: only compare.
+        allow_look_alike: accept a new name that could be mistaken for a known one.
+        trust: is asked about each release that the registry does not know; None trusts none.
+
+    Raises:
+        LockFileError: the file is malformed, cannot be written, or cannot hold what was asked for.
+        PluginNotFoundError: the registry has no row of a name that was asked for.
+        RegistryError: the signed registry cannot be read or trusted.
+        DownloadError: an unknown release cannot be fetched.
+        DigestMismatchError: it is not the file of which its index tells.
+        ArchiveError: it is no plugin.
+    """
+    requests = tuple(map(_settled, requests))
+    if not check:
+        refresh_registry()
+    path = output.absolute() if output else lock_path() or Path.cwd() / pins.FILE_NAME
+    before = pins.read(path) if path.exists() else None
+    if before is not None:
+        requests, hosts = requests or before.requests, tuple(hosts) or before.hosts
+    resolving = _Resolving(path, before, tuple(hosts), upgrade, allow_look_alike, trust)
+    after = Pins(path, tuple(requests), tuple(hosts), resolving.rows(requests))
+    # As it would be read: sorted, and held to the same rules.
+    changes = tuple(_changes(before, after))
+    if changes and not check:
+        after.write()
+    vouched = after.among(registry().rows())
+    return Locked(
+        after, changes, tuple({row.plugin for row in after.rows} - {row.plugin for row in vouched})
+    )
+
+
+def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
+    old = {(row.plugin, *kind(row)): row for row in before.rows} if before else {}
+    new = {(row.plugin, *kind(row)): row for row in after.rows}
+    for key in sorted(old.keys() | new.keys()):
+        was, now = old.get(key), new.get(key)
+        if was != now:
+            yield f"{key[0]} for {key[1]}-{key[2]}: {_spoken(was)} -> {_spoken(now)}"
+    if before and (before.requests, before.hosts) != (after.requests, after.hosts):
+        yield "it was written for other requests or hosts"
+    if before is None and not new:
+        yield "there is no file yet"
+
+
+def _spoken(row: Artifact | None) -> str:
+    return "nothing" if row is None else f"{row.package} {row.version} sha256 {row.sha256[:12]}"
+
+
+class _Resolving:
+    """One run over the requests."""
+
+    def __init__(
+        self,
+        path: Path,
+        before: Pins | None,
+        hosts: tuple[str, ...],
+        upgrade: bool,
+        allow_look_alike: bool,
+        trust: Trust | None,
+    ) -> None:
+        self._path = path
+        self._before = before.rows if before else ()
+        self._hosts = tuple(map(self._host, hosts))
+        self._upgrade = upgrade
+        self._allow_look_alike = allow_look_alike
+        self._trust = trust
+        refresh_registry()
+        self._known = registry().rows()
+
+    def rows(self, requests: Sequence[str]) -> tuple[Artifact, ...]:
+        chosen: dict[tuple[str, ...], Artifact] = {}
+        exact = [each for each in requests if "==" in each or _is_archive(each)]
+        for request in exact:
+            found = self._archive(request) if _is_archive(request) else self._release(request)
+            for row in found:
+                self._add(chosen, row)
+        settled = {row.plugin for row in chosen.values()}
+        named = [each for each in requests if each not in exact]
+        # A release that was named stands before what a platform's name would bring.
+        for rows in map(self._named, named) if requests else (self._known,):
+            for row in self._newest(row for row in rows if row.plugin not in settled):
+                chosen[row.plugin, *kind(row)] = row
+        return tuple(chosen.values())
+
+    def _add(self, chosen: dict[tuple[str, ...], Artifact], row: Artifact) -> None:
+        first = chosen.setdefault((row.plugin, *kind(row)), row)
+        if first != row:
+            raise self._fail(
+                f"{first.package} {first.version} ({first.file_name}) and {row.package} "
+                f"{row.version} ({row.file_name}) are both the plugin {row.plugin!r}",
+                "ask for one of them, or name the other NAME=...",
+            )
+
+    # What the registry knows.
+
+    def _named(self, word: str) -> tuple[Artifact, ...]:
+        rows = [row for row in (*self._known, *self._kept()) if word in (row.plugin, row.platform)]
+        package = canonical(word)
+        rows = rows or [row for row in self._known if canonical(row.package) == package]
+        if not rows:
+            words = {name for row in self._known for name in (row.plugin, row.platform)}
+            words |= {row.package for row in self._known}
+            raise PluginNotFoundError(
+                f"no row of the registry is called {word!a}",
+                hint=did_you_mean(word, words)
+                or "ask for PACKAGE==VERSION, or for an archive by its path or address",
+            )
+        found = [row for row in rows if self._serves(row)]
+        if not found:
+            kinds = sorted({f"{row.host}" for row in rows})
+            raise self._fail(
+                f"{word!r} has no build for the hosts that were named",
+                f"it has some for {', '.join(kinds)}",
+            )
+        return tuple(found)
+
+    def _newest(self, rows: Iterable[Artifact]) -> list[Artifact]:
+        from packaging.version import Version
+
+        kept = {(row.plugin, *kind(row)): row for row in self._kept()}
+        best: dict[tuple[str, ...], Artifact] = {}
+        for row in rows:
+            key = (row.plugin, *kind(row))
+            if not self._serves(row) or row.runs(row.host):  # an API that we cannot drive
+                continue
+            if key in kept and self._serves(kept[key]):
+                best[key] = kept[key]
+            elif key not in best or Version(row.version) > Version(best[key].version):
+                best[key] = row
+        return list(best.values())
+
+    def _kept(self) -> tuple[Artifact, ...]:
+        return () if self._upgrade else self._before
+
+    def _serves(self, row: Artifact) -> bool:
+        return not self._hosts or serves(row, self._hosts)
+
+    def _host(self, text: str) -> HostTag:
+        from pjrt_hub.base.host import HostTag
+
+        try:
+            return HostTag.parse(text)
+        except ValueError as exc:
+            raise self._fail(str(exc), "such as linux-x86_64 or linux-aarch64-glibc2.28") from exc
+
+    # What it does not know.
+
+    def _release(self, request: str) -> list[Artifact]:
+        package, _, version = map(str.strip, request.partition("=="))
+        family = [row for row in self._known if canonical(row.package) == canonical(package)]
+        rows = [
+            row
+            for row in (*family, *self._before)
+            if canonical(row.package) == canonical(package) and _same_version(row.version, version)
+        ]
+        if found := [row for row in rows if self._serves(row)]:
+            return list({(row.plugin, *kind(row)): row for row in found}.values())
+        if not family:
+            raise PluginNotFoundError(
+                f"the registry has no package {package!a}",
+                hint=did_you_mean(package, {row.package for row in self._known})
+                or "name its archive by path or address instead, and check where it comes from",
+            )
+        from pjrt_hub.finding.store.transfer import index
+
+        files = index.releases(package, environment(), version=version)
+        chosen = self._for_machines(files)
+        if not chosen:
+            raise self._fail(
+                f"{request} has no wheel for the hosts that were named; it has "
+                + ", ".join(file.name for file in files),
+                "releases that the registry does not know are locked for Linux",
+            )
+        plugin = family[0].plugin
+        return [self._measured(file.url, file.name, plugin=plugin, said=file) for file in chosen]
+
+    def _for_machines(self, files: Iterable[File]) -> list[File]:
+        """One wheel for each architecture of the hosts; without hosts, for this machine's."""
+        import sys
+
+        from packaging.utils import parse_wheel_filename
+
+        from pjrt_hub.base.host import HostTag
+
+        # Of a wheel for each Python any would do: they hold one library. Ours is the likeliest.
+        running = (f"cp{sys.version_info.major}{sys.version_info.minor}", "py3")
+        best: dict[str, tuple[tuple[bool, str], File]] = {}
+        for file in files:
+            *_, tags = parse_wheel_filename(file.name)
+            rank = (all(tag.interpreter not in running for tag in tags), file.name)
+            for host in self._hosts or (HostTag.current(),):
+                platforms = (tag.platform for tag in tags if host.os == "linux")
+                fits = any(
+                    each.startswith(("manylinux", "linux")) and each.endswith(f"_{host.arch}")
+                    for each in platforms
+                )
+                if fits and (host.arch not in best or rank < best[host.arch][0]):
+                    best[host.arch] = rank, file
+        return [file for _, file in best.values()]
+
+    def _archive(self, request: str) -> list[Artifact]:
+        plugin, equals, place = request.partition("=")
+        if not equals or not is_name(plugin):
+            plugin, place = "", request
+        url = place if "://" in place else Path(place).expanduser().absolute().as_uri()
+        if redacted(url) != url:
+            raise self._fail(
+                f"the password or query of {redacted(url)} would be written into the lock file",
+                "give the password by .netrc or keyring, or fetch the file and name its path",
+            )
+        name = url.partition("?")[0].rpartition("/")[2]
+        if known := [row for row in self._kept() if url in row.urls and url.startswith("https:")]:
+            return known
+        return [self._measured(url, name, plugin=plugin)]
+
+    def _measured(
+        self, url: str, file_name: str, *, plugin: str = "", said: File | None = None
+    ) -> Artifact:
+        import tempfile
+
+        from pjrt_hub.base.progress import terminal_progress
+        from pjrt_hub.finding.store.transfer import unpinned
+
+        urls = (url,) if said is None else ()  # what an index has is looked for there
+        with tempfile.TemporaryDirectory(prefix="pjrt-hub-") as scratch:
+            came, folder = Path(scratch, "came"), Path(scratch, "members")
+            came.mkdir()
+            folder.mkdir()
+            if not url.startswith("file:"):
+                say(f"fetching {redacted(url)}, to look at it")
+            archive_path = unpinned.receive(
+                url, came, env=environment(), progress=terminal_progress(file_name)
+            )
+            row = unpinned.measure(archive_path, folder, file_name=file_name, urls=urls)
+            if said is not None and said.sha256 not in ("", row.sha256):
+                raise DigestMismatchError(
+                    f"{redacted(url)} has sha256 {row.sha256}, its index says {said.sha256}",
+                    expected=f"sha256:{said.sha256}",
+                    actual=f"sha256:{row.sha256}",
+                    hint="try again, or see what changes the file on its way",
+                )
+            row = self._christened(row, folder, plugin)
+            for each in self._before:
+                if each.sha256 == row.sha256:  # not run again: who wrote the file need not be we
+                    return replace(row, api_version=each.api_version, api_note=each.api_note)
+            if self._trust is None or not self._trust(_shown(row)):
+                raise self._fail(
+                    f"{row.package} {row.version} (sha256 {row.sha256}) is in no registry, and "
+                    "nobody has said that it is to be trusted",
+                    "look at it, and run the command again on a terminal or with --yes",
+                )
+            return _with_version(row, folder / row.library)
+
+    def _christened(self, row: Artifact, folder: Path, plugin: str) -> Artifact:
+        """Gives a row its names: those of its package, else asked for, its manifest's, its own."""
+        from pjrt_hub.finding.store.transfer.unpinned import UNNAMED
+
+        package = canonical(row.package)
+        family = [each for each in self._known if canonical(each.package) == package]
+        if family and plugin in ("", family[0].plugin):
+            return replace(row, plugin=family[0].plugin, platform=family[0].platform)
+        owners = {name: each for each in self._known for name in (each.plugin, each.platform)}
+        name, platform = _own_names(folder, row)
+        name = plugin or name
+        if name in owners:
+            raise self._fail(
+                f"{row.file_name} would be the plugin {name!r}, a name that the registry gives to "
+                f"{owners[name].package}",
+                f"name it otherwise: mine={row.urls[0] if row.urls else row.file_name}",
+            )
+        if (known := look_alike(name, owners)) and not self._allow_look_alike:
+            raise self._fail(
+                f"{row.file_name} would be the plugin {name!r}, which could be mistaken for "
+                f"{known!r} of {owners[known].package}",
+                "name it otherwise: NAME=ARCHIVE; or, if that is meant, --allow-look-alike",
+            )
+        return replace(
+            row,
+            plugin=name,
+            # A platform that the registry owns goes on to mean what the registry says.
+            platform=platform if platform and platform not in owners else name,
+            package=name if row.package == UNNAMED else row.package,
+        )
+
+    def _fail(self, what: str, hint: str) -> LockFileError:
+        return LockFileError(f"{self._path} cannot be made: {what}", path=self._path, hint=hint)
+
+
+def _shown(row: Artifact) -> str:
+    members = (f"  {member.path}: sha256 {member.sha256}" for member in row.members)
+    return "\n".join(
+        (
+            "no registry vouches for this release:",
+            f"  {row.package} {row.version}, the plugin {row.plugin!r} of {row.platform!r}",
+            f"  {row.file_name}, {row.size:,} bytes, for {row.host}",
+            f"  sha256 {row.sha256}",
+            *members,
+        )
+    )
+
+
+def _own_names(folder: Path, row: Artifact) -> tuple[str, str]:
+    from pjrt_hub.finding.contract import manifest
+    from pjrt_hub.finding.discovery.undescribed import plugin_name
+
+    described = [each for path in folder.rglob(manifest.FILE_NAME) for each in manifest.read(path)]
+    if len(described) == 1:
+        return described[0].name, described[0].platform
+    return plugin_name(Path(row.library).stem), ""
+
+
+def _with_version(row: Artifact, library_path: Path) -> Artifact:
+    """Adds the API version, by loading what is trusted now, in a child process."""
+    from pjrt_hub.base.abi import ApiVersion
+    from pjrt_hub.base.host import HostTag
+    from pjrt_hub.door import preflight
+
+    if HostTag.current().runs(row.host):
+        return row
+    try:
+        answer = preflight.first_contact(library_path, (), environment())
+    except PjrtHubError as exc:
+        text = exc.message.replace(f"{library_path.parent}/", "").partition("\n")[0]
+        return replace(row, api_note=f"not loaded: {text}")
+    return replace(row, api_version=ApiVersion.parse(answer["api_version"]), api_note="")
+
+
+def _is_archive(request: str) -> bool:
+    from pjrt_hub.finding.store.transfer.unpinned import SUFFIXES
+
+    return "://" in request or "/" in request or request.endswith(SUFFIXES)
+
+
+def _settled(request: str) -> str:
+    """A request that means the same in every folder."""
+    plugin, equals, place = request.rpartition("=")
+    if not _is_archive(request) or "://" in request or (plugin and not is_name(plugin)):
+        return request
+    return f"{plugin}{equals}{Path(place).expanduser().absolute()}"
+
+
+def _same_version(one: str, other: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return one == other

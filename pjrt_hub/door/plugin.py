@@ -1,0 +1,236 @@
+"""From a choice to a loaded plugin: fetch, prepare, load.
+
+The runtime knows nothing of manifests and caches: what it needs of them goes in here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.base import digest, log
+from pjrt_hub.door import privilege
+from pjrt_hub.door.process import cache, distrust, environment, say, world
+from pjrt_hub.errors import PluginLoadError
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.contract.manifest import Manifest
+    from pjrt_hub.finding.discovery.select import Choice
+    from pjrt_hub.finding.discovery.source import Candidate, World
+    from pjrt_hub.finding.store.cache.cache import Entry
+    from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
+    from pjrt_hub.finding.store.transfer.partial import Progress
+    from pjrt_hub.running.capi.values import NamedValue
+    from pjrt_hub.running.client.plugin import Plugin
+    from pjrt_hub.running.compilation.isolation import Workplace
+
+    Reload = Callable[[str], Plugin]
+
+#: A day, which ends compilations that would never end.
+_COMPILE_SECONDS = 86400.0
+#: Libraries that the loader opened after they were changed.
+_SPOILT: set[Path] = set()
+
+
+def open_plugin(
+    choice: Choice,
+    *,
+    create_options: Mapping[str, NamedValue] | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+    reload: Reload,
+) -> Plugin:
+    """Fetches the library where it is missing, checks it, and loads it.
+
+    Args:
+        choice: what `discovery.select` chose.
+        create_options: of the client that is to be made next, or None: then both are tried at once.
+        offline: use no network.
+        progress: is told how a download goes; by default a bar where stderr is a terminal.
+        reload: loads the same plugin again by its name or path, for what was unpickled elsewhere.
+
+    Raises:
+        StoreError: the plugin cannot be fetched.
+        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
+    """
+    candidate = choice.candidate
+    with library(candidate, offline=offline, progress=progress) as (path, entry):
+        return _load(candidate, path, entry, reload, create_options)
+
+
+def _load(
+    candidate: Candidate,
+    path: Path,
+    entry: Entry | None,
+    reload: Reload,
+    create_options: Mapping[str, NamedValue] | None,
+) -> Plugin:
+    from pjrt_hub.door import preflight
+    from pjrt_hub.finding.discovery.survey import require_locked
+    from pjrt_hub.running.capi import library
+
+    manifest = candidate.manifest
+    distrust()
+    compared = digest.identity_if_any(path)  # what is compared and asked from now on is this file
+    see, through = functools.partial(_require_same, path, compared, entry), _layers()
+    see("compare")
+    defaults = manifest.environment_for(present=candidate.may_run)
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    here = world()
+    require_locked(candidate, path, here)  # again: the file may be another one by now
+    preflight.initialize(path, manifest)
+    given, named = dict(candidate.create_options), _named_flags()
+    env = {**defaults, **environment()}
+    wanted = None
+    if create_options is not None:
+        wanted = manifest.create_options({**given, **create_options}, candidate.api_version)
+    preflight.prepare(path, manifest, here, env, compared, wanted)
+    probes = preflight.memory(here)
+    name = str(path) if candidate.source == "explicit" else candidate.name
+    log.step("runtime", "%s: load it into this process", path, path=str(path))
+    api = library.load(path, see, through, meanwhile=_import_runtime, identity=compared)
+    from pjrt_hub.running.client.plugin import Plugin
+
+    return Plugin(
+        api,
+        name=candidate.name,
+        create_options=lambda options, api: manifest.create_options({**given, **options}, api),
+        try_client=functools.partial(preflight.try_client, path, manifest, here, env, compared),
+        takes_option=lambda option: (
+            manifest.path is None or any(option == each.name for each in manifest.options)
+        ),
+        sha256=functools.partial(probes.sha256, path) if probes else None,
+        compile_cache=_compile_cache(here),
+        compile_flags=lambda given, api, code: manifest.compile_flags_beside(
+            {*named, *given}, api, code
+        ),
+        caches_by_default=environment().get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
+        isolates_by_default=environment().get("PJRT_HUB_ISOLATE", "") not in ("", "0"),
+        workplace=functools.partial(_workplace, dict(environment()), manifest, here),
+        topology_options=lambda target, options, api: manifest.topology_options(
+            target, options, path, api
+        ),
+        reload=functools.partial(reload, name),
+    )
+
+
+def _workplace(env: Mapping[str, str], manifest: Manifest, here: World) -> Workplace:
+    """Where isolated compilations run: in processes that see what this one saw as it loaded."""
+    from pjrt_hub.door import preflight
+    from pjrt_hub.running.compilation.isolation import Workplace
+
+    limit = preflight.seconds(
+        "PJRT_HUB_ISOLATE_SECONDS", env.get("PJRT_HUB_ISOLATE_SECONDS"), _COMPILE_SECONDS
+    )
+    return Workplace(env, preflight.dependencies(manifest, here), limit)
+
+
+def _import_runtime() -> None:
+    """Takes the loader's time: it and these imports are a fifth of a start each."""
+    import pjrt_hub.running.client.plugin  # noqa: F401
+
+
+def _require_same(path: Path, compared: str, entry: Entry | None, step: str) -> None:
+    """Looks before each step of the loading whether the file is still the one that was compared.
+
+    Before the first, because a library that was cut would end this process; after it, because the
+    loader may have opened another one. It finds libraries by their paths and would give that one
+    for ever, so the path is of no more use to this process.
+    """
+    now = digest.identity_if_any(path)
+    is_good = now == compared and (entry is None or entry.is_as_verified())
+    if is_good and path not in _SPOILT:
+        return
+    if step not in ("compare", "dlopen"):
+        _SPOILT.add(path)
+    again = "start this program again" if path in _SPOILT else "run it again"
+    then = "which fetches the library again" if entry else "and let nobody write to it meanwhile"
+    raise PluginLoadError(
+        f"{path} was changed or removed while it was to be loaded",
+        path=path,
+        hint=f"{again}, {then}",
+    )
+
+
+def _layers() -> Callable[[int], int] | None:
+    """What sees the calls of this process, where the user asked for it."""
+    env = environment()
+    names = env.get("PJRT_HUB_LAYERS")
+    if not names:
+        return None
+    from pjrt_hub.running.interpose import layers
+
+    folder, without = env.get("PJRT_HUB_TRACE"), env.get("PJRT_HUB_WITHOUT")
+    return functools.partial(layers.wrap, layers=names, folder=folder, without=without)
+
+
+def _named_flags() -> set[str]:
+    """The flags that the user sets in XLA_FLAGS, which those of a compilation would override."""
+    text = environment().get("XLA_FLAGS", "")
+    if text and not text.lstrip().startswith("-"):  # then XLA takes it for the name of a file
+        with suppress(OSError, ValueError):
+            text = digest.content(text).decode("utf-8", "replace")
+    return set(re.findall(r"--(\w+)", text))
+
+
+def _compile_cache(here: World) -> CompiledPrograms | None:
+    from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
+
+    return CompiledPrograms.configured(environment(), here.cache.root if here.cache else None)
+
+
+def library_path(
+    candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
+) -> Path:
+    """Gives the path of a candidate's library, and fetches it first where it is missing.
+
+    Raises:
+        StoreError: it cannot be fetched.
+    """
+    with library(candidate, offline=offline, progress=progress) as (path, _):
+        return path
+
+
+@contextmanager
+def library(
+    candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
+) -> Iterator[tuple[Path, Entry | None]]:
+    """As `library_path`, and nobody removes the library in the time of the `with` block.
+
+    Yields:
+        The library's path, and its entry where it lies in a cache.
+
+    Raises:
+        StoreError: it cannot be fetched.
+    """
+    artifact = candidate.artifact
+    if artifact is None:
+        if candidate.library_path is None:
+            raise PluginLoadError(f"{candidate} has neither a library nor a registry row", path="")
+        yield candidate.library_path, None
+        return
+    from pjrt_hub.finding.store.transfer.fetch import leased
+    from pjrt_hub.finding.store.transfer.offline import is_offline
+
+    store = cache()
+    offline = offline or is_offline(environment()) or bool(privilege.reason())
+    if candidate.must_be_fetched and not offline:
+        size = f"{artifact.size / 1e6:.0f} MB"
+        say(
+            f"no plugin for {candidate.platform!r} is installed; fetching {artifact.package} "
+            f"{artifact.version} ({size}) into {store.root}"
+        )
+        if progress is None:
+            from pjrt_hub.base.progress import terminal_progress
+
+            progress = terminal_progress(artifact.package)
+    with leased(
+        artifact, store, env=environment(), offline=offline, progress=progress, notify=say
+    ) as entry:
+        yield entry.library_path, entry

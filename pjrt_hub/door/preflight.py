@@ -1,0 +1,353 @@
+"""First contact with a chosen library: check its file, preload, probe it in a child.
+
+Everything here happens before the library enters this process. What is remembered of an earlier
+contact is trusted for the same bytes where nothing else has changed that it depended on, so a warm
+start costs a few stat calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from os.path import isfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base import digest, log
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.fork import Lock
+from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.contract.linking import Problem, Search
+    from pjrt_hub.finding.contract.manifest import Manifest
+    from pjrt_hub.finding.discovery.source import World
+    from pjrt_hub.finding.store.cache.probes import Probes
+    from pjrt_hub.running.capi.values import NamedValue
+
+#: Seconds for the first contact; `PJRT_HUB_PROBE_SECONDS` overrides it.
+DEADLINE = 30.0
+
+#: Variables that decide which libraries a plugin finds.
+_SEARCHED = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+
+#: The libraries whose clients were tried in this process, each with the key of its options.
+_TRIED: set[tuple[Path, str]] = set()
+_INITIALIZED: set[str] = set()
+_INITIALIZING = Lock()
+
+
+def initialize(path: Path, manifest: Manifest) -> bool:
+    """Runs `initialize()` of the package around a manifest, once in this process.
+
+    Args:
+        path: the library, for the error.
+        manifest: of the chosen plugin.
+
+    Returns:
+        Whether the package has one.
+
+    Raises:
+        PluginLoadError: it raised, or the package cannot be imported.
+    """
+    from importlib import import_module
+
+    module, home = manifest.module, manifest.path and manifest.path.parent
+    if not module or home is None or not isfile(home / "__init__.py"):
+        return False
+    with _INITIALIZING:
+        try:
+            function = getattr(import_module(module), "initialize", None)
+            if function is not None and module not in _INITIALIZED:
+                function()
+                _INITIALIZED.add(module)
+        except (Exception, SystemExit) as exc:  # whatever a vendor's code raises
+            raise PluginLoadError(
+                f"the plugin {manifest.name} cannot be initialized: {module} ({home}) raised "
+                f"{type(exc).__name__}: {exc}",
+                path=path,
+                hint=f"`python -c 'import {module}; {module}.initialize()'` shows where; "
+                "install what it needs, or another release of it",
+            ) from exc
+    return function is not None
+
+
+def prepare(
+    path: Path,
+    manifest: Manifest,
+    world: World,
+    env: Mapping[str, str],
+    identity: str,
+    create_options: Mapping[str, NamedValue] | None = None,
+) -> None:
+    """Makes sure that loading `path` into this process is safe, and loads what it needs first.
+
+    Args:
+        path: the library.
+        manifest: names the libraries to preload.
+        world: where those are looked for, and the machine.
+        env: the environment that the plugin will see.
+        identity: of the file that was compared with the lock file; no other one is met.
+        create_options: of the client that is to be made next, or None.
+
+    Raises:
+        PluginLoadError: the file is damaged, not for this machine, or lacks libraries.
+        IncompatiblePluginError: its API version cannot be driven.
+        PluginCrashedError: it died at first contact.
+        PluginTimeoutError: it hung at first contact.
+    """
+    from pjrt_hub.running.capi import library
+
+    refuse_noexec(path)
+    if env.get("PJRT_HUB_CAPTURE", "") not in ("", "0"):
+        from pjrt_hub.base import native_log
+
+        native_log.capture_native_logs()
+    needed = dependencies(manifest, world)
+    answer = _meet(path, manifest, world, env, identity, needed, create_options)
+    log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
+    _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
+    for dependency in needed:
+        log.step("probe", "%s: preload %s", path, dependency, path=str(path))
+        library.preload(dependency)
+
+
+def try_client(
+    path: Path,
+    manifest: Manifest,
+    world: World,
+    env: Mapping[str, str],
+    identity: str,
+    create_options: Mapping[str, NamedValue],
+) -> None:
+    """Makes sure that the plugin survives the making of a client, in a process of its own.
+
+    What it answers there does not matter: this process will hear it again.
+
+    Args:
+        path: the library.
+        manifest: of the plugin. The options of one that it describes were checked, so that those of
+            one client stand for all.
+        world: the machine.
+        env: the environment that the plugin sees.
+        identity: of the file that was loaded; no other one is met.
+        create_options: of the client.
+
+    Raises:
+        PluginCrashedError: it died.
+        PluginTimeoutError: it hung.
+    """
+    if (path, _key(manifest, create_options)) not in _TRIED:
+        needed = dependencies(manifest, world)
+        _meet(path, manifest, world, env, identity, needed, create_options)
+
+
+def _meet(
+    path: Path,
+    manifest: Manifest,
+    world: World,
+    env: Mapping[str, str],
+    identity: str,
+    needed: tuple[Path, ...],
+    create_options: Mapping[str, NamedValue] | None,
+) -> dict[str, Any]:
+    """What a plugin said at first contact: as it is remembered, else asked now and remembered."""
+    from pjrt_hub.finding.discovery.hardware import drivers
+
+    probes = memory(world)
+    client = None if create_options is None else _key(manifest, create_options)
+    around = {name: env.get(name, "") for name in _SEARCHED}
+    around |= {"drivers": drivers(world.root), "preloaded": " ".join(map(str, needed))}
+    answer = probes.recall(path) if probes else None
+    is_known = _holds(answer, path, around, client)
+    if not is_known:
+        refuse(path, list(problems(path, world, needed, env)))
+        log.step("probe", "%s: its headers fit %s", path, world.host, path=str(path))
+        answer = probes.recall_content(path) if probes else None
+        is_known = _holds(answer, path, around, client)
+    if answer is not None and is_known:
+        text = "%s: known from an earlier contact, and nothing has changed that it depended on"
+        log.step("probe", text, path, path=str(path))
+    else:
+        log.step("probe", "%s: first contact, in a process of its own", path, path=str(path))
+        before = answer["clients"] if answer and _holds(answer, path, around, None) else []
+        answer = first_contact(path, needed, env, create_options, identity)
+        made = [client] if answer["client_error"] == "" else []
+        files = {*answer["libraries"], *answer["modules"]} - {str(path)}
+        answer["files"] = {file: digest.identity_if_any(file) for file in sorted(files)}
+        answer |= {"path": str(path), "around": around, "clients": [*before, *made]}
+        if probes and digest.identity_if_any(path) == identity:  # else it is of other bytes
+            probes.remember(path, answer)
+    if client is not None:
+        _TRIED.add((path, client))
+    return answer
+
+
+def _key(manifest: Manifest, create_options: Mapping[str, NamedValue]) -> str:
+    """Which clients are as good as one with these options."""
+    if manifest.path is not None or not create_options:
+        return ""
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(create_options, sort_keys=True).encode()).hexdigest()
+
+
+def _holds(
+    answer: Mapping[str, Any] | None, path: Path, around: Mapping[str, str], client: str | None
+) -> bool:
+    """Whether a remembered answer is still true, and tells of a client like the one wanted."""
+    if answer is None or answer.get("around") != around:
+        return False
+    if client is not None and client not in answer.get("clients", ()):
+        return False
+    files = answer.get("files", {})
+    if files and answer.get("path") != str(path):
+        return False  # a copy elsewhere may find others
+    return all(digest.identity_if_any(file) == known for file, known in files.items())
+
+
+def dependencies(manifest: Manifest, world: World) -> tuple[Path, ...]:
+    """The libraries that are loaded before the plugin's own, in that order."""
+    from pjrt_hub.finding.discovery.place import preloads
+
+    return preloads(world, manifest).paths
+
+
+def refuse_noexec(path: Path) -> None:
+    """Refuses a library on a file system without exec, of which the loader says nothing.
+
+    Raises:
+        PluginLoadError: it lies on one.
+    """
+    from pjrt_hub.finding.store.disk import disk
+
+    if disk.is_noexec(path):
+        raise PluginLoadError(
+            f"{path} cannot be loaded: its file system is mounted with noexec, which forbids "
+            "to run what lies there",
+            path=path,
+            hint="set PJRT_HUB_CACHE to a directory on a file system without noexec, or have "
+            "this one mounted with exec",
+        )
+
+
+def problems(
+    path: Path, world: World, preloaded: tuple[Path, ...], env: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Reads the library's headers and yields every reason why it will not load here.
+
+    Raises:
+        PluginLoadError: it is no library at all.
+    """
+    from pjrt_hub.finding.contract import headers, linking
+
+    binary = headers.inspect(path, machine=world.host.arch)
+    yield from linking.problems(binary, world.host, search(preloaded, env))
+
+
+def search(preloaded: tuple[Path, ...], env: Mapping[str, str]) -> Search:
+    """Where the loader looks, with these variables and after these libraries."""
+    from pjrt_hub.finding.contract.linking import Search
+
+    folders = tuple(filter(None, env.get("LD_LIBRARY_PATH", "").split(":")))
+    return Search(library_path=folders, preloaded=preloaded)
+
+
+def first_contact(
+    path: Path,
+    dependencies: tuple[Path, ...],
+    env: Mapping[str, str],
+    create_options: Mapping[str, NamedValue] | None = None,
+    identity: str = "",
+    *,
+    describe: bool = False,
+) -> dict[str, Any]:
+    """Loads the library in a child process and gives what it says of itself.
+
+    Args:
+        path: the library.
+        dependencies: are loaded before it.
+        env: of the child.
+        create_options: of a client to make there; None makes none.
+        identity: of the file that is to be met, and no other; by default of what lies there.
+        describe: ask whether it describes devices that are not there.
+
+    Raises:
+        IncompatiblePluginError: its API version cannot be driven.
+        PluginLoadError: it cannot be loaded.
+        PluginCrashedError: it died.
+        PluginTimeoutError: it hung.
+    """
+    from dataclasses import asdict
+
+    from pjrt_hub.running.sandbox.probe import probe
+
+    answer = probe(
+        path,
+        env=env,
+        preload=dependencies,
+        create_options=create_options,
+        describe=describe,
+        seconds=_deadline(env),
+        identity=identity,
+    )
+    return asdict(answer)
+
+
+def _deadline(env: Mapping[str, str]) -> float:
+    return seconds("PJRT_HUB_PROBE_SECONDS", env.get("PJRT_HUB_PROBE_SECONDS"), DEADLINE)
+
+
+def seconds(name: str, said: str | None, default: float) -> float:
+    """Reads a variable that holds a number of seconds.
+
+    Raises:
+        PjrtHubError: it holds something else.
+    """
+    text = said or default
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= threading.TIMEOUT_MAX:  # which nan is not
+        raise PjrtHubError(
+            f"{name} is {text!r}, which is not a number of seconds",
+            hint="set it to a number such as 60, or unset it",
+        )
+    return number
+
+
+def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:
+    """Holds the plugin to the versions that its manifest speaks of."""
+    low, high = manifest.api_minimum, manifest.api_maximum
+    if (low is None or low <= version) and (high is None or version <= high):
+        return
+    need = f"{low or 'any'} to {high or 'any'}"
+    raise IncompatiblePluginError(
+        f"{path} has PJRT API {version}, its manifest {manifest.path} describes {need}",
+        need=need,
+        have=str(version),
+        hint=f"install the release of {manifest.name} that its manifest belongs to",
+    )
+
+
+def memory(world: World) -> Probes | None:
+    """What is remembered of first contacts, or None where there is no cache."""
+    from pjrt_hub.finding.store.cache.probes import Probes
+
+    return Probes(world.cache.root) if world.cache else None
+
+
+def refuse(path: Path, found: list[Problem]) -> None:
+    """Refuses a library for what speaks against it.
+
+    Raises:
+        PluginLoadError: something does.
+    """
+    if not found:
+        return
+    hints = "; ".join(dict.fromkeys(each.hint for each in found if each.hint))
+    hints = hints or "`pjrt-hub list` shows the plugins that fit this machine"
+    what = "; ".join(each.text for each in found)
+    raise PluginLoadError(f"{path} cannot be loaded here: {what}", path=path, hint=hints)

@@ -1,0 +1,290 @@
+"""What is around this process: its environment, `sys.path`, registry, lock, cache.
+
+Read for the towers, which take it as arguments; also where the user is told something. An elevated
+process takes nothing of it from its caller.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache as once
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.base import log
+from pjrt_hub.door import privilege
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.discovery.source import World
+    from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
+    from pjrt_hub.finding.store.artifact.pins import Pins
+    from pjrt_hub.finding.store.cache.cache import Cache
+    from pjrt_hub.finding.store.cache.journal import Journal
+    from pjrt_hub.finding.store.registry.remote import Remote
+
+
+def environment() -> Mapping[str, str]:
+    """The variables that may be listened to: all of them, but for an elevated process.
+
+    Every part below takes them as an argument, so this is the only gate.
+    """
+    if privilege.reason():
+        from pjrt_hub.finding.contract.variables import is_safe
+
+        return {name: value for name, value in os.environ.items() if is_safe(name)}
+    log.show(log.areas(os.environ.get("PJRT_HUB_DEBUG", "")))
+    _warn_of_unknown_variables()
+    return os.environ
+
+
+@once
+def _warn_of_unknown_variables() -> None:
+    """Tells of names that begin as ours do and that nothing reads: misspelled ones."""
+    prefix = "PJRT_HUB_"
+    ours = sorted(name for name in os.environ if name.startswith(prefix))
+    if not ours:
+        return  # so nobody waits for the table
+    from pjrt_hub.finding.contract import names, variables
+
+    for name in ours:
+        if variables.find(name) is None:
+            known = (each.name for each in variables.OURS)
+            meant = names.did_you_mean(name, known, prefix=prefix)
+            warn(f"nothing reads the variable {name}{meant and f': {meant}'}")
+
+
+@contextmanager
+def unset(name: str, value: str) -> Iterator[None]:
+    """Unsets a variable for the time being where it has a value that nobody chose.
+
+    Args:
+        name: of the variable.
+        value: what a framework gives it by itself, and afterwards what it has unless it was set.
+    """
+    if os.environ.get(name) == value:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.setdefault(name, value)
+
+
+def distrust() -> None:
+    """Takes from an elevated process the variables that its caller could steer plugins with.
+
+    Plugins read many of their own, such as flags that name files to write.
+    """
+    if privilege.reason():
+        safe = environment()
+        for name in os.environ.keys() - safe.keys():
+            del os.environ[name]
+
+
+def cache() -> Cache:
+    """The cache of this user: `PJRT_HUB_CACHE`, else the platform's cache directory.
+
+    An elevated process has the system's caches that nobody but root can change.
+
+    Raises:
+        CacheError: there is no place for one.
+    """
+    # Late, because JAX asks for a variable at every start and should not wait for it.
+    from pjrt_hub.errors import CacheError
+    from pjrt_hub.finding.store.cache.cache import SYSTEM, Cache
+
+    if why := privilege.reason():
+        trusted = [root for root in SYSTEM if privilege.only_root_writes(str(root))]
+        if not trusted:
+            raise CacheError(
+                f"no cache directory: {why}",
+                hint=f"as root, fill {SYSTEM[0]}, or install the plugin for the whole machine",
+            )
+        return Cache(trusted[0], system=trusted[1:])
+    return Cache.configured(environment())
+
+
+def journal(name: str, *, resume: bool) -> Journal | None:
+    """Opens a journal in the cache; None where there is no cache.
+
+    Args:
+        name: of the work, and of all that its results depend on.
+        resume: keep the records that are there.
+    """
+    from pjrt_hub.errors import CacheError
+    from pjrt_hub.finding.store.cache.journal import Journal
+
+    try:
+        return Journal(cache().root, name, resume=resume)
+    except CacheError:
+        return None
+
+
+def registry() -> Catalog:
+    """What may be fetched where no lock file says otherwise; uses no network.
+
+    That is the shipped registry, and beside it what was read last of `PJRT_HUB_REGISTRY`.
+
+    Raises:
+        RegistryError: that one is not trusted, or has rows for names of the shipped one.
+    """
+    from pjrt_hub.finding.store.artifact.catalog import Catalog
+
+    shipped = Catalog.shipped()
+    if (elsewhere := remote()) is None:
+        return shipped
+    reading = elsewhere.reading()
+    if reading is not None and elsewhere.has_expired(reading):
+        text = f"what was read of the registry {elsewhere.name} has expired: what it pins goes on "
+        text += "working, and nothing new of it is fetched before `pjrt-hub registry refresh` or "
+        warn(text + "the next fetch reads it")
+    return Catalog([], elsewhere.beside(shipped.rows(), reading))
+
+
+def catalog(locked: Pins | None) -> Catalog:
+    """What may be fetched here: the rows of a lock file that the user named, else of the registry.
+
+    Args:
+        locked: the lock file that holds here, or None; one that was found leaves of the registry
+            what it has, too.
+
+    Raises:
+        RegistryError: as `registry`.
+    """
+    from pjrt_hub.finding.store.artifact.catalog import Catalog
+
+    if locked is None:
+        return registry()
+    return Catalog([], locked.rows if locked.is_named else locked.among(registry().rows()))
+
+
+def follows_registry() -> bool:
+    """Whether rows of the registry may be fetched: unless the user named a lock file.
+
+    Raises:
+        LockFileError: as `pins`.
+    """
+    locked = pins()
+    return locked is None or not locked.is_named
+
+
+def remote() -> Remote | None:
+    """The registry that `PJRT_HUB_REGISTRY` names, or None.
+
+    Raises:
+        RegistryError: its root keys are not known.
+        CacheError: there is no place to keep what is read of it.
+    """
+    if not environment().get("PJRT_HUB_REGISTRY"):
+        return None
+    from pjrt_hub.finding.store.registry.remote import Remote, trusted
+
+    trust = trusted(environment(), configuration())
+    return None if trust is None else Remote(trust, cache().root)
+
+
+def refresh_registry(wanted: Artifact | None = None) -> bool:
+    """Reads the signed registry again, if there is one and its last reading is old.
+
+    Args:
+        wanted: the row that is to be fetched, which must not be where it is one of that registry,
+            and this cannot be read or trusted now; None where any row of it may be taken up.
+
+    Returns:
+        Whether it was read.
+
+    Raises:
+        RegistryError: it cannot be read or trusted, and what is wanted may be its own: its last
+            reading says so, or has expired, or there is none.
+    """
+    if (elsewhere := remote()) is None:
+        return False
+    from pjrt_hub.errors import RegistryError
+    from pjrt_hub.finding.store.artifact.catalog import Catalog
+
+    reading = elsewhere.reading()
+    if elsewhere.is_fresh(reading):
+        return False
+    try:
+        elsewhere.refresh(environment(), Catalog.shipped().rows(), notify=say)
+    except RegistryError as exc:
+        if reading is None or wanted in reading.rows:
+            raise
+        if wanted is None and elsewhere.has_expired(reading):
+            raise
+        say(exc.message)
+        return False
+    return True
+
+
+def configuration() -> Path:
+    """The folder of this user's configuration."""
+    from platformdirs import user_config_path
+
+    return user_config_path("pjrt-hub", appauthor=False)
+
+
+@once
+def warn(text: str) -> None:
+    """Logs a warning, once in this process."""
+    import logging
+
+    logging.getLogger("pjrt_hub").warning("%s", text)
+
+
+def pins() -> Pins | None:
+    """The lock file that holds here: nothing else is fetched or loaded. None without one.
+
+    Raises:
+        LockFileError: it cannot be read, is malformed, or others may have written it.
+    """
+    from pjrt_hub.finding.store.artifact.pins import read
+
+    path = lock_path()
+    return None if path is None else read(path, is_named=bool(environment().get("PJRT_HUB_LOCK")))
+
+
+def lock_path() -> Path | None:
+    """The file that `PJRT_HUB_LOCK` names, else the nearest from the working directory upward.
+
+    Raises:
+        LockFileError: others may have written it.
+    """
+    from pjrt_hub.finding.store.artifact.pins import find
+
+    try:
+        folder = None if privilege.reason() else Path.cwd()
+    except FileNotFoundError:  # the working directory is gone
+        folder = None
+    return find(environment(), folder)
+
+
+def world() -> World:
+    """What discovery looks at: this process's environment, `sys.path`, registry, lock and cache.
+
+    Raises:
+        LockFileError: as `pins`.
+        RegistryError: as `registry`.
+    """
+    from pjrt_hub.base.frozen import replace
+    from pjrt_hub.errors import CacheError
+    from pjrt_hub.finding.discovery.source import World
+
+    try:
+        known = cache()
+    except CacheError:
+        known = None  # what is installed can be used without one
+    locked = pins()
+    here = World.current(environment(), catalog=catalog(locked), cache=known, pins=locked)
+    if not privilege.reason():
+        return here
+    trusted = tuple(folder for folder in here.sys_path if privilege.only_root_writes(folder))
+    return replace(here, sys_path=trusted, finders=())
+
+
+def say(text: str) -> None:
+    """Tells the user something on stderr."""
+    if sys.stderr is not None:  # print would take stdout instead
+        print(f"pjrt-hub: {text}", file=sys.stderr)

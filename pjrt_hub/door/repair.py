@@ -1,0 +1,71 @@
+"""What becomes of a corrupted cache entry: moved aside, the same archive fetched again.
+
+Owns which row that is: the one that the lock file or the registry has for the entry's digest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pjrt_hub.door import privilege
+from pjrt_hub.door.process import (
+    cache,
+    catalog,
+    environment,
+    follows_registry,
+    pins,
+    refresh_registry,
+    say,
+)
+from pjrt_hub.errors import PjrtHubError
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.store.artifact.catalog import Artifact
+    from pjrt_hub.finding.store.cache.audit import Audit
+
+
+def repair(audit: Audit) -> str:
+    """Moves an entry aside that `Cache.verify` found corrupted, and fetches its archive again.
+
+    Args:
+        audit: what `Cache.verify` said of it.
+
+    Returns:
+        What came of it; the entry is whole again where `audit.root` is there.
+
+    Raises:
+        CacheError: the entry cannot be moved.
+    """
+    from pjrt_hub.base.progress import terminal_progress
+    from pjrt_hub.finding.store.transfer import fetch
+
+    aside = cache().quarantine(audit.root, audit.verdict.reason)
+    moved = f"moved to {aside}" if aside else "another process moved it aside"
+    try:
+        row = _row(audit.root.name)
+        if row is None:
+            pinning = "the registry" if pins() is None else "the lock file"
+            return f"{moved}; not fetched again: {pinning} pins it no more"
+        fetch.obtain(
+            row,
+            cache(),
+            env=environment(),
+            offline=bool(privilege.reason()),
+            progress=terminal_progress(row.package),
+            notify=say,
+        )
+    except PjrtHubError as exc:
+        return f"{moved}; it cannot be fetched: {exc.message}"
+    return f"{moved}; fetched {row.package} {row.version} again"
+
+
+def _row(sha256: str) -> Artifact | None:
+    """The row of an archive; that of a signed registry counts as long as it may be fetched."""
+    found = _known(sha256)
+    if found is not None and follows_registry() and refresh_registry(found):
+        found = _known(sha256)
+    return found
+
+
+def _known(sha256: str) -> Artifact | None:
+    return next((row for row in catalog(pins()).rows() if row.sha256 == sha256), None)

@@ -1,0 +1,188 @@
+"""What a shared library's file tells, whatever system it is for.
+
+Owns the record `Binary` and `File`, through which the readers of each format read. Every offset is
+checked and every loop bounded: hostile bytes give PluginLoadError, nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.errors import PluginLoadError
+
+ENTRY_POINT = "GetPjrtApi"
+
+# Real plugins stay far below: 30 needed libraries, 18 run paths; 6 MB of names in jaxlib.
+MAX_STRING = 8192
+MAX_SYMBOL = 1 << 16  # C++ writes names of several thousand characters
+MAX_NAMES_NBYTES = 1 << 27
+
+
+@frozen
+class Binary:
+    """What the dynamic loader will read of a library.
+
+    A universal file of macOS holds one for each machine.
+
+    Attributes:
+        path: the file.
+        system: "linux", "macos", "windows", or another that Apple names, such as "ios".
+        bits: 32 or 64; of another class than 64-bit little-endian only the header is read.
+        little: whether it is little-endian.
+        machine: "x86_64", "aarch64", ... or "machine 17".
+        shared: whether it is a shared library, and no program or object file.
+        name: what it calls itself (DT_SONAME, LC_ID_DYLIB, the export directory's), or empty.
+        needed: the libraries without which it does not load, in order.
+        optional: those that it loads later, or goes without: Mach-O's weak and lazy ones, PE's
+            delayed ones.
+        rpath: DT_RPATH with $ORIGIN expanded; empty where there is a DT_RUNPATH, which hides it.
+        runpath: DT_RUNPATH, or LC_RPATH, with the library's folder expanded.
+        run_paths: both as they are written.
+        versions: (library, version) pairs that it needs, such as ("libc.so.6", "GLIBC_2.27").
+        minimum: the oldest macOS that it says it runs on, (11, 0); () elsewhere.
+        exported: whether it exports `GetPjrtApi`.
+        executable_stack: whether loading it makes the stacks of the process executable.
+        text_relocations: whether loading it writes into its code.
+    """
+
+    path: Path
+    system: str
+    bits: int
+    little: bool
+    machine: str
+    shared: bool
+    name: str = ""
+    needed: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+    run_paths: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    minimum: tuple[int, ...] = ()
+    exported: bool = False
+    executable_stack: bool = False
+    text_relocations: bool = False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether more than its header is read."""
+        return self.bits == 64 and self.little
+
+    @property
+    def glibc(self) -> tuple[int, ...]:
+        """The oldest glibc that has every symbol version needed; () where none is."""
+        numbers = [
+            tuple(int(part) for part in version[6:].split("."))
+            for _, version in self.versions
+            if version.startswith("GLIBC_")
+            and all(part.isascii() and part.isdigit() for part in version[6:].split("."))
+        ]
+        return max(numbers, default=())
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """How it writes the folders that its loader fills in, its own first."""
+        if self.system == "linux":
+            return ("$ORIGIN", "${ORIGIN}")
+        return () if self.system == "windows" else ("@loader_path", "@executable_path")
+
+    @property
+    def unanchored(self) -> tuple[str, ...]:
+        """The libraries that the loader will look for from the working directory on."""
+        if self.system == "windows":
+            return ()
+        if self.system == "linux":
+            named = (each for each in self.needed if "/" in each)
+            return tuple(each for each in named if not each.startswith(("/", *self.origins)))
+        return tuple(
+            each
+            for each in (*self.needed, *self.optional)
+            if not each.startswith(("/", "@rpath/", *self.origins))
+        )
+
+
+@frozen
+class Section:
+    """A section of the file, which only tools look at.
+
+    Attributes:
+        name: ".debug_info", "__TEXT,__cstring".
+        role: "data" (constants and variables), "debug", "symbols" (which nothing reads at run
+            time), or empty.
+        offset: where it begins in the file.
+        nbytes: how much of the file it takes.
+    """
+
+    name: str
+    role: str
+    offset: int
+    nbytes: int
+
+
+class File:
+    """An open library, or one part of a universal one, of which every read is checked."""
+
+    def __init__(self, path: Path, file: BinaryIO, begin: int = 0, nbytes: int = -1) -> None:
+        self.path = path
+        self.begin = begin
+        self.nbytes = os.fstat(file.fileno()).st_size if nbytes < 0 else nbytes
+        self._file = file
+
+    def part(self, begin: int, nbytes: int) -> File:
+        """A piece of it, whose offsets begin at 0 again."""
+        self._check(begin, nbytes)
+        return File(self.path, self._file, self.begin + begin, nbytes)
+
+    def at(self, offset: int, nbytes: int) -> bytes:
+        """Reads some bytes."""
+        self._check(offset, nbytes)
+        data = os.pread(self._file.fileno(), nbytes, self.begin + offset)
+        if len(data) < nbytes:
+            self.fail("became shorter while it was read")
+        return data
+
+    def unpack(self, layout: str, offset: int) -> tuple[Any, ...]:
+        """Reads a struct."""
+        return struct.unpack(layout, self.at(offset, struct.calcsize(layout)))
+
+    def string(self, begin: int, nbytes: int, at: int) -> str:
+        """Reads a string that begins `at` bytes into a table of strings."""
+        if at >= nbytes:
+            self.fail(f"is malformed: string {at} lies outside a table of {nbytes} bytes")
+        raw, end, _ = self.at(begin + at, min(MAX_STRING, nbytes - at)).partition(b"\0")
+        if not end:
+            self.fail(f"is malformed: string {at} has no end")
+        return raw.decode("utf-8", "surrogateescape")
+
+    def names(self, raw: Iterable[bytes]) -> tuple[str, ...]:
+        """Sorts and decodes names of symbols, as many as a file can honestly hold."""
+        found, nbytes = set(), 0
+        for each in raw:
+            nbytes += len(each)
+            if len(each) > MAX_SYMBOL or nbytes > MAX_NAMES_NBYTES:
+                self.fail("is malformed: its symbols have names without end")
+            found.add(each.decode("utf-8", "surrogateescape"))
+        return tuple(sorted(found))
+
+    def symbol(self, text: bytes, at: int) -> bytes:
+        """The name of a symbol, which begins `at` bytes into a table of strings."""
+        end = text.find(b"\0", at, at + MAX_SYMBOL + 1)
+        return text[at:end] if end >= 0 else text[at : at + MAX_SYMBOL + 1]
+
+    def fail(self, what: str) -> NoReturn:
+        """Raises the one error of all readers."""
+        raise PluginLoadError(
+            f"{self.path} {what}", path=self.path, hint="reinstall it, or fetch it again"
+        )
+
+    def _check(self, offset: int, nbytes: int) -> None:
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            self.fail(
+                f"is truncated: bytes {offset} to {offset + nbytes} are needed, "
+                f"the file has {self.nbytes}"
+            )

@@ -1,0 +1,380 @@
+"""`pjrt_plugin.toml` -> `Manifest`.
+
+Owns what a plugin says about itself, as data; must not look for the library or at the machine.
+The format is described in docs/manifest.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.finding.contract import compile_flag, option
+from pjrt_hub.finding.contract.compile_flag import CompileFlag, FlagValue
+from pjrt_hub.finding.contract.names import canonical, is_name
+from pjrt_hub.finding.contract.option import Option, OptionValue
+from pjrt_hub.finding.contract.table import Table
+from pjrt_hub.finding.contract.target import NO_TARGETS, Targets
+
+SCHEMA = 1
+FILE_NAME = "pjrt_plugin.toml"
+DEFAULT_PRIORITY = 400
+
+PROBE_KINDS = ("always", "files", "kfd", "pci")
+WHEN = ("always", "present", "absent")
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+@frozen
+class Library:
+    """One place where the plugin's library may lie; exactly one base, and a path below it.
+
+    Attributes:
+        distribution: canonical name; `path` is relative to the folder it is installed in.
+        module: dotted name of a package; `path` is relative to its folder.
+        variable: an environment variable that holds the whole path; `path` is empty.
+        path: a POSIX path, `*` and `?` allowed; with no base, relative to the manifest's folder.
+        sha256: of the library that the manifest was written for, or empty.
+    """
+
+    distribution: str = ""
+    module: str = ""
+    variable: str = ""
+    path: str = ""
+    sha256: str = ""
+
+    def __str__(self) -> str:
+        if self.variable:
+            return f"${self.variable}"
+        if self.distribution:
+            return f"{self.path} of the distribution {self.distribution}"
+        return f"{self.path} of the package {self.module}" if self.module else self.path
+
+
+@frozen
+class Preload:
+    """Libraries to load before the plugin, in order, from `folder` of the package `module`."""
+
+    module: str
+    libraries: tuple[str, ...]
+    folder: str = "lib"
+
+
+@frozen
+class Probe:
+    """How to tell, by files only, whether the hardware is there.
+
+    Attributes:
+        kind: "always"; "files" (any of `files` exists); "kfd" (an AMD compute node);
+            "pci" (a device of `vendor` and one of `devices`); "unknown" for a plugin that nobody
+            described.
+        files: absolute paths.
+        vendor: PCI vendor, as in /sys ("0x1ae0").
+        devices: PCI devices; empty means any.
+        driver_file: a file that holds the driver's version, or an empty string.
+        driver_minimum: the oldest major version of the driver that will do.
+    """
+
+    kind: str = "always"
+    files: tuple[str, ...] = ()
+    vendor: str = ""
+    devices: tuple[str, ...] = ()
+    driver_file: str = ""
+    driver_minimum: int = 0
+
+
+@frozen
+class EnvironmentDefault:
+    """A variable to set before the library is loaded, where the user has not set it.
+
+    Attributes:
+        name: the variable.
+        value: its value.
+        when: "always", or only where the hardware is "present" or "absent".
+    """
+
+    name: str
+    value: str
+    when: str = "always"
+
+
+@frozen
+class Manifest:
+    """What a plugin says about itself.
+
+    Attributes:
+        name: the plugin ("cuda13"); unique among plugins.
+        platform: what it drives ("cuda"); several plugins may share one.
+        description: one line.
+        aliases: further words that select it ("gpu").
+        priority: the highest wins where nobody asked for a platform.
+        libraries: places of its library, in order.
+        registry: keys of the registry rows that hold it.
+        preloads: libraries to load before it.
+        probe: how to tell that its hardware is there.
+        options: its create options.
+        compile_flags: XLA's flags that its compilations get where the user says nothing of them.
+        environment: variables to set before it is loaded.
+        targets: the machines that it compiles for without them.
+        api_minimum: the oldest PJRT API version that the manifest speaks of, or None.
+        api_maximum: the newest one, or None.
+        extensions: of the C API that its library had when the manifest was written.
+        path: the file, or None for a plugin that nobody described.
+        module: the dotted name of the package around it, whose `initialize()` runs once the plugin
+            is chosen, or empty.
+    """
+
+    name: str
+    platform: str
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    priority: int = DEFAULT_PRIORITY
+    libraries: tuple[Library, ...] = ()
+    registry: tuple[str, ...] = ()
+    preloads: tuple[Preload, ...] = ()
+    probe: Probe = Probe()
+    options: tuple[Option, ...] = ()
+    compile_flags: tuple[CompileFlag, ...] = ()
+    environment: tuple[EnvironmentDefault, ...] = ()
+    targets: Targets = NO_TARGETS
+    api_minimum: ApiVersion | None = None
+    api_maximum: ApiVersion | None = None
+    extensions: tuple[str, ...] = ()
+    path: Path | None = None
+    module: str = ""
+
+    def create_options(
+        self, given: Mapping[str, object], api: ApiVersion | None = None
+    ) -> dict[str, OptionValue]:
+        """Gives the options for `PJRT_Client_Create`: `given`, checked, over the defaults.
+
+        Options of a plugin that nobody described pass with the type that Python gives them.
+
+        Args:
+            given: the user's options.
+            api: the plugin's version; options that came later are refused, their defaults left out.
+
+        Raises:
+            TypeError: an option has another type.
+            ValueError: the plugin has no such option, or its version is too old for it.
+        """
+        if self.path is None:
+            return option.undescribed(given)
+        return option.check(self.options, given, plugin=self.name, what="create option", api=api)
+
+    def topology_options(
+        self,
+        name: str,
+        given: Mapping[str, object],
+        library: Path,
+        api: ApiVersion | None = None,
+    ) -> tuple[str, dict[str, OptionValue]]:
+        """Gives the name and options for `PJRT_TopologyDescription_Create`.
+
+        Those of a plugin that nobody described pass as they are.
+
+        Args:
+            name: of a machine.
+            given: the user's options.
+            library: the plugin's.
+            api: the plugin's version.
+
+        Raises:
+            TargetNotFoundError: nothing describes the machine.
+            TypeError: an option has another type.
+            ValueError: no such option, or a shape that no machine has.
+        """
+        if self.path is None:
+            return name, option.undescribed(given)
+        return self.targets.resolve(name, given, plugin=self.name, library=library, api=api)
+
+    def compile_flags_beside(
+        self, given: Container[str], api: ApiVersion, code: bytes = b""
+    ) -> dict[str, FlagValue]:
+        """Gives XLA's flags to compile with beside a user's.
+
+        Args:
+            given: the names of the user's.
+            api: the plugin's version.
+            code: the program that is compiled.
+        """
+        return {each.name: each.value for each in self.compile_flags if each.fits(given, api, code)}
+
+    def environment_for(self, *, present: bool) -> dict[str, str]:
+        """Gives the variables to set by default on a machine with or without the hardware."""
+        here = ("always", "present" if present else "absent")
+        return {item.name: item.value for item in self.environment if item.when in here}
+
+
+def read(path: Path) -> tuple[Manifest, ...]:
+    """Reads a `pjrt_plugin.toml`: one plugin, or several as `[[plugin]]`.
+
+    What stands above the first `[[plugin]]` holds for each of them; in `options`, `compile_flags`,
+    `environment` and `topology` a plugin's entries are added to it, any other key of a plugin
+    replaces it.
+
+    Raises:
+        ManifestError: naming the file, the key, what was found and what was expected.
+    """
+    top = Table.read(path)
+    if top.integer("schema") != SCHEMA:
+        top.fail("schema", f"{SCHEMA}: this pjrt-hub reads no other; a newer one may")
+    if "plugin" not in top.data:
+        return (_manifest(top),)
+    shared = {key: value for key, value in top.data.items() if key != "plugin"}
+    merged = [
+        _manifest(Table({**shared, **_added(shared, table)}, path, f"plugin[{number}]"))
+        for number, table in enumerate(top.tables("plugin"))
+    ]
+    names = [manifest.name for manifest in merged]
+    if not merged or len(set(names)) < len(names):
+        top.fail("plugin", "at least one plugin, each with its own name")
+    return tuple(merged)
+
+
+def undescribed(name: str, platform: str = "") -> Manifest:
+    """Gives the manifest of a plugin that nobody described."""
+    what = f"no {FILE_NAME} describes it"
+    return Manifest(name, platform or name, description=what, probe=Probe("unknown"))
+
+
+def _added(shared: Mapping[str, Any], table: Table) -> dict[str, Any]:
+    own = dict(table.data)
+    for key in ("options", "compile_flags", "environment", "topology"):
+        if isinstance(own.get(key), dict) and isinstance(shared.get(key), dict):
+            own[key] = {**shared[key], **own[key]}
+    return own
+
+
+def _manifest(table: Table) -> Manifest:
+    table.integer("schema")
+    name = _name(table, "name")
+    aliases = table.texts("aliases")
+    if not all(is_name(alias) for alias in aliases):
+        table.fail("aliases", "names of [a-z0-9_], 1 to 32 characters")
+    priority = table.integer("priority", DEFAULT_PRIORITY)
+    if not 0 <= priority <= 1000:
+        table.fail("priority", "an integer from 0 to 1000")
+    api = table.table("api")
+    manifest = Manifest(
+        name=name,
+        platform=_name(table, "platform"),
+        description=table.text("description", ""),
+        aliases=aliases,
+        priority=priority,
+        libraries=tuple(_library(item) for item in table.tables("library")),
+        registry=table.texts("registry"),
+        preloads=tuple(_preload(item) for item in table.tables("preload")),
+        probe=_probe(table.table("probe")),
+        options=option.read_all(table.table("options")),
+        compile_flags=compile_flag.read_all(table.table("compile_flags")),
+        environment=tuple(
+            _environment(key, table.table("environment")) for key in _keys(table, "environment")
+        ),
+        targets=Targets.read(table.table("topology")),
+        api_minimum=api.version("minimum"),
+        api_maximum=api.version("maximum"),
+        extensions=api.texts("extensions"),
+        path=table.path,
+    )
+    api.finish()
+    table.finish()
+    if not manifest.libraries and not manifest.registry:
+        table.fail("library", "at least one [[library]], or a `registry` key")
+    return manifest
+
+
+def _keys(table: Table, key: str) -> list[str]:
+    return sorted(table.table(key).data)
+
+
+def _name(table: Table, key: str) -> str:
+    text = table.text(key)
+    if not is_name(text):
+        table.fail(key, "a name of ASCII [a-z0-9_], 1 to 32 characters")
+    return text
+
+
+def _relative(table: Table, key: str, default: str | None = None) -> str:
+    text = table.text(key, default)
+    path = PurePosixPath(text)
+    odd = any(part in text for part in ("\\", "\0", "**"))
+    if not text or path.is_absolute() or ".." in path.parts or odd:
+        table.fail(key, "a relative path with forward slashes and without '..' and '**'")
+    return text
+
+
+def _library(table: Table) -> Library:
+    bases = [key for key in ("distribution", "module", "variable") if key in table.data]
+    if len(bases) > 1:
+        table.fail(bases[1], f"one base: {bases[0]} is there already")
+    library = Library(
+        distribution=canonical(table.text("distribution", "")),
+        module=table.text("module", ""),
+        variable=table.text("variable", ""),
+        path="" if bases == ["variable"] else _relative(table, "path"),
+        sha256=table.text("sha256", ""),
+    )
+    if library.sha256 and not _SHA256.fullmatch(library.sha256):
+        table.fail("sha256", "64 hexadecimal digits")
+    if library.module:
+        _dotted(table)
+    table.finish()
+    return library
+
+
+def _dotted(table: Table) -> None:
+    if not all(part.isidentifier() for part in table.text("module").split(".")):
+        table.fail("module", "the dotted name of a package")
+
+
+def _preload(table: Table) -> Preload:
+    preload = Preload(
+        table.text("module"), table.texts("libraries"), _relative(table, "folder", "lib")
+    )
+    _dotted(table)
+    if not preload.libraries or any("/" in name for name in preload.libraries):
+        table.fail("libraries", "file names such as 'libcudart.so.13'")
+    table.finish()
+    return preload
+
+
+def _probe(table: Table) -> Probe:
+    driver = table.table("driver")
+    probe = Probe(
+        kind=table.text("kind", "always"),
+        files=table.texts("files"),
+        vendor=table.text("vendor", "").lower(),
+        devices=tuple(device.lower() for device in table.texts("devices")),
+        driver_file=driver.text("file", ""),
+        driver_minimum=driver.integer("minimum", 0),
+    )
+    if probe.kind not in PROBE_KINDS:
+        table.fail("kind", f"one of {', '.join(PROBE_KINDS)}")
+    if probe.kind == "files" and not probe.files:
+        table.fail("files", "at least one path")
+    if probe.kind == "pci" and not probe.vendor:
+        table.fail("vendor", "a PCI vendor such as '0x1ae0'")
+    if not all(path.startswith("/") for path in probe.files):
+        table.fail("files", "absolute paths")
+    driver.finish()
+    table.finish()
+    return probe
+
+
+def _environment(name: str, environment: Table) -> EnvironmentDefault:
+    if isinstance(environment.data[name], str):
+        default = EnvironmentDefault(name, environment.text(name))
+    else:
+        table = environment.table(name)
+        default = EnvironmentDefault(name, table.text("value"), table.text("when", "always"))
+        if default.when not in WHEN:
+            table.fail("when", f"one of {', '.join(WHEN)}")
+        table.finish()
+    if not name or "=" in name or "\0" in name + default.value:
+        environment.fail(name, "a variable's name without '=', and no NUL")
+    return default

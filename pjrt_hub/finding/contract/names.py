@@ -1,0 +1,83 @@
+"""Names of plugins, platforms and distributions (pure).
+
+Owns what a name may look like, what it could be mistaken for, and the did-you-mean text; must not
+look anything up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_NAME = re.compile(r"[a-z0-9_]{1,32}")
+#: What the eye reads alike among the letters of a name.
+_ALIKE = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
+
+
+def is_name(text: str) -> bool:
+    """Says whether `text` may name a plugin or a platform: ASCII `[a-z0-9_]`, 1 to 32 of them.
+
+    Nothing else is ever a name, so a Cyrillic look-alike of "cuda" cannot be one.
+    """
+    return _NAME.fullmatch(text) is not None
+
+
+def canonical(distribution: str) -> str:
+    """Gives a distribution's name as packaging compares it: "Jax_CUDA.pjrt" is "jax-cuda-pjrt"."""
+    name = distribution.lower().replace("_", "-").replace(".", "-")
+    while (
+        "--" in name
+    ):  # thousands are asked for at a start, and a pattern takes three times as long
+        name = name.replace("--", "-")
+    return name
+
+
+def did_you_mean(text: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """Gives "did you mean 'cuda'?", or an empty string where nothing is close.
+
+    It is a text only: nothing is ever chosen by likeness.
+
+    Args:
+        text: what was written.
+        known: what could be meant.
+        prefix: what all of them begin with, which makes none alike.
+    """
+    from difflib import get_close_matches
+
+    spelled = {each.removeprefix(prefix).lower(): each for each in sorted(set(known))}
+    wanted = text.removeprefix(prefix).lower()[:80]
+    found = get_close_matches(wanted, spelled, n=2, cutoff=0.6)
+    close = [spelled[each] for each in found]
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def look_alike(name: str, known: Iterable[str]) -> str:
+    """Gives the known name that a new one could be mistaken for, or an empty string.
+
+    That is one that reads the same, as "rocrn" and "rocm" do, or that differs by one letter more,
+    less, changed, or swapped with its neighbour.
+    """
+    known = set(known)
+    if name in known:
+        return ""
+    alike = (each for each in known if _read(each) == _read(name) or _is_one_edit(name, each))
+    return min(alike, default="")
+
+
+def _read(name: str) -> str:
+    name = name.replace("_", "")
+    for seen, as_if in _ALIKE:
+        name = name.replace(seen, as_if)
+    return name
+
+
+def _is_one_edit(one: str, other: str) -> bool:
+    if len(one) > len(other):
+        one, other = other, one
+    if len(other) - len(one) > 1:
+        return False
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+    if len(one) != len(other):
+        return one[at:] == other[at + 1 :]
+    swapped = one[at + 1 : at + 2] + one[at : at + 1] + one[at + 2 :]
+    return one[at + 1 :] == other[at + 1 :] or swapped == other[at:]

@@ -1,0 +1,233 @@
+"""Options of a plugin: names, types, defaults.
+
+Owns the check before the call: a wrong type aborts the process inside some plugins
+(std::bad_variant_access through the C ABI), so it must never reach one.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.frozen import frozen, replace
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.contract.names import did_you_mean
+from pjrt_hub.finding.contract.table import Table
+
+OptionValue = str | int | float | bool | tuple[int, ...]
+#: The type of an option of which nobody knows it: a value is sent as the type that Python gives it.
+UNKNOWN = "unknown"
+OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool", UNKNOWN)
+LIMITS = ("minimum", "maximum")
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@frozen
+class Option:
+    """One option that a plugin takes.
+
+    Attributes:
+        name: as the plugin spells it.
+        type: one of `OPTION_TYPES`.
+        default: what we send where the user says nothing, or None to send nothing.
+        doc: one line.
+        since: the first PJRT API version of this plugin known to take it, or None.
+        minimum: the least integer that the plugin survives, or None.
+        maximum: the greatest one, or None.
+    """
+
+    name: str
+    type: str
+    default: OptionValue | None = None
+    doc: str = ""
+    since: ApiVersion | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+
+    @classmethod
+    def read(cls, name: str, options: Table) -> Option:
+        """Reads the option `name` of a table of options.
+
+        Raises:
+            ManifestError: it is malformed.
+        """
+        table = options.table(name)
+        kind = table.text("type")
+        if kind not in OPTION_TYPES:
+            table.fail("type", f"one of {', '.join(OPTION_TYPES)}")
+        limits = [table.integer(key) if key in table.data else None for key in LIMITS]
+        option = cls(name, kind, None, table.text("doc", ""), table.version("since"), *limits)
+        default = table.any("default")
+        table.finish()
+        if default is None:
+            return option
+        try:
+            return replace(option, default=option.convert(default))
+        except (TypeError, ValueError) as exc:
+            raise ManifestError(f"{table.place('default')}: {exc}") from exc
+
+    def convert(self, value: object) -> OptionValue:
+        """Gives `value` as this option's type, or Python's where that is unknown.
+
+        Nothing is parsed and nothing is rounded.
+
+        Raises:
+            TypeError: the type is another.
+            ValueError: an integer does not fit into 64 bits, or is beyond a limit.
+        """
+        if self.type == UNKNOWN:
+            return _undescribed(self.name, value)
+        if self.type == "string" and isinstance(value, str):
+            return value
+        if self.type == "bool" and isinstance(value, bool):
+            return value
+        if self.type == "float" and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if self.type == "int64":
+            return self._int64(value)
+        if self.type == "int64_list" and not isinstance(value, str | bytes):
+            return tuple(self._int64(item) for item in self._items(value))
+        raise self._mismatch(value)
+
+    def parse(self, text: str) -> OptionValue:
+        """Gives what a text means for this option, where settings are texts: "4", "true", "0,1".
+
+        Raises:
+            TypeError: it means nothing of this type.
+            ValueError: as `convert`.
+        """
+        if self.type == "string":
+            return text
+        if self.type == UNKNOWN:
+            return parse(text)
+        if self.type == "bool":
+            if text.lower() not in _TRUTHS:
+                raise self._mismatch(text)
+            return _TRUTHS[text.lower()]
+        try:
+            if self.type == "float":
+                return self.convert(float(text))
+            numbers = [int(item) for item in text.split(",")]
+        except ValueError:
+            raise self._mismatch(text) from None
+        if self.type == "int64_list":
+            return self.convert(numbers)
+        if len(numbers) != 1:
+            raise self._mismatch(text)
+        return self.convert(numbers[0])
+
+    def _items(self, value: object) -> Iterable[object]:
+        if not isinstance(value, Iterable):
+            raise self._mismatch(value)
+        return value
+
+    def _int64(self, value: Any) -> int:
+        if isinstance(value, bool):
+            raise self._mismatch(value)
+        try:
+            number = operator.index(value)
+        except TypeError as exc:
+            raise self._mismatch(value) from exc
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ValueError(f"option {self.name!r}: {number} does not fit into 64 bits")
+        if self.minimum is not None and number < self.minimum:
+            raise ValueError(
+                f"option {self.name!r} is {number}; it must be at least {self.minimum}"
+            )
+        if self.maximum is not None and number > self.maximum:
+            raise ValueError(f"option {self.name!r} is {number}; it must be at most {self.maximum}")
+        return number
+
+    def _mismatch(self, value: object) -> TypeError:
+        return TypeError(
+            f"option {self.name!r} is of type {self.type}, found {value!r} "
+            f"of type {type(value).__name__}"
+        )
+
+
+def read_all(options: Table) -> tuple[Option, ...]:
+    """Reads a table of options, by name.
+
+    Raises:
+        ManifestError: one is malformed.
+    """
+    return tuple(Option.read(name, options) for name in sorted(options.data))
+
+
+def check(
+    options: Iterable[Option],
+    given: Mapping[str, object],
+    *,
+    plugin: str,
+    what: str,
+    api: ApiVersion | None = None,
+) -> dict[str, OptionValue]:
+    """Gives `given`, checked, over the options' defaults.
+
+    Args:
+        options: those that the plugin takes.
+        given: the user's.
+        plugin: its name, for messages.
+        what: the options' kind, for messages.
+        api: the plugin's version; options that came later are refused, their defaults left out.
+
+    Raises:
+        TypeError: an option has another type, or a name is no text.
+        ValueError: the plugin has no such option, or its version is too old for it.
+    """
+    known = {option.name: option for option in options}
+    result: dict[str, OptionValue] = {}
+    for option in known.values():
+        fits = option.since is None or api is None or option.since <= api
+        if option.default is not None and fits:
+            result[option.name] = option.default
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a {what} is named {name!r}, a {type(name).__name__}: names are text")
+        if name not in known:
+            raise ValueError(_unknown(plugin, what, name, known))
+        since = known[name].since
+        if since is not None and api is not None and since > api:
+            raise ValueError(f"option {name!r} is known since PJRT API {since}, {plugin} has {api}")
+        result[name] = known[name].convert(value)
+    return result
+
+
+def parse(text: str) -> str | int | float | bool:
+    """Gives what a text means where nobody says which type it has: "4", "0.5", "true", "abc".
+
+    An integer that fits into 64 bits is one, other numbers are floats.
+    """
+    if _INTEGER.fullmatch(text) and len(text) <= 20 and -(1 << 63) <= int(text) < 1 << 63:
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def undescribed(given: Mapping[str, object]) -> dict[str, OptionValue]:
+    """Gives the options for a plugin that nobody described, with the types that Python gives them.
+
+    Raises:
+        TypeError: a value is of none of the types.
+    """
+    return {name: _undescribed(name, value) for name, value in given.items()}
+
+
+def _undescribed(name: str, value: object) -> OptionValue:
+    if isinstance(value, str | bool | float):
+        return value
+    kind = "int64_list" if isinstance(value, list | tuple) else "int64"
+    return Option(name, kind).convert(value)
+
+
+def _unknown(plugin: str, what: str, name: str, known: Mapping[str, Option]) -> str:
+    meant = did_you_mean(name, known)
+    return f"{plugin} has no {what} {name!r}; it has {', '.join(sorted(known)) or 'none'}" + (
+        f" ({meant})" if meant else ""
+    )

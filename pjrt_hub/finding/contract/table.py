@@ -1,0 +1,157 @@
+"""A TOML table whose every read is checked.
+
+Owns the one text for malformed plugin data: file, key, what was found, what was expected.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.contract.names import did_you_mean
+
+_MAX_NBYTES = 1 << 20
+#: The text of each TOML file that the package ships, to the JSON of what it says. The build writes
+#: it (tools/parsed.py), because importing `tomllib` and reading them take a tenth of a start.
+PARSED = Path(__file__).with_name("parsed.json")
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """Reads TOML; of a text that the build has read before, what it says, which is the same.
+
+    Args:
+        raw: its bytes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    text = raw.decode("utf-8")
+    if (known := _parsed().get(text)) is not None:
+        found: dict[str, Any] = json.loads(known)
+        return found
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError as exc:  # by a deeply nested value
+        raise ValueError(str(exc)) from exc
+
+
+@cache
+def _parsed() -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(PARSED.read_bytes())
+    except (OSError, ValueError):  # a checkout has none; without it everything takes longer
+        return {}
+    return found
+
+
+class Table:
+    """One table of a file; remembers which keys were read, so that the rest are errors.
+
+    Attributes:
+        data: the table's own data.
+        path: the file, for messages.
+    """
+
+    def __init__(self, data: Mapping[str, Any], path: Path, place: str = "") -> None:
+        self.data = data
+        self.path = path
+        self._place = place
+        self._read: set[str] = set()
+
+    @classmethod
+    def read(cls, path: Path) -> Table:
+        """Reads a whole file.
+
+        Raises:
+            ManifestError: it cannot be read, is larger than 1 MiB, or is not TOML.
+        """
+        try:
+            raw = digest.content(path, _MAX_NBYTES)
+        except OSError as exc:
+            raise ManifestError(f"{path}: cannot be read: {exc.strerror}") from exc
+        try:
+            return cls(parse(raw), path)
+        except ValueError as exc:
+            raise ManifestError(f"{path}: not TOML: {exc}") from exc
+
+    def fail(self, key: str, expected: str) -> NoReturn:
+        """Raises the error for one key."""
+        found = f"found {self.data[key]!r}" if key in self.data else "not there"
+        raise ManifestError(f"{self.place(key)}: {found}, expected {expected}")
+
+    def place(self, key: str) -> str:
+        """Names a key in messages: the file and the path of the key."""
+        return f"{self.path}: {self._name(key)}"
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Gives a string; `default` where the key is absent, an error where there is none."""
+        value = self._take(key, str, "a string", default)
+        return str(value)
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Gives an integer."""
+        value = self._take(key, int, "an integer", default)
+        return int(value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Gives an array of strings, empty where the key is absent."""
+        value = self._take(key, list, "an array of strings", [])
+        if not all(isinstance(item, str) for item in value):
+            self.fail(key, "an array of strings")
+        return tuple(value)
+
+    def version(self, key: str) -> ApiVersion | None:
+        """Gives a PJRT API version, None where the key is absent."""
+        text = self.text(key, "")
+        if not text:
+            return None
+        try:
+            return ApiVersion.parse(text)
+        except ValueError:
+            self.fail(key, "a PJRT API version such as '0.81'")
+
+    def any(self, key: str) -> Any:
+        """Gives a value of any type, None where the key is absent."""
+        self._read.add(key)
+        return self.data.get(key)
+
+    def table(self, key: str) -> Table:
+        """Gives a table, empty where the key is absent."""
+        return Table(self._take(key, dict, "a table", {}), self.path, self._name(key))
+
+    def tables(self, key: str) -> Iterator[Table]:
+        """Gives an array of tables, empty where the key is absent."""
+        value = self._take(key, list, f"an array of tables ([[{self._name(key)}]])", [])
+        for number, item in enumerate(value):
+            if not isinstance(item, dict):
+                self.fail(key, f"an array of tables ([[{self._name(key)}]])")
+            yield Table(item, self.path, f"{self._name(key)}[{number}]")
+
+    def finish(self) -> None:
+        """Raises ManifestError for a key that nobody read: a typo must not be silent."""
+        for key in sorted(self.data.keys() - self._read):
+            meant = did_you_mean(key, self._read)
+            raise ManifestError(
+                f"{self.path}: {self._name(key)}: unknown key, "
+                f"expected one of {', '.join(sorted(self._read))}",
+                hint=meant,
+            )
+
+    def _take(self, key: str, kind: type, expected: str, default: Any) -> Any:
+        self._read.add(key)
+        value = self.data.get(key, default)
+        # bool is a subclass of int, and `priority = true` is a mistake.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            self.fail(key, expected)
+        return value
+
+    def _name(self, key: str) -> str:
+        return f"{self._place}.{key}" if self._place else key

@@ -1,0 +1,227 @@
+"""Targets: machines that a plugin compiles for without them.
+
+Owns the way from a user's "H100" to what `PJRT_TopologyDescription_Create` takes, and the check of
+it, because a shape of no devices or of too many ends the process inside some plugins.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.frozen import frozen, replace
+from pjrt_hub.errors import TargetNotFoundError
+from pjrt_hub.finding.contract import option
+from pjrt_hub.finding.contract.names import did_you_mean
+from pjrt_hub.finding.contract.option import Option, OptionValue
+from pjrt_hub.finding.contract.table import Table
+
+#: The option that takes a GPU's description.
+_CONFIG = "target_config"
+_MAX_DEVICES = 1 << 16
+#: "2x2x1", alone or behind a name as in "v5e:2x2".
+_SHAPE = re.compile(r"(?:.*[:=_])?(-?\d+(?:x-?\d+)*)(?:_twisted|_untwisted)?")
+
+
+@frozen
+class Target:
+    """One machine.
+
+    Attributes:
+        name: what a user says, "H100" or "v5e:2x2".
+        plugin: the plugin that knows it, or an empty string in the plugin's own manifest.
+        description: one line.
+        device: of a GPU: its name in the descriptions that the library embeds.
+        config: of a GPU: our own description, for a library that embeds none.
+    """
+
+    name: str
+    plugin: str = ""
+    description: str = ""
+    device: str = ""
+    config: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.plugin}:{self.name}" if self.plugin else self.name
+
+
+@frozen
+class Targets:
+    """The machines that a plugin compiles for, and how they are named to it.
+
+    Attributes:
+        options: what `PJRT_TopologyDescription_Create` takes.
+        known: the machines by name; the plugin may know more.
+        embedded: the platform of the GPU descriptions that its library embeds ("CUDA"), or an
+            empty string where the plugin knows its machines by name.
+        refused: GPUs that the library describes and its compiler is too new for, by their devices.
+    """
+
+    options: tuple[Option, ...] = ()
+    known: tuple[Target, ...] = ()
+    embedded: str = ""
+    refused: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, table: Table) -> Targets:
+        """Reads the `[topology]` table of a manifest.
+
+        Raises:
+            ManifestError: it is malformed.
+        """
+        targets = cls(
+            options=option.read_all(table.table("options")),
+            known=tuple(_target(item) for item in table.tables("target")),
+            embedded=table.text("embedded", ""),
+            refused=table.texts("refused"),
+        )
+        if targets.embedded and _CONFIG not in {each.name for each in targets.options}:
+            table.fail("options", f"an option {_CONFIG!r}, because GPU descriptions are embedded")
+        table.finish()
+        return targets
+
+    def list(self, plugin: str, library: Path | None) -> list[Target]:
+        """Lists the machines, those that only the library describes last.
+
+        Args:
+            plugin: its name.
+            library: where it is on this machine, or None.
+        """
+        from pjrt_hub.finding.contract.embedded import gpu_target_configs
+
+        configs = gpu_target_configs(library, self.embedded) if self.embedded and library else {}
+        named = [
+            each
+            for each in self.known
+            if each.device not in self.refused
+            and (not self.embedded or library is None or each.config or each.device in configs)
+        ]
+        taken = {*self.refused, *(each.device for each in named)}
+        more = [Target(name, device=name) for name in sorted(configs.keys() - taken)]
+        return [replace(each, plugin=plugin) for each in (*named, *more)]
+
+    def require(self, name: str, given: Mapping[str, object], *, plugin: str) -> None:
+        """Refuses a name that cannot be a machine's as far as is known without the library.
+
+        Args:
+            name: of a machine.
+            given: the user's options.
+            plugin: its name.
+
+        Raises:
+            TargetNotFoundError: it is none of those known, nor of the form of one.
+        """
+        if not self.known or not name or _CONFIG in given:
+            return
+        listed = self.list(plugin, None)
+        if self.embedded:
+            names = {each.name for each in listed} | {each.device for each in listed}
+            is_known = name.casefold() in {each.casefold() for each in names}
+        else:
+            names = {each.name for each in listed}
+            is_known = _kind(name) in {_kind(each) for each in names}
+        if not is_known:
+            meant = did_you_mean(name, names)
+            raise TargetNotFoundError(
+                f"{plugin} lists no machine {name!r}; it lists "
+                + ", ".join(each.name for each in listed),
+                hint=f"{meant} " * bool(meant)
+                + f"nothing was fetched; after `pjrt-hub get {plugin}` the plugin itself is asked",
+            )
+
+    def resolve(
+        self,
+        name: str,
+        given: Mapping[str, object],
+        *,
+        plugin: str,
+        library: Path,
+        api: ApiVersion | None = None,
+    ) -> tuple[str, dict[str, OptionValue]]:
+        """Gives the topology's name and options for the plugin.
+
+        Args:
+            name: of a machine; one that is not `known` goes to the plugin as it is.
+            given: the user's options, which win over those of the machine.
+            plugin: its name, for messages.
+            library: the plugin's.
+            api: the plugin's version.
+
+        Raises:
+            TargetNotFoundError: GPUs are described, and nothing describes this one.
+            TypeError: an option has another type.
+            ValueError: no such option, or a shape that no machine has.
+        """
+        options = option.check(self.options, given, plugin=plugin, what="topology option", api=api)
+        known = {each.name.casefold(): each for each in self.known}
+        target = known.get(name.casefold())
+        if self.embedded and name and _CONFIG not in given:
+            options[_CONFIG] = self._config(target or Target(name, device=name), plugin, library)
+        spelled = target.name if target else name
+        for text in (spelled, *options.values()):
+            _check_size(text)
+        return ("" if self.embedded else spelled), options
+
+    def _config(self, target: Target, plugin: str, library: Path) -> str:
+        from pjrt_hub.finding.contract.embedded import gpu_target_configs
+
+        configs = gpu_target_configs(library, self.embedded)
+        names = [each.name for each in self.list(plugin, library)]
+        if target.device.casefold() in {each.casefold() for each in self.refused}:
+            raise TargetNotFoundError(
+                f"{plugin} describes the target {target.name!r}, for which its compiler is too new",
+                hint=f"an older plugin may compile for it; {plugin} does so for {', '.join(names)}",
+            )
+        for device, config in configs.items():
+            if device.casefold() == target.device.casefold():
+                return config
+        if target.config:
+            return target.config
+        meant = did_you_mean(target.name, names)
+        raise TargetNotFoundError(
+            f"{plugin} has no description of the target {target.name!r}; it has "
+            f"{', '.join(names) or 'none'}",
+            hint=f"{meant} " * bool(meant)
+            + f"name one of these, or give a GpuTargetConfigProto as text in {_CONFIG!r}",
+        )
+
+
+NO_TARGETS = Targets()
+
+
+def _kind(name: str) -> str:
+    """What stands before the shape: "v5e" of "v5e:2x2"."""
+    return name.partition(":")[0].casefold()
+
+
+def _target(table: Table) -> Target:
+    target = Target(
+        table.text("name"),
+        description=table.text("description", ""),
+        device=table.text("device", ""),
+        config=table.text("config", ""),
+    )
+    if not target.name:
+        table.fail("name", "a name such as 'H100'")
+    table.finish()
+    return target
+
+
+def _check_size(value: OptionValue) -> None:
+    """Refuses what some plugins divide by, or allocate for until the process is killed."""
+    sizes: list[int] = []
+    if isinstance(value, str):
+        shape = _SHAPE.fullmatch(value)
+        sizes = [int(size[:20]) for size in shape[1].split("x")] if shape else []
+    elif isinstance(value, int) and not isinstance(value, bool):
+        sizes = [value]
+    elif isinstance(value, tuple):
+        sizes = list(value)
+    if any(size < 1 for size in sizes) or math.prod(sizes) > _MAX_DEVICES:
+        raise ValueError(
+            f"{value!r} is no shape of a machine: each size is at least 1, and all together "
+            f"are at most {_MAX_DEVICES} devices"
+        )

@@ -1,0 +1,161 @@
+"""One line of the answer to "which plugins are there?".
+
+Owns the joining of candidates, rejections and the choice into one list; must not choose.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import ApiVersion, Verdict
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
+from pjrt_hub.finding.contract.manifest import FILE_NAME
+from pjrt_hub.finding.discovery import namespace, select
+from pjrt_hub.finding.discovery.source import Candidate, Rejection
+from pjrt_hub.finding.discovery.survey import Survey
+from pjrt_hub.finding.store.cache.probes import Probes
+
+
+@frozen
+class Finding:
+    """A plugin that was found, or a place where one was expected, and what becomes of it.
+
+    Attributes:
+        name: the plugin ("cuda13"), or the word that was asked for.
+        platform: what it drives ("cuda"); empty where nothing usable was found.
+        version: of the distribution that ships the library, or empty.
+        api_version: its PJRT API version as far as it is known without loading it, or None.
+        priority: the highest wins where nobody asked for a platform.
+        hardware: whether its hardware is there, and how that was told.
+        source: the source that found it, or empty.
+        origin: every place that led to it.
+        library_path: the library, or None where it must be fetched or cannot be used.
+        verdict: whether it can be used or was chosen; the reason, where not or where noteworthy.
+        chosen: whether it is the one that `client` would use.
+    """
+
+    name: str
+    platform: str
+    version: str
+    api_version: ApiVersion | None
+    priority: int
+    hardware: Verdict
+    source: str
+    origin: str
+    library_path: Path | None
+    verdict: Verdict
+    chosen: bool
+
+
+def findings(
+    survey: Survey,
+    request: select.Request | None,
+    *,
+    offline: bool,
+    probes: Probes | None = None,
+) -> list[Finding]:
+    """Lists everything that was found: the choice first, then the rest as the survey orders it.
+
+    Args:
+        survey: what there is.
+        request: what is wanted, or None.
+        offline: leave out, where nobody asked for it, what would have to be fetched.
+        probes: knows the API versions of libraries that were loaded before.
+    """
+    chosen: Candidate | None = None
+    reasons: dict[tuple[str, str], str] = {}
+    try:
+        choice = select.choose(survey, request, offline=offline)
+    except PluginNotFoundError as exc:
+        rejections = [each for each in exc.rejections if isinstance(each, Rejection)]
+    except AmbiguousPluginError as exc:
+        rejections = list(survey.rejections)
+        what = exc.message.partition("\n")[0]
+        reasons = {
+            (item.name, item.origin): what
+            if item.may_run
+            else f"its hardware is absent: {item.hardware.reason}"
+            for item in survey.candidates
+        }
+    else:
+        chosen, rejections = choice.candidate, list(choice.rejections)
+        reasons[chosen.name, chosen.origin] = choice.reason
+    candidates = sorted(survey.candidates, key=lambda each: each is not chosen)
+    for each in rejections:
+        reasons.setdefault((each.name, each.origin), each.reason)
+    listed = {(each.name, each.origin) for each in candidates}
+    return [
+        *(
+            _usable(each, reasons.get((each.name, each.origin), ""), chosen, probes)
+            for each in candidates
+        ),
+        *(_unusable(each) for each in rejections if (each.name, each.origin) not in listed),
+    ]
+
+
+def _usable(
+    candidate: Candidate, reason: str, chosen: Candidate | None, probes: Probes | None
+) -> Finding:
+    is_chosen = chosen is not None and _same(candidate, chosen)
+    version, path = candidate.api_version, candidate.library_path
+    if version is None and path is not None and probes is not None:
+        version = probes.api_version(path)
+    return Finding(
+        name=candidate.name,
+        platform=candidate.platform,
+        version=candidate.version,
+        api_version=version,
+        priority=candidate.priority,
+        hardware=candidate.hardware,
+        source=candidate.source,
+        origin=candidate.origin,
+        library_path=candidate.library_path,
+        verdict=Verdict(
+            is_chosen or candidate.may_run, "; ".join(filter(None, (reason, _uncalled(candidate))))
+        ),
+        chosen=is_chosen,
+    )
+
+
+def _uncalled(candidate: Candidate) -> str:
+    """What a package in `pjrt_plugins` would do, where no manifest asks for it."""
+    path = candidate.library_path
+    if candidate.manifest.path is not None or path is None:
+        return ""
+    homes = (each for each in list(path.parents)[:2] if each.parent.name == namespace.PACKAGE)
+    with suppress(OSError):
+        for home in homes:
+            if re.search(rb"^def initialize\b", digest.content(home / "__init__.py"), re.M):
+                return (
+                    f"its initialize() is never called: put {FILE_NAME} into {home}, as "
+                    "docs/manifest.md says"
+                )
+    return ""
+
+
+def _same(one: Candidate, other: Candidate) -> bool:
+    return (one.name, one.origin, one.library_path) == (
+        other.name,
+        other.origin,
+        other.library_path,
+    )
+
+
+def _unusable(rejection: Rejection) -> Finding:
+    return Finding(
+        name=rejection.name,
+        platform="",
+        version="",
+        api_version=None,
+        priority=0,
+        hardware=Verdict(False, "nothing usable was found"),
+        source="",
+        origin=rejection.origin,
+        library_path=None,
+        verdict=Verdict(False, rejection.reason),
+        chosen=False,
+    )

@@ -1,0 +1,333 @@
+"""Which plugin to use, and why not the others.
+
+Owns the rules of selection and the one text that explains them; docs/discovery.md states them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pjrt_hub.base.frozen import frozen, replace
+from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
+from pjrt_hub.finding.contract.manifest import Manifest
+from pjrt_hub.finding.contract.names import canonical, did_you_mean
+from pjrt_hub.finding.discovery import catalogued, explicit
+from pjrt_hub.finding.discovery.source import Candidate, Rejection
+from pjrt_hub.finding.discovery.survey import Survey
+
+OURS = "PJRT_HUB_PLATFORMS"
+JAX = "JAX_PLATFORMS"
+_FETCHED = ("cached", "catalogued")
+#: Of plugins that nobody described; their packages are not imported.
+_UNREAD = ", as far as is known: a priority that a package registers in a framework is not read"
+_NO_SUCH_NAME = "no plugin, platform or alias has that name"
+
+
+@frozen
+class Request:
+    """What was asked for.
+
+    Attributes:
+        words: plugins, platforms, aliases or "distribution:plugin", the most wanted first.
+        origin: who asked: "the argument", "PJRT_HUB_PLATFORMS" or "JAX_PLATFORMS".
+    """
+
+    words: tuple[str, ...]
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{','.join(self.words)} (from {self.origin})"
+
+    @classmethod
+    def read(cls, argument: str | None, env: Mapping[str, str]) -> Request | None:
+        """Gives the first that says something: the argument, ours, JAX's; None for none."""
+        for text, origin in (
+            (argument, "the argument"),
+            (env.get(OURS), f"${OURS}"),
+            (env.get(JAX), f"${JAX}"),
+        ):
+            # JAX strips nothing: " cpu" is a platform that it does not know.
+            items = (text or "").split(",")
+            words = tuple(item if origin == f"${JAX}" else item.strip() for item in items)
+            if any(words):
+                return cls(tuple(dict.fromkeys(word for word in words if word)), origin)
+        return None
+
+
+@frozen
+class Choice:
+    """The plugin to use.
+
+    Attributes:
+        candidate: the winner.
+        rejections: everything else, each with its reason.
+        reason: why the winner won.
+        was_asked_for_alone: whether no other one would do.
+        unknown: words that were asked for and that nothing has for a name.
+    """
+
+    candidate: Candidate
+    rejections: tuple[Rejection, ...]
+    reason: str
+    was_asked_for_alone: bool = False
+    unknown: tuple[Rejection, ...] = ()
+
+
+def choose(
+    survey: Survey,
+    request: Request | None = None,
+    *,
+    offline: bool = False,
+    to_run: bool = False,
+) -> Choice:
+    """Chooses one plugin.
+
+    Args:
+        survey: what there is.
+        request: what is wanted, in order of preference; None lets priority decide.
+        offline: leave out, where nobody asked for it by name, what would have to be fetched.
+        to_run: leave out what would have to be fetched for hardware that is absent: to compile
+            ahead of time is all that it could serve for.
+
+    Raises:
+        PluginNotFoundError: nothing fits; `.rejections` holds every reason.
+        AmbiguousPluginError: several of equal standing fit.
+    """
+    for given in survey.candidates:
+        if given.source == explicit.name:
+            why = "its path was given"
+            return Choice(_noted(given), survey.rejections, why, was_asked_for_alone=True)
+    if request is None:
+        return _by_priority(survey, offline)
+    return _by_request(survey, request, to_run)
+
+
+def explain(answer: Survey | Choice) -> str:
+    """Gives the text that errors, `pjrt-hub list` and PJRT_HUB_DEBUG print: a line for each."""
+    lines = []
+    if isinstance(answer, Choice):
+        lines.append(f"chosen: {line(answer.candidate)}")
+        lines.append(f"  because {answer.reason}")
+        lines += (f"  note: {note}" for note in answer.candidate.notes)
+    else:
+        lines += map(line, answer.candidates)
+    return "\n".join([*lines, *map(str, answer.rejections)])
+
+
+def line(candidate: Candidate) -> str:
+    """Describes a candidate in one line."""
+    shipped = f"{candidate.distribution} {candidate.version}".strip()
+    here = {True: "present", False: "absent", None: "unknown"}[candidate.hardware.ok]
+    return (
+        f"{candidate.name}: platform {candidate.platform}, priority {candidate.priority}, "
+        f"{f'{shipped}, ' if shipped else ''}{candidate.library_path or 'must be fetched'}, "
+        f"hardware {here} ({candidate.hardware.reason}) [{candidate.origin}]"
+    )
+
+
+def _by_priority(survey: Survey, offline: bool) -> Choice:
+    present = [each for each in survey.candidates if each.may_run]
+    # Who installed something that works here did not ask for a download.
+    installed = [each for each in present if each.source not in _FETCHED]
+    local = [each for each in present if not each.must_be_fetched]
+    eligible = local if installed or (offline and local) else present
+    if not eligible:
+        raise PluginNotFoundError(
+            "no plugin can be used on this machine\n" + explain(survey),
+            rejections=_losers(survey, None, (), ""),
+            hint="install one, such as `pip install 'pjrt-hub[cpu]'`; "
+            "`pjrt-hub doctor` says what is missing",
+        )
+    winner = _first(survey, sorted(eligible, key=_standing), None)
+    known = "is present" if winner.hardware.ok else "may be here"
+    reason = f"its hardware {known} and its priority, {winner.priority}, is the highest"
+    otherwise = f"it would have to be fetched, and {winner.name} is here"
+    return Choice(winner, _losers(survey, winner, eligible, otherwise), reason)
+
+
+def _by_request(survey: Survey, request: Request, to_run: bool) -> Choice:
+    unknown: list[Rejection] = []
+    for word in request.words:
+        matches = _matches(survey, word)
+        if not matches:
+            unknown.append(_unknown(survey, word, request.origin))
+        present = [each for each in matches if each.may_run]
+        if present:
+            return _asked(survey, request, word, present, unknown)
+    # One plugin or platform asked for by its name may serve to compile without the hardware.
+    (word, *others) = request.words
+    named = [each for each in _matches(survey, word) if word not in each.aliases]
+    usable = [each for each in named if not (to_run and each.must_be_fetched)]
+    if usable and not others:
+        return _asked(survey, request, word, usable, unknown)
+    idle = "" if others or not named else _fetched_all_the_same(named[0])
+    raise _not_found(survey, request, unknown, idle)
+
+
+def _fetched_all_the_same(idle: Candidate) -> str:
+    """The next step of who insists on a plugin that is not here, nor is its hardware."""
+    return (
+        f"nothing was fetched; `pjrt-hub get {idle.name}` fetches it all the same, to compile "
+        "ahead of time or where the hardware is there in spite of this"
+    )
+
+
+def _asked(
+    survey: Survey,
+    request: Request,
+    word: str,
+    matches: list[Candidate],
+    unknown: Sequence[Rejection],
+) -> Choice:
+    # Of what was asked for, what is here comes before what would have to be fetched.
+    ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_standing(each)))
+    winner = _first(survey, ranked, word)
+    losers = _losers(survey, winner, matches, "it was not asked for")
+    return Choice(
+        _noted(winner),
+        (*unknown, *losers),
+        f"{request.origin} asks for {word!r}",
+        was_asked_for_alone=len(request.words) == 1,
+        unknown=tuple(each for each in unknown if each.reason == _NO_SUCH_NAME),
+    )
+
+
+def _noted(winner: Candidate) -> Candidate:
+    """Tells, of a plugin that was asked for all the same, that its hardware is absent."""
+    if winner.may_run:
+        return winner
+    note = f"its hardware is absent: {winner.hardware.reason}"
+    return replace(winner, notes=(*winner.notes, note))
+
+
+def _standing(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
+    # Among those to be fetched nobody has chosen one by installing it: the newest API is first.
+    api = candidate.api_version if candidate.must_be_fetched else None
+    newest = (-api.major, -api.minor) if api else (0, 0)
+    return (-candidate.priority, candidate.must_be_fetched, newest)
+
+
+def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Candidate:
+    """Gives the winner, or refuses a tie and a name that two distributions claim."""
+    winner = ranked[0]
+
+    def rank(each: Candidate) -> tuple[object, ...]:
+        return (each.must_be_fetched, *_standing(each))
+
+    def same_library(each: Candidate) -> bool:
+        return winner.library_path is not None and each.library_path == winner.library_path
+
+    equal = [each for each in ranked if rank(each) == rank(winner) and not same_library(each)]
+    if word is None or ":" not in word:
+        # The hardware of a rival does not matter: the name itself is in doubt.
+        equal += (
+            each
+            for each in survey.candidates
+            if each.name == winner.name and each is not winner and each not in equal
+        )
+    tied = [winner, *(each for each in equal if each is not winner)]
+    if len(tied) == 1:
+        return winner
+    what = f"for {word!r} there are" if word else "there are"
+    unread = "" if all(each.manifest.path for each in tied) else _UNREAD
+    raise AmbiguousPluginError(
+        f"{what} {len(tied)} plugins of equal standing{unread}\n" + "\n".join(map(line, tied)),
+        hint="name one: " + " or ".join(f'client("{_spelling(each, tied)}")' for each in tied),
+    )
+
+
+def _spelling(candidate: Candidate, tied: Sequence[Candidate]) -> str:
+    """Gives the shortest word that selects a candidate out of those tied with it."""
+    if sum(each.name == candidate.name for each in tied) == 1:
+        return candidate.name
+    if candidate.distribution:
+        return f"{candidate.distribution}:{candidate.name}"
+    return str(candidate.library_path)
+
+
+def _matches(survey: Survey, word: str) -> list[Candidate]:
+    distribution, colon, name = word.rpartition(":")
+    if colon:
+        return [
+            each
+            for each in survey.candidates
+            if each.name == name and canonical(distribution) == each.distribution
+        ]
+    named = [each for each in survey.candidates if each.name == word]
+    return named or [
+        each for each in survey.candidates if word == each.platform or word in each.aliases
+    ]
+
+
+def _unknown(survey: Survey, word: str, origin: str) -> Rejection:
+    meant = [each.name for each in survey.known if word in _words(each)]
+    meant += [each.name for each in survey.rejections if each.name == word]
+    reason = (
+        f"it means {' or '.join(dict.fromkeys(meant))}, which cannot be had here"
+        if meant
+        else _NO_SUCH_NAME
+    )
+    hint = did_you_mean(word, _all_words(survey)) if not meant else ""
+    return Rejection(_printable(word), origin, reason, hint)
+
+
+def _all_words(survey: Survey) -> set[str]:
+    manifests = (*survey.known, *(each.manifest for each in survey.candidates))
+    return {word for each in manifests for word in _words(each)}
+
+
+def _words(manifest: Manifest) -> tuple[str, ...]:
+    return (manifest.name, manifest.platform, *manifest.aliases)
+
+
+def _losers(
+    survey: Survey, winner: Candidate | None, eligible: Sequence[Candidate], otherwise: str
+) -> tuple[Rejection, ...]:
+    losers = []
+    for each in survey.candidates:
+        if each is winner:
+            continue
+        if not each.may_run:
+            reason = f"its hardware is absent: {each.hardware.reason}"
+        elif winner is None or each not in eligible:
+            reason = otherwise
+        elif each.priority != winner.priority:
+            reason = f"its priority is {each.priority}, that of {winner.name} {winner.priority}"
+        elif each.must_be_fetched and not winner.must_be_fetched:
+            reason = f"it would have to be fetched, and {winner.name} is here"
+        else:
+            reason = f"{winner.name} comes before it"
+        losers.append(Rejection(each.name, each.origin, reason))
+    return (*losers, *survey.rejections)
+
+
+def _not_found(
+    survey: Survey, request: Request, unknown: Sequence[Rejection], next_step: str
+) -> PluginNotFoundError:
+    manifests = (*survey.known, *(each.manifest for each in survey.candidates))
+    names = {each.name for each in manifests}
+    words = _all_words(survey)
+    words |= {each.name for each in survey.rejections} & set(request.words)
+    meant = [did_you_mean(word, words) for word in request.words if word not in words]
+    wanted = " or ".join(f"'{_printable(word)}'" for word in request.words)
+    rejections = (*unknown, *_losers(survey, None, (), "it was not asked for"))
+    # Of the many reasons those are printed that concern what was asked for; the error has them all.
+    asked = {each.name for each in manifests if set(_words(each)) & set(request.words)}
+    asked |= {*request.words, catalogued.REGISTRY}
+    told = [each for each in rejections if each in unknown or each.name in asked]
+    return PluginNotFoundError(
+        f"no plugin for {wanted}, which {request.origin} asks for\n"
+        + "\n".join(map(str, told))
+        + f"\nknown: {', '.join(sorted(names)) or 'none'}; "
+        f"also by platform or alias: {', '.join(sorted(words - names - asked)) or 'none'}",
+        rejections=rejections,
+        hint=" ".join(filter(None, meant))
+        or next_step
+        or "`pjrt-hub list` shows every plugin and its verdict",
+    )
+
+
+def _printable(word: str) -> str:
+    """Spells out what only looks like an ASCII name, and shortens what nobody will read."""
+    word = word if len(word) <= 80 else f"{word[:77]}..."
+    return word if word.isascii() and word.isprintable() else ascii(word)[1:-1]

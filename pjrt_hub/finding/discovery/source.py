@@ -1,0 +1,227 @@
+"""The nouns of discovery: World, Described, Candidate, Rejection and the Source protocol.
+
+Owns what sources are given and what they answer; must not search for anything itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pjrt_hub.base.abi import ApiVersion, Verdict
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.finding.contract.manifest import Manifest
+from pjrt_hub.finding.discovery.installed import Installed
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
+    from pjrt_hub.finding.store.artifact.pins import Pins
+    from pjrt_hub.finding.store.cache.cache import Cache
+
+#: The folder that holds the `pjrt_plugins` of this distribution, installed or checked out.
+FIRST_PARTY = Path(__file__).resolve().parents[3]
+
+
+@frozen(slots=False)
+class World:
+    """Everything that discovery may look at; a test gives another one.
+
+    Attributes:
+        env: the environment variables.
+        host: this machine.
+        sys_path: the folders that Python imports from, in order.
+        catalog: the registry, or None for none.
+        cache: what was fetched before, or None for none.
+        pins: the lock file that holds, which the catalog has heeded; or None for none.
+        root: the folder that stands for "/" when /dev, /sys and /proc are looked at.
+        first_party: the folder of our own `pjrt_plugins`.
+        finders: import finders of editable installs, asked where a package lies.
+    """
+
+    env: Mapping[str, str]
+    host: HostTag
+    sys_path: tuple[str, ...]
+    catalog: Catalog | None = None
+    cache: Cache | None = None
+    pins: Pins | None = None
+    root: Path = Path("/")
+    first_party: Path = FIRST_PARTY
+    finders: tuple[Any, ...] = ()
+
+    @classmethod
+    def current(
+        cls,
+        env: Mapping[str, str],
+        *,
+        catalog: Catalog | None = None,
+        cache: Cache | None = None,
+        pins: Pins | None = None,
+    ) -> World:
+        """Gives the world of this process: its `sys.path` and this machine."""
+        # setuptools maps an editable install by a finder instead of a folder on sys.path.
+        finders = tuple(
+            finder
+            for finder in sys.meta_path
+            if getattr(finder, "__module__", "").startswith("__editable__")
+        )
+        return cls(env, HostTag.current(), tuple(sys.path), catalog, cache, pins, finders=finders)
+
+    def refusal(self, library_path: Path) -> str:
+        """Says why the lock file forbids a library, or gives an empty string."""
+        if self.pins is None:
+            return ""
+        from pjrt_hub.base import digest
+        from pjrt_hub.finding.store.cache.probes import Probes
+
+        sha256 = Probes(self.cache.root).sha256 if self.cache else digest.of_file
+        return self.pins.refusal(library_path, sha256)
+
+    @cached_property
+    def installed(self) -> Installed:
+        """The installed distributions, scanned on first use."""
+        return Installed(self.sys_path, self.finders)
+
+
+@frozen
+class Described:
+    """A manifest and who brought it; its library may lie elsewhere, or nowhere.
+
+    Attributes:
+        manifest: the manifest.
+        source: the source that found it.
+        origins: where it was found, as text.
+        distribution: canonical name of the distribution that brought the manifest, if known.
+    """
+
+    manifest: Manifest
+    source: str
+    origins: tuple[str, ...]
+    distribution: str = ""
+
+
+@frozen
+class Candidate:
+    """A plugin that could be used: a library on this machine, or a registry row to fetch.
+
+    Attributes:
+        manifest: what is known of it.
+        source: the source that stands for it: "explicit", "environment", "entry_points",
+            "namespace", "vendor_wheels", "cached" or "catalogued".
+        origins: every place that led to it, as text.
+        distribution: canonical name of the distribution that ships the library, if known.
+        version: that distribution's version, if known.
+        described_by: canonical name of the distribution that brought the manifest, if known.
+        library_path: the library, absolute; None where it must be fetched.
+        artifact: the registry row of a cached or catalogued plugin.
+        create_options: options that came with it (`PJRT_NAMES_AND_LIBRARY_PATHS`), as pairs.
+        hardware: whether its hardware is there, and how that was told.
+        notes: what the user should know though it is no reason against it.
+    """
+
+    manifest: Manifest
+    source: str
+    origins: tuple[str, ...]
+    distribution: str = ""
+    version: str = ""
+    described_by: str = ""
+    library_path: Path | None = None
+    artifact: Artifact | None = None
+    create_options: tuple[tuple[str, Any], ...] = ()
+    hardware: Verdict = Verdict(True)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The plugin's name ("cuda13")."""
+        return self.manifest.name
+
+    @property
+    def platform(self) -> str:
+        """What it drives ("cuda")."""
+        return self.manifest.platform
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Further words that select it."""
+        return self.manifest.aliases
+
+    @property
+    def priority(self) -> int:
+        """The highest wins where nobody asked for a platform."""
+        return self.manifest.priority
+
+    @property
+    def origin(self) -> str:
+        """Every place that led to it, in one line."""
+        return "; ".join(self.origins)
+
+    @property
+    def api_version(self) -> ApiVersion | None:
+        """The PJRT API version, known before loading only from a registry row."""
+        return None if self.artifact is None else self.artifact.api_version
+
+    @property
+    def may_run(self) -> bool:
+        """Whether its hardware is here, or nobody can tell."""
+        return self.hardware.ok is not False
+
+    @property
+    def must_be_fetched(self) -> bool:
+        """Whether it is not on this machine yet."""
+        return self.library_path is None
+
+    def is_same_build(self, other: Candidate) -> bool:
+        """Whether it is one plugin with another one; a row stays itself when it is fetched."""
+        if self.artifact or other.artifact:
+            return self.artifact == other.artifact
+        return (self.name, self.library_path) == (other.name, other.library_path)
+
+    def __str__(self) -> str:
+        """Names it so that two candidates can be told apart: plugin, distribution, place."""
+        shipped = f"{self.distribution} {self.version}".strip()
+        place = self.library_path or "must be fetched"
+        return f"{self.name}{f' of {shipped}' if shipped else ''} ({place})"
+
+
+@frozen
+class Rejection:
+    """Why something is not used.
+
+    Attributes:
+        name: the plugin, or the word that was asked for.
+        origin: where it was found.
+        reason: why it lost.
+        hint: the next step, or an empty string.
+        absent: nothing of it is on this machine, as opposed to something unusable.
+    """
+
+    name: str
+    origin: str
+    reason: str
+    hint: str = ""
+    absent: bool = False
+
+    def __str__(self) -> str:
+        place = f" [{self.origin}]" if self.origin else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.name}: {self.reason}{hint}{place}"
+
+
+Found = Candidate | Rejection
+
+
+class Source(Protocol):
+    """One way to find plugins; a module with these two names is one."""
+
+    name: str
+
+    def find(self, world: World, described: Sequence[Described]) -> Iterator[Found]:
+        """Looks into `world`, knowing every manifest.
+
+        Yields candidates and rejections in an order that depends on nothing but the world; a
+        malformed thing is a rejection and never an error.
+        """

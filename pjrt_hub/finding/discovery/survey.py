@@ -1,0 +1,282 @@
+"""Every candidate of a world, joined, in one order.
+
+Owns which of several findings are one plugin, and which of them stands for it; chooses nothing
+among plugins, that is `select`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from pjrt_hub.base.abi import DECLARED, compatible
+from pjrt_hub.base.frozen import frozen, replace
+from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.finding.contract.headers import inspect
+from pjrt_hub.finding.contract.linking import unfit
+from pjrt_hub.finding.contract.manifest import Manifest
+from pjrt_hub.finding.contract.names import canonical
+from pjrt_hub.finding.discovery import (
+    cached,
+    catalogued,
+    entry_points,
+    environment,
+    explicit,
+    namespace,
+    place,
+    vendor_wheels,
+)
+from pjrt_hub.finding.discovery.hardware import present
+from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, Source, World
+
+#: Whose word comes first: the caller, the environment, what is installed, the cache, the registry.
+ORDER = ("explicit", "environment", "entry_points", "namespace", "vendor_wheels", "cached")
+_BEFORE: tuple[Source, ...] = (environment,)
+_AFTER: tuple[Source, ...] = (vendor_wheels, cached, catalogued)
+
+
+@frozen
+class Survey:
+    """What was found.
+
+    Attributes:
+        candidates: every plugin that could be used, the highest priority first, then by name.
+        rejections: everything that was found and cannot be used, and why, by name.
+        known: every manifest, whether or not its library can be had.
+    """
+
+    candidates: tuple[Candidate, ...]
+    rejections: tuple[Rejection, ...]
+    known: tuple[Manifest, ...] = ()
+
+    def without(self, failed: Candidate, reason: str) -> Survey:
+        """Gives the survey in which a candidate that failed is a rejection."""
+        left = tuple(each for each in self.candidates if not each.is_same_build(failed))
+        why = Rejection(failed.name, failed.origin, reason)
+        return replace(self, candidates=left, rejections=(*self.rejections, why))
+
+
+def fitting(surveyed: Survey, world: World) -> Survey:
+    """Gives a survey without the candidates whose libraries cannot run here, each with why."""
+    rejections = list(surveyed.rejections)
+    candidates = _split(_fit(list(surveyed.candidates), world), rejections)
+    return replace(surveyed, candidates=tuple(candidates), rejections=tuple(rejections))
+
+
+def survey(world: World, explicit_path: Path | None = None) -> Survey:
+    """Asks every source; nothing of a plugin is imported, loaded or run.
+
+    Args:
+        world: what may be looked at.
+        explicit_path: a library that the caller named; then it is the only candidate.
+
+    Raises:
+        PluginLoadError: `explicit_path` is not a file, or not one that the lock file names.
+    """
+    described, rejections = _describe(world)
+    known = tuple(each.manifest for each in described)
+    if explicit_path is not None:
+        only = explicit.candidate(explicit_path, world, described)
+        require_locked(only, explicit_path, world)
+        return Survey((_look_at_hardware(only, world),), (), known)
+    found: list[Found] = [item for source in _BEFORE for item in source.find(world, described)]
+    found += place.find(world, described)
+    found += (item for source in _AFTER for item in source.find(world, described))
+    candidates = [item for item in found if isinstance(item, Candidate)]
+    candidates = _split(_join(candidates), rejections)
+    candidates = _split(_fit(candidates, world), rejections)
+    candidates = _split(_locked(candidates, world), rejections)
+    candidates = _split(_shadow(candidates), rejections)
+    rejections += _hidden(world, candidates)
+    names = {candidate.name for candidate in candidates}
+    # That a plugin is not installed matters only where it cannot be had otherwise.
+    rejections += (
+        item
+        for item in found
+        if isinstance(item, Rejection) and not (item.absent and item.name in names)
+    )
+    return Survey(
+        tuple(
+            sorted((_look_at_hardware(item, world) for item in candidates), key=_order_of_listing)
+        ),
+        tuple(sorted(set(rejections), key=lambda item: (item.name, item.origin, item.reason))),
+        known,
+    )
+
+
+def _describe(world: World) -> tuple[list[Described], list[Rejection]]:
+    """Gathers the manifests, ours first; one file found twice is one manifest."""
+    joined: dict[tuple[str, Path | None], Described] = {}
+    rejections = []
+    # A registered package is named by its distribution, so its entry point comes first.
+    for item in (*entry_points.describe(world), *namespace.describe(world)):
+        if isinstance(item, Rejection):
+            rejections.append(item)
+            continue
+        path = item.manifest.path
+        key = (item.manifest.name, path.resolve() if path else None)
+        first = joined.setdefault(key, item)
+        if first is not item:
+            joined[key] = replace(first, origins=(*first.origins, *item.origins))
+    described = sorted(joined.values(), key=lambda item: item.distribution != "pjrt-hub")
+    return described, rejections
+
+
+def _join(found: Iterable[Candidate]) -> Iterator[Found]:
+    """Makes one candidate of those that are one library under one name."""
+    by_library: dict[Path | None, list[Candidate]] = {}
+    for candidate in found:
+        by_library.setdefault(_real(candidate), []).append(candidate)
+    for real, group in by_library.items():
+        if real is None:
+            yield from group
+            continue
+        # A vendor's library that a manifest or a variable also names goes by that name.
+        named = [each for each in group if each.source != vendor_wheels.name]
+        vendors = [each for each in group if each.source == vendor_wheels.name]
+        for name in dict.fromkeys(each.name for each in named or vendors[:1]):
+            same = [each for each in named or vendors if each.name == name]
+            # Who ships a library describes it best; else the word that came first stands.
+            winner = next((each for each in same if _by_owner(each)), same[0])
+            equals = [each for each in same if each.manifest.path == winner.manifest.path]
+            joined = (winner, *equals, *vendors)
+            shipped = next((each for each in joined if each.distribution), winner)
+            yield replace(
+                winner,
+                source=same[0].source,
+                origins=tuple(dict.fromkeys(origin for each in joined for origin in each.origins)),
+                distribution=shipped.distribution,
+                version=shipped.version,
+            )
+            for each in same:
+                if each not in equals:
+                    reason = f"{winner.origin} describes the same library"
+                    yield Rejection(each.name, each.origin, reason)
+
+
+def _by_owner(candidate: Candidate) -> bool:
+    return bool(candidate.distribution) and candidate.described_by == candidate.distribution
+
+
+def _real(candidate: Candidate) -> Path | None:
+    return candidate.library_path.resolve() if candidate.library_path else None
+
+
+def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
+    """Rejects libraries that cannot run here, by their manifests and headers alone."""
+    for candidate in candidates:
+        # A registry row was compared with the host already.
+        path = candidate.library_path if candidate.artifact is None else None
+        reason = hint = ""
+        newest = candidate.manifest.api_maximum
+        if newest is not None and not (verdict := compatible(DECLARED, newest)):
+            reason = verdict.reason
+        elif path is not None:
+            try:
+                binary = inspect(path, machine=world.host.arch)
+                problem = next(iter(unfit(binary, world.host)), None)
+                reason, hint = (problem.text, problem.hint) if problem else ("", "")
+            except PluginLoadError as exc:
+                reason, hint = exc.message, exc.hint
+        if not reason:
+            yield candidate
+        else:
+            where = f"{candidate.origin}, {path}" if path else candidate.origin
+            yield Rejection(candidate.name, where, reason, hint)
+
+
+def _locked(candidates: list[Candidate], world: World) -> Iterator[Found]:
+    """Rejects what the lock file does not name, before it can shadow or rival what it does."""
+    for candidate in candidates:
+        path = candidate.library_path if candidate.artifact is None else None
+        reason = world.refusal(path) if path is not None else ""
+        if not reason:
+            yield candidate
+        else:
+            yield Rejection(candidate.name, candidate.origin, reason, _unlock(candidate))
+
+
+def require_locked(candidate: Candidate, library_path: Path, world: World) -> None:
+    """Refuses a library that the lock file does not name.
+
+    Raises:
+        PluginLoadError: it must not be loaded.
+    """
+    if reason := world.refusal(library_path):
+        raise PluginLoadError(reason, path=library_path, hint=_unlock(candidate))
+
+
+def _unlock(candidate: Candidate) -> str:
+    """Says how the lock file comes to allow a candidate."""
+    shipped = candidate.distribution and candidate.version
+    what = f"{candidate.distribution}=={candidate.version}" if shipped else candidate.library_path
+    return f"`pjrt-hub lock {what}` would allow it, and PJRT_HUB_LOCK=0 goes without a lock"
+
+
+def _shadow(candidates: list[Candidate]) -> Iterator[Found]:
+    """Keeps one candidate per plugin; several claims to one name stay, for `select` to refuse."""
+    named: dict[str, list[Candidate]] = {}
+    for candidate in sorted(candidates, key=_standing):
+        named.setdefault(candidate.name, []).append(candidate)
+    for group in named.values():
+        claims: dict[object, Candidate] = {}
+        for candidate in group:
+            # What the user wrote into the environment is meant to replace what is installed.
+            user = group[0] if group[0].source == environment.name else None
+            if user and candidate.source != environment.name:
+                winner = user
+            else:
+                winner = claims.setdefault(_claim(candidate, claims), candidate)
+            if winner is candidate:
+                yield candidate
+            else:
+                yield Rejection(candidate.name, candidate.origin, f"shadowed by {winner}")
+
+
+def _claim(candidate: Candidate, before: Mapping[object, Candidate]) -> object:
+    """Who says that this is the plugin of that name: a manifest, a variable, a distribution."""
+    if candidate.artifact is not None:
+        # The row of a package that is installed, with a manifest of its own, claims nothing new.
+        package = canonical(candidate.artifact.package)
+        installed = (claim for claim, each in before.items() if each.distribution == package)
+        if (claim := next(installed, None)) is not None:
+            return claim
+    if candidate.source == environment.name:
+        return candidate.library_path
+    if candidate.manifest.path is not None:
+        return candidate.manifest.path.resolve()
+    return candidate.distribution or candidate.library_path
+
+
+def _standing(candidate: Candidate) -> int:
+    return ORDER.index(candidate.source) if candidate.source in ORDER else len(ORDER)
+
+
+def _hidden(world: World, candidates: list[Candidate]) -> Iterator[Rejection]:
+    """Tells of plugin distributions that Python does not see, because another comes first."""
+    used = {candidate.distribution: candidate for candidate in candidates}
+    for loser, winner in world.installed.shadowed:
+        if loser.name in used and loser.info.resolve() != winner.info.resolve():
+            yield Rejection(
+                used[loser.name].name,
+                f"{loser} in {loser.folder}",
+                f"shadowed by {winner} in {winner.folder}, which comes first on sys.path",
+            )
+
+
+def _split(found: Iterable[Found], rejections: list[Rejection]) -> list[Candidate]:
+    candidates = []
+    for item in found:
+        if isinstance(item, Candidate):
+            candidates.append(item)
+        else:
+            rejections.append(item)
+    return candidates
+
+
+def _look_at_hardware(candidate: Candidate, world: World) -> Candidate:
+    return replace(candidate, hardware=present(candidate.manifest.probe, world.root))
+
+
+def _order_of_listing(candidate: Candidate) -> tuple[object, ...]:
+    return (-candidate.priority, candidate.name, _standing(candidate), str(candidate))

@@ -1,0 +1,103 @@
+"""Libraries that no manifest names: how they are recognised and called.
+
+Owns the patterns of vendors' file names, the name that follows from one, and whose build it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+from pjrt_hub.base.frozen import replace
+from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.finding.contract.headers import inspect
+from pjrt_hub.finding.contract.manifest import Manifest, undescribed
+from pjrt_hub.finding.contract.names import is_name
+from pjrt_hub.finding.discovery.source import Described
+
+_SUFFIXES = {"linux": (".so",), "macos": (".dylib", ".so"), "windows": (".dll",)}
+# xla_cuda_plugin.so, pjrt_plugin_xpu.so, xla_cpu_pjrt.so, pjrt_c_api_cpu_plugin.so, libtpu.so
+_PLUGIN = re.compile(r"pjrt|^xla_\w+_plugin|^libtpu$")
+#: What XLA calls its plugins where they are built from source.
+_XLA = re.compile(r"pjrt_c_api_(cpu|gpu|tpu)_plugin$")
+_AFFIXES = re.compile(
+    r"^(?:lib)?(?:pjrt_plugin_|pjrt_c_api_|xla_)?(\w+?)(?:_pjrt_plugin|_plugin|_?pjrt)?$"
+)
+
+
+def is_library(file_name: str, os: str) -> bool:
+    """Says whether a file's name is that of a shared library on `os`."""
+    return PurePath(file_name).suffix in _SUFFIXES.get(os, ())
+
+
+def is_plugin_library(file_name: str, os: str) -> bool:
+    """Says whether a file's name is that of a PJRT plugin on `os` ("linux", "macos", "windows")."""
+    return is_library(file_name, os) and _PLUGIN.search(PurePath(file_name).stem) is not None
+
+
+def plugin_name(text: str) -> str:
+    """Gives the name of a plugin from a file's stem or an entry point: "xla_cuda13" -> "cuda13"."""
+    plain = re.sub(r"[^a-z0-9_]+", "_", text.lower())
+    match = _AFFIXES.match(plain)
+    name = (match[1] if match else plain)[:32].strip("_")
+    return name if is_name(name) else "unnamed"
+
+
+def manifest_for(name: str, path: Path, described: Sequence[Described]) -> Manifest:
+    """Gives the manifest for a library that the user named by its path.
+
+    That of the plugin called `name`; where `name` is empty, that of the one plugin whose library
+    has this file name, or whose packages are on its run path (both CUDA plugins have the same file
+    name). Else an undescribed one, with the platform, hardware and targets that all of them share.
+    """
+    manifests = [each.manifest for each in described]
+    if name:
+        named = [each for each in manifests if each.name == name]
+        return named[0] if named else undescribed(name)
+    kin = [
+        each
+        for each in manifests
+        if any(PurePath(library.path).name == path.name for library in each.libraries)
+    ]
+    built = _XLA.match(path.stem)
+    if not kin and built:
+        kin = [each for each in manifests if built[1] in (each.platform, *each.aliases)]
+        if len({each.platform for each in kin}) > 1:
+            needs = " ".join(_needs(path))
+            kin = [each for each in kin if each.platform in needs]
+    elif len(kin) > 1:
+        run_paths = _needs(path)
+        found = [sum(_is_on(each.module, run_paths) for each in one.preloads) for one in kin]
+        if found.count(max(found)) == 1:
+            return kin[found.index(max(found))]
+    elif kin:
+        return kin[0]
+    return _like(kin, plugin_name(path.stem))
+
+
+def _like(kin: Sequence[Manifest], name: str) -> Manifest:
+    """An undescribed plugin, with what is the same in all manifests of its kin."""
+    # Which driver is new enough differs between builds.
+    probes = {replace(each.probe, driver_file="", driver_minimum=0) for each in kin}
+    if len({each.platform for each in kin}) != 1 or len(probes) != 1:
+        return undescribed(name)
+    [probe] = probes
+    plain = replace(undescribed(name, kin[0].platform), probe=probe)
+    targets = [replace(each.targets, refused=()) for each in kin]
+    return replace(plain, targets=targets[0]) if targets.count(targets[0]) == len(kin) else plain
+
+
+def _needs(path: Path) -> tuple[str, ...]:
+    """The libraries that a library names, and where it looks for them."""
+    try:
+        headers = inspect(path)
+    except PluginLoadError:  # it is told when it is to be loaded
+        return ()
+    return (*headers.needed, *headers.run_paths)
+
+
+def _is_on(module: str, run_paths: Sequence[str]) -> bool:
+    """Whether a package's folder is on a run path."""
+    folder = f"/{module.replace('.', '/')}/"
+    return any(folder in f"/{each}/" for each in run_paths)

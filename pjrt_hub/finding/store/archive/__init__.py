@@ -1,0 +1,1 @@
+"""Archives, read strictly: wheels, zips and tarballs."""

@@ -1,0 +1,165 @@
+"""What every archive is held to, and how a pinned member gets to the disk.
+
+Owns the rules of names, counts and ratios, and the writing of one verified file.
+Trusts no size, name, mode or time of an archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from pjrt_hub.errors import ArchiveError
+from pjrt_hub.finding.store.artifact.catalog import Member
+
+CHUNK = 1 << 20
+MOST_MEMBERS = 10_000
+_MOST_NAME_BYTES, _MOST_PARTS = 1024, 64
+#: A library shrinks to a fifth at most. Less than the floor needs no suspicion.
+_MOST_RATIO, _RATIO_FLOOR = 20, 16 << 20
+_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.I)
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f\\:]*")
+
+
+def refusal(archive: str, name: str, what: str) -> ArchiveError:
+    """The error that names the archive and its member."""
+    return ArchiveError(f"{archive}: the member {name!r} {what}")
+
+
+class Names:
+    """The names of one archive's members: each plain, and no two in each other's way.
+
+    Args:
+        archive: the archive's file name, for messages.
+    """
+
+    def __init__(self, archive: str) -> None:
+        self._archive = archive
+        self._seen: dict[str, tuple[str, bool]] = {}  # folded -> as written, is a folder
+
+    def add(self, name: str, *, is_folder: bool) -> None:
+        """Takes one more name.
+
+        Raises:
+            ArchiveError: it could be read as another path than it says, or another member has it.
+        """
+        if what := _oddity(name):
+            raise refusal(self._archive, name, what)
+        if len(self._seen) == MOST_MEMBERS:
+            raise ArchiveError(f"{self._archive} has more than {MOST_MEMBERS} members")
+        folded = _folded(name.rstrip("/"))
+        if folded in self._seen:
+            twin = self._seen[folded][0]
+            raise refusal(self._archive, name, f"appears twice (also as {twin!r})")
+        self._seen[folded] = name, is_folder
+
+    def finish(self) -> None:
+        """Compares all the names with each other.
+
+        Raises:
+            ArchiveError: a member lies below another one that is a file.
+        """
+        for folded, (name, _) in self._seen.items():
+            slash = folded.rfind("/")
+            while slash > 0:
+                above, is_folder = self._seen.get(folded[:slash], ("", True))
+                if not is_folder:
+                    raise refusal(self._archive, name, f"lies below the file {above!r}")
+                slash = folded.rfind("/", 0, slash)
+
+
+def _folded(name: str) -> str:
+    """Equal for names that some file system takes for one."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _oddity(name: str) -> str:
+    if len(name.encode("utf-8", "surrogatepass")) > _MOST_NAME_BYTES:
+        return f"has a name of more than {_MOST_NAME_BYTES} bytes"
+    parts = name.removesuffix("/").split("/")
+    if not _PLAIN.fullmatch(name):
+        return "has a name that readers understand differently"
+    if name.startswith("/") or ".." in parts:
+        return "points outside of the archive"
+    if "" in parts or "." in parts:
+        return "has no plain name"
+    if len(parts) > _MOST_PARTS:
+        return f"lies deeper than {_MOST_PARTS} folders"
+    if any(part[-1] in ". " for part in parts):
+        return "has a name that readers understand differently"
+    if any(_DEVICE.fullmatch(part) for part in parts):
+        return "has the name of a device"
+    return ""
+
+
+def is_bomb(nbytes: int, packed: int) -> bool:
+    """Whether so few bytes that hold so many are no honest compression."""
+    return nbytes > max(_RATIO_FLOOR, _MOST_RATIO * packed)
+
+
+def parts(file: BinaryIO, nbytes: int) -> Iterator[bytes]:
+    """The next bytes of a file, in parts; fewer where it ends early."""
+    while nbytes and (part := file.read(min(nbytes, CHUNK))):
+        nbytes -= len(part)
+        yield part
+
+
+def write(archive: str, member: Member, content: Iterable[bytes], destination: Path) -> None:
+    """Writes one pinned member; returns when it is verified and on disk (fsync).
+
+    The file gets mode 0444 and its folders 0755, whatever the archive and the umask say.
+
+    Args:
+        archive: the archive's file name, for messages.
+        member: the pin.
+        content: the member's bytes, in parts.
+        destination: a directory that nobody else writes to.
+
+    Raises:
+        ArchiveError: the bytes are not the pinned ones.
+        OSError: `destination` cannot be written.
+    """
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    target = destination / member.path
+    for folder in reversed(target.relative_to(destination).parents[:-1]):
+        (destination / folder).mkdir(exist_ok=True)
+        (destination / folder).chmod(0o755)
+    hashing, left = hashlib.sha256(), member.size
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    # Hashing and writing let go of the GIL, so they run beside the inflating of the next chunk.
+    with (
+        os.fdopen(os.open(target, flags, 0o600), "wb", buffering=0) as out,
+        ThreadPoolExecutor(1, "pjrt-hub write") as beside,
+    ):
+
+        def take(chunk: bytes) -> None:
+            hashing.update(chunk)
+            view = memoryview(chunk)
+            while view:
+                view = view[out.write(view) :]
+
+        taken: Future[None] | None = None
+        for chunk in content:
+            left -= len(chunk)
+            if left < 0:
+                what = f"holds more than the {member.size} bytes of the pin"
+                raise refusal(archive, member.path, what)
+            if taken is not None:
+                taken.result()
+            taken = beside.submit(take, chunk)
+        if taken is not None:
+            taken.result()
+        if left:
+            found = f"has {member.size - left} bytes, the pin says {member.size}"
+            raise refusal(archive, member.path, found)
+        if hashing.hexdigest() != member.sha256:
+            found = f"has sha256 {hashing.hexdigest()}, the pin says {member.sha256}"
+            raise refusal(archive, member.path, found)
+        os.fchmod(out.fileno(), 0o444)
+        os.fsync(out.fileno())

@@ -1,0 +1,1 @@
+"""Verified binaries, kept by their content."""

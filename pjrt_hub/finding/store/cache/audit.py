@@ -1,0 +1,102 @@
+"""Whether every byte of an entry is the pinned one.
+
+Owns the comparison of members with their pins; changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import Verdict
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.finding.store.artifact.catalog import Member
+from pjrt_hub.finding.store.cache.layout import Entry, Layout, read_row
+from pjrt_hub.finding.store.disk import ownership
+from pjrt_hub.finding.store.disk.memo import Memo
+
+
+@frozen
+class Audit:
+    """What `Cache.verify` found in one entry.
+
+    Attributes:
+        root: the entry's directory.
+        entry: the entry, or None where its row cannot be read.
+        verdict: whether every byte is the pinned one; the reason names the first that is not.
+    """
+
+    root: Path
+    entry: Entry | None
+    verdict: Verdict
+
+
+def verify(layout: Layout) -> tuple[Audit, ...]:
+    """Hashes every member of every entry, whatever was verified before."""
+    return tuple(_audit(root) for root in layout.roots())
+
+
+def _audit(root: Path) -> Audit:
+    row = read_row(root)
+    if isinstance(row, str):
+        return Audit(root, None, Verdict(False, row))
+    try:
+        reason = difference(root, row.members)
+    except OSError as exc:
+        path = Path(exc.filename or root)
+        name = path.relative_to(root) if path.is_relative_to(root) else path
+        reason = f"{name} cannot be read: {exc.strerror}"
+    return Audit(root, Entry(row, root), Verdict(not reason, reason))
+
+
+def difference(root: Path, members: Sequence[Member], memo: Memo | None = None) -> str:
+    """Says how a member differs from its pin, or gives an empty string.
+
+    Args:
+        root: the entry's directory.
+        members: the pins.
+        memo: vouches for files that were hashed before, and keeps what is hashed now.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for member in members:
+        if reason := _shape(root, member):
+            return reason
+    known = [memo and memo.known_sha256(root / member.path) for member in members]
+    unknown = [
+        root / member.path for member, sha256 in zip(members, known, strict=True) if not sha256
+    ]
+    hashed = iter(_hash(unknown, memo))
+    for member, sha256 in zip(members, known, strict=True):
+        if (actual := sha256 or next(hashed)) != member.sha256:
+            return f"{member.path} has sha256 {actual}, the pin says {member.sha256}"
+    return ""
+
+
+def _shape(root: Path, member: Member) -> str:
+    """What differs that can be seen without reading the file."""
+    try:
+        found = os.lstat(root / member.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{member.path} is missing"
+    if not stat.S_ISREG(found.st_mode):
+        return f"{member.path} is not a plain file"
+    if found.st_size != member.size:
+        return f"{member.path} has {found.st_size} bytes, the pin says {member.size}"
+    if what := ownership.oddity(found):
+        return f"{member.path} {what}"
+    return ""
+
+
+def _hash(paths: Sequence[Path], memo: Memo | None) -> list[str]:
+    sha256 = memo.sha256 if memo else digest.of_file
+    if len(paths) < 2:
+        return [sha256(path) for path in paths]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2, "pjrt-hub hash") as pool:  # hashing lets go of the GIL
+        return list(pool.map(sha256, paths))

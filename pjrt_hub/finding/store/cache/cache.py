@@ -1,0 +1,343 @@
+"""A cache of verified entries, addressed by the sha256 of their archive.
+
+Owns look-ups: the user's own cache first, then those of the machine, which are only read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.errors import CacheError
+from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.cache.layout import LAYOUT, ROW_NAME, Entry, Layout, read_row
+from pjrt_hub.finding.store.disk import disk, owner, ownership
+from pjrt_hub.finding.store.disk.memo import Memo
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.store.cache.audit import Audit
+    from pjrt_hub.finding.store.cache.eviction import Removal
+    from pjrt_hub.finding.store.disk import lock
+
+__all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Cache", "Entry"]
+
+#: Where a machine's administrator may keep plugins for everybody.
+SYSTEM = (Path("/usr/local/share/pjrt-hub"), Path("/usr/share/pjrt-hub"))
+
+
+class Cache:
+    """A cache directory; it is created by the first write, not by a look.
+
+    Args:
+        root: an absolute path.
+        system: roots of caches that are only read, looked at after it.
+        max_nbytes: what the entries may take before the least recently used ones go; None for
+            no bound.
+    """
+
+    def __init__(
+        self, root: Path, *, system: Collection[Path] = (), max_nbytes: int | None = None
+    ) -> None:
+        self.root = root
+        self.system = tuple(system)
+        self.max_nbytes = max_nbytes
+        self._own = Layout(root)
+        self._layouts = (self._own, *map(Layout, system))
+        self._memo = Memo(root, self._own.tree / "memo")
+
+    @classmethod
+    def configured(cls, env: Mapping[str, str]) -> Cache:
+        """The cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
+
+        Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`.
+
+        Raises:
+            CacheError: there is neither, or a variable cannot be understood.
+        """
+        named = env.get("PJRT_HUB_SYSTEM_CACHE")
+        system = (
+            SYSTEM if named is None else tuple(map(Path, filter(None, named.split(os.pathsep))))
+        )
+        for path in system:
+            if not path.is_absolute():
+                raise CacheError(
+                    f"PJRT_HUB_SYSTEM_CACHE names {str(path)!r}, which is not an absolute path",
+                    hint="give absolute paths, joined as in PATH",
+                )
+        bound = env.get("PJRT_HUB_CACHE_NBYTES", "")
+        if bound and not bound.isdecimal():
+            raise CacheError(
+                f"PJRT_HUB_CACHE_NBYTES is {bound!r}, which is not a number of bytes",
+                hint="set it to a number such as 20000000000, or unset it",
+            )
+        max_nbytes = int(bound) if bound else None
+        if named := env.get("PJRT_HUB_CACHE"):
+            root = Path(named).expanduser().absolute()
+        else:
+            from platformdirs import user_cache_path
+
+            root = user_cache_path("pjrt-hub", appauthor=False)
+        if not root.is_absolute():  # without HOME the tilde is left as it is
+            raise CacheError(
+                "no cache directory: this user has no home directory",
+                hint="set PJRT_HUB_CACHE to a directory that you can write to",
+            )
+        return cls(root, system=system, max_nbytes=max_nbytes)
+
+    def __repr__(self) -> str:
+        return f"Cache({str(self.root)!r})"
+
+    def entry_root(self, artifact: Artifact) -> Path:
+        """Where the artifact's members lie once published."""
+        return self._own.entry_root(artifact)
+
+    def place(self, artifact: Artifact) -> Path | None:
+        """Where the artifact lies, in this cache or one of the machine, or None; not verified."""
+        for layout in self._layouts:
+            if os.path.isdir(root := layout.entry_root(artifact)):
+                return root
+        return None
+
+    def lookup(self, artifact: Artifact) -> Entry | None:
+        """The published artifact, or None.
+
+        Each member's size and sha256 are compared with the pin; the sha256 of a file whose
+        identity (device, inode, size, times) was verified before is not computed again, so a
+        warm look reads a few stat records, writes nothing and uses no network. An entry that
+        fails is moved to the quarantine with a warning in the log, and None is answered.
+
+        Raises:
+            CacheError: a corrupted entry cannot be moved aside, nothing can be read, or somebody
+                else could have written to the cache.
+        """
+        found = self._look(self._own, artifact)
+        for layout in self._layouts[1:]:
+            if found is None:
+                with _doubting(layout):
+                    found = self._look(layout, artifact)
+        return found
+
+    @contextmanager
+    def lease(
+        self, artifact: Artifact, notify: Callable[[str], None] | None = None
+    ) -> Iterator[Entry | None]:
+        """As `lookup`, and nobody removes the entry in the time of the `with` block.
+
+        Args:
+            artifact: the pin.
+            notify: is told when another process must be waited for.
+        """
+        with ExitStack() as stack:
+            for layout in self._layouts:
+                if os.path.isdir(layout.entry_root(artifact)):
+                    with _doubting(layout) if layout is not self._own else ExitStack():
+                        stack.enter_context(layout.lease(artifact.sha256, notify))
+            yield self.lookup(artifact)
+
+    def _look(self, layout: Layout, artifact: Artifact) -> Entry | None:
+        from pjrt_hub.finding.store.cache import audit
+
+        root = layout.entry_root(artifact)
+        with disk.writing("cannot read the cache entry", root):
+            if (inode := _inode(root)) is None:
+                return None
+            try:
+                verified = Entry(artifact, root).identities()  # before: as in `Memo.sha256`
+                reason = audit.difference(root, artifact.members, self._memo)
+                if not reason:
+                    for folder in {(root / member.path).parent for member in artifact.members}:
+                        ownership.require(layout.root, folder)
+                    return Entry(artifact, root, verified)
+            except FileNotFoundError as exc:
+                reason = f"{exc.filename} is missing"
+            if _inode(root) != inode:  # it was removed meanwhile, and perhaps published again
+                return self._look(layout, artifact)
+            ownership.require(layout.root, root)
+        if layout is not self._own:
+            raise CacheError(f"the cache entry {root} is corrupted: {reason}")
+        self.quarantine(root, reason)
+        return None
+
+    def publish(self, artifact: Artifact, archive_path: Path) -> Entry:
+        """Unpacks the pinned members of an archive and makes them an entry, all or none.
+
+        Where the cache has a bound, the entries that were not used for longest go.
+
+        Args:
+            artifact: the pin.
+            archive_path: a file with the pinned size and sha256; the caller has checked both.
+
+        Raises:
+            ArchiveError: the archive does not hold the pinned members.
+            CacheError: the directory cannot be written, or is full.
+        """
+        from pjrt_hub.finding.store.cache import publication
+
+        with disk.writing("cannot publish", self.entry_root(artifact), artifact.nbytes):
+            self.require_space(artifact.nbytes)
+            with self._own.lease(artifact.sha256):  # else it could be removed before the look
+                root = publication.publish(
+                    self._own, artifact, archive_path, self._memo, self.lookup
+                )
+                entry = self._look(self._own, artifact)
+        if entry is None:
+            raise CacheError(
+                f"the entry {root} changed while it was published",
+                hint="run it again; the log says what had changed",
+            )
+        if self.max_nbytes is not None:
+            self.prune(max_nbytes=self.max_nbytes, keep={artifact.sha256})
+        return entry
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry whose row can be read, in the order of their digests; nothing is hashed."""
+        found = ((root, read_row(root)) for root in self._own.roots())
+        return tuple(Entry(row, root) for root, row in found if isinstance(row, Artifact))
+
+    def last_use(self, entry: Entry) -> float:
+        """When an entry was used or published, in seconds of the epoch; exact to a day."""
+        return self._own.last_use(entry.root)
+
+    def verify(self) -> tuple[Audit, ...]:
+        """Hashes every member of every entry, whatever was verified before; changes nothing."""
+        from pjrt_hub.finding.store.cache import audit
+
+        return audit.verify(self._own)
+
+    def quarantine(self, root: Path, reason: str) -> Path | None:
+        """Moves an entry that `verify` found corrupted aside; gives where it is then.
+
+        Raises:
+            CacheError: it cannot be moved.
+        """
+        from pjrt_hub.finding.store.cache import eviction
+
+        return eviction.quarantine(self._own, root, reason)
+
+    def clear(self) -> Removal:
+        """Removes every entry that no process uses, every compiled program, and leftovers.
+
+        Raises:
+            CacheError: the directory cannot be written.
+        """
+        from pjrt_hub.finding.store.cache import eviction
+
+        with disk.writing("cannot look into", self._own.tree):
+            if not self._own.tree.is_dir():
+                return eviction.Removal()
+        with disk.writing("cannot clear", self._own.tree):
+            return eviction.clear(self._own)
+
+    def prune(
+        self,
+        *,
+        max_nbytes: int | None = None,
+        older_than_seconds: float | None = None,
+        keep: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> Removal:
+        """Removes the entries that were not used for longest, and old leftovers.
+
+        Args:
+            max_nbytes: what all entries together may take.
+            older_than_seconds: for how long the others were not used.
+            keep: sha256 of artifacts that stay.
+            dry_run: only say what would go.
+
+        Raises:
+            CacheError: the directory cannot be written.
+        """
+        from pjrt_hub.finding.store.cache import eviction
+
+        with disk.writing("cannot prune", self._own.tree):
+            return eviction.prune(
+                self._own,
+                max_nbytes=max_nbytes,
+                older_than_seconds=older_than_seconds,
+                keep=keep,
+                dry_run=dry_run,
+            )
+
+    def nbytes(self) -> int:
+        """What the whole cache takes on disk, in bytes."""
+        return disk.tree_nbytes(self._own.tree)
+
+    @contextmanager
+    def fetching(self, artifact: Artifact, wait: lock.Wait) -> Iterator[lock.Lock]:
+        """Keeps other processes from fetching the same, for the time of a `with` block.
+
+        Raises:
+            CacheError: the directory cannot be made.
+        """
+        with disk.writing("cannot write to", self._own.tree):
+            self._own.area("locks")
+        with self._own.fetching(artifact.sha256, wait) as held:
+            yield held
+
+    @contextmanager
+    def workspace(self, artifact: Artifact) -> Iterator[Path]:
+        """A private directory to download into; it may hold what an earlier attempt left.
+
+        It goes away when the block succeeds. When the block fails it is left for the next
+        attempt, and so is that of a killed process. Its name tells its owner, so two live
+        processes never share one, lock or no lock; what is forked meanwhile leaves it alone.
+
+        Raises:
+            CacheError: the directory cannot be written, or is full.
+        """
+        import shutil
+
+        with disk.writing("cannot download to", self._own.tree, artifact.size):
+            private = self._own.private("partial", artifact)
+            process = os.getpid()
+            for path in self._own.abandoned("partial"):
+                if path.name.startswith(artifact.sha256):
+                    # Renaming over an empty directory is atomic: one adopter wins.
+                    with suppress(OSError):
+                        path.rename(private)
+                        break
+            try:
+                yield private
+            except BaseException:
+                if os.getpid() != process:
+                    raise
+                if disk.tree_nbytes(private):
+                    tail = private.name.rpartition(".")[2]
+                    private.rename(private.with_name(f"{artifact.sha256}.{owner.NOBODY}.{tail}"))
+                else:
+                    shutil.rmtree(private, ignore_errors=True)
+                raise
+            if os.getpid() == process:
+                shutil.rmtree(private, ignore_errors=True)
+
+    def require_space(self, nbytes: int) -> None:
+        """Refuses early what cannot fit.
+
+        Raises:
+            CacheError: fewer than `nbytes` bytes are free where the cache lies.
+        """
+        disk.require_space(self.root, nbytes)
+
+
+def _inode(folder: Path) -> int | None:
+    """Which directory lies there, or None where there is none."""
+    try:
+        found = os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino if stat.S_ISDIR(found.st_mode) else None
+
+
+@contextmanager
+def _doubting(layout: Layout) -> Iterator[None]:
+    """A cache of the machine that is no good is left out, with a warning in the log."""
+    import logging
+
+    try:
+        yield
+    except CacheError as exc:
+        logging.getLogger("pjrt_hub.store").warning("left out %s: %s", layout.root, exc.message)

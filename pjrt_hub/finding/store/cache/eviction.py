@@ -1,0 +1,178 @@
+"""What leaves a cache: entries that are corrupted, unused or too many, and leftovers.
+
+Owns the way out: no entry in use, first out of sight by one rename, then gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pjrt_hub.errors import CacheError
+from pjrt_hub.finding.store.cache.layout import Layout
+from pjrt_hub.finding.store.disk import disk
+
+#: How many corrupted entries are kept for whoever wants to know what happened.
+_QUARANTINED = 2
+_REASON = "reason.txt"
+#: Notes that old are of files that went long ago; losing a good one costs a second.
+_NOTE_SECONDS = 90 * 24 * 3600
+#: A partial download that old is not worth continuing.
+_PARTIAL_SECONDS = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What was removed, or would be.
+
+    Attributes:
+        nbytes: what it took on disk.
+        removed: the entries' directories, and other files and directories.
+        kept: entries that would have gone, and that another process uses.
+    """
+
+    nbytes: int = 0
+    removed: tuple[Path, ...] = ()
+    kept: tuple[Path, ...] = ()
+
+
+def clear(layout: Layout) -> Removal:
+    """Removes every entry that nobody uses, every compiled program, and what was left behind.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    tree = layout.tree
+    others = [*layout.abandoned("partial"), *layout.abandoned("unpacking")]
+    others += [*tree.glob("trash/*"), *tree.glob("quarantine/*")]
+    others += [path for path in (tree / "compiled", *_notes(layout)) if path.is_dir()]
+    return _remove(layout, layout.roots(), others)
+
+
+def prune(
+    layout: Layout,
+    *,
+    max_nbytes: int | None = None,
+    older_than_seconds: float | None = None,
+    keep: Collection[str] = (),
+    dry_run: bool = False,
+) -> Removal:
+    """Removes the entries that were not used for longest, and old leftovers.
+
+    Args:
+        layout: of the cache.
+        max_nbytes: what all entries together may take.
+        older_than_seconds: for how long the others were not used.
+        keep: sha256 of entries that stay.
+        dry_run: only say what would go.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    now = time.time()
+    used = {root: layout.last_use(root) for root in layout.roots()}
+    total, going = sum(map(disk.tree_nbytes, used)), []
+    for root in sorted(used, key=lambda root: used[root]):
+        too_many = max_nbytes is not None and total > max_nbytes
+        too_old = older_than_seconds is not None and now - used[root] > older_than_seconds
+        if (too_many or too_old) and root.name not in keep:
+            total -= disk.tree_nbytes(root)
+            going.append(root)
+    return _remove(layout, going, list(_leftovers(layout, now)), dry_run)
+
+
+def quarantine(layout: Layout, root: Path, reason: str) -> Path | None:
+    """Moves a corrupted entry to where nothing is loaded from, with the reason beside it.
+
+    The newest few stay there for whoever wants to know what happened. A process that has the
+    entry loaded keeps it: its pages outlive the name.
+
+    Returns:
+        Where it is then; None where another process has moved it.
+
+    Raises:
+        CacheError: it cannot be moved.
+    """
+    import logging
+
+    try:
+        aside = layout.removed(root, "quarantine")
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise CacheError(
+            f"the cache entry {root} is corrupted ({reason}) and cannot be removed: {exc.strerror}",
+            hint="remove that directory, or set PJRT_HUB_CACHE to one that you can write to",
+        ) from exc
+    with suppress(OSError):
+        disk.write_synced(aside / _REASON, f"{root}: {reason}\n")
+    older = sorted(aside.parent.iterdir(), key=_mtime, reverse=True)[_QUARANTINED:]
+    for path in older:
+        shutil.rmtree(path, ignore_errors=True)
+    logging.getLogger("pjrt_hub.store").warning(
+        "moved the corrupted cache entry %s to %s: %s", root, aside, reason
+    )
+    return aside
+
+
+def _remove(
+    layout: Layout, roots: list[Path], others: list[Path], dry_run: bool = False
+) -> Removal:
+    nbytes, removed, kept = 0, [], []
+    for root in roots:
+        size = disk.tree_nbytes(root)
+        if dry_run or _evict(layout, root):
+            nbytes += size
+            removed.append(root)
+        elif root.is_dir():
+            kept.append(root)
+    for path in others:
+        nbytes += disk.tree_nbytes(path)
+        removed.append(path)
+        if not dry_run:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    return Removal(nbytes, tuple(removed), tuple(kept))
+
+
+def _evict(layout: Layout, root: Path) -> bool:
+    """Removes one entry unless somebody uses it; who cannot be asked is taken to use none."""
+    with layout.unused(root.name) as lock:
+        if lock.state == "taken":
+            return False
+        try:
+            aside = layout.removed(root, "trash")
+        except FileNotFoundError:  # another process was first
+            return False
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
+
+
+def _leftovers(layout: Layout, now: float) -> Iterator[Path]:
+    for area in ("trash", "unpacking"):
+        yield from layout.abandoned(area)
+    for path in layout.abandoned("partial"):
+        if now - _mtime(path) > _PARTIAL_SECONDS:
+            yield path
+    for folder in _notes(layout):
+        for path in folder.glob("*"):
+            if now - _mtime(path) > _NOTE_SECONDS:
+                yield path
+
+
+def _notes(layout: Layout) -> list[Path]:
+    """The folders of what costs no more than time to find out again."""
+    return [layout.tree / area for area in ("memo", "probes", "journals")]
+
+
+def _mtime(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

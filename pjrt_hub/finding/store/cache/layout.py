@@ -1,0 +1,181 @@
+"""The layout on disk: what lies where below a cache root.
+
+Owns the paths, and the private directories of one process. Must not read members.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.frozen import field, frozen
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.disk import disk, owner, ownership
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.store.disk import lock
+
+#: The layout's version: a change of layout changes this and leaves older trees alone.
+LAYOUT = "v1"
+#: The row of an entry, beside its members.
+ROW_NAME = "pjrt_hub_entry.json"
+#: An entry is called by the sha256 of its archive, in hexadecimal digits.
+_NAME_LENGTH = 64
+#: The last use of an entry is kept that exactly, so that a warm look-up writes nothing.
+_USE_SECONDS = 24 * 3600
+#: For who removes an entry to be done: a rename.
+_LEASE_PATIENCE_SECONDS = 10.0
+
+
+@frozen
+class Entry:
+    """A published artifact.
+
+    Attributes:
+        artifact: the row that it was published from.
+        root: the directory that holds the members in the archive's own layout.
+        verified: the identities of the members when they were verified; empty where nobody did.
+    """
+
+    artifact: Artifact
+    root: Path
+    verified: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def library_path(self) -> Path:
+        """The absolute path of the library to load."""
+        return self.root / self.artifact.library
+
+    def is_as_verified(self) -> bool:
+        """Whether every member is the very file that was verified, unchanged; reads none."""
+        return bool(self.verified) and self.verified == self.identities()
+
+    def identities(self) -> tuple[str, ...]:
+        """What the members are now; empty where one is missing."""
+        try:
+            return tuple(digest.identity(self.root / each.path) for each in self.artifact.members)
+        except OSError:
+            return ()
+
+
+class Layout:
+    """The paths below a cache root.
+
+    Args:
+        root: an absolute path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tree = root / LAYOUT
+
+    def entry_root(self, artifact: Artifact) -> Path:
+        """Where the artifact's members lie once published."""
+        return self.tree / artifact.sha256[:2] / artifact.sha256
+
+    def roots(self) -> list[Path]:
+        """Every entry's directory, in the order of their digests; no other name is an entry's."""
+        with disk.writing("cannot look into", self.tree):
+            found = (path for path in self.tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
+            return sorted(path for path in found if len(path.name) == _NAME_LENGTH)
+
+    def area(self, name: str) -> Path:
+        """A folder of the tree, which exists afterwards and is ours alone to write.
+
+        Raises:
+            CacheError: somebody else could write there.
+            OSError: it cannot be made.
+        """
+        folder = disk.make(self.root, self.tree / name)
+        ownership.require(self.root, folder)
+        return folder
+
+    def private(self, area: str, artifact: Artifact) -> Path:
+        """A directory of our own, whose name tells when nobody owns it any more."""
+        from tempfile import mkdtemp
+
+        prefix = f"{artifact.sha256}.{owner.this_process()}."
+        return Path(mkdtemp(prefix=prefix, dir=self.area(area)))
+
+    def abandoned(self, area: str) -> list[Path]:
+        """The private directories of processes that have ended."""
+        return sorted(path for path in (self.tree / area).glob("*") if owner.is_abandoned(path))
+
+    def removed(self, root: Path, area: str) -> Path:
+        """Takes an entry out of sight, whole; gives where it is then."""
+        aside = self.area(area) / f"{root.name}.{owner.this_process()}.{time.monotonic_ns()}"
+        root.rename(aside)
+        return aside
+
+    def last_use(self, root: Path) -> float:
+        """When an entry was used or published, in seconds of the epoch; exact to a day."""
+        for path in (self._use_path(root.name), root):
+            with suppress(OSError):
+                return path.stat().st_mtime
+        return 0.0
+
+    @contextmanager
+    def lease(
+        self, sha256: str, notify: Callable[[str], None] | None = None
+    ) -> Iterator[lock.Lock]:
+        """Keeps an entry from being removed, for the time of a `with` block."""
+        from pjrt_hub.finding.store.disk import lock
+
+        wait = lock.Wait(_LEASE_PATIENCE_SECONDS, notify, doing="is removing this entry")
+        with self._locked(self._use_path(sha256), wait, shared=True) as held:
+            if held.file is not None:
+                with suppress(OSError):  # a cache that can only be read
+                    if time.time() - os.fstat(held.file).st_mtime > _USE_SECONDS:
+                        os.utime(held.file)
+            yield held
+
+    @contextmanager
+    def unused(self, sha256: str) -> Iterator[lock.Lock]:
+        """Keeps an entry from being used; its state is "taken" where somebody does use it."""
+        from pjrt_hub.finding.store.disk import lock
+
+        with self._locked(self._use_path(sha256), lock.NO_WAIT) as held:
+            yield held
+
+    @contextmanager
+    def fetching(self, sha256: str, wait: lock.Wait) -> Iterator[lock.Lock]:
+        """Keeps others from fetching the same."""
+        with self._locked(self.tree / "locks" / sha256, wait) as held:
+            yield held
+
+    @contextmanager
+    def _locked(self, path: Path, wait: lock.Wait, *, shared: bool = False) -> Iterator[lock.Lock]:
+        """As `lock.held`, in a folder that is ours alone to write."""
+        from pjrt_hub.finding.store.disk import lock
+
+        with ExitStack() as stack:
+            try:
+                if not path.parent.is_dir():
+                    disk.make(self.root, path.parent)
+                folder = stack.enter_context(ownership.opened(self.root, path.parent))
+            except OSError:  # a cache that can only be read, and that nobody locked before
+                yield lock.Lock(None, "unknown")
+                return
+            yield stack.enter_context(lock.held(path, wait, shared=shared, folder=folder))
+
+    def _use_path(self, sha256: str) -> Path:
+        return self.tree / "locks" / f"{sha256}.use"
+
+
+def read_row(root: Path) -> Artifact | str:
+    """The row of an entry, or why it cannot be read."""
+    path = root / ROW_NAME
+    try:
+        row = json.loads(digest.content(path))
+        return Artifact.from_row(row, str(path))
+    except ManifestError as exc:
+        return exc.message
+    except (OSError, ValueError, TypeError) as exc:
+        return f"{path} cannot be read: {exc}"

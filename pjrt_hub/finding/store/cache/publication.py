@@ -1,0 +1,82 @@
+"""From an archive to an entry: unpacked, synced, and renamed into place, all or none.
+
+A published file is never written to again: it is made in a private directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.cache.layout import ROW_NAME, Entry, Layout
+from pjrt_hub.finding.store.disk import disk
+from pjrt_hub.finding.store.disk.memo import Memo
+
+
+def publish(
+    layout: Layout,
+    artifact: Artifact,
+    archive_path: Path,
+    memo: Memo,
+    lookup: Callable[[Artifact], Entry | None],
+) -> Path:
+    """Unpacks the pinned members of an archive and makes them an entry.
+
+    Args:
+        layout: of the cache.
+        artifact: the pin.
+        archive_path: a file with the pinned size and sha256; the caller has checked both.
+        memo: is told what the members hash to.
+        lookup: tells whether an entry that is there already is sound, and moves it away if not.
+
+    Returns:
+        The entry's directory.
+
+    Raises:
+        ArchiveError: the archive does not hold the pinned members.
+        OSError: the directory cannot be written, or is full.
+    """
+    from pjrt_hub.finding.store.archive.archive import unpack
+
+    root = layout.entry_root(artifact)
+    layout.area(root.parent.name)
+    for path in layout.abandoned("unpacking"):
+        shutil.rmtree(path, ignore_errors=True)
+    private = layout.private("unpacking", artifact)
+    process = os.getpid()
+    try:
+        unpack(archive_path, artifact.members, private, name=artifact.file_name)
+        for member in artifact.members:
+            memo.keep(private / member.path, member.sha256)
+        disk.write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
+        private.chmod(0o755)
+        for inside, _, _ in os.walk(private):
+            disk.sync_directory(Path(inside))
+        _rename_into_place(artifact, private, root, lookup)
+        for folder in (root.parent, layout.tree):
+            disk.sync_directory(folder)
+    finally:
+        if os.getpid() == process:  # a fork has no business here
+            shutil.rmtree(private, ignore_errors=True)
+    with layout.unused(artifact.sha256):
+        pass  # so that the first use finds a lock file, and has nothing to write
+    return root
+
+
+def _rename_into_place(
+    artifact: Artifact, private: Path, root: Path, lookup: Callable[[Artifact], Entry | None]
+) -> None:
+    try:
+        private.rename(root)
+    except OSError as exc:
+        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        # Somebody else published meanwhile: theirs stays if it is sound.
+        found = lookup(artifact)
+        if found is None or found.root != root:
+            private.rename(root)

@@ -1,0 +1,83 @@
+"""Which files were hashed, by identity: device, inode, size and times.
+
+Owns small JSON files below the cache root. Losing one costs a second, never correctness, so nothing
+here raises for a disk that is full or read-only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pjrt_hub.base import digest
+from pjrt_hub.errors import CacheError
+from pjrt_hub.finding.store.disk import disk, ownership
+
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_WRITE |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class Memo:
+    """A directory of answers, each a JSON object.
+
+    Args:
+        root: the cache directory.
+        folder: below it; both are created by the first write.
+    """
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root
+        self._folder = folder
+
+    def sha256(self, path: Path) -> str:
+        """The sha256 of a file; one whose identity is known is not hashed again.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        known = self.known_sha256(path)
+        if known is None:
+            name = digest.identity(path)  # before: a change meanwhile makes another identity
+            known = digest.of_file(path)
+            self.write(name, {"sha256": known})
+        return known
+
+    def keep(self, path: Path, sha256: str) -> None:
+        """Keeps the sha256 of a file that was hashed while it was written."""
+        with suppress(OSError):
+            self.write(digest.identity(path), {"sha256": sha256})
+
+    def known_sha256(self, path: Path) -> str | None:
+        """As `sha256`, but None for a file that was not hashed before."""
+        answer = self.read(digest.identity(path))
+        sha256 = answer.get("sha256") if answer else None
+        return sha256 if isinstance(sha256, str) else None
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """The answer of that name, or None where there is none that can be read and trusted."""
+        try:
+            answer = json.loads(ownership.read(self._root, self._folder / f"{name}.json"))
+        except (OSError, ValueError, RecursionError, CacheError):
+            return None
+        return answer if isinstance(answer, dict) else None
+
+    def write(self, name: str, answer: dict[str, Any]) -> None:
+        """Keeps an answer, if it can be kept."""
+        partial = f".{name}.{os.urandom(8).hex()}"
+        with suppress(OSError, CacheError):
+            disk.make(self._root, self._folder)
+            with ownership.opened(self._root, self._folder) as folder:
+                here = self._where(partial, folder)
+                with open(
+                    os.open(here, _WRITE, 0o644, dir_fd=folder), "w", encoding="utf-8"
+                ) as file:
+                    file.write(json.dumps(answer))
+                there = self._where(f"{name}.json", folder)
+                os.replace(here, there, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _where(self, name: str, folder: int | None) -> str | Path:
+        """The name in an open directory, or the path where the system opens none."""
+        return self._folder / name if folder is None else name

@@ -1,0 +1,1 @@
+"""How bytes come: indexes, HTTP, partial files, bundles."""

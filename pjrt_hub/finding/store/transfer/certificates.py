@@ -1,0 +1,56 @@
+"""The certificates of a download: whom to trust, and what to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pjrt_hub.errors import StoreError
+from pjrt_hub.finding.store.transfer.installers import Sources
+
+if TYPE_CHECKING:
+    import ssl
+
+
+def trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
+    """Makes the TLS context of a download.
+
+    Args:
+        env: SSL_CERT_FILE and SSL_CERT_DIR name the authorities to trust, SSL_CLIENT_CERT what
+            servers are shown.
+        sources: what the user's installer says of both goes before those.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    import ssl
+
+    import httpx
+
+    named, folder = sources.certificates or env.get("SSL_CERT_FILE"), env.get("SSL_CERT_DIR")
+    try:
+        if named or folder:
+            context = ssl.create_default_context(cafile=named or None, capath=folder or None)
+        else:
+            context = httpx.create_ssl_context(trust_env=False)
+            # An organization's own authority is often one of the machine's.
+            context.load_default_certs()
+    except OSError as exc:
+        where = named or folder
+        raise StoreError(
+            f"cannot read the certificates {where or 'of this machine'}: {exc.strerror or exc}",
+            hint="correct PIP_CERT, SSL_CERT_FILE or SSL_CERT_DIR, or unset it"
+            if where
+            else "install the package certifi again, or name a file in SSL_CERT_FILE",
+        ) from exc
+    own = sources.client_certificate or env.get("SSL_CLIENT_CERT")
+    try:
+        if own:
+            context.load_cert_chain(own, password=lambda: "")
+    except OSError as exc:
+        raise StoreError(
+            f"cannot read the client certificate {own}: {exc.strerror or exc}",
+            hint="PIP_CLIENT_CERT or SSL_CLIENT_CERT names one PEM file with a key that has no "
+            "password, and its certificate",
+        ) from exc
+    return context

@@ -1,0 +1,189 @@
+"""Users and passwords for package indexes: .netrc and keyring, as pip asks them.
+
+Owns which password goes to which host. Must not show one: nothing here has a telling `repr`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from pjrt_hub.base import safe_path
+
+#: A person may have to unlock the keyring.
+_KEYRING_SECONDS = 60
+#: Characters below which a secret may be a part of any word.
+_SHORT = 6
+Login = tuple[str, str]
+
+
+class Credentials:
+    """The passwords that the user's installer would use.
+
+    Args:
+        env: NETRC or HOME lead to the .netrc, PATH to the command `keyring`.
+        keyring: pip's `keyring-provider`: "auto", "import", "subprocess" or "disabled".
+        indexes: addresses of indexes; a keyring may know one of them instead of its host.
+    """
+
+    def __init__(self, env: Mapping[str, str], keyring: str, indexes: tuple[str, ...] = ()) -> None:
+        self._env = env
+        self._keyring = keyring
+        self._indexes = tuple(index for index in indexes if "://" in index)
+        self._netrc = _netrc(env)
+        self._found: dict[str, Login | None] = {}
+
+    def known(self, url: str, user: str = "") -> Login | None:
+        """The login for an address, as far as nobody has to be asked.
+
+        Args:
+            url: the address, without a login.
+            user: what the address said of it.
+        """
+        host = urlsplit(url).hostname or ""
+        login = self._found.get(_origin(url)) or self._netrc.get(host)
+        return login if login and user in ("", login[0]) else None
+
+    def ask(self, url: str, user: str = "") -> Login | None:
+        """The login that the keyring has for an address, asked once for each host."""
+        origin = _origin(url)
+        if origin not in self._found:
+            services = [bare for bare in map(_bare, self._indexes) if _origin(bare) == origin]
+            services.append(urlsplit(url).netloc)
+            answers = (self._from_keyring(service, user) for service in services)
+            self._found[origin] = next(filter(None, answers), None)
+        return self._found[origin]
+
+    def _from_keyring(self, service: str, user: str) -> Login | None:
+        for provider, ask in (("import", _imported), ("subprocess", self._command)):
+            if self._keyring in ("auto", provider) and (login := ask(service, user)):
+                return login
+        return None
+
+    def _command(self, service: str, user: str) -> Login | None:
+        command = safe_path.which("keyring", self._env)
+        if command is None:
+            return None
+        get = ["get", service, user] if user else ["--mode=creds", "get", service, ""]
+        with suppress(OSError, subprocess.SubprocessError, ValueError):
+            done = subprocess.run(
+                [command, *get],
+                env={**safe_path.environment(self._env), "PYTHONIOENCODING": "utf-8"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                timeout=_KEYRING_SECONDS,
+                check=True,
+            )
+            said = [user] * bool(user) + done.stdout.splitlines()
+            login, password, *_ = said
+            return (login, password) if login and password else None
+        return None
+
+
+class Secrets:
+    """What was sent to servers and proxies and must not be shown, in the forms they may repeat."""
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+
+    def add_address(self, url: str) -> None:
+        """Takes the login and the query of an address."""
+        try:
+            _, user, password = split(url)
+            query = urlsplit(url).query
+        except ValueError:  # malformed, which is said where it is asked
+            return
+        if user or password:
+            self.add_login(user, password or "")
+        self._texts.update(value for part in query.split("&") for value in part.split("=", 1)[1:])
+        self._texts.update(unquote(value) for value in tuple(self._texts))
+
+    def add_login(self, user: str, password: str) -> None:
+        """Takes a user and a password, and what an Authorization header makes of them."""
+        header = b64encode(f"{user}:{password}".encode()).decode()
+        texts = (user, password, header, header.rstrip("="))
+        self._texts.update(form for text in texts for form in (text, quote(text, safe="")))
+
+    def hidden(self, text: str) -> str:
+        """The text with `***` for each of them; short ones only where they are whole words."""
+        for secret in sorted(self._texts - {""}, key=len, reverse=True):
+            edge = r"\b" if len(secret) < _SHORT else ""
+            text = re.sub(rf"{edge}{re.escape(secret)}{edge}", "***", text)
+        return text
+
+
+def split(url: str) -> tuple[str, str, str | None]:
+    """An address without its login, the user, and the password or None."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, "", None
+    user, colon, password = login.partition(":")
+    return (
+        urlunsplit(parts._replace(netloc=host)),
+        unquote(user),
+        unquote(password) if colon else None,
+    )
+
+
+def redacted(url: str) -> str:
+    """An address as an error may show it: no user, no password, no query, no fragment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an address that cannot be read"
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "***" if parts.query else "", ""))
+
+
+def _bare(url: str) -> str:
+    try:
+        return split(url)[0]
+    except ValueError:  # malformed, which is said where it is asked
+        return ""
+
+
+def _imported(service: str, user: str) -> Login | None:
+    try:
+        import keyring  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return None
+    # A back end of the keyring may raise anything, and then it has no answer.
+    with suppress(Exception):
+        get: Callable[..., object] = keyring.get_credential
+        found = get(service, user or None)
+        login = getattr(found, "username", None), getattr(found, "password", None)
+        if isinstance(login[0], str) and isinstance(login[1], str):
+            return login[0], login[1]
+    return None
+
+
+def _netrc(env: Mapping[str, str]) -> dict[str, Login]:
+    """User and password by host, where pip looks for them too.
+
+    The `default` entry is left out: a password goes to the host that it is for, and to no other.
+    """
+    import netrc
+
+    home = env.get("HOME")
+    path = env.get("NETRC") or (os.path.join(home, ".netrc") if home else os.devnull)
+    try:
+        hosts = netrc.netrc(path).hosts
+    except (OSError, ValueError, netrc.NetrcParseError):  # absent, or of no use to pip either
+        return {}
+    return {
+        host: (login, password)
+        for host, (login, _, password) in hosts.items()
+        if host != "default" and login and password
+    }
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"

@@ -1,0 +1,390 @@
+"""A package's files in the places where the user's installer looks.
+
+Owns the order of places, Simple API pages in HTML and JSON, and the choice of a release where
+none is pinned. Must not trust an index's hashes where there is a pin; pins decide.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+
+from pjrt_hub.base import digest
+from pjrt_hub.errors import DownloadError, StoreError
+from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store.transfer.transport import Late, Page, Patience, Refused, Transport
+
+#: How a place is looked into: as a mirror, a file's own address, find-links, or an index.
+Kind = Literal["mirror", "own", "find-links", "index"]
+#: The forms of a page; the last one is wished for most, since it leaves nothing to guess.
+MEDIA_TYPES = (
+    "text/html",
+    "application/vnd.pypi.simple.v1+html",
+    "application/vnd.pypi.simple.v1+json",
+)
+Failures = list[tuple[str, str]]
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What an index says of one file; nothing of it is a proof.
+
+    Attributes:
+        name: the file's name.
+        url: where it lies; may hold a password, so it is for fetching and not for showing.
+        sha256: of the file, or an empty string.
+        size: in bytes; None where the index does not say it.
+        yanked: why its author took it back, which may be an empty string; None where it stands.
+        requires_python: the Pythons that it is for, as a specifier, or an empty string.
+        provenance: the address of its attestations, or an empty string.
+    """
+
+    name: str
+    url: str = field(repr=False)
+    sha256: str = ""
+    size: int | None = None
+    yanked: str | None = None
+    requires_python: str = ""
+    provenance: str = ""
+
+    @property
+    def package(self) -> str:
+        """The normalized name of its distribution; empty for what is no wheel."""
+        return _wheel(self.name)[0]
+
+    @property
+    def version(self) -> str:
+        """Its distribution's version; empty for what is no wheel."""
+        return _wheel(self.name)[1]
+
+
+def releases(
+    package: str,
+    env: Mapping[str, str],
+    *,
+    version: str = "",
+    python: str = "",
+    patience: Patience | None = None,
+) -> tuple[File, ...]:
+    """Lists a package's wheels that may be chosen, the newest version first.
+
+    They come from the first place that has any: the mirrors, then the installers' find-links and
+    indexes. So no index takes a name over from an earlier one by a higher version.
+
+    Args:
+        package: the distribution's name.
+        env: as for a download.
+        version: this version only; its yanked files are listed too, and a pre-release.
+        python: the Python that requires-python is held against; the running one by default.
+        patience: the limits.
+
+    Raises:
+        DownloadError: no place has one that may be chosen; the message says why.
+        StoreError: no place is known.
+    """
+    failures: Failures = []
+    limits = (patience or Patience.configured(env)).started()
+    with suppress(Late), closing(search(env, limits, failures, partial(_wheels, package))) as found:
+        for files, transport in found:
+            chosen, reasons = _choosable(files, version, python)
+            if chosen:
+                return chosen
+            where, why = transport.shown(files[0].url), transport.hidden("; ".join(reasons))
+            failures.append((where, why))
+            break
+    tried = "".join(f"\n  {redacted(place)}: {reason}" for place, reason in failures)
+    raise DownloadError(
+        f"no wheel of {package}{version and f' {version}'} can be chosen:{tried}",
+        url=redacted(failures[-1][0]) if failures else "",
+        hint=f"see what there is with `pip index versions {package}`, or name another version",
+    )
+
+
+def search(
+    env: Mapping[str, str],
+    patience: Patience,
+    failures: Failures,
+    look: Callable[[Kind, str, Transport], Iterable[_Found]],
+    own: Iterable[str] = (),
+) -> Generator[tuple[_Found, Transport], None, None]:
+    """What `look` finds in every place worth trying, each place looked into as late as can be.
+
+    Args:
+        env: `PJRT_HUB_MIRRORS`, and the variables of the installers and of TLS.
+        patience: the limits.
+        failures: is given each place that could not be used, and why.
+        look: gives what a place holds.
+        own: addresses to try after the mirrors.
+
+    Raises:
+        StoreError: there is no place at all.
+        Late: the overall time is over.
+    """
+
+    def looked(kind: Kind, place: str) -> Iterator[tuple[_Found, Transport]]:
+        try:
+            for found in look(kind, place, transport):
+                yield found, transport
+        except Late as exc:
+            failures.append((place, transport.hidden(str(exc))))
+            raise
+        except (Refused, OSError) as exc:  # a page may repeat the login
+            failures.append((place, transport.hidden(str(exc))))
+
+    with Transport(env, sources=installers.reached(env), patience=patience) as transport:
+        for base in mirrors(env):
+            yield from looked("mirror", base)
+        for url in own:
+            yield from looked("own", url)
+    try:
+        sources = installers.configured(env)
+    except StoreError as exc:
+        if not failures:
+            raise
+        failures.append(("package index", exc.message))
+        return
+    with Transport(env, sources=sources, patience=patience) as transport:
+        for place in sources.find_links:
+            yield from looked("find-links", place)
+        for base in sources.indexes:
+            yield from looked("index", base)
+
+
+def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
+    """`PJRT_HUB_MIRRORS`: Simple APIs, or places that hold files by name, in the order to try."""
+    return tuple(filter(None, map(str.strip, env.get("PJRT_HUB_MIRRORS", "").split(","))))
+
+
+def addresses(artifact: Artifact, kind: Kind, place: str, transport: Transport) -> Iterator[str]:
+    """The addresses that the pinned file has in a place, yanked or not, since it is pinned.
+
+    Raises:
+        Refused: the place cannot be read, or does not hold the file.
+    """
+    path = _local(place)
+    if kind == "own":
+        yield place if path is None else path.absolute().as_uri()
+    elif path is not None and kind != "index" and (path / artifact.file_name).is_file():
+        yield (path / artifact.file_name).absolute().as_uri()
+    elif path is None and kind == "mirror":
+        yield f"{place.rstrip('/')}/{quote(artifact.file_name)}"
+        # It does not hold the file by name, so it may be a Simple API.
+        with suppress(Refused):
+            yield from _named(artifact, _page(place, artifact.package, transport), place)
+    else:
+        yield from _named(artifact, _read(artifact.package, kind, place, transport), place)
+
+
+def _wheels(package: str, kind: Kind, place: str, transport: Transport) -> Iterator[list[File]]:
+    path = _local(place)
+    if path is not None and kind != "index" and path.is_dir() and not _project(path, package):
+        files = [
+            File(child.name, child.absolute().as_uri(), size=child.stat().st_size)
+            for child in path.iterdir()
+            if child.is_file()
+        ]
+    else:
+        files = _files(_read(package, kind, place, transport), place)
+    ours = [file for file in files if file.package == _normal(package)]
+    if not ours:
+        raise Refused(f"it names {len(files)} files, and no wheel of {package}")
+    yield ours
+
+
+def _choosable(
+    files: Iterable[File], version: str, python: str
+) -> tuple[tuple[File, ...], list[str]]:
+    """The files that may be chosen, the newest version first, and why others may not."""
+    import platform
+
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import Version
+
+    running = python or platform.python_version()
+    left, reasons = [], dict.fromkeys(["its versions are others"] if version else [])
+    for file in files:
+        if version and Version(file.version) != Version(version):
+            continue
+        if file.yanked is not None and not version:
+            reasons[f"{file.version} is yanked{file.yanked and f': {file.yanked}'}"] = None
+            continue
+        # What nobody can read does not bind anybody, as in pip.
+        with suppress(InvalidSpecifier):
+            if not SpecifierSet(file.requires_python).contains(running, prereleases=True):
+                reasons[f"{file.version} needs Python {file.requires_python}"] = None
+                continue
+        left.append(file)
+    finals = [file for file in left if not Version(file.version).is_prerelease]
+    chosen = left if version or not finals else finals
+    newest = sorted(chosen, key=lambda file: Version(file.version), reverse=True)
+    return tuple(newest), list(reasons)
+
+
+def _named(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
+    files = _files(page, base)
+    found = [file.url for file in files if file.name == artifact.file_name]
+    if not found:
+        raise Refused(f"the page names {len(files)} files, and not {artifact.file_name}")
+    yield from found
+
+
+def _files(page: Page, base: str) -> list[File]:
+    """The files that a page names, with the password of its index for those of the same host."""
+    kind = page.content_type.partition(";")[0].strip().lower()
+    read = _in_json if kind.endswith("json") else _in_html
+    try:
+        # Names of files are ASCII, whatever the rest of the page is written in.
+        return [
+            File(
+                unquote(urlsplit(url).path.rpartition("/")[2]), _with_credentials(url, base), **said
+            )
+            for url, said in read(page.content.decode("utf-8", "replace"), page.url)
+            # A page of the network has no say about files of this machine.
+            if urlsplit(url).scheme != "file" or urlsplit(page.url).scheme == "file"
+        ]
+    # A deeply nested value ends json with RecursionError, odd markup html with AssertionError.
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        AssertionError,
+    ) as exc:
+        raise Refused(f"the page {redacted(page.url)} is malformed: {_brief(exc)}") from exc
+
+
+def _in_json(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A page of the Simple API in JSON, versions 1.x."""
+    page = json.loads(text)
+    api = str(page.get("meta", {}).get("api-version", "1.0"))
+    if api.partition(".")[0] != "1":
+        raise ValueError(f"its API version is {api}, not 1")
+    for file in page["files"]:
+        size, yanked = file.get("size"), file.get("yanked")
+        yield (
+            urljoin(url, _text(file["url"])),
+            {
+                "sha256": _text(file.get("hashes", {}).get("sha256")),
+                "size": size if type(size) is int and size >= 0 else None,
+                "yanked": _text(yanked) if isinstance(yanked, str) or yanked is True else None,
+                "requires_python": _text(file.get("requires-python")),
+                "provenance": _text(file.get("provenance")),
+            },
+        )
+
+
+def _in_html(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A page of the Simple API in HTML, or any page with links."""
+    from html.parser import HTMLParser
+
+    found: dict[str, list[dict[str, str | None]]] = {"base": [], "a": []}
+
+    class Links(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag in found:
+                found[tag].append(dict(attrs))
+
+    Links().feed(text)
+    base = urljoin(url, next(filter(None, (each.get("href") for each in found["base"])), ""))
+    for anchor in found["a"]:
+        if (href := anchor.get("href")) is None:
+            continue
+        address, _, fragment = urljoin(base, href).partition("#")
+        algorithm, _, digest = fragment.partition("=")
+        yield (
+            address,
+            {
+                "sha256": digest if algorithm == "sha256" else "",
+                "yanked": (anchor["data-yanked"] or "") if "data-yanked" in anchor else None,
+                "requires_python": anchor.get("data-requires-python") or "",
+                "provenance": anchor.get("data-provenance") or "",
+            },
+        )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _brief(exc: Exception) -> str:
+    return str(exc)[:200] or type(exc).__name__
+
+
+def _with_credentials(url: str, base: str) -> str:
+    """Carries an index's user and password to its own files, and nowhere else."""
+    ours, theirs = urlsplit(base), urlsplit(url)
+    same = (ours.scheme, ours.hostname, ours.port) == (theirs.scheme, theirs.hostname, theirs.port)
+    if "@" not in ours.netloc or "@" in theirs.netloc or not same:
+        return url
+    credentials = ours.netloc.rpartition("@")[0]
+    return urlunsplit(theirs._replace(netloc=f"{credentials}@{theirs.netloc}"))
+
+
+def _wheel(name: str) -> tuple[str, str]:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        package, version, _, _ = parse_wheel_filename(name)
+    except InvalidWheelFilename:
+        return "", ""
+    return package, str(version)
+
+
+def _normal(package: str) -> str:
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(package)
+
+
+def _project(base: Path, package: str) -> Path | None:
+    """The folder of a package on an index that is a folder."""
+    path = base / _normal(package)
+    return path if path.is_dir() else None
+
+
+def _local(place: str) -> Path | None:
+    """The path of a place on this machine; None for an address elsewhere."""
+    try:
+        parts = urlsplit(place)
+    except ValueError as exc:
+        raise Refused(f"not a usable address: {exc}") from exc
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if "://" in place else Path(place).expanduser()
+
+
+def _read(package: str, kind: Kind, place: str, transport: Transport) -> Page:
+    """The page of a place that names a package's files."""
+    path = _local(place)
+    if path is None:
+        return _page(place, "" if kind == "find-links" else package, transport)
+    if kind == "find-links" and not path.is_dir():
+        return _local_page(path)
+    project = _project(path, package)
+    if project is None:
+        raise Refused("the directory does not hold the file")
+    return _local_page(project / "index.html")
+
+
+def _page(url: str, package: str, transport: Transport) -> Page:
+    if package:
+        url = f"{url.rstrip('/')}/{_normal(package)}/"
+    wishes = enumerate(MEDIA_TYPES, start=1)
+    return transport.page(url, accept=", ".join(f"{kind};q=0.{wish}" for wish, kind in wishes))
+
+
+def _local_page(path: Path) -> Page:
+    try:
+        return Page(path.absolute().as_uri(), digest.content(path), "text/html")
+    except OSError as exc:
+        raise Refused(f"cannot read {path}: {exc.strerror}") from exc

@@ -1,0 +1,328 @@
+"""Where the user's installers look for packages.
+
+Owns the reading of pip's and uv's configuration. Names no index: the default one is the
+installer's, asked of it. Must not open a connection.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeGuard
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pjrt_hub.base import digest, safe_path
+from pjrt_hub.errors import StoreError
+from pjrt_hub.finding.store.disk import ownership
+
+_INSTALLER_SECONDS = 60
+#: The options of pip that say where and how it looks.
+_OPTIONS = (
+    "index-url",
+    "extra-index-url",
+    "find-links",
+    "no-index",
+    "cert",
+    "client-cert",
+    "proxy",
+    "keyring-provider",
+    "no-input",
+    "trusted-host",
+)
+_ADDRESS = re.compile(r"https?://[^\s<>)\]]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the user's installer looks for packages, and how it gets there.
+
+    Attributes:
+        indexes: bases of Simple APIs, as URLs or directories, in the order to try; may hold
+            passwords.
+        find_links: pages and directories that name or hold files.
+        certificates: the file of certificate authorities that the installer trusts, or None.
+        client_certificate: the file of a key and its certificate to show to servers, or None.
+        proxy: the address of the proxy that the installer uses, or None; may hold a password.
+        keyring: pip's `keyring-provider`.
+        trusted_hosts: whose certificates the installer does not check; ours are checked.
+    """
+
+    indexes: tuple[str, ...] = field(default=(), repr=False)
+    find_links: tuple[str, ...] = field(default=(), repr=False)
+    certificates: str | None = None
+    client_certificate: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+    keyring: str = "disabled"
+    trusted_hosts: tuple[str, ...] = ()
+
+
+def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:
+    """Asks the installers of this environment where they look.
+
+    pip answers for itself, so that its files and variables mean what they mean to pip. uv's
+    variables and files are read where uv documents them. What both say is put together, since the
+    pin and not the index decides what is accepted; where neither names a main index, the
+    installer's own default is asked of it.
+
+    Args:
+        env: the variables; pip runs with them.
+        directory: where uv's project files are looked for; the current directory by default.
+
+    Raises:
+        StoreError: nothing is configured and there is no installer to ask.
+    """
+    pip = _pip_command(env)
+    said = _pip_configuration(pip, env) if pip else _pip_variables(env)
+    uv = _uv_configuration(env, directory or Path())
+    find_links = (*said.get("find-links", "").split(), *uv.find_links)
+    reached = _reached(said, uv)
+    if _is_true(said.get("no-index", "")) or uv.no_index:
+        return replace(reached, find_links=find_links)
+    main = said.get("index-url", "").split()
+    indexes = [*main, *uv.indexes, *said.get("extra-index-url", "").split()]
+    if not main and not uv.has_default and (default := _default_index(pip, env)):
+        indexes.append(default)
+    if not indexes and not find_links:
+        raise StoreError(
+            "no package index is known: neither pip nor uv is installed or configured here",
+            hint="install pip, set PIP_INDEX_URL, or set PJRT_HUB_MIRRORS to a directory or an "
+            "address that holds the file",
+        )
+    return replace(
+        reached,
+        indexes=tuple(dict.fromkeys(indexes)),
+        find_links=tuple(dict.fromkeys(find_links)),
+    )
+
+
+def reached(env: Mapping[str, str]) -> Sources:
+    """How mirrors are reached, for which no installer is asked: as the variables say."""
+    return _reached(_pip_variables(env), _uv_configuration(env, None))
+
+
+def _reached(said: Mapping[str, str], uv: _Uv) -> Sources:
+    # Without a prompt pip asks no keyring of its own accord, since that may prompt.
+    keyring = said.get("keyring-provider", "auto").strip()
+    if keyring == "auto" and _is_true(said.get("no-input", "")):
+        keyring = "disabled"
+    if uv.keyring == "subprocess" and keyring in ("auto", "disabled"):
+        keyring = "subprocess"
+    return Sources(
+        certificates=said.get("cert"),
+        client_certificate=said.get("client-cert"),
+        proxy=said.get("proxy"),
+        keyring=keyring,
+        trusted_hosts=(*map(_host, said.get("trusted-host", "").split()), *uv.trusted_hosts),
+    )
+
+
+def _host(text: str) -> str:
+    """The host of "host", "host:port" or an address."""
+    try:
+        return urlsplit(text if "://" in text else f"//{text}").hostname or ""
+    except ValueError:
+        return ""
+
+
+# pip
+
+
+def _pip_command(env: Mapping[str, str]) -> list[str] | None:
+    from importlib.util import find_spec
+
+    if find_spec("pip") is not None:
+        return safe_path.python("-m", "pip")
+    found = safe_path.which("pip", env)
+    return [found] if found else None
+
+
+def _pip_configuration(pip: list[str], env: Mapping[str, str]) -> dict[str, str]:
+    """What `pip install` would use: [global] below [install] below the environment."""
+    import ast
+
+    layers: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in _said([*pip, "config", "list"], env).splitlines():
+        name, equals, value = line.partition("=")
+        section, dot, option = name.partition(".")
+        if equals and dot and section in layers:
+            try:
+                layers[section][option] = str(ast.literal_eval(value))
+            except (ValueError, SyntaxError) as exc:
+                raise StoreError(
+                    f"cannot read pip's configuration of {option}: {value}",
+                    hint="see `pip config list`",
+                ) from exc
+    return {**layers["global"], **layers["install"], **layers[":env:"]}
+
+
+def _pip_variables(env: Mapping[str, str]) -> dict[str, str]:
+    variables = {name: env.get(f"PIP_{name.upper().replace('-', '_')}", "") for name in _OPTIONS}
+    return {name: value for name, value in variables.items() if value}
+
+
+def _default_index(pip: list[str] | None, env: Mapping[str, str]) -> str | None:
+    """The index that an installer uses when nothing is configured, read off its own help."""
+    if pip:
+        return _address_after("--index-url", _said([*pip, "download", "--help"], env))
+    if uv := safe_path.which("uv", env):
+        return _address_after("--default-index", _said([uv, "help", "pip", "install"], env))
+    return None
+
+
+def _address_after(option: str, text: str) -> str | None:
+    """The first address in the help's entry of an option."""
+    entry = re.search(rf"^\s*(?:-\w, )?{option} ", text, re.MULTILINE)
+    found = _ADDRESS.search(text, entry.end()) if entry else None
+    return found.group().rstrip(".,") if found else None
+
+
+def _said(command: list[str], env: Mapping[str, str]) -> str:
+    # A wide terminal keeps an address on one line of the help.
+    wide = {**safe_path.environment(env), "COLUMNS": "1000", "NO_COLOR": "1"}
+    try:
+        done = subprocess.run(
+            command,
+            env=wide,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_INSTALLER_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as exc:
+        said = (getattr(exc, "stderr", "") or "").strip().splitlines()
+        raise StoreError(
+            f"cannot ask the installer for its index: `{' '.join(command)}` failed"
+            + (f": {said[-1]}" if said else f": {exc}"),
+            hint="run that command, or set PJRT_HUB_MIRRORS to a place that holds the file",
+        ) from exc
+    return done.stdout
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() in ("1", "true", "yes", "on", "y", "t")
+
+
+# uv
+
+
+@dataclass(frozen=True, slots=True)
+class _Uv:
+    indexes: tuple[str, ...]
+    find_links: tuple[str, ...]
+    has_default: bool
+    no_index: bool
+    keyring: str
+    trusted_hosts: tuple[str, ...]
+
+
+def _uv_configuration(env: Mapping[str, str], directory: Path | None) -> _Uv:
+    """The indexes of uv: its variables before its files, the default index after the others."""
+    tables = list(_uv_tables(env, directory)) if directory is not None else []
+    extra, default, find_links = [], [], []
+    keyring = [env.get("UV_KEYRING_PROVIDER", "")]
+    trusted = env.get("UV_INSECURE_HOST", "").split()
+    extra += env.get("UV_INDEX", "").split()
+    extra += env.get("UV_EXTRA_INDEX_URL", "").split()
+    default += [env.get("UV_DEFAULT_INDEX", ""), env.get("UV_INDEX_URL", "")]
+    find_links += re.split(r"[,\s]+", env.get("UV_FIND_LINKS", ""))
+    no_index = _is_true(env.get("UV_NO_INDEX", ""))
+    for table in tables:
+        for index in filter(_is_table, _items(table, "index")):
+            urls = [_with_login(url, index.get("name"), env) for url in _texts(index, "url")]
+            (default if index.get("default") else extra).extend(urls)
+        for part in filter(_is_table, (table, table.get("pip"))):
+            extra += _texts(part, "extra-index-url")
+            default += _texts(part, "index-url")
+            find_links += _texts(part, "find-links")
+            no_index = no_index or part.get("no-index") is True
+            keyring += _texts(part, "keyring-provider")
+            trusted += _texts(part, "allow-insecure-host")
+    main = [_unnamed(url, env) for url in default if url][:1]
+    others = [_unnamed(url, env) for url in extra if url]
+    return _Uv(
+        (*others, *main),
+        tuple(filter(None, find_links)),
+        bool(main),
+        no_index,
+        next(filter(None, keyring), "disabled"),
+        tuple(map(_host, trusted)),
+    )
+
+
+def _items(table: dict[str, Any], key: str) -> list[Any]:
+    """A value, or each of several; what has another type is for uv to complain about."""
+    value = table.get(key, [])
+    return value if isinstance(value, list) else [value]
+
+
+def _texts(table: dict[str, Any], key: str) -> list[str]:
+    return [item for item in _items(table, key) if isinstance(item, str)]
+
+
+def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _unnamed(index: str, env: Mapping[str, str]) -> str:
+    """The address of an index that may be written "name=url", with its login."""
+    named = re.match(r"([\w.-]+)=", index)
+    return _with_login(index[named.end() :], named.group(1), env) if named else index
+
+
+def _with_login(url: str, name: object, env: Mapping[str, str]) -> str:
+    """Adds what UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD say."""
+    variable = re.sub(r"[^A-Z0-9]", "_", name.upper()) if isinstance(name, str) else ""
+    user, password = (
+        env.get(f"UV_INDEX_{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")
+    )
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        if variable and (user or password) and parts.hostname and "@" not in parts.netloc:
+            login = f"{quote(user, safe='')}:{quote(password, safe='')}"
+            return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
+    return url
+
+
+def _uv_tables(env: Mapping[str, str], directory: Path) -> Iterator[dict[str, Any]]:
+    if _is_true(env.get("UV_NO_CONFIG", "")):
+        return
+    if chosen := env.get("UV_CONFIG_FILE"):
+        yield _toml(Path(chosen))
+        return
+    with suppress(FileNotFoundError):  # the current directory is gone
+        directory = directory.absolute()
+    for folder in (directory, *directory.parents):
+        if path := ownership.found(folder, "uv.toml"):
+            yield _toml(path)
+            break
+        path = ownership.found(folder, "pyproject.toml")
+        tool = _toml(path).get("tool") if path else None
+        if _is_table(tool) and _is_table(tool.get("uv")):
+            yield tool["uv"]
+            break
+    for base in _uv_bases(env):
+        yield _toml(base / "uv" / "uv.toml")
+
+
+def _uv_bases(env: Mapping[str, str]) -> Iterable[Path]:
+    if os.path.isabs(base := env.get("XDG_CONFIG_HOME", "")):
+        yield Path(base)
+    elif home := env.get("HOME"):
+        yield Path(home) / ".config"
+    yield from map(Path, filter(os.path.isabs, env.get("XDG_CONFIG_DIRS", "").split(":")))
+    yield Path("/etc")
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    from pjrt_hub.finding.contract.table import parse
+
+    try:
+        return parse(digest.content(path))
+    except (OSError, ValueError):  # absent, or for uv to complain about
+        return {}

@@ -1,0 +1,12 @@
+"""Whether the network is forbidden for all that this process does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+VARIABLE = "PJRT_HUB_OFFLINE"
+
+
+def is_offline(env: Mapping[str, str]) -> bool:
+    """Says whether `PJRT_HUB_OFFLINE` forbids the network."""
+    return env.get(VARIABLE, "") not in ("", "0")

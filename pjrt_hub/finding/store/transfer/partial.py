@@ -1,0 +1,338 @@
+"""The bytes of an archive that came so far: one private file, filled from any source.
+
+Owns resuming: what may be appended to what. Must not know pins of members, nor the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
+
+from pjrt_hub.base import digest
+from pjrt_hub.errors import CacheError
+from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store.transfer.transport import (
+    Dropped,
+    Pace,
+    Patience,
+    Refused,
+    Transport,
+    refuse_encoding,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import httpx
+
+_CHUNK = 256 << 10
+_HASHED_AT_ONCE = 1 << 20
+#: What a file may hold that no pin bounds.
+_MOST_NBYTES = 8 << 30
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+class Progress(Protocol):
+    """Is told how a download goes; sizes are in bytes."""
+
+    def start(self, total: int, already: int) -> None:
+        """A download begins, or begins again from `already` bytes."""
+
+    def advance(self, n: int) -> None:
+        """`n` more bytes came."""
+
+    def finish(self) -> None:
+        """No more bytes come, whether it succeeded or not."""
+
+
+class Partial:
+    """The bytes that came so far: a private file, its digest, and where they came from.
+
+    Args:
+        pin: None for a file that nobody has pinned yet, whose server says how large it is, or not.
+        folder: a private folder.
+        progress: is told how it goes, once the size is known.
+    """
+
+    def __init__(self, pin: Artifact | None, folder: Path, progress: Progress | None) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self.path = folder / "archive"
+        self.size = pin.size if pin else None
+        self.is_mixed = False
+        self.pin = pin
+        self._origin_path = folder / "origin.json"
+        self._progress = progress
+        self._process = os.getpid()
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0)
+        # Nothing vouches for what an earlier process left: it is hashed again.
+        self._digest = hashlib.file_digest(self._file, "sha256")
+        self._waiting: list[bytes] = []
+        self._waiting_nbytes = 0
+        self._beside = ThreadPoolExecutor(1, "pjrt-hub hash")
+        self._hashing: Future[None] | None = None
+        self.nbytes = self._file.seek(0, os.SEEK_END)
+        if self.nbytes > self.most_nbytes:
+            self.restart()
+        else:
+            self._begin()
+
+    def close(self) -> None:
+        self._beside.shutdown()
+        self._file.close()
+        if self._progress:
+            self._progress.finish()
+
+    @property
+    def sha256(self) -> str:
+        self._settle()
+        return self._digest.hexdigest()
+
+    @property
+    def most_nbytes(self) -> int:
+        """What it may hold."""
+        return _MOST_NBYTES if self.size is None else self.size
+
+    @property
+    def is_complete(self) -> bool:
+        return self.nbytes == self.size
+
+    @property
+    def came(self) -> str:
+        """How much of it came, for a message."""
+        whole = "" if self.size is None else f" of {self.size:,}"
+        return f"{self.nbytes:,}{whole} bytes"
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it begins as pages do, and no archive."""
+        return is_page(os.pread(self._file.fileno(), 64, 0))
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.pin is not None and self.is_complete and self.sha256 == self.pin.sha256
+
+    def append(self, chunk: bytes) -> None:
+        self.nbytes += len(chunk)
+        self._waiting.append(chunk)
+        self._waiting_nbytes += len(chunk)
+        if self._waiting_nbytes >= _HASHED_AT_ONCE:
+            self._hash()
+        view = memoryview(chunk)
+        while view:
+            view = view[self._file.write(view) :]
+        if self._progress and self.size is not None:
+            self._progress.advance(len(chunk))
+            self._require_no_fork()
+
+    def restart(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._settle()
+        self._digest = hashlib.sha256()
+        self.nbytes = 0
+        self.is_mixed = False
+        self.size = self.pin.size if self.pin else None
+        self._origin_path.unlink(missing_ok=True)
+        self._begin()
+
+    def expect(self, nbytes: int) -> None:
+        """Takes the size from where the file lies; no pin says it.
+
+        Raises:
+            Refused: nobody would want that much.
+        """
+        if nbytes > _MOST_NBYTES:
+            raise Refused(f"it has {nbytes:,} bytes, and {_MOST_NBYTES:,} is the most")
+        self.size = nbytes
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._progress and self.size is not None:
+            self._progress.start(self.size, self.nbytes)
+            self._require_no_fork()
+
+    def _require_no_fork(self) -> None:
+        """Ends a download that came through a fork, which only who is told of it can have made.
+
+        The file, its position and the connection are the parent's, and the hashing thread is gone.
+
+        Raises:
+            CacheError: this is not the process that began.
+        """
+        if os.getpid() != self._process:
+            raise forked(self.pin.package if self.pin else "a file")
+
+    def _hash(self) -> None:
+        """Hashes what came; hashing lets go of the GIL, so it runs beside the network."""
+        if self._hashing is not None:
+            self._hashing.result()
+        self._hashing = self._beside.submit(self._digest.update, b"".join(self._waiting))
+        self._waiting, self._waiting_nbytes = [], 0
+
+    def _settle(self) -> None:
+        """Waits until everything that came is hashed."""
+        self._hash()
+        self._hash()
+
+    def remember(self, url: str, response: httpx.Response) -> None:
+        """Keeps what If-Range needs; a weak validator promises nothing about bytes."""
+        validator = response.headers.get("etag", "")
+        if not validator or validator.startswith("W/"):
+            validator = response.headers.get("last-modified", "")
+        origin = {"url": redacted(url), "validator": validator}
+        self._origin_path.write_text(json.dumps(origin), "utf-8")
+
+    def range_headers(self, url: str) -> dict[str, str]:
+        """Asks for the rest, if it is still a part of the same file."""
+        if not self.nbytes or self.size is None:
+            return {}
+        headers = {"Range": f"bytes={self.nbytes}-"}
+        with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            origin = json.loads(digest.content(self._origin_path))
+            if origin["url"] == redacted(url) and origin["validator"]:
+                return {**headers, "If-Range": str(origin["validator"])}
+        # Without a pin nothing would tell that the parts are of two files.
+        return headers if self.pin else {}
+
+
+def forked(package: str) -> CacheError:
+    """The error for a process that goes on with its parent's download."""
+    return CacheError(
+        f"the process was forked while it fetched {package}",
+        hint="fetch before you fork, or once more in the child",
+    )
+
+
+class _Unranged(Dropped):
+    """The server cannot continue a file; it must be asked for all of it."""
+
+
+def fill(partial: Partial, url: str, transport: Transport) -> None:
+    """Brings the partial to its full size, over as many connections as patience allows.
+
+    Raises:
+        Refused: this address does not give the file.
+    """
+    if urlsplit(url).scheme == "file":
+        copy(partial, Path(unquote(urlsplit(url).path)), transport.patience)
+        return
+    patience = transport.patience
+    failures, furthest, ranged = 0, partial.nbytes, True
+    while not partial.is_complete:
+        if not ranged and partial.nbytes:
+            partial.restart()
+        try:
+            _receive(partial, url, transport)
+        except Dropped as drop:
+            ranged = ranged and not isinstance(drop, _Unranged)
+            if partial.nbytes - furthest >= patience.useful_nbytes:
+                failures = 0
+            furthest = max(furthest, partial.nbytes)
+            failures += 1
+            if partial.is_complete:
+                return
+            if failures >= patience.tries:
+                raise Refused(f"{drop}, {failures} times in a row, at {partial.came}") from drop
+            patience.wait(failures, drop.wait_seconds)
+
+
+def _receive(partial: Partial, url: str, transport: Transport) -> None:
+    """One connection's worth of the file."""
+    with transport.stream(url, partial.range_headers(url)) as response:
+        _accept(partial, url, response)
+        pace = Pace(transport.patience)
+        for chunk in response.iter_raw():
+            if not partial.nbytes and is_page(chunk):
+                raise Refused("it sends a page and no archive, perhaps of a proxy or a login")
+            if partial.nbytes + len(chunk) > partial.most_nbytes:
+                bound = f"the pinned {partial.size:,}" if partial.pin else f"{_MOST_NBYTES:,}"
+                partial.restart()
+                raise Refused(f"it sends more than {bound} bytes")
+            partial.append(chunk)
+            pace.came(len(chunk))
+    if partial.size is None:
+        partial.expect(partial.nbytes)  # nothing tells such an end from a break
+    if not partial.is_complete:
+        raise Dropped("the server closed the connection early")
+
+
+def _accept(partial: Partial, url: str, response: httpx.Response) -> None:
+    """Decides whether an answer's body continues the partial, or starts it over."""
+    refuse_encoding(response)
+    status, headers = response.status_code, response.headers
+    if status == 416:
+        if not partial.nbytes:
+            raise Refused("the server answered 416 to a request without a range")
+        partial.restart()
+        raise _Unranged("the server cannot continue the file (416)")
+    declared = headers.get("content-length", "")
+    if status == 206:
+        found = _CONTENT_RANGE.fullmatch(headers.get("content-range", "").strip())
+        start, end, total = map(int, found.groups()) if found else (-1, -1, -1)
+        exact = start == partial.nbytes and total == partial.size and start <= end < total
+        if not partial.nbytes or not exact or declared not in ("", str(end - start + 1)):
+            spoken = headers.get("content-range", "none")
+            partial.restart()
+            raise _Unranged(f"the server sent another range than was asked for ({spoken})")
+        partial.is_mixed = True
+        return
+    if "content-range" in headers:
+        partial.restart()
+        raise _Unranged("the server sent a range and called it the whole file")
+    if partial.pin is None:
+        partial.restart()
+        if declared:
+            partial.expect(int(declared))
+    elif declared and declared != str(partial.size):
+        kind = headers.get("content-type", "no type").partition(";")[0]
+        page = " (a page, perhaps of a proxy or a login)" if kind == "text/html" else ""
+        raise Refused(
+            f"it offers {declared} bytes of {kind}{page}, the pin says {partial.size:,} bytes"
+        )
+    elif partial.nbytes:
+        partial.restart()
+    partial.remember(url, response)
+
+
+def is_page(head: bytes) -> bool:
+    """Whether bytes begin as HTML and XML do, and no archive."""
+    return head.lstrip().startswith(b"<")
+
+
+def copy(partial: Partial, path: Path, patience: Patience) -> None:
+    """Takes a file of this machine, held to the same pin.
+
+    Raises:
+        Refused: it cannot be had.
+    """
+    partial.restart()
+    try:
+        # A pipe would wait for ever.
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as exc:
+        raise Refused(f"cannot be read: {exc.strerror}") from exc
+    found = os.fstat(source)
+    if not stat.S_ISREG(found.st_mode):  # of a folder no file can be made
+        os.close(source)
+        raise Refused("it is not a file")
+    with os.fdopen(source, "rb", buffering=0) as file:
+        size = found.st_size
+        if partial.pin is None:
+            partial.expect(size)
+        elif size != partial.size:
+            raise Refused(f"it has {size:,} bytes, the pin says {partial.size:,} bytes")
+        while chunk := file.read(min(_CHUNK, partial.most_nbytes - partial.nbytes)):
+            partial.append(chunk)
+            patience.left()
+    if not partial.is_complete:
+        raise Refused("it became shorter while it was read")

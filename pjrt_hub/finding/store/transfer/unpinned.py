@@ -1,0 +1,189 @@
+"""An archive that nobody has pinned yet: its bytes, and the row that they give.
+
+For `pjrt-hub lock`, which shows what it found and asks. Nothing that comes from here may be loaded
+before its row is in a lock file. Loads nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.errors import ArchiveError, DownloadError, PluginLoadError, StoreError
+from pjrt_hub.finding.contract import headers
+from pjrt_hub.finding.contract.binary import ENTRY_POINT
+from pjrt_hub.finding.store.archive import archive
+from pjrt_hub.finding.store.artifact.catalog import Artifact, Member
+from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store.transfer.installers import Sources
+from pjrt_hub.finding.store.transfer.partial import Partial, Progress, copy, fill
+from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transport
+
+SUFFIXES = (".whl", ".zip", ".tar.gz", ".so")
+#: What a row says where nothing tells the name of its plugin, platform or package.
+UNNAMED = "unnamed"
+_MANIFEST = "pjrt_plugin.toml"
+
+
+def receive(
+    url: str,
+    folder: Path,
+    *,
+    env: Mapping[str, str],
+    progress: Progress | None = None,
+    patience: Patience | None = None,
+) -> Path:
+    """Fetches a file whose digest nobody knows.
+
+    Args:
+        url: an https: or file: address.
+        folder: an empty private folder.
+        env: the variables of the installers and of TLS.
+        progress: is told how it goes, where the size is known.
+        patience: the limits.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        DownloadError: the file cannot be had.
+        OSError: `folder` cannot be written.
+    """
+    limits = (patience or Patience.configured(env)).started()
+    try:
+        with closing(Partial(None, folder, progress)) as partial:
+            if urlsplit(url).scheme == "file":
+                copy(partial, Path(unquote(urlsplit(url).path)), limits)
+            else:
+                with Transport(env, sources=_sources(env), patience=limits) as transport:
+                    fill(partial, url, transport)
+            return partial.path
+    except Refused as exc:
+        raise DownloadError(
+            f"{redacted(url)} cannot be fetched: {exc}",
+            url=redacted(url),
+            hint="check the address, the network and the proxy, or name a file on this machine",
+        ) from exc
+
+
+def _sources(env: Mapping[str, str]) -> Sources:
+    try:
+        return installers.configured(env)
+    except StoreError:  # no installer to ask
+        return installers.reached(env)
+
+
+def measure(
+    archive_path: Path, folder: Path, *, file_name: str, urls: tuple[str, ...] = ()
+) -> Artifact:
+    """Measures an archive: its digests, its library, what that needs, and where it runs.
+
+    Args:
+        archive_path: the archive.
+        folder: an empty private directory; afterwards it holds the members, and manifests.
+        file_name: the archive's own name, which tells its kind, its package and its version.
+        urls: addresses to record.
+
+    Returns:
+        A row without an API version, with the plugin and platform `UNNAMED`, and the package too
+        where the file's name does not tell it.
+
+    Raises:
+        ArchiveError: it is malformed or hostile, or holds not exactly one plugin for Linux.
+        OSError: a file cannot be read or written.
+    """
+    found = archive.measure(archive_path, _is_wanted, name=file_name)
+    archive.unpack(archive_path, found, folder, name=file_name)
+    libraries = [member for member in found if not member.path.endswith(_MANIFEST)]
+    exporting = [member for member in libraries if _exports(folder / member.path)]
+    if len(exporting) != 1:
+        names = ", ".join(member.path for member in exporting)
+        raise ArchiveError(
+            f"{file_name} holds {len(exporting) or 'no'} ELF libraries that export "
+            f"{ENTRY_POINT}{f': {names}' if names else ''}; a plugin is exactly one",
+            hint="name the archive of one plugin for Linux",
+        )
+    (library,) = exporting
+    host, members = needs(folder, library, libraries)
+    sha256 = digest.of_file(archive_path)
+    package, version = _identity(file_name, sha256)
+    return Artifact(
+        plugin=UNNAMED,
+        platform=UNNAMED,
+        package=package,
+        version=version,
+        file_name=file_name,
+        size=archive_path.stat().st_size,
+        sha256=sha256,
+        members=members,
+        library=library.path,
+        host=host,
+        license="not stated",
+        api_note="not loaded when it was locked",
+        urls=urls,
+    )
+
+
+def _is_wanted(path: str) -> bool:
+    name = PurePosixPath(path).name
+    return name.endswith(".so") or ".so." in name or name == _MANIFEST
+
+
+def _exports(path: Path) -> bool:
+    try:
+        binary = headers.inspect(path)
+    except PluginLoadError:
+        return False
+    return binary.exported and binary.system == "linux"
+
+
+def needs(
+    folder: Path, library: Member, libraries: Sequence[Member]
+) -> tuple[HostTag, tuple[Member, ...]]:
+    """The oldest Linux that a library runs on, and the members that its loading finds.
+
+    Args:
+        folder: holds the members.
+        library: of the plugin.
+        libraries: all that the archive has.
+
+    Raises:
+        ArchiveError: one of them is no library.
+    """
+    members, waiting = [library], [library]
+    glibc: tuple[int, ...] = ()
+    while waiting:
+        try:
+            file = headers.inspect(folder / waiting.pop().path)
+        except PluginLoadError as exc:
+            raise ArchiveError(exc.message) from exc
+        glibc = max(glibc, file.glibc)
+        for member in libraries:
+            if PurePosixPath(member.path).name in file.needed and member not in members:
+                members.append(member)
+                waiting.append(member)
+    machine = headers.inspect(folder / library.path).machine
+    return HostTag("linux", machine, "glibc", glibc), tuple(members)
+
+
+def _identity(file_name: str, sha256: str) -> tuple[str, str]:
+    """The package and the version that a file name says; else none, and its own content."""
+    from packaging.utils import (
+        InvalidSdistFilename,
+        InvalidWheelFilename,
+        parse_sdist_filename,
+        parse_wheel_filename,
+    )
+
+    with suppress(InvalidWheelFilename):
+        name, version, _, _ = parse_wheel_filename(file_name)
+        return name, str(version)
+    with suppress(InvalidSdistFilename):
+        name, version = parse_sdist_filename(file_name)
+        return name, str(version)
+    return UNNAMED, f"0+sha.{sha256[:12]}"

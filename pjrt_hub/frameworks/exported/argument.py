@@ -1,0 +1,170 @@
+"""Arguments of exported functions: values against types, with the place in the message.
+
+Owns what is accepted and the words for what is not; must not compile or run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import FileFormatError
+from pjrt_hub.frameworks.exported.dimension import Place
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array.host_array import converted
+from pjrt_hub.running.buffer.buffer import Buffer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pjrt_hub.frameworks.exported.aval import Aval
+    from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
+    from pjrt_hub.frameworks.exported.tree import Tree
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import Device
+
+
+def count(
+    function_name: str,
+    positional: Sequence[Tree],
+    named: Tree,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Refuses another number of arguments, or other names.
+
+    Raises:
+        TypeError: as Python says it of its functions.
+    """
+    name, takes = function_name or "the function", len(positional)
+    if len(args) != takes:
+        raise TypeError(
+            f"{name} takes {takes} positional argument(s), {len(args)} were given\n\n"
+            f"hint: they are nested as ({', '.join(map(str, positional))})"
+        )
+    if kwargs.keys() != set(named.keys):
+        missing = sorted(set(named.keys) - kwargs.keys())
+        unknown = sorted(kwargs.keys() - set(named.keys))
+        told = [f"{', '.join(missing)} missing"] if missing else []
+        told += [f"{', '.join(unknown)} unknown"] if unknown else []
+        known = ", ".join(named.keys) or "none: its exporter passed all by place"
+        raise TypeError(f"of the arguments by name: {'; '.join(told)}\n\nhint: there are {known}")
+
+
+def put(
+    client: Client,
+    value: Any,
+    aval: Aval,
+    function: ExportedFunction,
+    index: int,
+    device: Device | None,
+) -> Buffer:
+    """Moves a value of a static type to a device."""
+    return client.buffer_from_host(host_array(value, aval, function, index), device=device)
+
+
+def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -> NDArray[Any]:
+    """The value as an array of the type, which it has already or Python's numbers become.
+
+    Raises:
+        TypeError: it has another element type.
+        ValueError: it has another shape.
+    """
+    import numpy as np
+
+    wanted = aval.numpy
+    if isinstance(value, bool | int | float | complex | list | tuple):
+        try:
+            found = np.asarray(value)
+            if found.dtype.kind not in "biufc" or dtypes.rank(found.dtype) > dtypes.rank(wanted):
+                raise _other_dtype(function, index, aval, found)
+            value = converted(found, aval.element)
+        except (ValueError, OverflowError) as exc:
+            raise ValueError(f"{function.input_paths[index]}: expected {aval}: {exc}") from exc
+    array = np.asarray(value)
+    check(array, aval, function, index)
+    return array
+
+
+def stored(weight: Weight) -> NDArray[Any]:
+    """A weight's array, mapped from its file.
+
+    Raises:
+        FileFormatError: the file is missing, malformed, or holds another type.
+    """
+    from numpy.lib.format import open_memmap
+
+    try:
+        array: NDArray[Any] = open_memmap(weight.path, mode="r")
+    except (ValueError, EOFError, OSError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise FileFormatError(
+            f"the weight {weight.name} cannot be read from {weight.path}: {why}",
+            path=weight.path,
+            hint="save the folder again; arrays of objects cannot be passed",
+        ) from exc
+    if array.dtype != weight.aval.numpy or array.shape != weight.aval.dimensions:
+        raise FileFormatError(
+            f"the weight {weight.name} is {_told(array)} in {weight.path}, the program takes "
+            f"{weight.aval}",
+            path=weight.path,
+        )
+    return array
+
+
+def check(value: Any, aval: Aval, function: ExportedFunction, index: int) -> None:
+    """Refuses an array or a buffer of another type.
+
+    Raises:
+        TypeError: it has another element type.
+        ValueError: it has another shape.
+    """
+    if not (hasattr(value, "dtype") and hasattr(value, "shape")):
+        return
+    if value.dtype != aval.numpy:
+        raise _other_dtype(function, index, aval, value)
+    if tuple(value.shape) != aval.dimensions:
+        raise ValueError(f"{function.input_paths[index]}: expected {aval}, found {_told(value)}")
+
+
+def places(
+    function: ExportedFunction, symbolic: Sequence[int], leaves: Sequence[Any]
+) -> list[Place]:
+    """The symbolic dimensions of arguments with the sizes that they have.
+
+    Raises:
+        ValueError: an argument has another number of dimensions, or another known one.
+    """
+    import numpy as np
+
+    found = []
+    for index in symbolic:
+        aval, path = function.inputs[index], function.input_paths[index]
+        leaf = leaves[index]
+        shape = leaf.shape if hasattr(leaf, "shape") else np.shape(leaf)
+        fits = len(shape) == len(aval.dimensions) and all(
+            isinstance(wanted, str) or wanted == size
+            for wanted, size in zip(aval.dimensions, shape, strict=True)
+        )
+        if not fits:
+            sizes = ",".join(map(str, shape))
+            raise ValueError(f"{path}: expected {aval}, found the shape [{sizes}]")
+        for number, (wanted, size) in enumerate(zip(aval.dimensions, shape, strict=True)):
+            if isinstance(wanted, str):
+                found.append(Place(wanted, int(size), path, number))
+    return found
+
+
+def _other_dtype(function: ExportedFunction, index: int, aval: Aval, value: Any) -> TypeError:
+    return TypeError(
+        f"{function.input_paths[index]}: expected {aval}, found {_told(value)}\n\n"
+        f"hint: numpy.asarray(value, {aval.numpy.name!r}) converts it"
+    )
+
+
+def _told(value: Any) -> str:
+    try:
+        name = dtypes.of_numpy(value.dtype).name
+    except TypeError:
+        name = str(value.dtype)
+    return f"{name}[{','.join(map(str, value.shape))}]"

@@ -1,0 +1,105 @@
+"""Arguments by the names of their places: "args[0]['w']", "x", or a whole dict.
+
+Owns putting values that a command line names where they belong; must not parse them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pjrt_hub.frameworks.exported.function import ExportedFunction
+from pjrt_hub.frameworks.exported.tree import DICT, LEAF, Tree
+
+
+def assigned(
+    function: ExportedFunction, values: Sequence[tuple[str | None, Any]]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Makes the arguments of a call.
+
+    Args:
+        function: what is called.
+        values: names, each with an array or a dict of arrays; a name is a place as
+            `ExportedFunction.input_paths` has it, quotes or not, or the beginning of some. None
+            takes the next positional argument that was not named.
+
+    Returns:
+        The positional arguments, and those by name.
+
+    Raises:
+        TypeError: a value is missing, given twice, or belongs nowhere.
+    """
+    positional, named = function.in_tree.children
+    subtrees = {f"args[{index}]": child for index, child in enumerate(positional.children)}
+    subtrees |= dict(zip(named.keys, named.children, strict=True))
+    places: dict[str, Tree] = {}
+    for path, child in subtrees.items():
+        places.update((_bare(place), tree) for place, tree in _places(child, path))
+    leaves: dict[str, Any] = {}
+    given = [_bare(name) for name, _ in values if name is not None]
+    free = [
+        path
+        for path in list(subtrees)[: len(positional.children)]
+        if not any(name == path or name.startswith((path + "[", path + ".")) for name in given)
+    ]
+    for name, value in values:
+        if name is None:
+            if not free:
+                takes = len(positional.children)
+                raise TypeError(f"{function.function_name} takes {takes} argument(s) by place")
+            place = free.pop(0)
+        else:
+            place = _bare(name)
+        tree = places.get(place)
+        if tree is None:
+            close = get_close_matches(place, places, n=3) or list(places)[:3]
+            raise TypeError(
+                f"{function.function_name} has no argument {name}; there are {', '.join(close)}"
+            )
+        for leaf, each in _spread(tree, value, place):
+            if leaf in leaves:
+                raise TypeError(f"{leaf} was given twice")
+            leaves[leaf] = each
+    bare = [_bare(path) for path in function.input_paths]
+    missing = [
+        path for path, each in zip(function.input_paths, bare, strict=True) if each not in leaves
+    ]
+    if missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise TypeError(f"{', '.join(missing[:5])}{more}: no value was given")
+    ordered = iter([leaves[each] for each in bare])
+    args = tuple(child.unflatten(ordered, {}) for child in positional.children)
+    return args, {
+        key: child.unflatten(ordered, {})
+        for key, child in zip(named.keys, named.children, strict=True)
+    }
+
+
+def _bare(name: str) -> str:
+    """A place without the quotes that a shell takes away."""
+    return re.sub(r"""\[(['"])(.*?)\1\]""", r"[\2]", name)
+
+
+def _places(tree: Tree, path: str) -> Iterator[tuple[str, Tree]]:
+    yield path, tree
+    for step, child in tree.steps():
+        yield from _places(child, path + step)
+
+
+def _spread(tree: Tree, value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of a value; of a file with more tensors than a dict has, those of its names."""
+    if tree.kind == DICT and isinstance(value, Mapping):
+        for key, child in zip(tree.keys, tree.children, strict=True):
+            if key not in value:
+                raise TypeError(f"{path}[{key}] is not among the {len(value)} values for {path}")
+            yield from _spread(child, value[key], f"{path}[{key}]")
+        return
+    if tree.kind != LEAF and not isinstance(value, Mapping):
+        raise TypeError(f"{path} is {tree}; give each part: {_bare(next(tree.paths(path), path))}=")
+    if tree.kind == LEAF and isinstance(value, Mapping):
+        raise TypeError(f"{path} is one array, and {len(value)} were given")
+    leaves: list[Any] = []
+    tree.flatten(value, leaves, path)
+    yield from zip(map(_bare, tree.paths(path)), leaves, strict=True)

@@ -1,0 +1,171 @@
+"""Symbolic dimensions: expressions such as "2*b + 1" and the sizes that fit them.
+
+The language is that of jax.export.symbolic_shape. Owns evaluating and solving; must not evaluate
+anything else, for the expressions come from files.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+_MAX_EXPONENT = 8
+_MAX_SIZE = 2**63
+_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "max": max,
+    "min": min,
+}
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+}
+
+
+class Place(NamedTuple):
+    """A symbolic dimension and the size that was found there.
+
+    Attributes:
+        expression: of the dimension.
+        size: in elements.
+        where: of the array, for messages.
+        number: of the dimension.
+    """
+
+    expression: str
+    size: int
+    where: str
+    number: int
+
+
+def names(expression: str) -> frozenset[str]:
+    """The variables of an expression.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = set()
+    for node in ast.walk(_parsed(expression)):
+        if isinstance(node, ast.Name) and node.id not in _FUNCTIONS:
+            found.add(node.id)
+    return frozenset(found)
+
+
+def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
+    """The size that an expression means.
+
+    Raises:
+        ValueError: it is none, has another variable, or gives no size.
+    """
+    if isinstance(expression, int):
+        return expression
+    value = _value(_parsed(expression).body, sizes)
+    if not 0 <= value < _MAX_SIZE:
+        raise ValueError(f"{expression} is {value}, which is no size")
+    return value
+
+
+def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
+    """Finds the variables' sizes by the sizes of arrays.
+
+    Args:
+        places: every symbolic dimension.
+        given: variables that are known.
+
+    Raises:
+        ValueError: sizes contradict each other, or do not tell a variable.
+    """
+    sizes = dict(given)
+    left = list(places)
+    while left:
+        later = []
+        for place in left:
+            unknown = names(place.expression) - sizes.keys()
+            if len(unknown) == 1:
+                [name] = unknown
+                size = _solved(place, name, sizes)
+                if size is None:
+                    later.append(place)
+                    continue
+                sizes[name] = size
+            elif unknown:
+                later.append(place)
+                continue
+            expected = evaluate(place.expression, sizes)
+            if expected != place.size:
+                known = ", ".join(f"{name} = {sizes[name]}" for name in sorted(sizes))
+                raise ValueError(
+                    f"{place.where}: dimension {place.number} is {place.expression} = {expected} "
+                    f"where {known}, found {place.size}"
+                )
+        if len(later) == len(left):
+            wanted = sorted({name for p in later for name in names(p.expression)} - sizes.keys())
+            raise ValueError(
+                f"the shapes do not tell {', '.join(wanted)}\n\n"
+                f"hint: give them: dimensions={{{wanted[0]!r}: ...}}"
+            )
+        left = later
+    return sizes
+
+
+def _solved(place: Place, name: str, sizes: Mapping[str, int]) -> int | None:
+    """The one variable of a linear expression; a wrong one is found by whoever puts it in."""
+    tree = _parsed(place.expression).body
+    try:
+        if isinstance(tree, ast.Name):
+            return place.size
+        at_zero, at_one = (_value(tree, {**sizes, name: number}) for number in (0, 1))
+        slope = at_one - at_zero
+        if not slope:
+            return None
+        size = (place.size - at_zero) // slope
+        fits = size >= 0 and _value(tree, {**sizes, name: size}) == place.size
+    except ValueError:
+        return None
+    return size if fits else None
+
+
+@lru_cache(1024)
+def _parsed(expression: str) -> ast.Expression:
+    """JAX writes powers as "b^2"."""
+    try:
+        return ast.parse(expression.replace("^", "**").strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(f"{expression!r} is no expression of dimensions") from None
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name) if name in sizes:
+            return sizes[name]
+        case ast.Name(id=name):
+            raise ValueError(f"nothing tells the size of {name}")
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, sizes)
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))):
+            if not 0 <= power <= _MAX_EXPONENT:
+                raise ValueError(f"the power {power} is no dimension's")
+            return _bounded(_value(left, sizes) ** power)
+        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
+            apply = _OPERATORS[type(operator)]
+            return _bounded(apply(_value(left, sizes), _value(right, sizes)))
+        case ast.Call(func=ast.Name(id=function), args=[left, right], keywords=[]) if (
+            function in _FUNCTIONS
+        ):
+            a, b = _value(left, sizes), _value(right, sizes)
+            if not b and function in ("floordiv", "mod"):
+                raise ValueError(f"{function} by zero")
+            return _FUNCTIONS[function](a, b)
+    raise ValueError(f"{ast.unparse(node)} is no expression of dimensions")
+
+
+def _bounded(value: int) -> int:
+    if abs(value) >= _MAX_SIZE:
+        raise ValueError("a dimension is larger than 63 bits")
+    return value

@@ -1,0 +1,181 @@
+"""What `jax.export` serializes: a flatbuffer of the type `Exported`.
+
+The field numbers are those of JAX's serialization.fbs, the meanings those of its serialization.py;
+both as of JAX 0.12, with the fields of older releases. Must not import JAX.
+"""
+
+from __future__ import annotations
+
+from pjrt_hub.errors import FileFormatError, NotRunnableError
+from pjrt_hub.frameworks.exported import dimension, tree
+from pjrt_hub.frameworks.exported.aval import Aval
+from pjrt_hub.frameworks.exported.flatbuffer import Table
+from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, ExportedFunction, PortableProgram
+from pjrt_hub.running.program.program import Program
+
+#: What JAX wrote until 2026-07 whatever its schema was, which grew; and what it writes since.
+_OLDEST_VERSION, _NEWEST_VERSION = 2, 12
+#: Those whose arguments are: the platform's number, tokens, and the arguments that are kept.
+CALLING_CONVENTIONS = (9, 10)
+
+_KINDS = (tree.LEAF, tree.NONE, tree.TUPLE, tree.LIST, tree.DICT, tree.CUSTOM)
+_DTYPES = (
+    *("i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64"),
+    *("complex<f32>", "complex<f64>", "bf16", "i4", "ui4", "f8E4M3B11FNUZ", "f8E4M3FN"),
+    *("f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ", "f0", "f8E4M3", "f8E3M4", "f8E8M0FNU", "f4E2M1FN"),
+    *("key<fry>", "key<rbg>", "key<unsafe_rbg>"),
+)
+_LONGEST_DIMENSION = 1000
+
+
+def read(data: bytes, origin: str) -> ExportedFunction:
+    """Reads a blob.
+
+    Raises:
+        FileFormatError: it is damaged, or no such blob.
+        NotRunnableError: its calling convention is another.
+    """
+    version = _NEWEST_VERSION
+    try:
+        root = Table.root(data)
+        version = root.number(0, "H")
+        if version < _OLDEST_VERSION:
+            raise ValueError(f"its serialization version is {version}, below {_OLDEST_VERSION}")
+        function = _exported(root, origin)
+    except (ValueError, RecursionError) as exc:
+        if isinstance(exc, FileFormatError):
+            raise
+        newer = f" (version {version} of it, newer than {_NEWEST_VERSION})"
+        raise FileFormatError(
+            f"{origin} is not what jax.export serializes"
+            f"{newer if version > _NEWEST_VERSION else ''}: {exc}",
+            path=origin,
+            hint=_hint(data),
+        ) from exc
+    if version > _NEWEST_VERSION:
+        _warn(f"{origin} has the serialization version {version}; pjrt-hub knows {_NEWEST_VERSION}")
+    return function
+
+
+def _hint(data: bytes) -> str:
+    try:
+        Program.of(data)
+    except FileFormatError:
+        return "write it with jax.export.export(jax.jit(f))(...).serialize()"
+    return "it is a program by itself, which client.compile(program) and `pjrt-hub run` take"
+
+
+def _warn(text: str) -> None:
+    import logging
+
+    logging.getLogger("pjrt_hub.exported").warning(text)
+
+
+def _exported(root: Table, origin: str) -> ExportedFunction:
+    code = root.bytes(13)
+    if not code.startswith(MLIR_BYTECODE):
+        raise ValueError("it holds no program in MLIR's bytecode")
+    convention = root.number(14, "H")
+    if convention not in CALLING_CONVENTIONS:
+        raise NotRunnableError(
+            f"{origin} has the calling convention {convention} of jax.export; pjrt-hub knows "
+            f"{CALLING_CONVENTIONS[0]} to {CALLING_CONVENTIONS[-1]}",
+            hint="export it again with JAX 0.4.31 or newer"
+            if convention < CALLING_CONVENTIONS[0]
+            else "install a newer pjrt-hub, or export it with jax.config."
+            f"update('jax_export_calling_convention_version', {CALLING_CONVENTIONS[-1]})",
+        )
+    in_tree, out_tree = _required_tree(root, 2), _required_tree(root, 4)
+    if not in_tree.is_arguments:
+        raise ValueError(f"its arguments have the form {in_tree}, not (positional, by name)")
+    unique = [_aval(each) for each in root.tables(19)]
+    inputs, outputs = _avals(root, unique, 22, 3), _avals(root, unique, 23, 5)
+    for which, form, avals in (("takes", in_tree, inputs), ("gives", out_tree, outputs)):
+        if form.count != len(avals):
+            raise ValueError(f"what it {which} has {form.count} leaves and {len(avals)} types")
+    kept = root.numbers(15, "H")
+    if any(index >= len(inputs) for index in kept) or list(kept) != sorted(set(kept)):
+        raise ValueError(f"of {len(inputs)} inputs it cannot keep {list(kept)}")
+    platforms = root.texts(9)
+    if not platforms or not all(platforms):
+        raise ValueError("it names no platform")
+    return ExportedFunction(
+        origin=origin,
+        exporter="jax.export",
+        function_name=root.text(1),
+        program=PortableProgram(code, "mlir", origin),
+        in_tree=in_tree,
+        inputs=inputs,
+        out_tree=out_tree,
+        outputs=outputs,
+        arguments=kept,
+        platforms=platforms,
+        calling_convention_version=convention,
+        ordered_effects=_effects(root, 10),
+        unordered_effects=_effects(root, 11),
+        disabled_checks=tuple(
+            each.text(1) if each.number(0, "b") else "platform" for each in root.tables(12)
+        ),
+        nr_devices=root.number(18, "I") or root.number(6, "h") or 1,
+        uses_global_constants=bool(root.number(16, "B")),
+        jax_version=root.text(26),
+    )
+
+
+def _required_tree(root: Table, field: int) -> tree.Tree:
+    found = root.table(field)
+    if found is None:
+        raise ValueError("it does not say what it takes and gives")
+    return _tree(found)
+
+
+def _tree(table: Table) -> tree.Tree:
+    number = table.number(0, "b")
+    if not 0 <= number < len(_KINDS):
+        raise ValueError(f"a container has the unknown kind {number}")
+    kind = _KINDS[number]
+    children = tuple(_tree(child) for child in table.tables(1))
+    keys = table.texts(2)
+    if kind in (tree.LEAF, tree.NONE) and children:
+        raise ValueError("a leaf has children")
+    if kind == tree.DICT and len(set(keys)) != len(children):
+        raise ValueError(f"a dict has {len(children)} values and the keys {list(keys)}")
+    return tree.Tree(
+        kind,
+        children,
+        keys if kind == tree.DICT else (),
+        table.text(3) if kind == tree.CUSTOM else "",
+        table.bytes(4) if kind == tree.CUSTOM else b"",
+    )
+
+
+def _avals(root: Table, unique: list[Aval], indices: int, old: int) -> tuple[Aval, ...]:
+    """Of JAX since April 2026 numbers of unique ones, before that a list."""
+    numbers = root.numbers(indices, "I")
+    if not numbers:
+        return tuple(_aval(each) for each in root.tables(old))
+    if max(numbers) >= len(unique):
+        raise ValueError(f"it has {len(unique)} types, and refers to number {max(numbers)}")
+    return tuple(unique[number] for number in numbers)
+
+
+def _aval(table: Table) -> Aval:
+    if table.number(0, "b"):
+        raise ValueError("an input or output is no array")
+    dtype = table.number(2, "b")
+    if not 0 <= dtype < len(_DTYPES):
+        raise ValueError(f"an element type has the unknown number {dtype}")
+    return Aval(_DTYPES[dtype], tuple(map(_dimension, table.texts(1))))
+
+
+def _dimension(text: str) -> int | str:
+    if len(text) > _LONGEST_DIMENSION or not text.strip():
+        raise ValueError(f"{text[:40]!r} is no dimension")
+    if text.isascii() and text.isdigit():
+        return int(text)
+    dimension.names(text)  # what is no expression is refused here, not at a call
+    return text
+
+
+def _effects(root: Table, field: int) -> tuple[str, ...]:
+    return tuple(each.text(0) for each in root.tables(field))

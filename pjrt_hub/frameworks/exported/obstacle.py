@@ -1,0 +1,227 @@
+"""Obstacles: why an exported function cannot run somewhere, known before compiling.
+
+Must not compile; what only a compiler can know is `doubts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import IncompatiblePluginError, NotRunnableError
+from pjrt_hub.frameworks.exported import lapack
+
+if TYPE_CHECKING:
+    from pjrt_hub.frameworks.exported.function import ExportedFunction
+    from pjrt_hub.running.client.client import Client
+
+#: JAX's names of a platform for what plugins call themselves in other words.
+_JAX_NAMES = {"nvidia": "cuda", "amd": "rocm"}
+
+#: The StableHLO that an operation came with, by the version log of its VhloDialect.td. Their names
+#: end in the version of their form, so an older plugin does not mistake one for another.
+_SINCE = {
+    **dict.fromkeys(("all_gather_v2", "all_reduce_v2", "all_to_all_v2"), (1, 5, 0)),
+    **dict.fromkeys(("gather_v2", "dynamic_gather_v2", "scatter_v2"), (1, 1, 0)),
+    "tan_v1": (1, 4, 0),
+    "dot_general_v2": (1, 6, 0),
+    "exponential_v2": (1, 9, 0),
+    **dict.fromkeys(("cbrt_v2", "cosine_v2", "exponential_minus_one_v2", "log_v2"), (1, 10, 0)),
+    **dict.fromkeys(("log_plus_one_v2", "logistic_v2", "rsqrt_v2", "sine_v2"), (1, 10, 0)),
+    **dict.fromkeys(("sqrt_v2", "tan_v2", "tanh_v2"), (1, 10, 0)),
+    **dict.fromkeys(("recv_v2", "send_v2"), (1, 12, 0)),
+    "composite_v2": (1, 14, 0),
+    **dict.fromkeys(("async_start_v1", "async_done_v1"), (1, 15, 0)),
+    "custom_call_v2": (1, 18, 0),
+    "collective_reduce_v1": (1, 19, 0),
+    "collective_broadcast_v2": (1, 20, 0),
+}
+#: How the names of functions begin that only one vendor's plugins have, and JAX's name of that.
+_VENDORS = {
+    "cuda": ("cu", "mosaic_gpu", "__gpu$"),
+    "rocm": ("hip", "roc", "__gpu$"),
+    "cpu": ("lapack_", "blas_"),
+    "tpu": ("tpu_custom_call", "Eigh", "Qr", "LuDecomposition", "ProductOfElementary"),
+}
+#: What XLA's compilers know on every platform, so that nobody registers it.
+_COMPILERS_OWN = frozenset(
+    (
+        *("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "shape_assertion"),
+        *("annotate_device_placement", "AllocateBuffer", "ApproxTopK", "TopK"),
+    )
+)
+
+
+def refuse(function: ExportedFunction, client: Client) -> None:
+    """Refuses what cannot be run.
+
+    Raises:
+        IncompatiblePluginError: the program is of a StableHLO that the plugin does not read.
+        NotRunnableError: anything else.
+    """
+    require_readable(function, client)
+    refuse_platform(function, client.platform_name, len(client.devices))
+
+
+def refuse_platform(function: ExportedFunction, platform: str, devices: int | None = None) -> None:
+    """Refuses what cannot be run on a platform, whatever the version of its program.
+
+    Args:
+        function: what is to be run.
+        platform: the name that the plugin's client has.
+        devices: how many there are; None where it is not known.
+
+    Raises:
+        NotRunnableError: it cannot.
+    """
+    if reasons := found(function, platform, devices):
+        raise NotRunnableError(
+            f"{function.origin} cannot be run on {platform}: {'; '.join(reasons)}",
+            reasons=reasons,
+        )
+
+
+def doubts(function: ExportedFunction, client: Client) -> list[str]:
+    """What only the plugin's compiler can tell, and what the exporter was told to let pass."""
+    told = []
+    registered = [name for name, _ in client.plugin.ffi.registered]
+    coming = lapack.handlers(function.custom_calls, client)
+    if calls := unknown_calls(function, client.platform_name, [*registered, *coming]):
+        told.append(
+            f"it calls {', '.join(calls)}, which nobody registered here: whether the plugin has "
+            "such a function is known when it compiles"
+        )
+    version, newest = function.program.stablehlo_version, newest_stablehlo(client.plugin.attributes)
+    if version and newest and version > newest:
+        told.append(
+            f"its program is stamped StableHLO {version_text(version)} and the plugin knows "
+            f"{version_text(newest)}; "
+            + (
+                "what it may have of the newer one is known when it compiles"
+                if function.uses is None
+                else "none of its operations is known to be newer"
+                if not newer_operations(function, client.plugin.attributes)
+                else "some of its operations are newer"
+            )
+        )
+    if function.unordered_effects:
+        told.append(f"its effects ({', '.join(function.unordered_effects)}) may be lost")
+    if function.disabled_checks:
+        told.append(f"its exporter was told not to check {', '.join(function.disabled_checks)}")
+    return told
+
+
+def require_readable(function: ExportedFunction, client: Client) -> None:
+    """Refuses a program whose StableHLO the plugin does not read.
+
+    A newer stamp alone is no reason: see `PortableProgram`.
+
+    Raises:
+        IncompatiblePluginError: the program is older than all that the plugin reads, or of
+            another generation.
+    """
+    version = function.program.stablehlo_version
+    attributes = client.plugin.attributes
+    newest = attributes.get("stablehlo_current_version")
+    oldest = attributes.get("stablehlo_minimum_version")
+    if version is None or not isinstance(newest, tuple) or not isinstance(oldest, tuple):
+        return
+    if oldest <= version and version[0] <= newest[0]:
+        return
+    need, first, last = map(version_text, (version, oldest, newest))
+    raise IncompatiblePluginError(
+        f"{function.origin} is of StableHLO {need}, the plugin {client.plugin.path.name} reads "
+        f"{first} to {last}",
+        need=f"StableHLO {need}",
+        have=f"StableHLO {first} to {last}",
+        hint="export it again by a release of its framework that is as old as the plugin, or use "
+        "another release of the plugin",
+    )
+
+
+def newer_operations(function: ExportedFunction, attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """The operations that are newer than a plugin's StableHLO."""
+    newest, stamp = newest_stablehlo(attributes), function.program.stablehlo_version
+    if not newest or stamp is None or stamp <= newest or not function.uses:
+        return ()
+    names = (name.removeprefix("vhlo.") for name in function.uses.operations)
+    return tuple(name for name in names if _SINCE.get(name, newest) > newest)
+
+
+def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:
+    """Custom calls of a function for several platforms that belong to another than this."""
+    if len(function.platforms) < 2:
+        return ()
+    own = _VENDORS.get(jax_name(platform), ())
+    others = tuple(start for starts in _VENDORS.values() for start in starts if start not in own)
+    return tuple(
+        name
+        for name in function.custom_calls
+        if name.startswith(others) and not name.startswith(own)
+    )
+
+
+def unknown_calls(
+    function: ExportedFunction, platform: str, registered: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Custom calls of which nobody can tell before compiling whether a plugin has them.
+
+    The C API lists no plugin's functions: a compiler may know names that nobody registered.
+    """
+    known = {*_COMPILERS_OWN, *registered, *foreign_calls(function, platform)}
+    return tuple(
+        name
+        for name in function.custom_calls
+        if name not in known and not name.startswith("stablehlo.")
+    )
+
+
+def found(function: ExportedFunction, platform: str, devices: int | None = None) -> list[str]:
+    """Why a function cannot be run on a platform, apart from its program's version.
+
+    Args:
+        function: what is to be run.
+        platform: the name that the plugin's client has.
+        devices: how many there are; None where it is not known.
+    """
+    reasons = []
+    if platform_index(function, platform) is None:
+        names = ", ".join(function.platforms)
+        reasons.append(f"it was exported for {names}, and not for {jax_name(platform)}")
+    if function.ordered_effects:
+        reasons.append(
+            f"it has ordered effects ({', '.join(function.ordered_effects)}), whose order its "
+            "exporter's runtime keeps by tokens that programs cannot be given from outside"
+        )
+    if devices is not None and function.nr_devices > devices:
+        reasons.append(
+            f"it was exported for {function.nr_devices} devices, and the client has {devices}"
+        )
+    return reasons
+
+
+def platform_index(function: ExportedFunction, platform: str) -> int | None:
+    """Which of the function's platforms a client is, or None."""
+    if not function.platforms:
+        return 0
+    name = jax_name(platform)
+    if name in function.platforms:
+        return function.platforms.index(name)
+    return 0 if "platform" in function.disabled_checks else None
+
+
+def jax_name(platform: str) -> str:
+    """What JAX calls a platform."""
+    name = platform.lower()
+    return _JAX_NAMES.get(name, name)
+
+
+def newest_stablehlo(attributes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The newest version that a plugin says it reads; empty where it says none."""
+    version = attributes.get("stablehlo_current_version")
+    return tuple(map(int, version)) if isinstance(version, tuple) else ()
+
+
+def version_text(version: tuple[int, ...]) -> str:
+    """A version as people write it."""
+    return ".".join(map(str, version))

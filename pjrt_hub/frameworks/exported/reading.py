@@ -1,0 +1,47 @@
+"""From a path or bytes to an exported function, whoever exported it.
+
+Must not touch a plugin.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pjrt_hub.errors import FileFormatError
+from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder
+from pjrt_hub.frameworks.exported.function import ExportedFunction
+
+
+def read(
+    source: str | os.PathLike[str] | bytes | ExportedFunction, name: str | None = None
+) -> ExportedFunction:
+    """Reads what an exporter wrote.
+
+    Args:
+        source: a file or bytes of `jax.export`, or a folder that torch_xla saved; what was read
+            already comes back.
+        name: of a folder's function; by default the only one, or "forward".
+
+    Raises:
+        FileFormatError: it is missing, damaged, or of no such form.
+        NotRunnableError: its exporter was of a kind that pjrt-hub does not know.
+    """
+    if isinstance(source, ExportedFunction):
+        return source
+    if isinstance(source, bytes | bytearray | memoryview):
+        return jax_blob.read(bytes(source), "the exported function")
+    path = Path(source)
+    if os.fspath(source) and path.is_dir():
+        return stablehlo_folder.read(path, name)
+    try:
+        with open(source, "rb") as file:  # of an empty name, a Path would be this folder
+            data = file.read()
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
+        why = exc.strerror if isinstance(exc, OSError) else str(exc)
+        raise FileFormatError(
+            f"the exported function {os.fspath(source)!r} cannot be read: {why}",
+            path=path,
+            hint="give a file of jax.export, or a folder that torch_xla.stablehlo saved",
+        ) from exc
+    return jax_blob.read(data, str(path))

@@ -1,0 +1,158 @@
+"""Programs made to fit a plugin by jaxlib, where it is at hand.
+
+Owns what needs it, the words where it is not there, and remembering results; the work is done by
+`specialising` in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base import safe_path
+from pjrt_hub.errors import NotRunnableError
+from pjrt_hub.frameworks.exported import dimension, obstacle, specialising
+from pjrt_hub.frameworks.exported.aval import Aval
+from pjrt_hub.frameworks.exported.function import PortableProgram
+from pjrt_hub.frameworks.exported.specialising import OK, REFUSED, UNREAD
+
+if TYPE_CHECKING:
+    from pjrt_hub.frameworks.exported.function import ExportedFunction
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.compilation.compile_cache import CompileCache
+    from pjrt_hub.running.program.program import Program
+
+_SECONDS = 300
+#: Part of the key of what is remembered: another number where the result would be another.
+_FORM = b"specialised 1"
+
+
+def needs(function: ExportedFunction, platform: str, attributes: Mapping[str, Any]) -> list[str]:
+    """Why a program must be changed before a plugin can compile it; mostly empty."""
+    reasons = []
+    if function.is_symbolic:
+        names = sorted({n for a in function.inputs for n in a.names})
+        reasons.append(f"the symbolic dimensions {', '.join(names)} must become numbers")
+    elif foreign := obstacle.foreign_calls(function, platform):
+        reasons.append(f"the branches of other platforms, with {', '.join(foreign)}, must go")
+    if newer := obstacle.newer_operations(function, attributes):
+        reasons.append(
+            f"{', '.join(newer)} must be written for StableHLO "
+            f"{obstacle.version_text(obstacle.newest_stablehlo(attributes))}"
+        )
+    return reasons
+
+
+def program(
+    function: ExportedFunction,
+    client: Client,
+    sizes: Mapping[str, int],
+    reasons: list[str],
+    cache: CompileCache | None,
+) -> Program:
+    """Makes the program for one platform and for sizes; it takes no platform's number any more.
+
+    Args:
+        function: what was exported.
+        client: what it is for.
+        sizes: of the symbolic dimensions.
+        reasons: what `needs` gave.
+        cache: remembers results, so that jaxlib is needed once.
+
+    Raises:
+        NotRunnableError: jaxlib is not at hand, or cannot do it.
+    """
+    request = _request(function, client, sizes)
+    key = _key(function, request)
+    code = cache.get(key) if cache is not None else None
+    if code is None:
+        code = _made(function, request, reasons)
+        if cache is not None:
+            cache.put(key, code)
+    return PortableProgram(code, "mlir", function.origin)
+
+
+def has_jaxlib() -> bool:
+    """Whether jaxlib is installed; it is not imported for that."""
+    from importlib.util import find_spec
+
+    return find_spec("jaxlib") is not None
+
+
+def _request(
+    function: ExportedFunction, client: Client, sizes: Mapping[str, int]
+) -> dict[str, object]:
+    several = len(function.platforms) > 1
+    types = {}
+    for number, index in enumerate(function.arguments):
+        if isinstance(index, int) and not function.inputs[index].is_static:
+            types[str(number)] = static(function.inputs[index], sizes).mlir
+    return {
+        "platform_index": obstacle.platform_index(function, client.platform_name)
+        if several
+        else None,
+        "types": types,
+        "refine": function.uses_global_constants,
+        "single_device": function.nr_devices == 1,
+        "version": obstacle.version_text(
+            obstacle.newest_stablehlo(client.plugin.attributes) or (1, 0, 0)
+        ),
+    }
+
+
+def static(aval: Aval, sizes: Mapping[str, int]) -> Aval:
+    """A type with numbers for its symbols.
+
+    Raises:
+        ValueError: a size is missing, or gives no size.
+    """
+    return Aval(aval.dtype, tuple(dimension.evaluate(size, sizes) for size in aval.shape))
+
+
+def _key(function: ExportedFunction, request: dict[str, object]) -> str:
+    import hashlib
+
+    digest = hashlib.sha256(_FORM)
+    digest.update(json.dumps(request, sort_keys=True).encode())
+    digest.update(b"\0")
+    digest.update(function.program.code)
+    return digest.hexdigest()
+
+
+def _made(function: ExportedFunction, request: dict[str, object], reasons: list[str]) -> bytes:
+    import subprocess
+
+    why = f"{function.origin} cannot be compiled as it is: {'; '.join(reasons)}"
+    version = function.jax_version
+    if not has_jaxlib():
+        raise NotRunnableError(
+            f"{why}. That is MLIR's work, which jaxlib does and which is not installed",
+            reasons=reasons,
+            hint=f"install jaxlib (jax itself is not needed){version and f', best {version}'}; or "
+            "export it again for one platform, with numbers for dimensions, by a JAX as old as the "
+            "plugin",
+        )
+    line = json.dumps(request).encode() + b"\n"
+    try:
+        done = subprocess.run(
+            safe_path.python(specialising.__file__),
+            input=line + function.program.code,
+            capture_output=True,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise NotRunnableError(f"{why}. The process for that failed: {exc}") from exc
+    if done.stdout.startswith(OK):
+        return done.stdout.removeprefix(OK)
+    said = done.stdout.removeprefix(REFUSED).removeprefix(UNREAD).decode("utf-8", "replace").strip()
+    said = said or done.stderr.decode("utf-8", "replace").strip()[-2000:]
+    ended = "" if done.stdout else f" (its process ended with status {done.returncode})"
+    reader = (
+        version and f"; {version} wrote it and reads it" if done.stdout.startswith(UNREAD) else ""
+    )
+    raise NotRunnableError(
+        f"{why}. jaxlib could not do that{ended}: {said}",
+        reasons=reasons,
+        hint=f"a newer jaxlib may{reader}; or export it again, for what it is to run on",
+    )

@@ -1,0 +1,228 @@
+"""Trees of values: what a function takes and gives, as its exporter's containers.
+
+Owns taking nested Python values apart and putting them together; must not look at the leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frozen import frozen
+
+LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict", "custom"
+
+#: Of a container that a user registered: its name to what makes one of the children.
+Types = Mapping[str, Callable[..., Any]]
+
+
+@frozen(slots=False)
+class Tree:
+    """A leaf, or a container of trees.
+
+    Attributes:
+        kind: "leaf", "none", "tuple", "list", "dict" or "custom".
+        children: of a container, in the order in which leaves are passed.
+        keys: of a dict.
+        name: of a custom container, as its exporter registered it.
+        data: what its exporter kept beside it.
+    """
+
+    kind: str
+    children: tuple[Tree, ...] = ()
+    keys: tuple[str, ...] = ()
+    name: str = ""
+    data: bytes = b""
+
+    @cached_property
+    def count(self) -> int:
+        """How many leaves it has."""
+        return 1 if self.kind == LEAF else sum(child.count for child in self.children)
+
+    @property
+    def is_arguments(self) -> bool:
+        """Whether it is a tuple of positional arguments beside a dict of those by name."""
+        kinds = [child.kind for child in self.children]
+        return self.kind == TUPLE and kinds == [TUPLE, DICT]
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The names of a custom container's children where it tells them: a namedtuple's."""
+        try:
+            names = json.loads(self.data) if self.kind == CUSTOM else None
+        except (ValueError, RecursionError):
+            return ()
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            return ()
+        return tuple(names) if len(set(names)) == len(self.children) else ()
+
+    def paths(self, path: str = "") -> Iterator[str]:
+        """Where each leaf is, as Python would write it after `path`."""
+        if self.kind == LEAF:
+            yield path
+            return
+        for step, child in self.steps():
+            yield from child.paths(path + step)
+
+    def steps(self) -> Iterator[tuple[str, Tree]]:
+        """The children of a container, each with its place as Python writes it."""
+        return zip(self._steps(), self.children, strict=True)
+
+    def flatten(self, value: Any, leaves: list[Any], path: str = "") -> None:
+        """Appends the leaves of a value of this form; a list may stand for a tuple.
+
+        Raises:
+            TypeError: it has another form; the message names the place.
+        """
+        kind = self.kind
+        if kind == LEAF:
+            leaves.append(value)
+        elif kind == DICT:
+            if not isinstance(value, Mapping):
+                raise self._differs(value, path)
+            if len(value) != len(self.keys):
+                raise self._differs(value, path)
+            for key, child in zip(self.keys, self.children, strict=True):
+                if key not in value:
+                    raise self._differs(value, path)
+                child.flatten(value[key], leaves, f"{path}[{key!r}]")
+        elif kind == NONE:
+            if value is not None:
+                raise self._differs(value, path)
+        else:
+            elements = self._elements(value, path)
+            for (step, child), each in zip(self.steps(), elements, strict=True):
+                child.flatten(each, leaves, path + step)
+
+    @cached_property
+    def collect(self) -> Callable[[Any, Callable[[Any], None]], None]:
+        """`flatten` for the call path: appends a value's leaves, and knows no places.
+
+        On a value of another form it raises LookupError, TypeError or ValueError, maybe after
+        leaves were appended; `flatten` says then what is wrong.
+        """
+        parts = [child.collect for child in self.children]
+        if self.kind == LEAF:
+            return lambda value, append: append(value)
+        if self.kind == DICT and all(child.kind == LEAF for child in self.children):
+            return self._collect_plain_dict
+        if self.kind == DICT:
+            return self._collect_dict
+        if self.kind in (TUPLE, LIST):
+
+            def collect(value: Any, append: Callable[[Any], None]) -> None:
+                if not isinstance(value, tuple | list):
+                    raise TypeError
+                for part, each in zip(parts, value, strict=True):
+                    part(each, append)
+
+            return collect
+
+        def slowly(value: Any, append: Callable[[Any], None]) -> None:
+            leaves: list[Any] = []
+            self.flatten(value, leaves)
+            for leaf in leaves:
+                append(leaf)
+
+        return slowly
+
+    def _collect_plain_dict(self, value: Any, append: Callable[[Any], None]) -> None:
+        if len(value) != len(self.keys):
+            raise TypeError
+        for key in self.keys:
+            append(value[key])
+
+    def _collect_dict(self, value: Any, append: Callable[[Any], None]) -> None:
+        if len(value) != len(self.keys):
+            raise TypeError
+        for key, child in zip(self.keys, self.children, strict=True):
+            child.collect(value[key], append)
+
+    def maker(self, types: Types) -> Callable[[Iterator[Any]], Any]:
+        """What puts leaves together again; a custom container without a type becomes a tuple."""
+        if self.kind == LEAF:
+            return next
+        if self.kind == NONE:
+            return lambda leaves: None
+        keys, parts = self.keys, [child.maker(types) for child in self.children]
+        if self.kind == DICT:
+            return lambda leaves: dict(zip(keys, [part(leaves) for part in parts], strict=True))
+        if self.kind == LIST:
+            return lambda leaves: [part(leaves) for part in parts]
+        make = tuple if self.kind == TUPLE else self._maker(types)
+        return lambda leaves: make(tuple([part(leaves) for part in parts]))
+
+    def unflatten(self, leaves: Iterator[Any], types: Types) -> Any:
+        """Puts leaves together again."""
+        return self.maker(types)(leaves)
+
+    @cached_property
+    def _tuple_type(self) -> Callable[[Sequence[Any]], Any] | None:
+        """A namedtuple with the fields that the exporter's had, which is not at hand itself."""
+        name = self.name.rpartition(".")[2]
+        if not all(f.isidentifier() and not keyword.iskeyword(f) for f in (name, *self.fields)):
+            return None
+        if any(field.startswith("_") for field in self.fields):
+            return None
+        made: Any = namedtuple(name, self.fields)  # type: ignore[misc]
+        maker: Callable[[Sequence[Any]], Any] = made._make
+        return maker
+
+    def _maker(self, types: Types) -> Callable[[tuple[Any, ...]], Any]:
+        if self.name in types:
+            return lambda values: types[self.name](*values)
+        if self.name == "collections.OrderedDict" and self.fields:
+            return lambda values: OrderedDict(zip(self.fields, values, strict=True))
+        return (self._tuple_type if self.fields else None) or tuple
+
+    def _steps(self) -> Iterator[str]:
+        if self.kind == DICT:
+            return (f"[{key!r}]" for key in self.keys)
+        if self.fields and self.name != "collections.OrderedDict":
+            return (f".{field}" for field in self.fields)
+        return (f"[{index}]" for index in range(len(self.children)))
+
+    def _elements(self, value: Any, path: str) -> Sequence[Any]:
+        if self.fields and isinstance(value, Mapping):
+            if set(value) != set(self.fields):
+                raise self._differs(value, path)
+            return [value[field] for field in self.fields]
+        if not isinstance(value, tuple | list) or len(value) != len(self.children):
+            raise self._differs(value, path)
+        return value
+
+    def _differs(self, value: Any, path: str) -> TypeError:
+        return TypeError(f"{path or 'the value'}: expected {self}, found {_told(value)}")
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "leaf":
+                return "*"
+            case "none":
+                return "None"
+            case "dict":
+                pairs = zip(self.keys, self.children, strict=True)
+                return "{" + ", ".join(f"{key!r}: {child}" for key, child in pairs) + "}"
+            case "list":
+                return f"[{', '.join(map(str, self.children))}]"
+            case "custom":
+                names = self.fields or [""] * len(self.children)
+                pairs = zip(names, self.children, strict=True)
+                inner = (f"{name}={child}" if name else str(child) for name, child in pairs)
+                return f"{self.name}({', '.join(inner)})"
+        comma = "," if len(self.children) == 1 else ""
+        return f"({', '.join(map(str, self.children))}{comma})"
+
+
+def _told(value: Any) -> str:
+    """Names a value by its form."""
+    if isinstance(value, Mapping):
+        keys = ", ".join(map(repr, list(value)[:8]))
+        return f"a dict of {len(value)}: {keys}" if value else "an empty dict"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else type(value).__name__

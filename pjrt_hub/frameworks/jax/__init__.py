@@ -1,0 +1,59 @@
+"""JAX on any plugin that pjrt-hub finds: `register`, and JAX's entry point.
+
+Importing it imports nothing of JAX and nothing heavy: JAX imports it at every start.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pjrt_hub.frameworks.jax.settings import Options
+
+__all__ = ["initialize", "register"]
+
+
+def register(
+    platform: str | os.PathLike[str],
+    name: str | None = None,
+    priority: int | None = None,
+    options: Options | None = None,
+) -> str:
+    """Makes a plugin one of JAX's platforms; nothing is fetched or loaded before JAX uses it.
+
+    Args:
+        platform: what `pjrt_hub.client` takes: "cuda", a plugin, an alias, "distribution:plugin";
+            or the path of a library.
+        name: of the platform in JAX: `jax.devices(name)`, `JAX_PLATFORMS=name`. By default
+            `platform` where JAX and other plugins leave that free, else with "hub" before it.
+        priority: JAX's default is the platform with the highest, where `JAX_PLATFORMS` is not set.
+            By default what is registered here comes before all else, the first one first.
+        options: create options of the plugin's client, or a function that gives them, called when
+            the client is made. JAX's `jax_pjrt_client_create_options` come over them.
+
+    Returns:
+        The name.
+
+    Raises:
+        FrameworkError: JAX is missing, too old or has begun already, or the name is taken.
+        ValueError: the name is none.
+    """
+    from pjrt_hub.frameworks.jax.registering import register
+
+    return register(platform, name, priority, options)
+
+
+def initialize() -> None:
+    """Registers what the variable `PJRT_HUB_JAX` asks for; JAX calls it at its start.
+
+    Raises:
+        FrameworkError: as `register`.
+        ValueError: the variable is malformed.
+    """
+    from pjrt_hub.door.process import environment
+
+    if asked := environment().get("PJRT_HUB_JAX"):
+        from pjrt_hub.frameworks.jax.registering import register_asked
+
+        register_asked(asked)

@@ -1,0 +1,247 @@
+"""All that is used of JAX and is not public there: its tables, settings and loader.
+
+What another release of JAX calls otherwise is told apart here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.errors import FrameworkError
+
+#: The oldest release of JAX that the tests run on; 0.4.31 sends compile options that the CPU plugin
+#: refuses.
+OLDEST = (0, 4, 33)
+#: From which release of jaxlib on it is built for which minor of the PJRT API, as it says itself
+#: where `ENABLE_PJRT_COMPATIBILITY=0` makes it refuse every other.
+_API_MINORS = (
+    ((0, 4, 33), 54),
+    ((0, 4, 35), 55),
+    ((0, 4, 38), 58),
+    ((0, 5, 3), 67),
+    ((0, 6, 2), 70),
+    ((0, 7, 2), 76),
+    ((0, 8, 3), 85),
+    ((0, 10, 2), 112),
+)
+#: The variable that `import jax` sets unless it is set, and its value.
+LOG_LEVEL = ("TF_CPP_MIN_LOG_LEVEL", "1")
+
+
+def require() -> None:
+    """Refuses a process whose JAX is missing or older than `OLDEST`.
+
+    Raises:
+        FrameworkError: so it is.
+    """
+    oldest = ".".join(map(str, OLDEST))
+    try:
+        import jax
+        import jax._src.xla_bridge
+    except ImportError as exc:
+        raise FrameworkError(
+            f"JAX cannot be imported: {exc}", hint=f"install it: pip install 'jax>={oldest}'"
+        ) from exc
+    if jax.__version_info__ < OLDEST:
+        raise FrameworkError(
+            f"JAX {jax.__version__} is too old: plugins of pjrt-hub need {oldest} or newer",
+            hint=f"install another release: pip install 'jax>={oldest}'",
+        )
+
+
+def release() -> str:
+    """The release of JAX, as text."""
+    import jax
+
+    return str(jax.__version__)
+
+
+def api_version() -> ApiVersion:
+    """The PJRT API that jaxlib was built for, or that of an older release."""
+    from jaxlib import version
+
+    here = version.__version_info__
+    return ApiVersion(0, max((minor for first, minor in _API_MINORS if first <= here), default=0))
+
+
+def has_begun() -> bool:
+    """Whether JAX has made its clients already: what is registered later it would not see."""
+    from jax._src import xla_bridge
+
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def platforms() -> frozenset[str]:
+    """The names that are registered now."""
+    from jax._src import xla_bridge
+
+    return frozenset(xla_bridge._backend_factories)
+
+
+def plugin_modules() -> frozenset[str]:
+    """The modules that JAX asks to register plugins: of its namespace, and of entry points."""
+    from importlib.metadata import entry_points
+
+    found = {point.value for point in entry_points(group="jax_plugins")}
+    try:
+        import jax_plugins
+    except ImportError:
+        return frozenset(found)
+    return frozenset(found | {each.name for each in pkgutil.iter_modules(jax_plugins.__path__)})
+
+
+def register(
+    name: str,
+    priority: int,
+    make_client: Callable[[], Any],
+    make_topology: Callable[..., Any],
+) -> None:
+    """Puts a platform into JAX's table.
+
+    It fails aloud, because somebody asked for it, and without the warning of an experiment: which
+    plugins work under JAX is told by their conformance, not by their names.
+    """
+    from jax._src import xla_bridge
+
+    xla_bridge.register_backend_factory(
+        name,
+        make_client,
+        priority=priority,
+        fail_quietly=False,
+        experimental=False,
+        make_topology=make_topology,
+    )
+
+
+def load(name: str, capsule: object, *, profiles: bool) -> None:
+    """Makes a table known to jaxlib by the name of a platform.
+
+    Args:
+        name: of the platform.
+        capsule: of the plugin's table.
+        profiles: whether the plugin has a profiler, which JAX's is to start.
+
+    Raises:
+        FrameworkError: another plugin has the name.
+    """
+    from jax._src.lib import xla_client
+
+    if xla_client.pjrt_plugin_loaded(name):
+        raise FrameworkError(
+            f"JAX has loaded another plugin under the name {name!r}",
+            hint="give this one another name: pjrt_hub.jax.register(platform, name=...), or "
+            "PJRT_HUB_JAX=name=platform",
+        )
+    xla_client.load_pjrt_plugin_with_c_api(name, capsule)
+    if profiles:
+        from jax._src.lib import _profiler
+
+        _profiler.register_plugin_profiler(capsule)
+
+
+def make_client(name: str, options: Mapping[str, Any]) -> Any:
+    """Makes jaxlib's client of a loaded plugin, with the key-value store of `jax.distributed`.
+
+    The plugin is initialized already, and its version found good, so `initialize_pjrt_plugin`,
+    which does both in its own way, is left out.
+    """
+    from jax._src import distributed, xla_bridge
+    from jax._src.lib import xla_client
+
+    shared = distributed.global_state.client
+    if shared is None:
+        return xla_client.make_c_api_client(name, dict(options), None)
+    takes = inspect.signature(xla_client.make_c_api_client).parameters
+    more: dict[str, Any] = {}
+    if "transfer_server_factory" in takes:
+        more["transfer_server_factory"] = xla_bridge._make_transfer_server_factory()
+    if "force_dcn_cross_host_transfers" in takes:
+        setting = xla_bridge.FORCE_DCN_CROSS_HOST_TRANSFERS
+        more["force_dcn_cross_host_transfers"] = setting.value
+    if "sort_devices_by_process_index" in takes:
+        setting = xla_bridge.SORT_DEVICES_BY_PROCESS_INDEX
+        more["sort_devices_by_process_index"] = setting.value
+    return xla_client.make_c_api_client(name, dict(options), shared, **more)
+
+
+def make_topology(capsule: object, name: str, options: Mapping[str, Any]) -> Any:
+    """Makes jaxlib's topology of a loaded plugin."""
+    from jax._src.lib import xla_client
+
+    return xla_client.make_c_api_device_topology(capsule, name, **options)
+
+
+def stablehlo_version() -> tuple[int, ...]:
+    """The StableHLO version of programs that are compiled without a client.
+
+    With one jaxlib writes the version that the plugin reads; for a topology it takes its own of
+    twelve weeks before its release.
+    """
+    from jaxlib.mlir.dialects import stablehlo
+
+    requirement = stablehlo.StablehloCompatibilityRequirement.WEEK_12
+    text = stablehlo.get_version_from_compatibility_requirement(requirement)
+    return tuple(int(part) for part in str(text).split("."))
+
+
+def leaves_out(name: str) -> bool:
+    """Whether JAX skips the platform without a word, and ends in an AssertionError without others.
+
+    So it does with the name "cuda" where no device file of an NVIDIA GPU is.
+    """
+    from jax._src import hardware_utils
+
+    return name == "cuda" and not hardware_utils.has_visible_nvidia_gpu()
+
+
+def wanted() -> str:
+    """The setting `jax_platforms`, which the variable JAX_PLATFORMS sets."""
+    import jax
+
+    return str(jax.config.jax_platforms or "")
+
+
+def place_in_job() -> dict[str, int]:
+    """The create options that tell a plugin the place of this process in `jax.distributed`."""
+    from jax._src import distributed
+
+    state = distributed.global_state
+    if state.client is None:
+        return {}
+    place = {"node_id": state.process_id, "num_nodes": state.num_processes}
+    if (partition := getattr(state, "partition_index", None)) is not None:
+        place["partition_index"] = partition
+    return place
+
+
+def create_options() -> Mapping[str, Any] | str:
+    """The setting `jax_pjrt_client_create_options`: "name:value;name:value", or a dict."""
+    from jax._src import config
+
+    value: Mapping[str, Any] | str | None = config.jax_pjrt_client_create_options.value
+    return value or {}
+
+
+def all_create_options(platform: str) -> dict[str, Any]:
+    """These, and those that follow from JAX's other settings, as visible devices do.
+
+    Raises:
+        RuntimeError: the setting is malformed.
+    """
+    from jax._src import xla_bridge
+
+    options = dict(xla_bridge._options_from_jax_configs(platform))
+    if platform == "cpu" and (devices := cpu_devices()) > 0:
+        options.setdefault("cpu_device_count", devices)
+    return options
+
+
+def cpu_devices() -> int:
+    """The setting `jax_num_cpu_devices`, which came with JAX 0.5; -1 where it is not set."""
+    import jax
+
+    return int(getattr(jax.config, "jax_num_cpu_devices", -1))

@@ -1,0 +1,50 @@
+"""What a framework older than a plugin drives it by: a table that enlarges its structs.
+
+Plugins may insist on structs as large as their own release has them, and an older host makes
+smaller ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pjrt_hub.door.process import environment
+from pjrt_hub.errors import FrameworkError
+
+if TYPE_CHECKING:
+    from pjrt_hub.base.abi import ApiVersion
+    from pjrt_hub.running.client.plugin import Plugin
+
+
+def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger: str) -> int:
+    """The address of the plugin's table, or of the same behind the layer `pad`.
+
+    Args:
+        plugin: a loaded one.
+        framework: its name and release, for messages: "JAX 0.4.38".
+        built_with: the PJRT API of the framework; None where nobody knows.
+        logger: the name of the logger that is told of the layer.
+
+    Raises:
+        FrameworkError: the layers that the user asked for leave out the one that is needed.
+    """
+    from pjrt_hub.running.interpose import layers
+
+    theirs = plugin.api_version
+    if built_with is not None and not layers.grown(built_with.minor, theirs.minor):
+        return plugin.api.address
+    why = (
+        f"{framework}, built with PJRT API {built_with or 'of an unknown version'}, may send "
+        f"smaller structs than {plugin.name}, {theirs}, insists on"
+    )
+    asked = environment().get("PJRT_HUB_LAYERS", "")
+    if asked:  # the layers of a process are those that it began with
+        if "pad" not in [name.strip() for name in asked.split(",")]:
+            raise FrameworkError(
+                f"{why}, and the layers of this process, {asked}, do not pad them",
+                hint=f"PJRT_HUB_LAYERS={asked},pad, or pjrt-hub trace --pad",
+            )
+        return plugin.api.address
+    logging.getLogger(logger).info("%s: they are padded on their way", why)
+    return layers.wrap(plugin.api.address, "pad")

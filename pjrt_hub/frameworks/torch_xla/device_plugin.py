@@ -1,0 +1,122 @@
+"""One plugin as torch_xla sees it: chosen, fetched and loaded when torch_xla first asks.
+
+It imports torch_xla, so only torch_xla and what has asked for it import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch_xla.experimental import plugins
+
+from pjrt_hub.base.fork import Lock
+from pjrt_hub.frameworks.torch_xla import asked, framework
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.contract.manifest import Manifest
+    from pjrt_hub.running.client.plugin import Plugin
+
+
+class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has no types
+    """What torch_xla asks about a plugin, for `torch_xla.experimental.plugins.register_plugin`.
+
+    One process drives all devices of the plugin.
+    """
+
+    def __init__(
+        self, platform: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Loads and fetches nothing.
+
+        Args:
+            platform: what `pjrt_hub.client` takes, or a library's path.
+            options: create options of the plugin's client.
+        """
+        super().__init__()
+        self._platform = platform
+        self._options = dict(options or {})
+        self._loading = Lock()
+        self._loaded: tuple[Plugin, Manifest] | None = None
+
+    def library_path(self) -> str:
+        """Gives the path of a library that is the plugin, which is found and loaded for it.
+
+        torch_xla opens a path by itself. This one is pjrt-hub's own library, whose table leads to
+        the plugin that was verified and loaded, through a layer where torch_xla is too old for it.
+
+        Raises:
+            FrameworkError: the layers that the user asked for leave out the one that is needed.
+            PluginLoadError: this process handed on another plugin before.
+            StoreError, PluginError: as `pjrt_hub.load`.
+        """
+        from pjrt_hub.frameworks import padding
+        from pjrt_hub.running.interpose import forwarding
+
+        plugin, _ = self._load()
+        release = "torch_xla " + ".".join(map(str, framework.release()))
+        table = padding.table(plugin, release, framework.api_version(), "pjrt_hub.torch_xla")
+        return str(forwarding.forward(table, plugin.path))
+
+    def client_create_options(self) -> dict[str, Any]:
+        """Gives the create options, checked, over the plugin's defaults.
+
+        Raises:
+            TypeError: an option has another type than the plugin takes.
+            ValueError: the plugin has no such option.
+            PluginError: it died or hung where a client was tried.
+        """
+        plugin, manifest = self._load()
+        checked = plugin.check_create_options(self._given(manifest))
+        plugin.try_client(checked)
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in checked.items()
+        }
+
+    def configure_single_process(self) -> None:
+        """One process drives all devices, which needs no setting."""
+
+    def physical_chip_count(self) -> int:
+        """How many processes torch_xla starts on this machine: one, for all devices."""
+        return 1
+
+    def _given(self, manifest: Manifest) -> Mapping[str, Any]:
+        return self._options
+
+    def _load(self) -> tuple[Plugin, Manifest]:
+        from pjrt_hub.door.client import choose, load
+        from pjrt_hub.door.plugin import open_plugin
+
+        with self._loading:
+            if self._loaded is None:
+                choice = choose(self._platform, to_run=True)
+                plugin = open_plugin(choice, reload=load)
+                self._loaded = plugin, choice.candidate.manifest
+            return self._loaded
+
+
+class AskedPlugin(DevicePlugin):
+    """The device type PJRTHUB: the plugin that PJRT_HUB_TORCH_XLA asks for, else pjrt-hub's choice.
+
+    torch_xla makes one at every import, which reads and registers nothing else.
+    """
+
+    def __init__(self) -> None:
+        """Reads nothing yet."""
+        super().__init__()
+        self._texts: dict[str, str] = {}
+
+    def _load(self) -> tuple[Plugin, Manifest]:
+        from pjrt_hub.door.process import environment
+
+        wish = asked.read(environment().get("PJRT_HUB_TORCH_XLA", ""))
+        self._platform, self._texts = wish
+        return super()._load()
+
+    def _given(self, manifest: Manifest) -> Mapping[str, Any]:
+        known = {option.name: option for option in manifest.options}
+        return {
+            name: known[name].parse(text) if name in known else text
+            for name, text in self._texts.items()
+        }

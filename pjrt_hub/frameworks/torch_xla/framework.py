@@ -1,0 +1,92 @@
+"""All that is used of torch_xla and is not public there: its registry and its state.
+
+What another release of torch_xla calls otherwise is told apart here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.errors import FrameworkError
+
+#: Oldest release of torch_xla that the tests ran on.
+OLDEST = (2, 8)
+#: The PJRT API that releases of torch_xla were built with. They tell it only in an error, when
+#: ENABLE_PJRT_COMPATIBILITY=0 makes them refuse every other version.
+BUILT_WITH = {(2, 8): ApiVersion(0, 70), (2, 9): ApiVersion(0, 75)}
+
+
+def release() -> tuple[int, int]:
+    """The installed release of torch_xla: (2, 9)."""
+    from importlib.metadata import version
+
+    major, minor = version("torch_xla").split(".")[:2]
+    return int(major), int(minor)
+
+
+def api_version() -> ApiVersion | None:
+    """The PJRT API that this torch_xla was built with, None where nobody measured it."""
+    return BUILT_WITH.get(release())
+
+
+def require() -> None:
+    """Refuses a process whose torch_xla is missing or older than `OLDEST`.
+
+    Raises:
+        FrameworkError: so it is.
+    """
+    oldest = ".".join(map(str, OLDEST))
+    try:
+        import torch_xla.experimental.plugins  # noqa: F401
+    except ImportError as exc:
+        raise FrameworkError(
+            f"torch_xla cannot be imported: {exc}",
+            hint=_fitting(),
+        ) from exc
+    if release() < OLDEST:
+        raise FrameworkError(
+            f"torch_xla {'.'.join(map(str, release()))} is too old: plugins of pjrt-hub need "
+            f"{oldest} or newer",
+            hint=_fitting(),
+        )
+
+
+def _fitting() -> str:
+    """How to come by a torch and a torch_xla that fit each other, beside what is here."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in ("torch", "torch_xla"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"no {name}")
+    return (
+        f"torch_xla needs the torch of the same number, and there is {' and '.join(found)}: "
+        "`pip install 'pjrt-hub[torch]'` installs two that fit"
+    )
+
+
+def has_begun() -> bool:
+    """Whether torch_xla has made its client already: it makes one, and takes no other plugin."""
+    import torch_xla
+
+    return bool(torch_xla._XLAC._xla_runtime_is_initialized())
+
+
+def device_types() -> frozenset[str]:
+    """The device types that are registered now."""
+    from torch_xla.experimental import plugins
+
+    return frozenset(plugins._plugin_registry)
+
+
+def use(device_type: str, plugin: Any) -> None:
+    """Registers a plugin and makes it the device of this process."""
+    from torch_xla import runtime
+    from torch_xla.experimental import plugins
+
+    plugins.register_plugin(device_type, plugin)
+    plugins.use_dynamic_plugins()
+    runtime.set_device_type(device_type)

@@ -1,0 +1,187 @@
+"""Plugins written in Python: what an author fills in.
+
+A `Backend` says what devices there are and compiles programs; an `Executable` runs one. Buffers,
+events, lifetimes and the C API around them are the compiled part's, which asks through `bridge`.
+"""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program.signature import Signature, Slot, tupled
+
+if TYPE_CHECKING:
+    import numpy
+
+__all__ = ["Backend", "Device", "Executable", "Program", "Signature", "Slot"]
+
+#: What a device, a backend or a plugin may tell by name.
+Attribute = str | int | float | bool | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device, with one memory, of kind "device".
+
+    Attributes:
+        id: distinct among the backend's devices.
+        kind: what hosts show: "H100", "cpu".
+        attributes: told to hosts as they are.
+        process_index: of the process whose device it is; others' devices are only described.
+    """
+
+    id: int
+    kind: str = "python"
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    process_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is to be compiled.
+
+    Attributes:
+        code: the program.
+        format: one of `Backend.formats`.
+        options: a CompileOptionsProto, as the host gave it; `CompileOptions.parse` reads one.
+        num_replicas: copies of the program that run together.
+        num_partitions: parts that it is split into.
+        device_ids: the device of each part, replica by replica; empty for a portable program.
+    """
+
+    code: bytes
+    format: str
+    options: bytes
+    num_replicas: int
+    num_partitions: int
+    device_ids: tuple[int, ...]
+
+
+class Executable(abc.ABC):
+    """A compiled program. `signature` is what it takes and gives on one device.
+
+    Attributes:
+        signature: `Signature((Slot.of("f32", (4,)),), (Slot.of("f32", (4,)),))`, and the numbers of
+            donated parameters.
+        name: of the program.
+        cost: what `PJRT_Executable_GetCostAnalysis` tells: "flops", "bytes accessed".
+        code_size: bytes of generated code, or -1.
+    """
+
+    signature: Signature
+    name: str = "main"
+    cost: Mapping[str, float] = {}
+    code_size: int = -1
+
+    @abc.abstractmethod
+    def execute(self, arguments: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        """Runs it on all its devices.
+
+        One that also takes the keyword `non_donatable` gets the numbers of the parameters whose
+        memory the host keeps in this call, though `signature.donated` may name them.
+
+        Args:
+            arguments: for each device an array for each parameter, read-only; or what `Backend.put`
+                gave, where the backend has that.
+
+        Returns:
+            For each device an array for each output, of its dtype and shape; or what `Backend.get`
+            takes.
+        """
+
+    def optimized(self) -> tuple[bytes, str]:
+        """The program after the compiler and its format, "hlo"; hosts read the signature from it.
+
+        By default a module of one opaque call, which tells the signature and nothing else.
+        """
+        parameters, outputs = self.signature.parameters, self.signature.outputs
+        result = outputs[0].serialize() if len(outputs) == 1 else tupled(outputs)
+        instructions = [
+            hlo.Instruction(f"arg{i}", "parameter", each.serialize())
+            for i, each in enumerate(parameters)
+        ]
+        operands = range(len(parameters))
+        call = hlo.Instruction("result", "custom-call", result, operands, target="opaque")
+        return hlo.module(self.name, [*instructions, call], self.signature.donated), "hlo"
+
+
+def asks_what_is_kept(executable: Executable) -> bool:
+    """Says whether an executable's `execute` takes `non_donatable`."""
+    parameters = inspect.signature(executable.execute).parameters
+    return "non_donatable" in parameters
+
+
+class Backend:
+    """A platform. Errors are exceptions: NotImplementedError, ValueError, or a `PjrtError`.
+
+    Attributes:
+        platform_name: what hosts know it by.
+        platform_version: told as it is.
+        options: names of the create options that `devices` reads; others are refused.
+        formats: of the programs that `compile` reads, "mlir" (StableHLO as text or bytecode) or
+            "hlo" (an HloModuleProto); others are refused.
+        attributes: of the plugin; StableHLO hosts write programs for `stablehlo_current_version`.
+        asynchronous: programs run on a thread of their own, and hosts do not wait.
+    """
+
+    platform_name: str = "python"
+    platform_version: str = "0"
+    options: Collection[str] = ()
+    formats: Collection[str] = ("mlir",)
+    attributes: Mapping[str, Attribute] = {}
+    asynchronous: bool = False
+
+    def devices(self, options: Mapping[str, Any]) -> Sequence[Device]:
+        """The devices of a new client, or of a topology.
+
+        Args:
+            options: the create options that the host gave, all of them known. A text that reads
+                as a number, or as true or false, arrives as that.
+        """
+        return [Device(0)]
+
+    def compile(self, program: Program) -> Executable:
+        """Compiles a program; what cannot be compiled raises, and the host sees the words.
+
+        Args:
+            program: its code, its format and its options.
+        """
+        raise NotImplementedError(f"{self.platform_name} compiles nothing")
+
+    # Where a device has memory of its own: all three, and `Executable.execute` gets what they give.
+
+    @property
+    def own_memory(self) -> bool:
+        """Whether buffers are what `put` gives, not host memory."""
+        return type(self).put is not Backend.put
+
+    def put(self, array: numpy.ndarray[Any, Any], device_id: int) -> Any:
+        """Takes an array to a device and gives what stands for it there.
+
+        Args:
+            array: read-only, row-major.
+            device_id: of one of `devices`.
+        """
+        raise NotImplementedError
+
+    def get(self, handle: Any) -> numpy.ndarray[Any, Any]:
+        """Gives what `put` or a program put on a device as an array.
+
+        Args:
+            handle: what stands for it there.
+        """
+        raise NotImplementedError
+
+    def copy(self, handle: Any, device_id: int) -> Any:
+        """Copies between devices; by default through the host.
+
+        Args:
+            handle: what stands for the array where it is.
+            device_id: where it is to go.
+        """
+        return self.put(self.get(handle), device_id)

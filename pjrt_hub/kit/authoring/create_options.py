@@ -1,0 +1,324 @@
+"""Which create options a library takes, found by sending values of each type.
+
+Owns the attempts, in a child process that is started again where one ends it, and what follows
+from the answers. No client is kept: an attempt that succeeds is undone.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub import errors
+from pjrt_hub.base import log
+from pjrt_hub.finding.contract import headers
+from pjrt_hub.finding.contract.option import UNKNOWN, Option
+from pjrt_hub.running.sandbox import watch
+from pjrt_hub.running.sandbox.child import Child, signal_name
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.capi.library import Api
+
+#: What an attempt gave: the client's "platform", or the "error".
+Answer = dict[str, str]
+#: Type -> what was answered to a value of it; None where it ended the process.
+_Answers = dict[str, Answer | None]
+_Ask = Callable[..., list[Answer | None]]
+
+#: Values of each type that no plugin acts upon: the first of each is wrong for most options, the
+#: others are for options that look at the value, too.
+_VALUES: dict[str, tuple[Any, ...]] = {
+    "int64_list": ([1], [0], []),
+    "string": ("x", "", "0", "auto", "default"),
+    "int64": (1, 0, 2, 4, 8),
+    "float": (0.5, 1.0, 0.0),
+    "bool": (True, False),
+}
+#: What plugins call each type.
+_WORDS = {
+    "int64_list": r"\b(k?int(64)?_?lists?|(lists?|arrays?|vectors?)\b( of \w+)?)",
+    "string": r"\b(k?strings?|str|texts?)\b",
+    "int64": r"\b(k?int(64)?(_t)?|integers?)\b",
+    "float": r"\b(k?floats?(32)?|doubles?)\b",
+    "bool": r"\b(k?bools?|booleans?)\b",
+}
+#: A name that no plugin has: what is answered to it is said of every unknown name.
+_NOBODY = "zq_pjrt_hub_nobody"
+#: XLA's plugins name the type that they expected: the index of PJRT_NamedValue_Type.
+_EXPECTED = re.compile(r"expected type index is (\d)")
+_INDEXED = ("string", "int64", "int64_list", "float", "bool")
+
+_IDENTIFIER = re.compile(rb"(?<=\0)[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?=\0)")
+_NEAR = 4096  # bytes of the library around a known name in which another one may stand
+_MOST_CANDIDATES = 400
+_MOST_DEATHS = 200
+_SECONDS = 120.0
+_DIED = "died"
+_SMALL = 1 << 20  # of a library of this many bytes every identifier in its data is a candidate
+_HINT = "`pjrt-hub check` says more of it; `--no-options` does not ask for options"
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """What a plugin said to a client that was asked for without any option.
+
+    Attributes:
+        platform: its platform's name, or empty where it told none.
+        refusal: why it makes no client here, or empty.
+    """
+
+    platform: str
+    refusal: str
+
+
+def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
+    """Gives the names that may be options: the known ones, and identifiers near them in the file.
+
+    Args:
+        path: of the library.
+        known: options of other plugins.
+    """
+    import mmap
+
+    near: dict[str, None] = {}
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if len(data) <= _SMALL:
+            places = _constants(path) or [(0, len(data))]
+        else:
+            anchors = [name.encode() for name in known if "_" in name] + [b"PJRT_Client_Create"]
+            places = [
+                (max(0, each.start() - _NEAR), each.end() + _NEAR)
+                for each in re.finditer(
+                    b"\0(?:" + b"|".join(map(re.escape, anchors)) + b")\0", data
+                )
+            ]
+        for begin, end in places:
+            for each in _IDENTIFIER.finditer(data[begin:end]):
+                near[each[0].decode()] = None
+    own = list(near)[: max(0, _MOST_CANDIDATES - len(known))]
+    return tuple(dict.fromkeys([*own, *known]))
+
+
+def _constants(path: Path) -> list[tuple[int, int]]:
+    """Where the file has its constants, and no names of symbols or for debuggers."""
+    return [
+        (max(0, each.offset - 1), each.offset + each.nbytes)
+        for each in headers.sections(path)
+        if each.role == "data"
+    ]
+
+
+def find(
+    path: Path,
+    names: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    identity: str = "",
+    seconds: float = _SECONDS,
+) -> tuple[Contact, tuple[Option, ...]]:
+    """Finds out which of these names are create options of a library, and of which types.
+
+    A name is an option where the plugin answers otherwise than to a name that nobody has: with a
+    client, with another error, or by ending its process. Its type is the one that the plugin asks
+    for, or the only one that it takes as it takes no option at all; it is `UNKNOWN` where neither
+    tells. A plugin that takes any name with any value shows no options.
+
+    Args:
+        path: of the library.
+        names: the candidates.
+        env: the environment that the plugin sees.
+        identity: of the file to ask, and no other; by default of the one that lies there.
+        seconds: for all of them together.
+
+    Returns:
+        What the plugin says without any option, and the options by name.
+
+    Raises:
+        PluginLoadError: the file cannot be loaded, or is another one.
+        PluginCrashedError: it dies without any option, or of too many of them.
+        PluginTimeoutError: it did not answer in time.
+    """
+    deadline = time.monotonic() + seconds
+    ask = functools.partial(_ask, path, identity, env, deadline)
+    [told] = ask([{}], most_deaths=1)
+    assert told is not None
+    unasked = _said(told, _NOBODY)
+    strangers = _of_each_type(ask, _NOBODY)
+    unknown = {kind: _said(answer, _NOBODY) for kind, answer in strangers.items()}
+    # Who takes strangers shows by two wrong types which names it knows. Who refuses them may refuse
+    # wrong types in the same words, so that only the right type tells.
+    kinds = _VALUES.keys() if set(unknown.values()) != {unasked} else ("int64_list", "string")
+    answers: dict[str, dict[str, Answer | None]] = {}
+    if _DIED in unknown.values():  # a process for each attempt: as many as there is time for
+        for name in names:
+            if time.monotonic() > deadline - seconds / 4:
+                log.step("probe", "%s: no time for %d names", path, len(names) - len(answers))
+                break
+            answers[name] = _of_each_type(ask, name)
+    else:
+        answers = _of_types(ask, names, kinds)
+    suspects = [
+        name
+        for name, given in sorted(answers.items())
+        if any(_said(answer, name) != unknown[kind] for kind, answer in given.items())
+    ]
+    options = []
+    for name in suspects:
+        given = _of_each_type(ask, name)
+        if not _is_stranger({_said(each, name) for each in given.values()}, unknown):
+            options.append(Option(name, _type(ask, name, given, unasked)))
+    return Contact(told.get("platform", ""), told.get("error", "")), tuple(options)
+
+
+def _of_types(ask: _Ask, names: Sequence[str], kinds: Iterable[str]) -> dict[str, _Answers]:
+    """What is answered to each name with the first value of each type."""
+    attempts = [(name, kind) for name in names for kind in kinds]
+    given: dict[str, _Answers] = {name: {} for name in names}
+    answers = ask([{name: _VALUES[kind][0]} for name, kind in attempts])
+    for (name, kind), answer in zip(attempts, answers, strict=True):
+        given[name][kind] = answer
+    return given
+
+
+def _of_each_type(ask: _Ask, name: str) -> _Answers:
+    return _of_types(ask, [name], _VALUES)[name]
+
+
+def _is_stranger(said: Set[str], unknown: Mapping[str, str]) -> bool:
+    """Is it, whatever the type, the refusal of unknown names with a suggestion behind it?"""
+    refusals = {each.rstrip(".!") for each in unknown.values()} - {"", _DIED}
+    return len(said) == 1 and all(each.startswith(tuple(refusals)) for each in said)
+
+
+def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
+    """The type that a plugin asks for or alone takes, else `UNKNOWN`."""
+    if named := next(filter(None, map(_expected, answers.values())), ""):
+        return named
+    said = {kind: _said(answer, name) for kind, answer in answers.items()}
+    taken = [kind for kind in said if said[kind] == unasked]
+    if not taken:  # it looks at the value, too
+        others = [(kind, value) for kind, values in _VALUES.items() for value in values[1:]]
+        again = ask([{name: value} for _, value in others])
+        taken = [
+            kind
+            for (kind, _), answer in zip(others, again, strict=True)
+            if _said(answer, name) == unasked
+        ]
+    if not taken:  # what each refusal of another type names
+        taken = [
+            kind
+            for kind in answers
+            if all(kind in _words(answers[other], name) for other in answers if other != kind)
+        ]
+    return taken[0] if len(set(taken)) == 1 else UNKNOWN
+
+
+def _words(answer: Answer | None, name: str) -> set[str]:
+    """The types that an error names; the "integers" of a list are no integer."""
+    text = (answer or {}).get("error", "").replace(name, "NAME")
+    rest = re.sub(_WORDS["int64_list"], "", text, flags=re.IGNORECASE)
+    named = {kind for kind, word in _WORDS.items() if re.search(word, rest, re.IGNORECASE)}
+    return named if rest == text else {*named, "int64_list"}
+
+
+def _expected(answer: Answer | None) -> str:
+    found = _EXPECTED.search((answer or {}).get("error", ""))
+    return _INDEXED[int(found[1])] if found and int(found[1]) < len(_INDEXED) else ""
+
+
+def _said(answer: Answer | None, name: str) -> str:
+    """An answer as one would hear it for any name, and at any time."""
+    if answer is None:
+        return _DIED
+    return re.sub(r"0x[0-9a-f]+|\d+", "0", answer.get("error", "").replace(name, "NAME"))
+
+
+def _ask(
+    path: Path,
+    identity: str,
+    env: Mapping[str, str],
+    deadline: float,
+    attempts: Sequence[Mapping[str, Any]],
+    most_deaths: int = _MOST_DEATHS,
+) -> list[Answer | None]:
+    """Makes a client with each of these options, in as many processes as that takes.
+
+    Returns:
+        An answer for each attempt; None where it ended the process.
+    """
+    answers: list[Answer | None] = []
+    for death in range(1, most_deaths + 1):
+        left = attempts[len(answers) :]
+        status = 1
+        with Child(__spec__.name, [str(path), identity, json.dumps(left)], env=env) as child:
+            for line in child.answers(deadline):
+                if "refusal" in line:
+                    raise errors.PluginLoadError(**line["refusal"], path=path)
+                if "status" in line:
+                    status = line["status"]
+                else:
+                    answers.append(line)
+            if not child.silent:
+                raise errors.PluginTimeoutError(
+                    f"{path} did not say in time whether it takes the options {left[0]} and others",
+                    seconds=_SECONDS,
+                    hint=_HINT,
+                )
+        if len(answers) < len(attempts):
+            if death == most_deaths:
+                break
+            answers.append(None)
+        if len(answers) == len(attempts):
+            return answers
+    last = attempts[len(answers)]
+    what = f"the options {dict(last)}" if last else "no option"
+    raise errors.PluginCrashedError(
+        f"{path}: making a client with {what} ended its process",
+        signal=signal_name(-status) if status < 0 else None,
+        returncode=status,
+        stderr=child.words(),
+        hint=_HINT,
+    )
+
+
+def _answer(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
+    """What the child does: it makes clients."""
+    from pjrt_hub.running.capi import library
+
+    try:
+        api = library.load(path, identity=identity)
+    except errors.PluginLoadError as exc:
+        tell(refusal={"message": exc.message, "hint": exc.hint})
+        return 1
+    for options in json.loads(attempts):
+        answer: Answer = {}
+        try:
+            client = api.call("PJRT_Client_Create", create_options=options)
+            answer["platform"] = api.call("PJRT_Client_PlatformName", client=client).decode()
+            api.call("PJRT_Client_Destroy", client=client)
+        except errors.PjrtHubError as exc:
+            answer["error"] = exc.message
+            if not options:
+                answer["platform"] = _platform_of_topology(api)
+        tell(**answer)
+    return 0
+
+
+def _platform_of_topology(api: Api) -> str:
+    """The platform of machines that need not be here, where the plugin describes any by default."""
+    describe, name = "PJRT_TopologyDescription_Create", "PJRT_TopologyDescription_PlatformName"
+    try:
+        topology = api.call(describe, topology_name="", create_options={})
+        return str(api.call(name, topology=topology).decode())
+    except errors.PjrtHubError:
+        return ""
+
+
+if __name__ == "__main__":
+    watch.serve(_answer)

@@ -1,0 +1,126 @@
+"""What a library is: its file measured, and what it says of itself in a child process.
+
+Owns `identify`; must not let a plugin into this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from pjrt_hub.base import digest, log
+from pjrt_hub.door import preflight
+from pjrt_hub.door.process import environment, world
+from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.finding.contract import headers, linking, manifest
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.contract.binary import Binary
+    from pjrt_hub.finding.contract.manifest import Manifest
+    from pjrt_hub.finding.contract.option import Option
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A library, measured.
+
+    Attributes:
+        path: of the file, absolute.
+        binary: what the dynamic loader reads of it.
+        nbytes: its size.
+        sha256: its digest.
+        api_version: the PJRT API version that it announces.
+        extensions: names of its extensions, in the order of its chain.
+        platform: the name that its clients or topologies give, or empty where it told none.
+        refusal: why it makes no client on this machine, or empty.
+        options: the create options that it takes.
+    """
+
+    path: Path
+    binary: Binary
+    nbytes: int
+    sha256: str
+    api_version: str
+    extensions: tuple[str, ...]
+    platform: str = ""
+    refusal: str = ""
+    options: tuple[Option, ...] = ()
+
+
+def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()) -> Identity:
+    """Measures a library and asks it, in child processes, what it is.
+
+    Args:
+        path: of the library.
+        with_options: make clients, to learn the platform's name and the create options.
+        names: of options that it may have, besides those that are known of others.
+
+    Raises:
+        PluginLoadError: it cannot be loaded on this machine, or the lock file does not name it.
+        IncompatiblePluginError: its API version cannot be driven.
+        PluginCrashedError: it died.
+        PluginTimeoutError: it hung.
+    """
+    from pjrt_hub.kit.authoring import create_options
+
+    path = path.resolve()
+    seen, here = digest.identity_if_any(path), world()
+    if why := here.refusal(path):
+        raise PluginLoadError(why, path=path, hint="PJRT_HUB_LOCK=0 goes without a lock")
+    binary = headers.inspect(path, machine=here.host.arch)
+    preflight.refuse(path, linking.unfit(binary, here.host))
+    known = first_party()
+    env = {**_defaults(path, known), **environment()}
+    answer = preflight.first_contact(path, (), env, identity=seen)
+    log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
+    identity = Identity(
+        path,
+        binary,
+        path.stat().st_size,
+        digest.of_file(path),
+        answer["api_version"],
+        tuple(answer["extensions"]),
+    )
+    if not with_options:
+        return identity
+    described = {option.name: option for each in known for option in each.options}
+    asked = create_options.candidates(path, sorted({*described, *names}))
+    text = "%s: ask it for %d options that it may have"
+    log.step("probe", text, path, len(asked), path=str(path))
+    client, options = create_options.find(path, asked, env, identity=seen)
+    return replace(
+        identity,
+        platform=client.platform,
+        refusal=client.refusal,
+        options=tuple(_described(option, described) for option in options),
+    )
+
+
+def first_party() -> tuple[Manifest, ...]:
+    """The plugins that pjrt-hub itself describes."""
+    folder = world().first_party / "pjrt_plugins"
+    return tuple(
+        each
+        for path in sorted(folder.glob(f"*/{manifest.FILE_NAME}"))
+        for each in manifest.read(path)
+    )
+
+
+def _defaults(path: Path, known: tuple[Manifest, ...]) -> Mapping[str, str]:
+    """What a plugin that we know by its file's name needs in its environment without hardware."""
+    return {
+        name: value
+        for each in known
+        if any(PurePath(library.path).name == path.name for library in each.libraries)
+        for name, value in each.environment_for(present=False).items()
+    }
+
+
+def _described(option: Option, known: Mapping[str, Option]) -> Option:
+    """Adds what is known of an option of the same name and type in another plugin."""
+    other = known.get(option.name)
+    if other is None or other.type != option.type:
+        return option
+    return replace(option, doc=other.doc, minimum=other.minimum, maximum=other.maximum)

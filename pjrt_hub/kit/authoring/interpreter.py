@@ -1,0 +1,426 @@
+"""The process in which StableHLO's reference interpreter runs: `python -m ... FD`.
+
+The interpreter ends its process where it meets what it cannot do, so it has one of its own: it
+takes requests from a socket and answers them, in order. It needs jaxlib and nothing of jax.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+
+from pjrt_hub.kit.authoring import partitioning, remedies, shortcomings
+
+#: To operations that the interpreter has, and complex functions to exact ones of real numbers.
+_LOWERING = (
+    "func.func(chlo-legalize-to-stablehlo)",
+    "func.func(stablehlo-legalize-deprecated-ops{fail-on-unused=false})",
+    "func.func(stablehlo-canonicalize-dynamism)",
+    "func.func(stablehlo-complex-math-expander)",
+    "symbol-dce",
+)
+
+Array = Any
+
+
+class Carrier(NamedTuple):
+    """How values of an element type get into the interpreter and out.
+
+    The bindings know numbers of C only: the others go as `types`, and operations of the program
+    turn them there and back.
+    """
+
+    types: tuple[str, ...]
+    enter: str
+    leave: tuple[str, ...]
+
+
+def _carrier(element: str) -> Carrier:
+    if element in ("i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"):
+        return Carrier((element,), "", ("",))
+    if element in ("f16", "f32", "f64"):
+        return Carrier((element,), "", ("",))
+    if element.startswith("complex"):
+        part = element[len("complex<") : -1]
+        return Carrier((part, part), "complex", ("real", "imag"))
+    if element in ("i2", "i4", "ui2", "ui4"):
+        wider = "ui8" if element[0] == "u" else "i8"
+        return Carrier((wider,), "convert", ("convert",))
+    if element.startswith(("f4", "f6")):
+        return Carrier(("f32",), "convert", ("convert",))
+    bits = "ui16" if element == "bf16" else "ui8"
+    return Carrier((bits,), "bitcast_convert", ("bitcast_convert",))
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """An element type by its name in StableHLO, and dimensions."""
+
+    element: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.of(self.element)
+
+    def of(self, element: str) -> str:
+        """The type with other elements."""
+        return f"tensor<{''.join(f'{size}x' for size in self.shape)}{element}>"
+
+    @property
+    def carriers(self) -> list[str]:
+        """The types of what carries it."""
+        return [self.of(each) for each in _carrier(self.element).types]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the host is told about a program: of one device, as Shardy or the program splits it."""
+
+    name: str
+    parameters: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    donated: tuple[int, ...]
+    hlo: bytes
+
+    def told(self) -> tuple[Any, ...]:
+        """In types that the other process has too."""
+        kinds = (
+            [(each.element, each.shape) for each in k] for k in (self.parameters, self.outputs)
+        )
+        return (self.name, *kinds, self.donated, self.hlo)
+
+
+class Compiled(NamedTuple):
+    """A program that is ready to run: a main that runs all devices at once."""
+
+    module: ir.Module
+    parameters: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    devices: int
+
+
+def context() -> ir.Context:
+    """A context with the dialects that programs come in, and the passes for them."""
+    stablehlo.register_stablehlo_passes()
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    made = ir.Context()
+    made.append_dialect_registry(registry)
+    made.load_all_available_dialects()
+    for register in (
+        stablehlo.register_dialect,
+        stablehlo.register_interpreter_dialect,
+        chlo.register_dialect,
+        sdy.register_dialect,
+        mhlo.register_mhlo_dialect,
+    ):
+        register(made)
+    return made
+
+
+def versions() -> dict[str, list[int]]:
+    """The StableHLO versions that are read."""
+    texts = stablehlo.get_current_version(), stablehlo.get_minimum_version()
+    current, minimum = ([int(each) for each in text.split(".")] for text in texts)
+    return {"stablehlo_current_version": current, "stablehlo_minimum_version": minimum}
+
+
+def parsed(code: bytes, form: str) -> ir.Module:
+    """Reads a program of any format that the plugin takes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    from jaxlib import _jax
+
+    if form == "hlo":
+        code = _jax.mlir.hlo_to_stablehlo(code)
+    if code.startswith(b"ML\xefR"):
+        return stablehlo.deserialize_portable_artifact(ir.Context.current, code)
+    return ir.Module.parse(code)
+
+
+def lowered(module: ir.Module, partitions: int) -> None:
+    """Turns a program into what the interpreter knows, in place.
+
+    Raises:
+        NotImplementedError: it is not possible.
+    """
+    names, elements = _used(module)
+    if unsayable := sorted(each for each in elements if each.startswith("f6E")):
+        raise NotImplementedError(f"XLA, whose HLO hosts read, has no {', '.join(unsayable)}")
+    passes = list(_LOWERING)
+    if "sdy.mesh" in names:
+        if partitions > 1:
+            partitioning.require_manual(module, _main(module))
+        passes = [*partitioning.PASSES, *passes]
+    elif partitions > 1:
+        raise NotImplementedError("only Shardy's programs of several partitions can be split here")
+    for each in passes:
+        passmanager.PassManager.parse(f"builtin.module({each})").run(module.operation)
+    shortcomings.require_right(module)
+    remedies.mend(module)
+
+
+def _used(module: ir.Module) -> tuple[set[str], set[str]]:
+    """The names of the operations, and of the element types of what they take and give."""
+    names, elements = set[str](), set[str]()
+
+    def visit(each: ir.Operation) -> ir.WalkResult:
+        names.add(each.name)
+        blocks = (block for region in each.regions for block in region)
+        taken = (argument.type for block in blocks for argument in block.arguments)
+        kinds = itertools.chain(taken, (result.type for result in each.results))
+        elements.update(str(k.element_type) for k in kinds if isinstance(k, ir.RankedTensorType))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return names, elements
+
+
+def _attribute(operation: ir.Operation, name: str) -> Any:
+    return operation.attributes[name].value if name in operation.attributes else None
+
+
+def described(module: ir.Module) -> Description:
+    """Reads what `main` takes and gives, and makes HLO of it."""
+    main = _main(module)
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    outputs = tuple(_tensor(each) for each in kind.results)
+    donated = []
+    if "arg_attrs" in main.attributes:
+        donated = [
+            number
+            for number, each in enumerate(main.attributes["arg_attrs"])
+            if "tf.aliasing_output" in each or "jax.buffer_donor" in each
+        ]
+    return Description(
+        name=_attribute(module.operation, "sym_name") or "main",
+        parameters=tuple(_tensor(each) for each in kind.inputs),
+        outputs=outputs,
+        donated=tuple(donated),
+        hlo=_hlo(module, outputs),
+    )
+
+
+def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
+    """The program for hosts that read HLO; nothing where XLA cannot say it, or says another one."""
+    from io import BytesIO
+
+    from jaxlib import _jax
+
+    module.operation.attributes["mhlo.xla_entry_computation_result_layout"] = ir.ArrayAttr.get(
+        [_row_major(len(each.shape)) for each in outputs]
+    )
+    code = BytesIO()
+    module.operation.write_bytecode(code)
+    try:
+        computation = _jax.mlir.mlir_module_to_xla_computation(code.getvalue(), False, False)
+        hlo = bytes(computation.as_serialized_hlo_module_proto())
+    except Exception:  # what XLA refuses the interpreter may know
+        return b""
+    given = computation.program_shape().result_shape()
+    shapes = [each.dimensions() for each in (given.tuple_shapes() if given.is_tuple() else [given])]
+    if shapes != [each.shape for each in outputs]:  # a bool has eight bits in XLA, and one here
+        return b""
+    return hlo + partitioning.told(module, _main(module))
+
+
+def _row_major(rank: int) -> ir.Attribute:
+    """How outputs lie, whatever layout XLA's importer would have for them."""
+    order = str(list(range(rank)[::-1])) if rank else ""
+    return ir.Attribute.parse(f"dense<{order}> : tensor<{rank}xindex>")
+
+
+def _main(module: ir.Module) -> ir.Operation:
+    for each in module.body.operations:
+        if each.operation.name == "func.func" and _attribute(each.operation, "sym_name") == "main":
+            return each.operation
+    raise ValueError("the program has no function main")
+
+
+def _tensor(kind: ir.Type) -> TensorType:
+    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        raise NotImplementedError(f"a program on this plugin neither takes nor gives {kind}")
+    return TensorType(str(kind.element_type), tuple(kind.shape))
+
+
+def compiled(module: ir.Module, about: Description, replicas: int, partitions: int) -> Compiled:
+    """Puts a main around the program that runs it on all devices, in types that can be passed."""
+    program = _main(module)
+    program.attributes["sym_name"] = ir.StringAttr.get("pjrt_program")
+    program.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    wrapper = ir.Module.parse(_wrapper(about, replicas, partitions))
+    for each in list(wrapper.body.operations):
+        if _attribute(each.operation, "sym_name") != "pjrt_program":
+            module.body.append(each)
+    return Compiled(module, about.parameters, about.outputs, replicas * partitions)
+
+
+def _wrapper(about: Description, replicas: int, partitions: int) -> str:
+    taken = [each for kind in about.parameters for each in kind.carriers]
+    given = [each for kind in about.outputs for each in kind.carriers]
+    lines = []
+    arguments = [f"%a{i}: {each}" for i, each in enumerate(taken)]
+    inner = []
+    place = 0
+    for number, kind in enumerate(about.parameters):
+        carrier = _carrier(kind.element)
+        names = ", ".join(f"%a{place + i}" for i in range(len(carrier.types)))
+        place += len(carrier.types)
+        inner.append(f"%p{number}" if carrier.enter else names)
+        if carrier.enter:
+            types = ", ".join(kind.carriers)
+            entry = f'"stablehlo.{carrier.enter}"({names}) : ({types}) -> {kind}'
+            lines.append(f"%p{number} = {entry}")
+    results = ", ".join(map(str, about.outputs))
+    signature = f"({', '.join(map(str, about.parameters))}) -> ({results})"
+    named = f"%r:{len(about.outputs)} = " if about.outputs else ""
+    lines.append(f"{named}func.call @pjrt_program({', '.join(inner)}) : {signature}")
+    outer: list[str] = []
+    for number, kind in enumerate(about.outputs):
+        carrier = _carrier(kind.element)
+        for leave, to in zip(carrier.leave, kind.carriers, strict=True):
+            name = f"%o{len(outer)}" if leave else f"%r#{number}"
+            outer.append(name)
+            if leave:
+                lines.append(f'{name} = "stablehlo.{leave}"(%r#{number}) : ({kind}) -> {to}')
+    lines.append(f"func.return {', '.join(outer)} : {', '.join(given)}" if outer else "func.return")
+    devices = replicas * partitions
+    rows = f"[{', '.join(['@pjrt_device'] * partitions)}]"
+    programs = ", ".join([rows] * replicas)
+    every = [f"%a{i}: {each}" for i, each in enumerate(taken * devices)]
+    names = ", ".join(f"%a{i}" for i in range(len(every)))
+    kinds = f"({', '.join(taken * devices)}) -> ({', '.join(given * devices)})"
+    total = len(given) * devices
+    ran = f"%r:{total} = " if total else ""
+    back = (
+        f"func.return {', '.join(f'%r#{i}' for i in range(total))} : " if total else "func.return"
+    )
+    return "\n".join(
+        [
+            f"func.func private @pjrt_program{signature}",
+            f"func.func private @pjrt_device({', '.join(arguments)}) -> ({', '.join(given)}) {{",
+            *lines,
+            "}",
+            f"func.func @main({', '.join(every)}) -> ({', '.join(given * devices)}) {{",
+            f'{ran}"interpreter.run_parallel"({names}) {{programs = [{programs}]}} : {kinds}',
+            back + (", ".join(given * devices) if total else ""),
+            "}",
+        ]
+    )
+
+
+def run(program: Compiled, rows: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    """Runs a program on the arrays of each device."""
+    taken = [
+        _attribute_of(part)
+        for row in rows
+        for array, kind in zip(row, program.parameters, strict=True)
+        for part in _parts(array, kind)
+    ]
+    given = iter(stablehlo.eval_module(program.module, taken))
+    return [[_whole(given, kind) for kind in program.outputs] for _ in rows]
+
+
+def _attribute_of(array: Array) -> ir.Attribute:
+    import numpy
+
+    kinds = {"f": {2: ir.F16Type, 4: ir.F32Type, 8: ir.F64Type}}
+    if array.dtype.kind == "b":
+        kind = ir.IntegerType.get_signless(1)
+    elif array.dtype.kind == "f":
+        kind = kinds["f"][array.dtype.itemsize].get()
+    else:
+        signed = (
+            ir.IntegerType.get_signless if array.dtype.kind == "i" else ir.IntegerType.get_unsigned
+        )
+        kind = signed(8 * array.dtype.itemsize)
+    return ir.DenseElementsAttr.get(numpy.ascontiguousarray(array), type=kind, shape=array.shape)
+
+
+def _parts(array: Array, kind: TensorType) -> list[Array]:
+    """An array as what carries it."""
+    carrier = _carrier(kind.element)
+    if carrier.enter == "complex":
+        return [array.real.copy(), array.imag.copy()]
+    if carrier.enter == "bitcast_convert":
+        return [array.view(_numpy(carrier.types[0]))]
+    if carrier.enter:
+        return [array.astype(_numpy(carrier.types[0]))]
+    return [array]
+
+
+def _whole(given: Iterator[ir.Attribute], kind: TensorType) -> Array:
+    """The next array of what was given."""
+    import numpy
+
+    carrier = _carrier(kind.element)
+    parts = [
+        numpy.asarray(next(given)).reshape(kind.shape).astype(_numpy(each), copy=False)
+        for each in carrier.types
+    ]
+    wanted = _numpy(kind.element)
+    if carrier.enter == "complex":
+        whole = numpy.empty(kind.shape, wanted)
+        whole.real, whole.imag = parts
+        return whole
+    if carrier.enter == "bitcast_convert":
+        return parts[0].view(wanted)
+    return parts[0].astype(wanted) if carrier.enter else numpy.array(parts[0])
+
+
+def _numpy(element: str) -> Any:
+    from pjrt_hub.running.array import dtypes
+
+    return dtypes.numpy_dtype(dtypes.of_type(element).code)
+
+
+def serve(connection: Connection) -> None:
+    """Answers until the other side is gone: ("compile", key, ...) and ("execute", key, rows)."""
+    programs: dict[int, Compiled] = {}
+    with context(), ir.Location.unknown():
+
+        def compile_(key: int, code: bytes, form: str, replicas: int, partitions: int) -> object:
+            module = parsed(code, form)
+            lowered(module, partitions)
+            about = described(module)
+            programs[key] = compiled(module, about, replicas, partitions)
+            return about.told()
+
+        def execute(key: int, rows: list[list[Array]]) -> object:
+            return run(programs[key], rows) if key in programs else None
+
+        def forget(key: int) -> object:
+            return programs.pop(key, None) and None
+
+        answers: dict[str, Callable[..., object]] = {
+            "versions": versions,
+            "compile": compile_,
+            "execute": execute,
+            "forget": forget,
+        }
+        while True:
+            try:
+                what, *rest = connection.recv()
+            except EOFError:
+                return
+            try:
+                answer: tuple[str, object] = ("", answers[what](*rest))
+            except NotImplementedError as exc:
+                answer = ("unimplemented", str(exc))
+            except Exception as exc:  # a refused program, in the words of MLIR
+                answer = ("invalid", str(exc))
+            connection.send(answer)
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,261 @@
+"""The importable package around a library, which every framework finds.
+
+Owns its files as text, filled in from templates/; must not write any.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
+
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
+from pjrt_hub.finding.contract.names import canonical, is_name, look_alike
+from pjrt_hub.finding.contract.option import UNKNOWN, Option
+from pjrt_hub.kit.authoring.identity import Identity, first_party
+
+#: What a create option's type is in Python.
+_PYTHON_TYPES = {
+    "string": "str",
+    "int64": "int",
+    "int64_list": "list[int]",
+    "float": "float",
+    "bool": "bool",
+    UNKNOWN: "Any",
+}
+#: File of the package -> its template.
+_FILES = {
+    "__init__.py": "__init__.py.in",
+    "options.py": "options.py.in",
+    "jax_plugin.py": "jax_plugin.py.in",
+    "torch_plugin.py": "torch_plugin.py.in",
+    "pjrt_plugin.toml": "pjrt_plugin.toml.in",
+    "py.typed": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A plugin's package.
+
+    Attributes:
+        name: of the plugin, which is also its name in JAX, and in torch_xla without underscores.
+        platform: what it drives.
+        version: of the distribution.
+        license: an SPDX expression, or empty.
+        identity: of its library, or None while there is none.
+        platform_tag: of its wheel.
+        source: the file of C or C++ that its library is built of, or empty.
+    """
+
+    name: str
+    platform: str
+    version: str
+    license: str
+    identity: Identity | None
+    platform_tag: str
+    source: str = ""
+
+    @property
+    def distribution(self) -> str:
+        """What it is installed as: "mychip-pjrt"."""
+        return canonical(f"{self.name}-pjrt")
+
+    @property
+    def module(self) -> str:
+        """What it is imported as: "mychip_pjrt"."""
+        return f"{self.name}_pjrt"
+
+    @property
+    def file_name(self) -> str:
+        """What its library is called: "mychip_pjrt.so"."""
+        return f"{self.module}.so"
+
+    @property
+    def description(self) -> str:
+        """One line."""
+        return f"A PJRT plugin for {self.platform}"
+
+    def files(self) -> dict[str, str]:
+        """The files beside the library: name -> text."""
+        return {name: self.fill(template) for name, template in _FILES.items()}
+
+    def metadata(self) -> str:
+        """The text of a wheel's METADATA."""
+        header = {
+            "Metadata-Version": "2.4",
+            "Name": self.distribution,
+            "Version": self.version,
+            "Summary": self.description,
+            "Requires-Python": ">=3.11",
+            "License-Expression": self.license,
+            "Provides-Extra": "jax",
+            "Requires-Dist": 'jax>=0.10; extra == "jax"',
+            "Description-Content-Type": "text/markdown",
+        }
+        lines = [f"{key}: {value}\n" for key, value in header.items() if value]
+        about = self.fill("README.md.in").partition("\n## ")[0]
+        return "".join(lines) + "\n" + about
+
+    def registrations(self) -> str:
+        """The text of a wheel's entry_points.txt: each framework's group, and what is there."""
+        return (
+            f"[pjrt_plugins]\n{self.name} = {self.module}\n\n"
+            f"[jax_plugins]\n{self.name} = {self.module}.jax_plugin\n\n"
+            f"[torch_xla.plugins]\n{self.torch_name} = {self.module}.torch_plugin:Plugin\n"
+        )
+
+    @property
+    def torch_name(self) -> str:
+        """The plugin's name in torch_xla, which cuts device types at an underscore."""
+        return self.name.replace("_", "")
+
+    def fill(self, template: str) -> str:
+        """Gives the text of a file of templates/, or nothing for no name."""
+        if not template:
+            return ""
+        text = files(__package__).joinpath("templates", template).read_text("utf-8")
+        options = self.identity.options if self.identity else ()
+        return Template(text).substitute(
+            name=self.name,
+            upper=self.name.upper(),
+            torch_name=self.torch_name,
+            device_type=self.torch_name.upper(),
+            platform=self.platform,
+            distribution=self.distribution,
+            package=self.module,
+            file_name=self.file_name,
+            version=self.version,
+            description=self.description,
+            priority=DEFAULT_PRIORITY,
+            platform_tag=self.platform_tag,
+            license=_license(self.license),
+            **self._build(),
+            library=self._library(),
+            api=self._api(),
+            options="".join(map(_option, options)),
+            fields="".join(f"\n    {each.name}: {_PYTHON_TYPES[each.type]}" for each in options)
+            + "\n" * bool(options),
+        )
+
+    def _library(self) -> str:
+        digest = f'sha256 = "{self.identity.sha256}"\n' if self.identity else ""
+        return f'[[library]]\npath = "{self.file_name}"\n{digest}'
+
+    def _build(self) -> dict[str, str]:
+        """How the library is built of its source."""
+        plus = self.source.endswith(".cc")
+        return {
+            "source": self.source,
+            "built": f", built of `native/{self.source}`" if self.source else "",
+            "language": "CXX" if plus else "C",
+            "compiler": "c++" if plus else "cc",
+            "compiler_variable": "CXX" if plus else "CC",
+            "standard": "c++17" if plus else "c11",
+            "ignored": "*.so\n" if self.source else "",
+        }
+
+    def _api(self) -> str:
+        if self.identity is None:
+            return ""
+        version, extensions = self.identity.api_version, json.dumps(self.identity.extensions)
+        return f'\n[api]\nminimum = "{version}"\nmaximum = "{version}"\nextensions = {extensions}\n'
+
+
+def refuse_name(name: str) -> None:
+    """Refuses what cannot name a new plugin, or would be taken for another one.
+
+    Raises:
+        PjrtHubError: it is malformed, taken, or looks like one that is.
+    """
+    if not _can_name(name):
+        rule = "a name is of ASCII [a-z0-9_], begins with a letter and has at most 32 of them"
+        if keyword.iskeyword(name):
+            rule = "it is a word of Python's own; choose another"
+        meant = canonical(name.replace(" ", "_")).replace("-", "_")
+        hint = f"did you mean {meant!r}? {rule}" if _can_name(meant) else rule
+        raise PjrtHubError(f"{name!r} cannot name a plugin", hint=hint)
+    taken = reserved()
+    if name in taken:
+        raise PjrtHubError(
+            f"{name!r} is the name of another plugin or platform",
+            hint="choose the name of your hardware or company; `--platform` says what it drives",
+        )
+    if other := look_alike(name, taken):
+        raise PjrtHubError(
+            f"{name!r} could be mistaken for {other!r}", hint="choose a name that differs by more"
+        )
+
+
+def _can_name(text: str) -> bool:
+    return is_name(text) and text.isidentifier() and not keyword.iskeyword(text)
+
+
+def platform_name(asked: str, told: str, name: str) -> str:
+    """Gives the platform of a new plugin: what was asked for, else what the library told.
+
+    Args:
+        asked: by the author, or empty.
+        told: by the library, or empty; "METAL" becomes "metal".
+        name: of the plugin, for where neither can be a platform's.
+
+    Raises:
+        PjrtHubError: what was asked for is no name.
+    """
+    if asked and not is_name(asked):
+        raise PjrtHubError(
+            f"{asked!r} cannot name a platform",
+            hint="a name is of ASCII [a-z0-9_] and has at most 32 of them",
+        )
+    return asked or (told.lower() if is_name(told.lower()) else name)
+
+
+def license_expression(asked: str) -> str:
+    """Gives an SPDX expression as SPDX writes it, "MIT" for "mit"; nothing for nothing.
+
+    Raises:
+        PjrtHubError: it is none, or names a licence that SPDX does not know.
+    """
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        return canonicalize_license_expression(asked) if asked else ""
+    except InvalidLicenseExpression as exc:
+        raise PjrtHubError(
+            f"{asked!r} is no SPDX expression: {exc}",
+            hint="give one such as Apache-2.0, MIT OR BSD-3-Clause, or LicenseRef-Mine",
+        ) from exc
+
+
+def reserved() -> frozenset[str]:
+    """Names that belong to plugins and platforms which everybody knows."""
+    return frozenset(
+        word for each in first_party() for word in (each.name, each.platform, *each.aliases)
+    )
+
+
+def _license(expression: str) -> str:
+    if expression:
+        return f'license = "{expression}"'
+    return '# license = "Apache-2.0"  # an SPDX expression; put the text into a file LICENSE'
+
+
+def _option(option: Option) -> str:
+    """A table of the manifest."""
+    lines = {
+        "type": option.type,
+        "minimum": option.minimum,
+        "maximum": option.maximum,
+        "doc": option.doc or None,
+    }
+    # What JSON calls a string or a number, TOML does too.
+    body = "".join(
+        f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
+        for key, value in lines.items()
+        if value is not None
+    )
+    remark = "# How the library takes it did not show: write its type here.\n"
+    return f"\n[options.{option.name}]\n{remark if option.type == UNKNOWN else ''}{body}"

@@ -1,0 +1,123 @@
+"""`new`: a project that builds, tests and publishes a plugin's package."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import Literal
+
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.kit.authoring.building import refuse_built
+from pjrt_hub.kit.authoring.identity import identify
+from pjrt_hub.kit.authoring.package import Package, license_expression, platform_name, refuse_name
+from pjrt_hub.kit.authoring.wheel import platform_tag
+
+#: File of the project -> its template, beside those of the package itself.
+_FILES = {
+    "pyproject.toml": "pyproject.toml.in",
+    "setup.py": "setup.py.in",
+    "README.md": "README.md.in",
+    ".gitignore": "gitignore.in",
+    ".github/workflows/test.yml": "workflow.yml.in",
+    "tests/conftest.py": "conftest.py.in",
+    "tests/test_plugin.py": "test_plugin.py.in",
+}
+
+#: Language of a library's source -> what its file ends with.
+_SUFFIXES = {"c": ".c", "c++": ".cc"}
+
+
+def new(
+    name: str,
+    *,
+    library: Path | None = None,
+    language: Literal["", "c", "c++"] = "",
+    example: bool = False,
+    platform: str = "",
+    license: str = "",
+    into: Path | None = None,
+    with_options: bool = True,
+    known_defects: Callable[[], Mapping[str, str]] = dict,
+) -> tuple[Path, Package]:
+    """Writes a project.
+
+    Args:
+        name: of the plugin.
+        library: is copied into the project, and asked what it is.
+        language: "c" or "c++" for a library whose source is in the project, with the headers that
+            it is written against.
+        example: that source is a small interpreter instead of a skeleton.
+        platform: what the plugin drives; by default what the library says, else the plugin's name.
+        license: an SPDX expression.
+        into: the project's folder, which must not be there or be empty; by default it is called
+            as the distribution, here.
+        with_options: make clients of the library, to learn its platform and create options.
+        known_defects: gives checks of the conformance suite that it fails -> why; the project's
+            tests expect them to. It is called once nothing else can be refused.
+
+    Returns:
+        The project's folder, and the package in it.
+
+    Raises:
+        PluginError: the library cannot be loaded, or fails at it.
+        PjrtHubError: the name, the platform or the licence is none, the library is one that `build`
+            wrote, or the folder is in use.
+    """
+    refuse_name(name)
+    license = license_expression(license)
+    if library and language:
+        raise PjrtHubError(
+            f"{library} is a library already, and one is to be written",
+            hint="give the library, or a language to write one in",
+        )
+    if library:
+        refuse_built(library)
+    identity = identify(library, with_options=with_options) if library else None
+    package = Package(
+        name,
+        platform_name(platform, identity.platform if identity else "", name),
+        "0.1.0",
+        license,
+        identity,
+        platform_tag(identity.binary) if identity else f"linux_{HostTag.current().arch}",
+        f"{name}{_SUFFIXES[language]}" if language else "",
+    )
+    folder = into or Path(package.distribution)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise PjrtHubError(f"{folder} is there already", hint="name another folder with `--into`")
+    source = Path("src", package.module)
+    files = {
+        **{target: package.fill(template) for target, template in _FILES.items()},
+        "tests/known_defects.txt": package.fill("known_defects.txt.in") + _lines(known_defects()),
+        **{str(source / target): text for target, text in package.files().items()},
+        **(_native(package, example) if language else {}),
+    }
+    for target, text in files.items():
+        path = folder / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    if identity is not None:
+        shutil.copyfile(identity.path, folder / source / package.file_name)
+    return folder, package
+
+
+def _lines(defects: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {' '.join(why.split())}\n" for name, why in defects.items())
+
+
+def _native(package: Package, example: bool) -> dict[str, str]:
+    """The source of a library, and how it is built: file of the project -> text."""
+    headers = resources(__package__).joinpath("c", "pjrt_plugin")
+    return {
+        "setup.py": package.fill("setup_native.py.in"),
+        "CMakeLists.txt": package.fill("CMakeLists.txt.in"),
+        f"native/{package.source}": package.fill("example.c.in" if example else "plugin.c.in"),
+        **{
+            f"native/pjrt_plugin/{each.name}": each.read_text("utf-8")
+            for each in headers.iterdir()
+            if each.name.endswith(".h")
+        },
+    }

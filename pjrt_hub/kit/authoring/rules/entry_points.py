@@ -1,0 +1,223 @@
+"""Rules about how frameworks find the package, read without importing it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from pjrt_hub.kit.authoring.rule import ERROR, WARNING, rule
+from pjrt_hub.kit.authoring.shipment import EntryPoint, Shipment
+
+Found = Iterator[tuple[str, str]]
+
+_GROUPS = {
+    "pjrt_plugins": "pjrt-hub",
+    "jax_plugins": "JAX",
+    "torch_xla.plugins": "torch_xla",
+}
+#: Where JAX and pjrt-hub look without an entry point.
+_NAMESPACES = ("jax_plugins", "pjrt_plugins")
+_FRAMEWORKS = ("jax", "jaxlib", "torch", "torch_xla", "tensorflow", "numpy")
+
+
+@rule(401, WARNING)
+def every_framework_finds_it(shipment: Shipment) -> Found:
+    """There is an entry point for pjrt-hub, JAX and torch_xla each.
+
+    A framework without one does not know of the plugin, however it is installed.
+    """
+    if shipment.info is None or not shipment.plugins:
+        return
+    groups = {point.group for point in shipment.entry_points}
+    groups |= {name for name in _NAMESPACES if (shipment.root / name).is_dir()}
+    for group, framework in _GROUPS.items():
+        if group not in groups:
+            yield shipment.path.name, f"no entry point in {group!r}, where {framework} looks"
+
+
+@rule(402, ERROR)
+def modules_are_there(shipment: Shipment) -> Found:
+    """The module of every entry point is in the package."""
+    for point in _known(shipment):
+        if _source(shipment, point.module) is None and not _is_folder(shipment, point.module):
+            yield str(point), f"there is no module {point.module}"
+
+
+@rule(403, ERROR)
+def jax_points_at_a_module(shipment: Shipment) -> Found:
+    """An entry point of jax_plugins names a module, and no object in it.
+
+    JAX imports the whole value as a module and calls its initialize().
+    """
+    for point in _known(shipment, "jax_plugins"):
+        if point.attribute:
+            yield str(point), f"{point.value!r} names an object; JAX takes {point.module!r}"
+
+
+@rule(404, ERROR)
+def jax_module_has_initialize(shipment: Shipment) -> Found:
+    """The module of jax_plugins defines initialize().
+
+    JAX logs an error at every start and goes on without the plugin.
+    """
+    for point in _known(shipment, "jax_plugins"):
+        tree = _tree(shipment, point.module)
+        if tree is not None and "initialize" not in _names(tree):
+            yield str(point), f"{point.module} has no initialize()"
+
+
+@rule(405, ERROR)
+def torch_xla_points_at_a_class(shipment: Shipment) -> Found:
+    """An entry point of torch_xla.plugins names a class that is there.
+
+    `import torch_xla` makes one of each; a failure there is the failure of that import.
+    """
+    for point in _known(shipment, "torch_xla.plugins"):
+        tree = _tree(shipment, point.module)
+        if not point.attribute:
+            yield str(point), f"{point.value!r} names no class"
+        elif tree is not None and point.attribute.partition(".")[0] not in _names(tree):
+            yield str(point), f"{point.module} has no {point.attribute}"
+
+
+@rule(406, ERROR)
+def nothing_is_initialized_at_import(shipment: Shipment) -> Found:
+    """No module calls initialize() or loads a library when it is imported.
+
+    Frameworks import plugins of all vendors at their start, wanted or not: it must cost nothing
+    and cannot fail. Do it in initialize(), or later.
+    """
+    for path in _modules(shipment):
+        tree = _parsed(path)
+        for call in _calls_at_import(tree) if tree else ():
+            yield f"{shipment.name(path)}:{call.lineno}", f"{ast.unparse(call)[:80]} at import"
+
+
+@rule(407, WARNING)
+def no_framework_is_imported_early(shipment: Shipment) -> Found:
+    """The modules of pjrt_plugins and jax_plugins import no framework at their top.
+
+    Those who use another framework would wait for it, or fail where it is not installed. Import it
+    in the function that needs it.
+    """
+    for point in _known(shipment, "pjrt_plugins", "jax_plugins"):
+        tree = _tree(shipment, point.module)
+        for node in tree.body if tree else ():
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            for name in names:
+                if name.partition(".")[0] in _FRAMEWORKS:
+                    yield str(point), f"{point.module} imports {name} in line {node.lineno}"
+
+
+@rule(408, ERROR)
+def torch_xla_keeps_the_name(shipment: Shipment) -> Found:
+    """An entry point of torch_xla.plugins has no underscore in its name.
+
+    torch_xla cuts the device type there, and then finds no plugin of what is left.
+    """
+    for point in _known(shipment, "torch_xla.plugins"):
+        if "_" in point.name:
+            yield str(point), f"torch_xla looks for {point.name.partition('_')[0].upper()!r}"
+
+
+@rule(409, ERROR)
+def jax_does_not_abort(shipment: Shipment) -> Found:
+    """A plugin that registers with JAX has the functions without which JAX aborts.
+
+    JAX calls them without asking, and ends the user's process where one is NULL, and mostly where
+    it answers UNIMPLEMENTED; docs/authoring.md lists them.
+    """
+    if not any(point.group == "jax_plugins" for point in shipment.entry_points):
+        return
+    for path, found in shipment.hosts.items():
+        yield from ((shipment.name(path), each) for each in found if "JAX" in each)
+
+
+def _known(shipment: Shipment, *groups: str) -> Iterator[EntryPoint]:
+    return (each for each in shipment.entry_points if each.group in (groups or _GROUPS))
+
+
+def _is_folder(shipment: Shipment, module: str) -> bool:
+    return shipment.root.joinpath(*module.split(".")).is_dir()
+
+
+def _source(shipment: Shipment, module: str) -> Path | None:
+    path = shipment.root.joinpath(*module.split("."))
+    return next(
+        (each for each in (path / "__init__.py", path.with_suffix(".py")) if each.is_file()), None
+    )
+
+
+def _tree(shipment: Shipment, module: str) -> ast.Module | None:
+    path = _source(shipment, module)
+    return _parsed(path) if path else None
+
+
+def _parsed(path: Path) -> ast.Module | None:
+    try:
+        return ast.parse(path.read_text("utf-8", "replace"))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _modules(shipment: Shipment) -> list[Path]:
+    """The source files that the import of an entry point's module runs, as far as names tell."""
+    found = {
+        path
+        for point in _known(shipment)
+        for module in _with_parents(point.module)
+        if (path := _source(shipment, module)) is not None
+    }
+    return sorted(found)
+
+
+def _with_parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """The names that a module defines or imports at its top, conditions and all."""
+    names: set[str] = set()
+    for node in _top(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            names |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return names
+
+
+def _calls_at_import(tree: ast.Module) -> Iterator[ast.Call]:
+    """Calls of initialize() and of a loader that run with the import."""
+    for node in _top(tree.body):
+        if isinstance(node, ast.Expr | ast.Assign | ast.AnnAssign):
+            for each in ast.walk(node):
+                if isinstance(each, ast.Call) and _callee(each) in ("initialize", "CDLL", "dlopen"):
+                    yield each
+
+
+def _callee(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run with the import; not those under `if __name__ == "__main__"`."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for field in ("body", "orelse", "finalbody"):
+                yield from _top(getattr(node, field, []))
+            for each in getattr(node, "handlers", []):
+                yield from _top(each.body)

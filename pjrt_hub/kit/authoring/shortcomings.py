@@ -1,0 +1,131 @@
+"""What the reference interpreter lacks or gets wrong, refused by name.
+
+Owns the list of it, which docs/python_plugins.md explains; seen with jaxlib 0.10. What can be said
+in another way is in `remedies`. Runs where the interpreter does.
+"""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir
+
+from pjrt_hub.kit.authoring import remedies
+
+#: StableHLO that the interpreter does not know, or not since long enough to be relied on.
+UNKNOWN = frozenset(
+    {
+        "stablehlo.async_done",
+        "stablehlo.async_start",
+        "stablehlo.batch_norm_grad",
+        "stablehlo.batch_norm_inference",
+        "stablehlo.batch_norm_training",
+        "stablehlo.cholesky",
+        "stablehlo.create_token",
+        "stablehlo.cross_replica_sum",
+        "stablehlo.custom_call",
+        "stablehlo.dynamic_conv",
+        "stablehlo.einsum",
+        "stablehlo.fft",
+        "stablehlo.get_tuple_element",
+        "stablehlo.real_dynamic_slice",
+        "stablehlo.rng",
+        "stablehlo.rng_bit_generator",
+        "stablehlo.set_dimension_size",
+        "stablehlo.torch_index_select",
+        "stablehlo.triangular_solve",
+        "stablehlo.tuple",
+        "stablehlo.unary_einsum",
+        "stablehlo.uniform_dequantize",
+        "stablehlo.uniform_quantize",
+    }
+)
+
+#: What exchanges values with the host, which the C API has no functions for.
+HOST = frozenset({"stablehlo.infeed", "stablehlo.outfeed", "stablehlo.recv", "stablehlo.send"})
+
+#: What combines numbers by a function of the program; the interpreter takes its type for theirs.
+REDUCING = frozenset(
+    {
+        "stablehlo.all_reduce",
+        "stablehlo.reduce",
+        "stablehlo.reduce_scatter",
+        "stablehlo.reduce_window",
+        "stablehlo.scatter",
+        "stablehlo.select_and_scatter",
+    }
+)
+
+#: By what `select_and_scatter` may combine: all but the first may take a number twice.
+REPEATABLE = frozenset(
+    {"stablehlo.add", "stablehlo.and", "stablehlo.maximum", "stablehlo.minimum", "stablehlo.or"}
+)
+
+_OVERFLOWING = "f8E4M3B11FNUZ", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2FNUZ"
+
+#: An operation and the element type of its operand -> what comes out wrong.
+WRONG = {
+    **{("stablehlo.logistic", each): "NaN far below zero" for each in _OVERFLOWING},
+    ("stablehlo.logistic", "f8E3M4"): "up to 4 ULP off",
+    ("stablehlo.ceil", "f8E3M4"): "NaN",
+    ("stablehlo.floor", "f8E3M4"): "NaN",
+    ("stablehlo.round_nearest_afz", "f8E3M4"): "NaN",
+    ("stablehlo.round_nearest_even", "f8E3M4"): "NaN",
+    ("stablehlo.convert", "f8E8M0FNU"): "infinity for NaN",
+    ("stablehlo.atan2", "complex<f32>"): "NaN where a square is too large",
+    ("stablehlo.atan2", "complex<f64>"): "NaN where a square is too large",
+    ("stablehlo.cbrt", "complex<f64>"): "infinity where a square is too large",
+}
+
+
+def require_right(module: ir.Module) -> None:
+    """Refuses what the interpreter would not run, or not rightly.
+
+    Raises:
+        NotImplementedError: with the names of the operations.
+    """
+    operations = remedies.operations(module)
+    names = {each.name for each in operations}
+    if unknown := sorted(names & UNKNOWN or {n for n in names if n.startswith("chlo.")}):
+        raise NotImplementedError(f"the reference plugin has no {', '.join(unknown)}")
+    for each in operations:
+        if found := _wrong(each):
+            raise NotImplementedError(f"the reference interpreter does not support {found}")
+
+
+def _wrong(operation: ir.Operation) -> str:
+    """What of an operation comes out wrong; nothing where it is right."""
+    name = operation.name
+    if name in HOST:
+        return f"{name}: nobody is at its other end"
+    if name == "stablehlo.collective_permute":
+        pairs = operation.attributes["source_target_pairs"]
+        if any(pairs[2 * i] == pairs[2 * i + 1] for i in range(len(pairs) // 2)):
+            return f"{name} of a device to itself: it waits for ever"
+    given = [each.type for each in operation.results]
+    if any(isinstance(each, ir.RankedTensorType) and not each.has_static_shape for each in given):
+        return f"{name} of a dynamic shape"
+    kind = operation.operands[0].type if len(operation.operands) else None
+    if not isinstance(kind, ir.RankedTensorType):
+        return ""
+    element = str(kind.element_type)
+    if remedies.is_total(operation) and element not in remedies.ORDERED:
+        return f"{name} of {element} in total order"
+    if name in REDUCING:
+        first = operation.regions[-1].blocks[0]
+        if (wider := first.arguments[0].type.element_type) != kind.element_type:
+            return f"{name} of {element} in {wider}"
+        if name == "stablehlo.select_and_scatter" and not _is_repeatable(first):
+            return f"{name} that does more than add or choose: it begins anew at each value"
+    result = WRONG.get((name, element))
+    return f"{name} of {element}: it gives {result}" if result else ""
+
+
+def _is_repeatable(body: ir.Block) -> bool:
+    """Whether a body may take the first number again and again, or is mended for that."""
+    combined, *_ = (each.operation for each in body.operations)
+    returned = body.operations[1].operation
+    return (
+        combined.name in REPEATABLE
+        and len(body.operations) == 2
+        and set(combined.operands) == set(body.arguments)
+        and list(returned.operands) == list(combined.results)
+    )

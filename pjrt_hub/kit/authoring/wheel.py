@@ -1,0 +1,166 @@
+"""A wheel with a native library: its tag, its metadata, its bytes.
+
+The same files give the same bytes, whenever and wherever they are packed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.finding.contract.binary import Binary
+
+#: The oldest glibc that a tag of packaging can name, by architecture.
+_OLDEST = {"x86_64": (2, 5), "i386": (2, 5)}
+_OLDEST_ELSEWHERE = (2, 17)
+_APPLE = {"macos": "macosx"}
+_FIRST_YEAR = 315532800  # 1980-01-01, before which a zip file cannot date its members
+_SOME_DAY = 1_577_836_800  # 2020-01-01, where SOURCE_DATE_EPOCH says nothing
+_CHUNK_NBYTES = 1 << 20
+
+
+def platform_tag(binary: Binary) -> str:
+    """The oldest platform whose every system runs a library: "manylinux_2_27_x86_64"."""
+    if binary.system == "windows":
+        return {"x86_64": "win_amd64", "aarch64": "win_arm64"}.get(binary.machine, "win32")
+    if binary.system != "linux":
+        arch = {"aarch64": "arm64"}.get(binary.machine, binary.machine)
+        major, minor = (*(binary.minimum or (10, 9)), 0)[:2]
+        if major > 10:  # whose tags end with 0
+            major, minor = major + (minor > 0), 0
+        return f"{_APPLE.get(binary.system, binary.system)}_{major}_{minor}_{arch}"
+    oldest = _OLDEST.get(binary.machine, _OLDEST_ELSEWHERE)
+    major, minor = max(binary.glibc[:2], oldest)
+    return f"manylinux_{major}_{minor}_{binary.machine}"
+
+
+def normalized(version: str) -> str:
+    """Gives a version as packaging writes it.
+
+    Raises:
+        PjrtHubError: it is none.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return str(Version(version))
+    except InvalidVersion as exc:
+        raise PjrtHubError(
+            f"{version!r} is no version", hint="give one such as 1.2.0 or 1.2.0rc1"
+        ) from exc
+
+
+def epoch(env: Mapping[str, str]) -> int:
+    """The time that members of a wheel tell, since 1970: SOURCE_DATE_EPOCH, or always the same.
+
+    Raises:
+        PjrtHubError: it is no number.
+    """
+    text = env.get("SOURCE_DATE_EPOCH") or str(_SOME_DAY)
+    if not text.isdecimal():
+        raise PjrtHubError(
+            f"SOURCE_DATE_EPOCH is {text!r}, which is no number of seconds",
+            hint="set it to the time of the commit: `git log -1 --format=%ct`",
+        )
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel to be written.
+
+    Attributes:
+        distribution: its name, with dashes.
+        version: its version.
+        platform_tag: of its library.
+        metadata: the text of METADATA.
+        entry_points: the text of entry_points.txt.
+    """
+
+    distribution: str
+    version: str
+    platform_tag: str
+    metadata: str
+    entry_points: str
+
+    @property
+    def file_name(self) -> str:
+        """As the specification of binary distributions wants it."""
+        return f"{self._stem}-py3-none-{self.platform_tag}.whl"
+
+    @property
+    def _stem(self) -> str:
+        return f"{self.distribution.replace('-', '_')}-{self.version}"
+
+    def write(self, folder: Path, files: Mapping[str, str | Path], *, seconds: int) -> Path:
+        """Writes it.
+
+        Args:
+            folder: where it goes.
+            files: path in site-packages -> its text, or the file with its bytes.
+            seconds: the time that its members tell, since 1970.
+
+        Returns:
+            Its path. An older file of that name is replaced at once, never in part.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / self.file_name
+        moment = time.gmtime(max(seconds, _FIRST_YEAR))[:6]
+        info = f"{self._stem}.dist-info"
+        tag = f"py3-none-{self.platform_tag}"
+        last = {
+            f"{info}/METADATA": self.metadata,
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: pjrt-hub\n"
+            f"Root-Is-Purelib: false\nTag: {tag}\n",
+            f"{info}/entry_points.txt": self.entry_points,
+        }
+        rows: list[str] = []
+        partial = target.with_name(f".{target.name}.{os.urandom(8).hex()}")  # of this call alone
+        try:
+            with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
+                for name, content in {**files, **last}.items():
+                    rows.append(_add(archive, name, content, moment))
+                record = f"{info}/RECORD"
+                _add(archive, record, "".join(rows) + f"{record},,\n", moment)
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+        return target
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: str | Path, moment: tuple[int, ...]) -> str:
+    """Adds a member and gives its row of RECORD."""
+    member = zipfile.ZipInfo(name, moment)  # type: ignore[arg-type]
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.create_system = 3  # Unix, whose permissions these are
+    executable = isinstance(content, Path)
+    member.external_attr = (0o100755 if executable else 0o100644) << 16
+    digest, nbytes = hashlib.sha256(), 0
+    with archive.open(member, "w", force_zip64=executable) as out:
+        for chunk in _chunks(content):
+            digest.update(chunk)
+            nbytes += len(chunk)
+            out.write(chunk)
+    hashed = base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
+    return f"{name},sha256={hashed},{nbytes}\n"
+
+
+def _chunks(content: str | Path) -> Iterator[bytes]:
+    if isinstance(content, str):
+        yield content.encode()
+        return
+    with content.open("rb") as file:
+        yield from _read(file)
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK_NBYTES):
+        yield chunk

@@ -1,0 +1,184 @@
+"""The forms of the programs that checks send: artifacts of most, other forms of a + b.
+
+Owns the form of artifacts.gz, which tools/artifacts.py writes: a line of JSON, then code on end.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pjrt_hub.errors import FileFormatError
+from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program.signature import Slot
+
+Version = tuple[int, int, int]
+Read = TypeVar("Read")
+
+#: What a program can be sent as, and what is told of a plugin that does not take it.
+ARTIFACT, BYTECODE, TEXT = "portable artifacts", "plain bytecode", "text"
+
+PATH = Path(__file__).with_name("artifacts.gz")
+FORM = 1
+_MAX_NBYTES = 1 << 26  # of what is read; more is no data of ours
+
+#: What is written from then on is read for years.
+_STABLE = (1, 0, 0)
+
+#: a + b of two f32[4] as MLIR writes StableHLO itself, which promises no stability.
+_ADD_BYTECODE = (
+    "TUzvUg1NTElSMjMuMC4wZ2l0AAEfBwEFCQkBAw8DBQcTBQMXAxkHBwEHBwsLAQcTGwcCIR8NAwUNGwMRBQUFAQEDAQ"
+    "sETQUBUAEBBwQ9AwEFA1ABAwcEKQMHCwUBAQAHBgEDAQUBAwUEAQMFBgMBBQEAbQ8LCQ8PFQsRYnVpbHRpbgBmdW5j"
+    "AHN0YWJsZWhsbwBtb2R1bGUAcmV0dXJuAGFkZABtYWluAAgXBQUBAQ0BAwEBBQE="
+)
+
+
+class Artifact(NamedTuple):
+    """A program as StableHLO's serializer writes it.
+
+    Attributes:
+        since: the first version for which it writes so: from there on only the version differs.
+        code: of that version.
+    """
+
+    since: Version
+    code: bytes
+
+    def at(self, version: Version) -> bytes:
+        """Gives it for a version of StableHLO, from `since` on."""
+        return self.code.replace(_producer(self.since), _producer(version), 1)
+
+
+class Archive(NamedTuple):
+    """The artifacts of many programs.
+
+    Attributes:
+        newest: the version of StableHLO up to which they are what its serializer writes.
+        programs: by `key`, the oldest artifact first.
+    """
+
+    newest: Version
+    programs: Mapping[str, tuple[Artifact, ...]]
+
+
+def of(text: str, current: Version | None = None) -> bytes | None:
+    """The portable artifact of a program, None where there is none.
+
+    Args:
+        text: of the program, to the letter.
+        current: the newest version that its reader knows; by default the oldest artifact from 1.0
+            on is given, which more readers know than any other.
+    """
+    known = archive()
+    artifacts = known.programs.get(key(text), ())
+    if not artifacts:
+        return None
+    version = min(current or max(_STABLE, artifacts[0].since), known.newest)
+    fitting = [each for each in artifacts if each.since <= version]
+    return fitting[-1].at(version) if fitting else None
+
+
+def labelled(text: str, version: Version) -> bytes:
+    """The portable artifact of a program for any version, be it one that there is not yet.
+
+    Args:
+        text: of a program whose operations are the same in all of them.
+        version: that it claims.
+    """
+    artifacts = archive().programs[key(text)]
+    fitting = [each for each in artifacts if each.since <= version] or artifacts[:1]
+    return fitting[-1].at(version)
+
+
+def add_bytecode() -> bytes:
+    """`programs.ADD` in MLIR's bytecode."""
+    return base64.b64decode(_ADD_BYTECODE)
+
+
+def add_hlo() -> bytes:
+    """An HloModuleProto that does the same."""
+    shape = Slot.of("f32", (4,)).serialize()
+    return hlo.module(
+        "add",
+        [
+            hlo.Instruction("a", "parameter", shape),
+            hlo.Instruction("b", "parameter", shape),
+            hlo.Instruction("sum", "add", shape, operands=(0, 1)),
+        ],
+    )
+
+
+def key(text: str) -> str:
+    """What an archive has a program under."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def pack(newest: Version, programs: Mapping[str, Iterable[Artifact]]) -> bytes:
+    """The bytes of an archive.
+
+    Args:
+        newest: as of an `Archive`.
+        programs: their artifacts by their texts.
+    """
+    rows = {key(text): list(programs[text]) for text in programs}
+    sizes = {name: [[each.since, len(each.code)] for each in row] for name, row in rows.items()}
+    head = json.dumps({"form": FORM, "newest": newest, "programs": sizes}, separators=(",", ":"))
+    code = [each.code for row in rows.values() for each in row]
+    return gzip.compress(b"".join([head.encode(), b"\n", *code]), mtime=0)
+
+
+@cache
+def archive(path: Path = PATH) -> Archive:
+    """Reads an archive, by default the one that this package ships.
+
+    Raises:
+        FileFormatError: it is none, or of another form.
+    """
+    return read(path, _archive)
+
+
+def read(path: Path, parse: Callable[[bytes], Read]) -> Read:
+    """Gives what `parse` makes of the data in a gzip file that this package ships.
+
+    Raises:
+        FileFormatError: the file cannot be read, or is not what `parse` expects.
+    """
+    try:
+        with gzip.open(path) as file:
+            data = file.read(_MAX_NBYTES + 1)
+        if len(data) > _MAX_NBYTES:
+            raise ValueError(f"it unpacks to more than {_MAX_NBYTES} bytes")
+        return parse(data)
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as exc:
+        raise FileFormatError(
+            f"{path} is not of this version: {exc}", path=path, hint="install pjrt-hub again"
+        ) from exc
+
+
+def _archive(data: bytes) -> Archive:
+    first, _, code = data.partition(b"\n")
+    head = json.loads(first)
+    if head["form"] != FORM:
+        raise ValueError(f"its form is {head['form']!r}")
+    programs, begin = {}, 0
+    for name, row in head["programs"].items():
+        artifacts = list[Artifact]()
+        for (major, minor, patch), size in row:
+            artifacts.append(Artifact((major, minor, patch), code[begin : begin + size]))
+            begin += size
+        programs[name] = tuple(artifacts)
+    if begin != len(code):
+        raise ValueError(f"{len(code)} bytes of code, which should be {begin}")
+    major, minor, patch = head["newest"]
+    return Archive((major, minor, patch), programs)
+
+
+def _producer(version: Version) -> bytes:
+    return b"StableHLO_v%d.%d.%d\0" % version

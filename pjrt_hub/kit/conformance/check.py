@@ -1,0 +1,192 @@
+"""What a check is: a function with a name, what it needs, and the list of them all.
+
+Must not run any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pjrt_hub.base.abi import ApiVersion
+    from pjrt_hub.kit.conformance.subject import Subject
+
+    Run = Callable[[Subject], None]
+
+_Function = TypeVar("_Function", bound="Run")
+
+#: The area of what every other one stands on.
+BASICS = "basics"
+
+#: The areas in the order of a report; one that is not named here comes last.
+AREAS = (
+    BASICS,
+    "plugin",
+    "extensions",
+    "client",
+    "devices",
+    "memories",
+    "topology",
+    "compile",
+    "execute",
+    "buffers",
+    "transfers",
+    "events",
+    "errors",
+    "donation",
+    "external",
+    "runtime",
+    "hosts",
+    "serialization",
+    "kv_store",
+    "analysis",
+    "leaks",
+    "ops",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: "buffers.delete": its area, then what it asserts.
+        title: what is done and what must follow, in one line.
+        run: does it; returns where the plugin passes.
+        since: the minor of the PJRT API that introduced what it asks for; 0 for the first table.
+        extension: the node of the extension chain that it asks, or None.
+        needs: "library" for a check before anything is loaded, "plugin" for a loaded one, "client"
+            for a client with a device, "devices:2" for a client with two, "topology".
+        seconds: its time limit.
+        number: of the promise of the C API that it stands for, with others; 0 for none.
+        proves: the C functions of which it makes the simplest use there is. Where it fails, they
+            do not work, and it stands for every check that calls one of them.
+    """
+
+    name: str
+    title: str
+    run: Run
+    since: int = 0
+    extension: str | None = None
+    needs: str = "client"
+    seconds: float = 20
+    number: int = 0
+    proves: tuple[str, ...] = ()
+
+    @property
+    def area(self) -> str:
+        """The part of its name that it shares with its neighbours."""
+        return self.name.partition(".")[0]
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices the client must have that it needs; 0 where it needs none."""
+        if self.needs == "client":
+            return 1
+        return int(self.needs.removeprefix("devices:")) if "devices:" in self.needs else 0
+
+    def lacking(self, version: ApiVersion, extensions: Container[str]) -> str:
+        """What a plugin of this version and these extensions lacks for it; empty for nothing."""
+        if self.since > version.minor:
+            return f"it came with PJRT API 0.{self.since}, the plugin has {version}"
+        if self.extension and self.extension not in extensions:
+            return f"the plugin has no extension {self.extension}"
+        return ""
+
+
+_CHECKS: dict[str, Check] = {}
+
+
+def check(
+    *,
+    since: int = 0,
+    extension: str | None = None,
+    needs: str = "client",
+    seconds: float = 20,
+    number: int = 0,
+    proves: tuple[str, ...] = (),
+    area: str | None = None,
+    name: str | None = None,
+    title: str | None = None,
+) -> Callable[[_Function], _Function]:
+    """Makes a function a check, by its own name, of the area that its module is called.
+
+    Args:
+        since: see `Check`, as the next five.
+        extension: its node.
+        needs: what must be there.
+        seconds: the limit.
+        number: in the list.
+        proves: functions.
+        area: by default the module's name.
+        name: what it asserts, for one made in a loop; by default the function's name.
+        title: by default the first line of the docstring.
+    """
+
+    def register(function: _Function) -> _Function:
+        module = getattr(function, "func", function).__module__  # `func` is that of a partial
+        full = f"{area or module.rpartition('.')[2]}.{name or function.__name__}"
+        if full in _CHECKS:
+            raise ValueError(f"there are two checks called {full}")
+        text = title or (function.__doc__ or "").strip().partition("\n")[0]
+        _CHECKS[full] = Check(
+            full, text.rstrip("."), function, since, extension, needs, seconds, number, proves
+        )
+        return function
+
+    return register
+
+
+@cache
+def checks() -> tuple[Check, ...]:
+    """Every check, area by area, in the order in which their files have them."""
+    import importlib
+    import pkgutil
+
+    package = importlib.import_module("pjrt_hub.kit.conformance.checks")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return tuple(sorted(_CHECKS.values(), key=lambda each: _place(each.area)))
+
+
+def select(areas: Iterable[str] = (), names: Iterable[str] = ()) -> tuple[Check, ...]:
+    """The checks of some areas, or of some names, where `*` stands for anything; else all.
+
+    With an area come the basics, without which a single cause would look like many.
+
+    Raises:
+        ValueError: no area or check is called so.
+    """
+    from fnmatch import fnmatchcase
+
+    areas, names = tuple(areas), tuple(names)
+    known = checks()
+    for each in areas:
+        _require_known("area", each, [check.area for check in known])
+    for each in names:
+        if not any(fnmatchcase(check.name, each) for check in known):
+            _require_known("check", each, [check.name for check in known])
+    return tuple(
+        check
+        for check in known
+        if not (areas or names)
+        or check.area in areas
+        or (areas and check.area == BASICS)
+        or any(fnmatchcase(check.name, each) for each in names)
+    )
+
+
+def _require_known(what: str, name: str, known: Iterable[str]) -> None:
+    from pjrt_hub.finding.contract.names import did_you_mean
+
+    if name not in (known := set(known)):
+        raise ValueError(
+            f"there is no {what} called {name!r}; {did_you_mean(name, known)}".strip("; ")
+        )
+
+
+def _place(area: str) -> tuple[int, str]:
+    return (AREAS.index(area) if area in AREAS else len(AREAS), area)

@@ -1,0 +1,118 @@
+"""What a compiler tells of a program's costs and memory."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.kit.conformance.programs import compiled
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.capi import unchecked
+
+_SIZE = 64
+_MATMUL = f"""
+func.func @main(%a: tensor<{_SIZE}x{_SIZE}xf32>, %b: tensor<{_SIZE}x{_SIZE}xf32>)
+    -> tensor<{_SIZE}x{_SIZE}xf32> {{
+  %product = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<{_SIZE}x{_SIZE}xf32>, tensor<{_SIZE}x{_SIZE}xf32>) -> tensor<{_SIZE}x{_SIZE}xf32>
+  return %product : tensor<{_SIZE}x{_SIZE}xf32>
+}}
+"""
+_DONATING = f"""
+func.func @main(%a: tensor<{_SIZE}x{_SIZE}xf32> {{tf.aliasing_output = 0 : i32}})
+    -> tensor<{_SIZE}x{_SIZE}xf32> {{
+  %sum = stablehlo.add %a, %a : tensor<{_SIZE}x{_SIZE}xf32>
+  return %sum : tensor<{_SIZE}x{_SIZE}xf32>
+}}
+"""
+_FLOPS = 2 * _SIZE**3
+_NBYTES = 4 * _SIZE**2
+_COSTS, _STATS = "PJRT_Executable_GetCostAnalysis", "PJRT_Executable_GetCompiledMemoryStats"
+
+
+@check(needs="plugin", number=146, seconds=60)
+def flops(subject: Subject) -> None:
+    """The cost of a product of 64 x 64 matrices -> 2 * 64^3 operations, within a factor of 2."""
+    found = _costs(subject, compiled(subject, _MATMUL)).get("flops")
+    if not isinstance(found, float):
+        raise Unsupported("the cost analysis tells no flops")
+    expect(_FLOPS / 2 <= found <= 2 * _FLOPS, f"expected about {_FLOPS} flops, found {found:g}")
+
+
+@check(needs="plugin", number=146, seconds=60)
+def costs(subject: Subject) -> None:
+    """All costs of that product -> finite numbers, none negative, each name once."""
+    executable = compiled(subject, _MATMUL)
+    _costs(subject, executable)
+    found = unchecked.named_values(subject.api, _COSTS, executable=executable)
+    equal(len(dict(found)), len(found), "different names among the costs")
+    for name, value in found:
+        if isinstance(value, float):
+            expect(
+                math.isfinite(value) and value >= -1,
+                f"{name}: expected a number from 0, or -1 where it is unknown, found {value}",
+            )
+
+
+@check(needs="plugin", number=147, since=40, seconds=60)
+def memory_stats(subject: Subject) -> None:
+    """The memory of a product of 64 x 64 matrices -> its arguments and output have their bytes."""
+    stats = _stats(subject, compiled(subject, _MATMUL))
+    for name, least in (("argument", 2 * _NBYTES), ("output", _NBYTES)):
+        found = getattr(stats, f"{name}_size_in_bytes")
+        expect(found >= least, f"{name}_size_in_bytes: expected {least} or more, found {found}")
+    equal(stats.alias_size_in_bytes, 0, "alias_size_in_bytes without donation")
+    expect(stats.temp_size_in_bytes >= 0, f"found {stats.temp_size_in_bytes} bytes of temporaries")
+
+
+@check(needs="plugin", number=147, since=40, seconds=60)
+def memory_stats_of_donation(subject: Subject) -> None:
+    """The memory of a program that takes its argument's -> alias_size_in_bytes is the array's."""
+    stats = _stats(subject, compiled(subject, _DONATING))
+    found = stats.alias_size_in_bytes
+    if found == 0 and subject.target is None and _keeps(subject):
+        subject.note("tells no alias, and donates nothing, which it need not do")
+        return
+    expect(found >= _NBYTES, f"alias_size_in_bytes: expected {_NBYTES} or more, found {found}")
+
+
+@check(needs="plugin", number=147, since=72, seconds=60)
+def peak_memory(subject: Subject) -> None:
+    """The peak of a product of 64 x 64 matrices -> at least one array, or 0 where it is unknown."""
+    found = _stats(subject, compiled(subject, _MATMUL)).peak_memory_in_bytes
+    if found == 0:
+        subject.note("the peak is not told")
+        return
+    expect(found >= _NBYTES, f"peak_memory_in_bytes: expected {_NBYTES} or more, found {found}")
+
+
+@check(needs="plugin", number=148, seconds=60)
+def stable(subject: Subject) -> None:
+    """Costs and memory, asked twice -> the same; whether the costs moved is told."""
+    executable = compiled(subject, _MATMUL)
+    first, second = _costs(subject, executable), _costs(subject, executable)
+    equal(second, first, "the costs, asked again")
+    subject.note_moved(_COSTS, "properties", executable=executable)
+    if subject.api.has(_STATS):
+        equal(_stats(subject, executable), _stats(subject, executable), "the memory, asked again")
+
+
+def _keeps(subject: Subject) -> bool:
+    """Whether the argument that the program might take over is there after a run."""
+    argument = subject.put(np.ones((_SIZE, _SIZE), np.float32))
+    subject.execute(subject.compile(_DONATING), [argument])
+    return not subject.call("PJRT_Buffer_IsDeleted", buffer=argument)
+
+
+def _costs(subject: Subject, executable: int) -> dict[str, object]:
+    costs: dict[str, object] = subject.call(_COSTS, executable=executable)
+    return costs
+
+
+def _stats(subject: Subject, executable: int) -> SimpleNamespace:
+    stats: SimpleNamespace = subject.call(_STATS, executable=executable)
+    return stats

@@ -1,0 +1,273 @@
+"""Compilation: the forms of programs, options, and what an executable says of itself."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance.artifact import ARTIFACT, TEXT, add_hlo, labelled
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.kit.conformance.programs import ADD, adds, compiled
+from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.threads import at_once
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import irregular, wire
+from pjrt_hub.running.program.compile_options import CompileOptions
+
+_F32, _S32 = dtypes.of_numpy("float32").code, dtypes.of_numpy("int32").code
+_ASSIGNMENT_REPLICAS, _ASSIGNMENT_PARTITIONS, _ASSIGNMENT_DEVICES = 1, 2, 3
+
+_MHLO = """
+func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+  %sum = mhlo.add %a, %b : tensor<4xf32>
+  return %sum : tensor<4xf32>
+}
+"""
+_TWO_OUTPUTS = """
+module @two_outputs {
+  func.func @main(%a: tensor<2x3xf32>) -> (tensor<3x2xf32>, tensor<i32>) {
+    %turned = stablehlo.transpose %a, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>
+    %number = stablehlo.constant dense<7> : tensor<i32>
+    return %turned, %number : tensor<3x2xf32>, tensor<i32>
+  }
+}
+"""
+
+
+@check(number=59)
+def stablehlo_text(subject: Subject) -> None:
+    """Compile a + b as StableHLO text -> the exact values."""
+    if not subject.takes(TEXT):
+        raise Unsupported("the plugin does not take text")
+    adds(subject, subject.compile(ADD.encode()))
+
+
+@check(number=60)
+def artifact_of_current_version(subject: Subject) -> None:
+    """Compile a + b as a portable artifact of the plugin's own StableHLO -> the exact values."""
+    _add_of(subject, "current")
+
+
+@check(number=61)
+def artifact_of_minimum_version(subject: Subject) -> None:
+    """Compile a + b as an artifact of the oldest StableHLO it promises -> the exact values."""
+    _add_of(subject, "minimum")
+
+
+@check(number=62)
+def artifact_of_newer_version(subject: Subject) -> None:
+    """Compile a + b as artifacts newer than the plugin -> the exact values, or an error."""
+    subject.require(ARTIFACT)
+    major, minor, patch = subject.stablehlo("current")
+    for version in ((major, minor + 1, 0), (major, minor + 20, patch), (major + 98, 0, 0)):
+        text = ".".join(map(str, version))
+        try:
+            executable = subject.compile(labelled(ADD, version))
+        except PjrtError as exc:
+            expect(bool(exc.message), "expected an error that says why, found no message")
+            continue
+        adds(subject, executable)
+        subject.note(f"takes an artifact of StableHLO {text}")
+    subject.usable()
+
+
+@check(number=63)
+def mhlo_text(subject: Subject) -> None:
+    """Compile a + b as MHLO text -> told whether it is taken."""
+    _either(subject, _MHLO.encode(), "mlir", "MHLO text")
+
+
+@check(number=64)
+def hlo_proto(subject: Subject) -> None:
+    """Compile a + b as an HloModuleProto -> the exact values, or an error."""
+    _either(subject, add_hlo(), "hlo", "an HloModuleProto")
+
+
+@check(number=65)
+def unknown_format(subject: Subject) -> None:
+    """Compile a program of the format "invalid" -> an error, usually INVALID_ARGUMENT."""
+    refuses(subject, lambda: subject.compile(ADD, format="invalid"), 'the format "invalid"')
+
+
+@check(number=66)
+def junk_mlir(subject: Subject) -> None:
+    """Compile text that is no MLIR -> an error."""
+    refuses(subject, lambda: subject.compile(b"this is no program"), "junk as MLIR")
+
+
+@check(number=66)
+def junk_hlo(subject: Subject) -> None:
+    """Compile bytes that are no HloModuleProto -> an error."""
+    refuses(subject, lambda: subject.compile(b"\xff" * 64, format="hlo"), "junk as HLO")
+
+
+@check(number=66)
+def truncated_artifact(subject: Subject) -> None:
+    """Compile an artifact that ends in the middle -> an error."""
+    subject.require(ARTIFACT)
+    whole = labelled(ADD, (1, 0, 0))
+    refuses(subject, lambda: subject.compile(whole[: len(whole) // 2]), "half an artifact")
+
+
+@check(number=66)
+def empty_program(subject: Subject) -> None:
+    """Compile nothing -> an error."""
+    refuses(subject, lambda: subject.compile(b""), "an empty program")
+
+
+@check(number=66)
+def undefined_value(subject: Subject) -> None:
+    """Compile a program that uses a value it does not define -> an error."""
+    program = ADD.replace("add %a, %b", "add %a, %c")
+    refuses(subject, lambda: subject.compile(program), "a value that is not defined")
+
+
+@check(number=67)
+def junk_options(subject: Subject) -> None:
+    """Compile with junk for options -> an error, usually INVALID_ARGUMENT."""
+    refuses(subject, lambda: subject.compile(ADD, options=b"\xff" * 32), "junk as options")
+
+
+@check(number=68)
+def empty_options(subject: Subject) -> None:
+    """Compile with options of no bytes -> the exact values, or an error."""
+    try:
+        executable = subject.compile(ADD, options=b"")
+    except PjrtError as exc:
+        subject.note(f"refuses options of no bytes: {exc.message}")
+        subject.usable()
+        return
+    adds(subject, executable)
+
+
+@check(number=69)
+def too_many_replicas(subject: Subject) -> None:
+    """Compile for more replicas than there are devices -> an error."""
+    many = len(subject.call("PJRT_Client_Devices", client=subject.client)) + 1
+    options = CompileOptions(num_replicas=many).serialize()
+    refuses(subject, lambda: subject.compile(ADD, options=options), f"{many} replicas")
+
+
+@check(needs="devices:2", number=70)
+def device_assignment(subject: Subject) -> None:
+    """Compile for the second device -> it runs there, and its addressable devices say so."""
+    executable, second = _for_second(subject)
+    found = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
+    equal(found, [second], "the addressable devices")
+    adds(subject, executable, second)
+
+
+@check(needs="devices:2", number=70, since=79)
+def serialized_device_assignment(subject: Subject) -> None:
+    """The device assignment of a program for the second device -> 1 x 1, that device's id."""
+    executable, second = _for_second(subject)
+    name = "PJRT_LoadedExecutable_GetDeviceAssignment"
+    message = irregular.serialized(subject.api, name, executable=executable)
+    fields = dict(wire.fields(memoryview(message)))
+    for number in (_ASSIGNMENT_REPLICAS, _ASSIGNMENT_PARTITIONS):
+        equal(fields.get(number), 1, f"field {number} of the DeviceAssignmentProto")
+    devices = dict(wire.fields(memoryview(bytes(fields[_ASSIGNMENT_DEVICES]))))
+    equal(
+        wire.integers(devices.get(1, 0)),
+        [subject.describe(second, "Id")],
+        "the assigned device ids",
+    )
+
+
+@check(needs="devices:2", number=70, since=96)
+def logical_ids(subject: Subject) -> None:
+    """The logical ids of a program for the second device -> replica 0, partition 0."""
+    executable, _ = _for_second(subject)
+    equal(irregular.logical_ids(subject.api, executable), [(0, 0)], "the logical ids")
+
+
+@check(needs="plugin", number=71, seconds=60)
+def counts(subject: Subject) -> None:
+    """The counts of a program of two outputs -> 1 replica, 1 partition, 2 outputs; code size."""
+    executable = compiled(subject, _TWO_OUTPUTS)
+    for what, wanted in (("NumReplicas", 1), ("NumPartitions", 1), ("NumOutputs", 2)):
+        equal(subject.call(f"PJRT_Executable_{what}", executable=executable), wanted, what)
+    size = subject.call("PJRT_Executable_SizeOfGeneratedCodeInBytes", executable=executable)
+    expect(size >= -1, f"expected the size of code, or -1 where it is unknown, found {size}")
+
+
+@check(needs="plugin", number=71, seconds=60)
+def name(subject: Subject) -> None:
+    """The name of a program -> text; another one than the module's is told."""
+    found = subject.call("PJRT_Executable_Name", executable=compiled(subject, _TWO_OUTPUTS))
+    expect(bool(found), "expected a name, found none")
+    if found != b"two_outputs":
+        subject.note(f"a module called two_outputs becomes {found.decode(errors='replace')}")
+
+
+@check(needs="plugin", number=71, since=29, seconds=60)
+def output_types(subject: Subject) -> None:
+    """The types and dimensions of two outputs -> f32[3,2] and s32[]."""
+    executable = compiled(subject, _TWO_OUTPUTS)
+    found = subject.call("PJRT_Executable_OutputElementTypes", executable=executable)
+    equal(list(found), [_F32, _S32], "the element types of the outputs")
+    dims = irregular.output_dimensions(subject.api, executable)
+    equal(dims, [(3, 2), ()], "the dimensions of the outputs")
+
+
+@check(number=71)
+def fingerprint(subject: Subject) -> None:
+    """The fingerprint, asked and compiled twice -> the same, and not another program's."""
+    name = "PJRT_Executable_Fingerprint"
+    executables = [compiled(subject, text) for text in (ADD, ADD, _TWO_OUTPUTS)]
+    prints = [subject.call(name, executable=each) for each in executables]
+    again = subject.call(name, executable=executables[0])
+    equal(again, prints[0], "the fingerprint, asked again")
+    expect(bool(prints[0]), "expected a fingerprint, found no bytes")
+    expect(prints[2] != prints[0], "expected another fingerprint of another program")
+    equal(prints[1], prints[0], "the fingerprint, compiled again")
+
+
+@check(needs="plugin", number=72, since=87, seconds=60)
+def compile_options(subject: Subject) -> None:
+    """The compile options of an executable -> those that it was compiled with."""
+    executable = compiled(subject, options=CompileOptions(profile_version=7))
+    name = "PJRT_Executable_GetCompileOptions"
+    found = CompileOptions.parse(irregular.serialized(subject.api, name, executable=executable))
+    equal(found.profile_version, 7, "profile_version of the options that come back")
+    equal(found.num_replicas, 1, "num_replicas of the options that come back")
+
+
+@check(number=73, seconds=60)
+def threads(subject: Subject) -> None:
+    """Compile one program in 4 threads at once -> 4 executables, each gives the exact values."""
+    made: set[int] = set()
+    for each in at_once([partial(subject.compile, ADD)] * 4):
+        if isinstance(each, Exception):
+            raise each
+        made.add(each)
+    equal(len(made), 4, "different executables")
+    for executable in made:
+        adds(subject, executable)
+
+
+def _add_of(subject: Subject, which: str) -> None:
+    """Runs a + b as an artifact of a version that the plugin tells."""
+    subject.require(ARTIFACT)
+    adds(subject, subject.compile(labelled(ADD, subject.stablehlo(which))))
+
+
+def _either(subject: Subject, code: bytes, form: str, what: str) -> None:
+    try:
+        executable = subject.compile(code, format=form)
+    except PjrtError as exc:
+        expect(bool(exc.message), "expected an error that says why, found no message")
+        subject.note(f"does not take {what}: {exc.message}")
+        subject.usable()
+        return
+    adds(subject, executable)
+    subject.note(f"takes {what}")
+
+
+def _for_second(subject: Subject) -> tuple[int, int]:
+    """A program compiled for the second device, and that device."""
+    second = subject.devices[1]
+    options = CompileOptions(device_ids=[[subject.describe(second, "Id")]])
+    return subject.compile(ADD, options=options.serialize()), second

@@ -1,0 +1,286 @@
+"""Donation: arguments whose memory a program takes over, and those that must be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect
+from pjrt_hub.kit.conformance.refusal import LOST, loses, refuses
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.threads import at_once
+from pjrt_hub.running.capi import irregular
+
+Array = np.ndarray[Any, Any]
+
+A = np.arange(1, 5, dtype=np.float32)
+B = np.arange(10, 50, 10, dtype=np.float32)
+SUM = [11.0, 22.0, 33.0, 44.0]
+
+
+def _add(donated: Sequence[int]) -> str:
+    """The text of a + b, then of a - b, whose outputs take over the arguments in `donated`."""
+    alias = {
+        index: f" {{tf.aliasing_output = {place} : i32}}" for place, index in enumerate(donated)
+    }
+    return f"""
+    func.func @main(%a: tensor<4xf32>{alias.get(0, "")}, %b: tensor<4xf32>{alias.get(1, "")})
+        -> (tensor<4xf32>, tensor<4xf32>) {{
+      %s = stablehlo.add %a, %b : tensor<4xf32>
+      %d = stablehlo.subtract %a, %b : tensor<4xf32>
+      return %s, %d : tensor<4xf32>, tensor<4xf32>
+    }}"""
+
+
+def _deleted(subject: Subject, *buffers: int) -> list[bool]:
+    return [subject.call("PJRT_Buffer_IsDeleted", buffer=each) for each in buffers]
+
+
+def _values(subject: Subject, buffers: Sequence[int]) -> list[list[float]]:
+    return [subject.get(each).tolist() for each in buffers]
+
+
+def _takes_over(subject: Subject, donated: Mapping[int, Array], *kept: int) -> None:
+    """Fails where what is kept is deleted, or what was not donated has changed.
+
+    A program might take over what is donated; where it does not, that is told.
+    """
+    equal(_deleted(subject, *kept), [False] * len(kept), "IsDeleted of what is kept")
+    alive = [each for each in donated if not _deleted(subject, each)[0]]
+    if alive:
+        subject.note(f"donates nothing of {len(alive)} argument(s) that it might take over")
+    for each in alive:
+        equal(subject.get(each).tolist(), donated[each].tolist(), "the values of what was kept")
+
+
+def _require_donation(subject: Subject) -> None:
+    """Skips a check of what happens to donated buffers, where the plugin donates none."""
+    a = subject.put(A)
+    subject.execute(subject.compile(_add([0])), [a, subject.put(B)])
+    if not _deleted(subject, a)[0]:
+        raise Skipped("the plugin donates nothing, which it need not do")
+
+
+@check(number=123)
+def donated(subject: Subject) -> None:
+    """Run a + b over a -> the sum; a is deleted or as it was, b is as it was."""
+    a, b = subject.put(A), subject.put(B)
+    outputs = subject.execute(subject.compile(_add([0])), [a, b])
+    equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
+    _takes_over(subject, {a: A}, b)
+
+
+@check(number=124)
+def swapped(subject: Subject) -> None:
+    """Run a + b over b and a - b over a -> both values; each is deleted or as it was."""
+    a, b = subject.put(A), subject.put(B)
+    outputs = subject.execute(subject.compile(_add([1, 0])), [a, b])
+    equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
+    _takes_over(subject, {a: A, b: B})
+
+
+@check(number=124)
+def twelfth_argument(subject: Subject) -> None:
+    """Run a program that donates argument 11 of 12 -> the value; no other is deleted."""
+    names = ", ".join(f"%a{index}: tensor<4xf32>" for index in range(11))
+    text = f"""
+    func.func @main({names}, %a11: tensor<4xf32> {{tf.aliasing_output = 0 : i32}})
+        -> tensor<4xf32> {{
+      %s = stablehlo.add %a0, %a11 : tensor<4xf32>
+      return %s : tensor<4xf32>
+    }}"""
+    arguments = [subject.put(A * index) for index in range(12)]
+    outputs = subject.execute(subject.compile(text), arguments)
+    equal(_values(subject, outputs), [(11 * A).tolist()], "argument 0 plus argument 11")
+    _takes_over(subject, {arguments[11]: A * 11}, *arguments[:11])
+
+
+@check(number=125)
+def kept(subject: Subject) -> None:
+    """Run a + b over a with a non-donatable -> the sum; a is alive with its values."""
+    a, b = subject.put(A), subject.put(B)
+    executable = subject.compile(_add([0]))
+    outputs = subject.execute(executable, [a, b], non_donatable_input_indices=[0])
+    equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
+    equal(_deleted(subject, a), [False], "IsDeleted of a")
+    equal(_values(subject, [a]), [A.tolist()], "the values of a")
+
+
+_MUST_ALIAS = """
+module attributes {mhlo.input_output_alias = [{
+    alias = {kind = "must_alias", parameter_index = array<i64>, parameter_number = 0 : i64},
+    output_index = array<i64>}]} {
+  func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+    %s = stablehlo.add %a, %b : tensor<4xf32>
+    return %s : tensor<4xf32>
+  }
+}
+"""
+
+
+@check(number=126)
+def must_alias_of_kept(subject: Subject) -> None:
+    """Run what must alias a with a non-donatable -> refused, or the sum; a is alive either way."""
+    a, b = subject.put(A), subject.put(B)
+    executable = subject.compile(_MUST_ALIAS)
+    try:
+        outputs = subject.execute(executable, [a, b], non_donatable_input_indices=[0])
+        equal(_values(subject, outputs), [SUM], "a + b")
+    except PjrtError:
+        subject.usable()
+    else:
+        subject.note("what must alias a kept argument gets a copy, no error")
+    equal(_values(subject, [a]), [A.tolist()], "the values of a")
+
+
+def _refuses_pair(subject: Subject, donated: Sequence[int]) -> None:
+    """One buffer as both arguments: refused before anything is donated."""
+    _require_donation(subject)
+    buffer, executable = subject.put(A), subject.compile(_add(donated))
+    which = " and ".join(f"argument {index}" for index in sorted(donated))
+
+    def run() -> object:
+        return _values(subject, subject.execute(executable, [buffer, buffer]))
+
+    refuses(subject, run, f"one buffer as both arguments, of which {which} is donated")
+    equal(_deleted(subject, buffer), [False], "IsDeleted of the refused buffer")
+    equal(_values(subject, [buffer]), [A.tolist()], "the values of the refused buffer")
+
+
+@check(number=127)
+def same_buffer_donated_twice(subject: Subject) -> None:
+    """Run a + b over both, on one buffer as both -> refused, the buffer is kept."""
+    _refuses_pair(subject, [0, 1])
+
+
+@check(number=127)
+def same_buffer_donated_first(subject: Subject) -> None:
+    """Run a + b over a, on one buffer as both -> refused, the buffer is kept."""
+    _refuses_pair(subject, [0])
+
+
+@check(number=127)
+def same_buffer_donated_second(subject: Subject) -> None:
+    """Run a + b over b, on one buffer as both -> refused, the buffer is kept."""
+    _refuses_pair(subject, [1])
+
+
+@check(number=128)
+def used_after(subject: Subject) -> None:
+    """Use a donated buffer in a run, a copy and its event -> each refused."""
+    _require_donation(subject)
+    a, b = subject.put(A), subject.put(B)
+    executable = subject.compile(_add([0]))
+    subject.execute(executable, [a, b])
+
+    def run() -> object:
+        return _values(subject, subject.execute(executable, [a, b]))
+
+    refuses(subject, run, "a run on a donated buffer")
+    refuses(subject, lambda: subject.get(a, np.float32), "a copy of a donated buffer")
+    refuses(subject, lambda: subject.await_(subject.ready(a)), "the event of a donated buffer")
+
+
+@check(number=84)
+def threads(subject: Subject) -> None:
+    """4 threads donate one buffer at once -> one runs and has the sum, three are refused."""
+    _require_donation(subject)
+    a, b = subject.put(A), subject.put(B)
+    executable = subject.compile(_add([0]))
+
+    def run() -> object:
+        (outputs,), _ = subject.launch(executable, [[a, b]], num_outputs=2)
+        return _values(subject, outputs)
+
+    found = at_once([run] * 4)
+    refusals = [each for each in found if isinstance(each, PjrtError)]
+    sums = [each for each in found if each == [SUM, (A - B).tolist()]]
+    equal((len(sums), len(refusals)), (1, 3), "how many threads have the sum, and are refused")
+    subject.usable()
+
+
+_STEP = """
+func.func @main(%a: tensor<32x32xf32> {tf.aliasing_output = 0 : i32}) -> tensor<32x32xf32> {
+  %one = stablehlo.constant dense<1.0> : tensor<32x32xf32>
+  %s = stablehlo.add %a, %one : tensor<32x32xf32>
+  return %s : tensor<32x32xf32>
+}
+"""
+
+
+@check(number=129)
+def thousand_steps(subject: Subject) -> None:
+    """Run a donating step 1000 times, not destroying what was donated -> exact, memory flat."""
+    executable = subject.compile(_STEP)
+    value = subject.put(np.zeros((32, 32), np.float32))
+    before = _bytes_in_use(subject)
+    for _ in range(1000):
+        (value,) = subject.execute(executable, [value])
+    subject.await_(subject.ready(value))
+    after = _bytes_in_use(subject)
+    expect(bool((subject.get(value) == 1000).all()), "1000 steps of one do not give 1000")
+    if before is not None and after is not None:
+        limit = before + (1 << 20)  # a quarter of what 1000 values take
+        expect(after <= limit, f"bytes in use: expected at most {limit}, found {after}")
+
+
+def _bytes_in_use(subject: Subject) -> int | None:
+    try:
+        return int(subject.call("PJRT_Device_MemoryStats", device=subject.device).bytes_in_use)
+    except (Unsupported, PjrtError):
+        return None
+
+
+_DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
+
+
+def _dependent(subject: Subject, source: int) -> tuple[int, Callable[[int, str], None]]:
+    answer = subject.call("PJRT_Buffer_DonateWithControlDependency", buffer=source)
+    function, data = answer.dependency_ready_callback, answer.callback_data
+
+    def settle(code: int, message: str) -> None:
+        irregular.answer(_DEPENDENCY, function, data, code, message)
+
+    return subject.own("Buffer", answer.out_buffer), settle
+
+
+@check(since=88, number=130)
+def control_dependency(subject: Subject) -> None:
+    """Donate with a dependency, end that -> the source is deleted, the heir has its values."""
+    source = subject.put(A)
+    heir, settle = _dependent(subject, source)
+    settle(0, "")
+    subject.await_(subject.ready(heir))
+    equal(_values(subject, [heir]), [A.tolist()], "the values of the heir")
+    equal(_deleted(subject, source), [True], "IsDeleted of the source")
+
+
+@check(since=88, number=130)
+def control_dependency_fails(subject: Subject) -> None:
+    """Donate with a dependency, fail that -> the heir's event has the error's text."""
+    heir, settle = _dependent(subject, subject.put(A))
+    settle(*LOST.values())
+    loses(subject, lambda: subject.await_(subject.ready(heir)), "awaiting the heir")
+
+
+@check(number=131)
+def referenced(subject: Subject) -> None:
+    """Run a + b over a while a has an external reference -> the sum or refused, a's memory kept."""
+    a, b = subject.put(A), subject.put(B)
+    executable = subject.compile(_add([0]))
+    subject.call("PJRT_Buffer_IncreaseExternalReferenceCount", buffer=a)
+    try:
+        outputs = subject.execute(executable, [a, b])
+        equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
+    except PjrtError:
+        subject.note("donating a buffer with an external reference is refused")
+    else:
+        subject.note("donating a buffer with an external reference makes a copy")
+    finally:
+        subject.call("PJRT_Buffer_DecreaseExternalReferenceCount", buffer=a)
+    equal(_deleted(subject, a), [False], "IsDeleted of a")
+    equal(_values(subject, [a]), [A.tolist()], "the values of a")

@@ -1,0 +1,209 @@
+"""Errors: their codes, messages and payloads, and what they leave behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from pjrt_hub.errors import UnknownError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Unsupported, code_name, equal, expect, text
+from pjrt_hub.kit.conformance.programs import ADD
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.capi import hotpath, unchecked
+from pjrt_hub.running.program.compile_options import CompileOptions
+
+_CODES = range(1, 17)  # those of absl::Status; 0 is no error
+_ROUNDS = 200
+
+Call = tuple[str, dict[str, Any]]
+
+
+@check(number=119)
+def codes(subject: Subject) -> None:
+    """The code of each error that can be provoked, twice -> from 1 to 16, the same both times."""
+    for what, error in _provoked(subject, _calls(subject)):
+        first, second = (subject.call("PJRT_Error_GetCode", error=error) for _ in range(2))
+        expect(first in _CODES, f"{what}: expected a code from 1 to 16, found {first}")
+        equal(second, first, f"{what}: its code, asked again")
+
+
+@check(needs="plugin", number=119)
+def codes_without_client(subject: Subject) -> None:
+    """The code and message of errors before there is a client -> 1 to 16, UTF-8."""
+    for what, error in _provoked(subject, _early_calls(subject)):
+        code = subject.call("PJRT_Error_GetCode", error=error)
+        expect(code in _CODES, f"{what}: expected a code from 1 to 16, found {code}")
+        _read(subject, error, what)
+
+
+@check(number=119)
+def messages(subject: Subject) -> None:
+    """The message of each error that can be provoked, twice -> a text in UTF-8, the same."""
+    for what, error in _provoked(subject, _calls(subject)):
+        first, second = (_read(subject, error, what) for _ in range(2))
+        equal(second, first, f"{what}: its message, asked again")
+        expect(bool(first), f"{what}, the message: expected the reason, found none")
+
+
+@check(number=119, since=107)
+def tables(subject: Subject) -> None:
+    """The functions that each error's first field points at -> the same code and message."""
+    for what, error in _provoked(subject, _calls(subject)):
+        message = subject.api.call("PJRT_Error_Message", error=error)
+        found = unchecked.by_its_table(error)
+        expect(found is not None, f"{what}: expected a table of all functions, found none")
+        wanted = subject.call("PJRT_Error_GetCode", error=error), message
+        equal(found, wanted, f"{what}: its code and message by its own table")
+
+
+@check(number=119)
+def two_at_once(subject: Subject) -> None:
+    """Two errors alive at once -> each has its own message, also after the other is destroyed."""
+    failing = _failing(subject)
+    if len(failing) < 2:
+        raise Unsupported("fewer than two calls that were tried made an error")
+    (first, first_call), (second, second_call) = failing[:2]
+    with unchecked.provoked(subject.api, first_call[0], **first_call[1]) as error:
+        before = _read(subject, error, first)
+        with unchecked.provoked(subject.api, second_call[0], **second_call[1]) as another:
+            expect(another != error, "expected two errors, found one address for both")
+            equal(_read(subject, error, first), before, "the first message beside the second")
+            _read(subject, another, second)
+        equal(_read(subject, error, first), before, "the first message after the second error")
+
+
+@check(number=119)
+def other_thread(subject: Subject) -> None:
+    """Read an error in another thread than the one that met it -> the same code and message."""
+    what, (function, fields) = _failing(subject)[0]
+    with unchecked.provoked(subject.api, function, **fields) as error:
+        here = _read(subject, error, what)
+        there: list[str] = []
+        reader = threading.Thread(target=lambda: there.append(_read(subject, error, what)))
+        reader.start()
+        reader.join()
+        equal(there, [here], "the message as another thread reads it")
+
+
+@check(number=119)
+def many(subject: Subject) -> None:
+    """200 errors, each destroyed once -> all alike, and the client is usable."""
+    what, (function, fields) = _failing(subject)[0]
+    seen = set()
+    for _ in range(_ROUNDS):
+        with unchecked.provoked(subject.api, function, **fields) as error:
+            expect(bool(error), f"{what}: expected an error each time, found success")
+            seen.add(subject.call("PJRT_Error_GetCode", error=error))
+    equal(len(seen), 1, "different codes of one error")
+    subject.usable()
+
+
+@check(number=120)
+def unknown_codes(subject: Subject) -> None:
+    """The codes of all errors that can be provoked -> how many say UNKNOWN is told."""
+    found = {
+        what: subject.call("PJRT_Error_GetCode", error=error)
+        for what, error in _provoked(subject, _calls(subject))
+    }
+    vague = [what for what, code in found.items() if code == UnknownError.code]
+    if vague:
+        subject.note(f"UNKNOWN in {len(vague)} of {len(found)}: {', '.join(vague)}")
+    subject.note(", ".join(f"{what}: {code_name(code)}" for what, code in found.items()))
+
+
+@check(number=121, since=99)
+def payloads(subject: Subject) -> None:
+    """Visit the payloads of each error -> no crash; names are not empty; those found are told."""
+    if not subject.api.has("PJRT_Error_ForEachPayload"):
+        raise Unsupported("the plugin lacks PJRT_Error_ForEachPayload")
+    for what, error in _provoked(subject, _calls(subject)):
+        found = hotpath.payloads(subject.api.address, error)
+        expect(all(found), f"{what}: expected a name of each payload, found none")
+        if found:
+            subject.note(f"{what}: payloads {', '.join(found)}")
+
+
+@check(number=122)
+def usable_afterwards(subject: Subject) -> None:
+    """A + b after each error that can be provoked -> the exact values."""
+    for _ in _provoked(subject, _calls(subject)):
+        subject.usable()
+
+
+def _calls(subject: Subject) -> dict[str, Call]:
+    """Calls that any plugin should refuse, and none may crash at; those first that are cheap."""
+    client, options = subject.client, CompileOptions().serialize()
+    program = {"code": "this is no program", "format": "mlir"}
+    add = subject.written(ADD)
+    return {
+        "no such device": ("PJRT_Client_LookupDevice", {"client": client, "id": -1}),
+        "no such local device": (
+            "PJRT_Client_LookupAddressableDevice",
+            {"client": client, "local_hardware_id": 1 << 20},
+        ),
+        "junk as a program": (
+            "PJRT_Client_Compile",
+            {"client": client, "program": program, "compile_options": options},
+        ),
+        "an unknown format": (
+            "PJRT_Client_Compile",
+            {
+                "client": client,
+                "program": {"code": add, "format": "invalid"},
+                "compile_options": options,
+            },
+        ),
+        "junk as options": (
+            "PJRT_Client_Compile",
+            {
+                "client": client,
+                "program": {"code": add, "format": "mlir"},
+                "compile_options": b"\xff" * 32,
+            },
+        ),
+        "junk as an executable": (
+            "PJRT_Executable_DeserializeAndLoad",
+            {"client": client, "serialized_executable": b"\xff" * 64},
+        ),
+    }
+
+
+def _early_calls(subject: Subject) -> dict[str, Call]:
+    junk = b"\xff" * 64
+    return {
+        "no such topology": (
+            "PJRT_TopologyDescription_Create",
+            {"topology_name": "no such machine", "create_options": {"no_such_option": 1}},
+        ),
+        "junk as a topology": (
+            "PJRT_TopologyDescription_Deserialize",
+            {"serialized_topology": junk},
+        ),
+    }
+
+
+def _provoked(subject: Subject, calls: dict[str, Call]) -> Iterator[tuple[str, int]]:
+    """Yields what was wrong and the error that came; what is accepted is another check's matter."""
+    met = False
+    for what, (function, fields) in calls.items():
+        if not subject.api.has(function):
+            continue
+        with unchecked.provoked(subject.api, function, **fields) as error:
+            if error:
+                met = True
+                yield what, error
+    if not met:
+        raise Unsupported("no call that was tried made an error")
+
+
+def _failing(subject: Subject) -> list[tuple[str, Call]]:
+    """The calls that make an error, at least one."""
+    calls = _calls(subject)
+    return [(what, calls[what]) for what, _ in _provoked(subject, calls)]
+
+
+def _read(subject: Subject, error: int, what: str) -> str:
+    """The message of an error, which must be text."""
+    return text(subject.api.call("PJRT_Error_Message", error=error), f"{what}, the message")

@@ -1,0 +1,240 @@
+"""Events: waiting, callbacks, those that the caller makes, and their early end."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from pjrt_hub.errors import DataLossError, PjrtError
+from pjrt_hub.kit.conformance import part
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Failed, Unsupported, equal, expect
+from pjrt_hub.kit.conformance.programs import (
+    is_identity,
+    is_late,
+    slow,
+    slow_arguments,
+    slow_program,
+    slow_rounds,
+)
+from pjrt_hub.kit.conformance.refusal import LOST, LOST_AND_MORE, loses
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.threads import at_once
+from pjrt_hub.running.capi.counted import Counted, taken
+
+NUMBERS = np.arange(1, 5, dtype=np.float32)
+
+
+@check(number=114)
+def ready(subject: Subject) -> None:
+    """Await a buffer's ready event twice -> both succeed, IsReady is true and Error is null."""
+    event = subject.ready(subject.put(NUMBERS))
+    for _ in range(2):
+        subject.call("PJRT_Event_Await", event=event)
+    expect(
+        subject.call("PJRT_Event_IsReady", event=event),
+        "after Await, IsReady: expected true, found false",
+    )
+    subject.call("PJRT_Event_Error", event=event)
+
+
+@check(number=114)
+def becomes_ready(subject: Subject) -> None:
+    """Await the event of running work -> the work is done, IsReady is true."""
+    buffer = slow(subject)
+    event = subject.ready(buffer)
+    if subject.call("PJRT_Event_IsReady", event=event):
+        subject.note("the work was done before it was asked for: execution is not asynchronous")
+    subject.call("PJRT_Event_Await", event=event)
+    expect(
+        subject.call("PJRT_Event_IsReady", event=event),
+        "after Await, IsReady: expected true, found false",
+    )
+    expect(is_identity(subject, buffer), "a ready buffer has another value than computed")
+
+
+@check(number=114)
+def await_is_not_early(subject: Subject) -> None:
+    """Await the ready event of running work, then read the output -> it is there at once."""
+
+    def wait(output: int, _: int) -> None:
+        subject.call("PJRT_Event_Await", event=subject.ready(output))
+
+    expect(not is_late(subject, wait), "after Await: expected the output, found work that goes on")
+
+
+@check(number=114)
+def is_ready_is_not_early(subject: Subject) -> None:
+    """Ask IsReady of running work until it is true, then read the output -> it is there at once."""
+
+    def wait(output: int, _: int) -> None:
+        event = subject.ready(output)
+        while not subject.call("PJRT_Event_IsReady", event=event):
+            time.sleep(0.001)
+
+    expect(not is_late(subject, wait), "IsReady: expected false during work, found true")
+
+
+@check(number=115)
+def callback_is_not_early(subject: Subject) -> None:
+    """OnReady on the event of running work, then read the output -> it is there at once."""
+
+    def wait(output: int, _: int) -> None:
+        called = Counted()
+        event = subject.ready(output)
+        subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+        called.first()
+
+    expect(not is_late(subject, wait), "the callback: expected after the work, found during it")
+
+
+def _errors_of_callback(subject: Subject, event: int) -> list[PjrtError | None]:
+    """What one callback on an event is called with, in all its calls."""
+    called = Counted()
+    subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+    return [taken(subject.api.address, error) for error in called.settled()]
+
+
+@check(number=115)
+def callback_after_completion(subject: Subject) -> None:
+    """OnReady on a ready event -> the callback comes once, with a null error."""
+    event = subject.ready(subject.put(NUMBERS))
+    equal(_errors_of_callback(subject, event), [None], "the errors of the callback's calls")
+
+
+@check(number=115)
+def callback_before_completion(subject: Subject) -> None:
+    """OnReady on the event of running work -> the callback comes once, with a null error."""
+    event = subject.ready(slow(subject))
+    equal(_errors_of_callback(subject, event), [None], "the errors of the callback's calls")
+
+
+@check(number=115)
+def several_callbacks(subject: Subject) -> None:
+    """Three times OnReady on one event -> each callback comes once."""
+    event = subject.ready(slow(subject))
+    called = [Counted() for _ in range(3)]
+    for each in called:
+        subject.call("PJRT_Event_OnReady", event=event, callback=each.address, user_arg=0)
+    equal([len(each.settled()) for each in called], [1, 1, 1], "how often each callback came")
+
+
+@check(number=115)
+def callback_outlives_its_event(subject: Subject) -> None:
+    """OnReady, then destroy the pending event -> the callback comes once all the same."""
+    event = subject.ready(slow(subject))
+    called = Counted()
+    subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+    subject.destroy(event)
+    equal(len(called.settled()), 1, "how often the callback came")
+
+
+@check(number=115, seconds=60)
+def callback_uses_its_event(subject: Subject) -> None:
+    """A callback asks its event, awaits it, registers another callback, destroys it -> all work."""
+    rounds = slow_rounds(subject)
+    for what in (0, rounds):
+        try:
+            part.run(subject, uses_its_event, what, seconds=20)
+        except part.Died as exc:
+            when = "running work" if what else "a ready event"
+            raise Failed(f"a callback of {when} that uses its event: the process {exc}") from exc
+
+
+def uses_its_event(subject: Subject, rounds: int) -> None:
+    """A callback of an event that calls the event's functions, in a process that may hang.
+
+    Args:
+        subject: the plugin.
+        rounds: of the work whose end is awaited; 0 for an event that is ready.
+    """
+    call, nested, done = subject.api.call, Counted(), []
+
+    def use() -> None:
+        done.append(call("PJRT_Event_IsReady", event=event))
+        call("PJRT_Event_Await", event=event)
+        call("PJRT_Event_OnReady", event=event, callback=nested.address, user_arg=0)
+        call("PJRT_Event_Destroy", event=event)
+
+    if rounds:
+        (buffer,) = subject.execute(slow_program(subject), slow_arguments(subject, rounds))
+    else:
+        buffer = subject.put(NUMBERS)
+    event = subject.disown(subject.ready(buffer))
+    called = Counted(use)
+    if not rounds:
+        subject.call("PJRT_Event_Await", event=event)
+    call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+    equal(len(called.settled()), 1, "how often the callback came")
+    equal(len(nested.settled()), 1, "how often the callback came that the callback registered")
+    equal(done, [True], "IsReady inside the callback")
+
+
+@check(since=89, number=116)
+def created_is_pending(subject: Subject) -> None:
+    """Create an event, then set it to OK -> not ready before, ready without an error after."""
+    event = subject.own("Event", subject.call("PJRT_Event_Create"))
+    expect(
+        not subject.call("PJRT_Event_IsReady", event=event),
+        "IsReady before Set: expected false, found true",
+    )
+    subject.call("PJRT_Event_Set", event=event, error_code=0, error_message="")
+    expect(
+        subject.call("PJRT_Event_IsReady", event=event),
+        "IsReady after Set: expected true, found false",
+    )
+    subject.await_(event)
+
+
+@check(since=89, number=116)
+def created_fails(subject: Subject) -> None:
+    """Create an event, then set it to an error -> Await gives its code and text."""
+    event = _failed(subject)
+    loses(subject, lambda: subject.await_(event), "awaiting it", DataLossError.code)
+
+
+@check(since=89, number=116)
+def created_fails_in_words(subject: Subject) -> None:
+    """Set an event to an error whose text goes on behind its size -> Await gives the text alone."""
+    event = subject.own("Event", subject.call("PJRT_Event_Create"))
+    subject.call("PJRT_Event_Set", event=event, **LOST_AND_MORE)
+    loses(subject, lambda: subject.await_(event), "awaiting it")
+
+
+@check(since=89, number=115)
+def callback_of_a_failure(subject: Subject) -> None:
+    """OnReady on a failed event -> the callback comes once, with an error of that code."""
+    errors = _errors_of_callback(subject, _failed(subject))
+    codes = [None if error is None else error.code for error in errors]
+    equal(codes, [DataLossError.code], "the codes of the callback's errors")
+
+
+def _failed(subject: Subject) -> int:
+    event = subject.own("Event", subject.call("PJRT_Event_Create"))
+    subject.call("PJRT_Event_Set", event=event, **LOST)
+    return event
+
+
+@check(number=117)
+def destroyed_while_pending(subject: Subject) -> None:
+    """Destroy the event of running work -> the work goes on to its end."""
+    buffer = slow(subject)
+    subject.destroy(subject.ready(buffer))
+    expect(is_identity(subject, buffer), "the buffer has another value than computed")
+
+
+@check(number=118)
+def awaited_by_threads(subject: Subject) -> None:
+    """4 threads await the same buffer 100 times each -> all return without an error."""
+    buffer = slow(subject)
+
+    def wait() -> None:
+        for _ in range(100):
+            event = subject.api.call("PJRT_Buffer_ReadyEvent", buffer=buffer)
+            subject.api.call("PJRT_Event_Await", event=event)
+            subject.api.call("PJRT_Event_Destroy", event=event)
+
+    if not subject.api.has("PJRT_Event_Await"):
+        raise Unsupported("the plugin lacks PJRT_Event_Await")
+    equal(at_once([wait] * 4), [None] * 4, "the errors of 4 times 100 awaits")

@@ -1,0 +1,366 @@
+"""Running programs: exact values, every shape of a signature, wrong arguments, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import equal, expect
+from pjrt_hub.kit.conformance.programs import (
+    ADD,
+    DOUBLE,
+    is_identity,
+    is_late,
+    slow_arguments,
+    slow_program,
+)
+from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.threads import at_once
+
+A = np.arange(1, 5, dtype=np.float32)
+B = np.arange(10, 50, 10, dtype=np.float32)
+SUM = [11.0, 22.0, 33.0, 44.0]
+
+
+def _run(subject: Subject, text: str, *arrays: np.ndarray) -> list[np.ndarray]:
+    outputs = subject.execute(subject.compile(text), [subject.put(each) for each in arrays])
+    return [subject.get(each) for each in outputs]
+
+
+@check(number=74)
+def add(subject: Subject) -> None:
+    """Run a + b of f32[4] -> the exact values."""
+    (found,) = _run(subject, ADD, A, B)
+    equal(found.tolist(), SUM, "a + b")
+
+
+@check(number=74)
+def add_again(subject: Subject) -> None:
+    """Run one executable three times on other values -> each run gives its own."""
+    executable, b = subject.compile(ADD), subject.put(B)
+    for step in range(3):
+        (total,) = subject.execute(executable, [subject.put(A + step), b])
+        equal(subject.get(total).tolist(), (A + B + step).tolist(), f"a + b of run {step}")
+
+
+@check(number=75)
+def no_arguments(subject: Subject) -> None:
+    """Run a program without arguments -> its constant."""
+    text = """func.func @main() -> tensor<2xi32> {
+      %c = stablehlo.constant dense<[7, -7]> : tensor<2xi32>
+      return %c : tensor<2xi32>
+    }"""
+    (found,) = _run(subject, text)
+    equal(found.tolist(), [7, -7], "the constant")
+
+
+@check(number=75)
+def two_outputs(subject: Subject) -> None:
+    """Run a program with two outputs of other types -> both, in their order."""
+    text = """func.func @main(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xi32>) {
+      %n = stablehlo.negate %a : tensor<4xf32>
+      %i = stablehlo.convert %a : (tensor<4xf32>) -> tensor<4xi32>
+      return %n, %i : tensor<4xf32>, tensor<4xi32>
+    }"""
+    negated, integers = _run(subject, text, A)
+    equal((str(negated.dtype), negated.tolist()), ("float32", (-A).tolist()), "the first output")
+    equal((str(integers.dtype), integers.tolist()), ("int32", [1, 2, 3, 4]), "the second output")
+
+
+@check(number=75)
+def no_outputs(subject: Subject) -> None:
+    """Run a program without outputs -> it succeeds and gives none."""
+    text = "func.func @main(%a: tensor<4xf32>) { return }"
+    equal(_run(subject, text, A), [], "the outputs")
+
+
+@check(number=75)
+def identity(subject: Subject) -> None:
+    """Run a program that gives its argument -> equal, and the argument is still there."""
+    text = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }"
+    argument = subject.put(A)
+    (output,) = subject.execute(subject.compile(text), [argument])
+    subject.destroy(argument)
+    equal(subject.get(output).tolist(), A.tolist(), "the output after its argument's end")
+
+
+@check(number=75)
+def outputs_of_their_own(subject: Subject) -> None:
+    """Run a program with equal outputs, and its argument, twice -> a buffer for each of them."""
+    text = """func.func @main(%a: tensor<4xf32>)
+        -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+      %n = stablehlo.negate %a : tensor<4xf32>
+      return %n, %n, %a : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    }"""
+    executable, argument = subject.compile(text), subject.put(A)
+    runs = [subject.execute(executable, [argument]) for _ in range(2)]
+    buffers = [argument, *runs[0], *runs[1]]
+    equal(len(set(buffers)), len(buffers), "different buffers of the argument and two runs")
+    for buffer, values in zip(buffers, [A, *[-A, -A, A] * 2], strict=True):
+        equal(subject.get(buffer).tolist(), values.tolist(), "an output after others' end")
+        subject.call("PJRT_Buffer_Delete", buffer=buffer)
+
+
+@check(number=75, seconds=60)
+def thousand_arguments(subject: Subject) -> None:
+    """Run a program of 1000 arguments -> the last minus the first, so their order is kept."""
+    names = ", ".join(f"%a{i}: tensor<f32>" for i in range(1000))
+    text = f"""func.func @main({names}) -> tensor<f32> {{
+      %d = stablehlo.subtract %a999, %a0 : tensor<f32>
+      return %d : tensor<f32>
+    }}"""
+    (found,) = _run(subject, text, *np.arange(1, 1001, dtype=np.float32))
+    equal(found.tolist(), 999.0, "argument 999 minus argument 0")
+
+
+def _double(kind: str) -> str:
+    return f"""func.func @main(%a: tensor<{kind}>) -> tensor<{kind}> {{
+      %d = stablehlo.add %a, %a : tensor<{kind}>
+      return %d : tensor<{kind}>
+    }}"""
+
+
+@check(number=76)
+def scalar(subject: Subject) -> None:
+    """Double a scalar -> rank 0, the exact value."""
+    (found,) = _run(subject, _double("f32"), np.array(1.25, np.float32))
+    equal((found.shape, found.tolist()), ((), 2.5), "twice 1.25")
+
+
+@check(number=76)
+def rank_six(subject: Subject) -> None:
+    """Double an array of rank 6 -> the same shape, exact values."""
+    array = np.arange(2 * 3 * 1 * 2 * 3 * 2, dtype=np.float32).reshape(2, 3, 1, 2, 3, 2)
+    (found,) = _run(subject, _double("2x3x1x2x3x2xf32"), array)
+    equal((found.shape, found.tolist()), (array.shape, (2 * array).tolist()), "twice the array")
+
+
+@check(number=76)
+def no_elements(subject: Subject) -> None:
+    """Double an array of shape [0, 3] -> the same shape, no elements."""
+    (found,) = _run(subject, _double("0x3xf32"), np.zeros((0, 3), np.float32))
+    equal((found.shape, found.size), ((0, 3), 0), "the shape and size")
+
+
+@check(number=76)
+def constant_without_elements(subject: Subject) -> None:
+    """Run a program whose constant has no elements -> its shape, no elements."""
+    text = """func.func @main() -> tensor<2x0xf32> {
+      %c = stablehlo.constant dense<> : tensor<2x0xf32>
+      return %c : tensor<2x0xf32>
+    }"""
+    (found,) = _run(subject, text)
+    equal((found.shape, found.size), ((2, 0), 0), "the shape and size")
+
+
+def _refuses_arguments(subject: Subject, arguments: Sequence[int], what: str) -> None:
+    """An error of the call, of the output, or of what is read of it."""
+    executable = subject.compile(ADD)
+
+    def run() -> object:
+        return [
+            subject.get(each, np.float32).tolist()
+            for each in subject.execute(executable, arguments)
+        ]
+
+    refuses(subject, run, f"a program of two f32[4], run on {what}")
+
+
+@check(number=77)
+def too_few_arguments(subject: Subject) -> None:
+    """Run a + b on no and on one argument -> refused."""
+    _refuses_arguments(subject, [], "no argument")
+    _refuses_arguments(subject, [subject.put(A)], "one argument")
+
+
+@check(number=77)
+def too_many_arguments(subject: Subject) -> None:
+    """Run a + b on three arguments -> refused."""
+    _refuses_arguments(subject, [subject.put(A) for _ in range(3)], "three arguments")
+
+
+@check(number=77)
+def too_many_rows(subject: Subject) -> None:
+    """Run a + b for one device on the arguments of two -> refused."""
+    executable, row = subject.compile(ADD), [subject.put(A), subject.put(B)]
+
+    def run() -> object:
+        rows, _ = subject.launch(executable, [row, row])
+        return [subject.get(total).tolist() for (total,) in rows]
+
+    refuses(subject, run, "a program for one device, run on two rows of arguments")
+
+
+@check(number=78)
+def smaller_argument(subject: Subject) -> None:
+    """Run a + b of f32[4] on an f32[3] -> refused."""
+    _refuses_arguments(subject, [subject.put(A), subject.put(B[:3])], "an f32[4] and an f32[3]")
+
+
+@check(number=78)
+def larger_argument(subject: Subject) -> None:
+    """Run a + b of f32[4] on an f32[5] -> refused."""
+    larger = np.zeros(5, np.float32)
+    _refuses_arguments(subject, [subject.put(A), subject.put(larger)], "an f32[4] and an f32[5]")
+
+
+@check(number=79)
+def argument_of_another_type(subject: Subject) -> None:
+    """Run a + b of f32[4] on an s32[4] of as many bytes -> refused."""
+    integers = subject.put(np.arange(4, dtype=np.int32))
+    _refuses_arguments(subject, [subject.put(A), integers], "an f32[4] and an s32[4]")
+
+
+@check(number=79)
+def argument_of_another_shape(subject: Subject) -> None:
+    """Run a + b of f32[4] on an f32[2,2] of as many bytes -> refused, or their sum."""
+    arguments = [subject.put(A), subject.put(B.reshape(2, 2))]
+    try:
+        (total,) = subject.execute(subject.compile(ADD), arguments)
+        found = subject.get(total)
+    except PjrtError:
+        subject.usable()
+    else:
+        subject.note("an f32[2,2] is accepted where an f32[4] is due")
+        equal(found.reshape(-1).tolist(), SUM, "a + b")
+
+
+@check(number=81)
+def deleted_argument(subject: Subject) -> None:
+    """Run a + b on a deleted buffer -> refused."""
+    deleted = subject.put(B)
+    subject.call("PJRT_Buffer_Delete", buffer=deleted)
+    _refuses_arguments(subject, [subject.put(A), deleted], "a deleted buffer")
+
+
+@check(number=82)
+def complete_events(subject: Subject) -> None:
+    """Run with events of completion -> one for each device, which succeeds with the value there."""
+    executable = subject.compile(ADD)
+    ((total,),), events = subject.launch(
+        executable, [[subject.put(A), subject.put(B)]], events=True
+    )
+    equal(len(events), 1, "the number of events of one device")
+    subject.await_(events[0])
+    equal(subject.get(total).tolist(), SUM, "a + b")
+
+
+@check(number=82)
+def complete_is_not_early(subject: Subject) -> None:
+    """Await the completion of running work, then read the output -> it is there at once."""
+
+    def wait(_: int, complete: int) -> None:
+        subject.call("PJRT_Event_Await", event=complete)
+
+    expect(not is_late(subject, wait), "expected completion after the work, found it during it")
+
+
+@check(number=82)
+def execute_device(subject: Subject) -> None:
+    """Run with execute_device, the device it was compiled for -> the output lies there."""
+    ((total,),), _ = subject.launch(
+        subject.compile(ADD),
+        [[subject.put(A), subject.put(B)]],
+        execute_device=subject.device,
+    )
+    equal(subject.get(total).tolist(), SUM, "a + b")
+    equal(subject.call("PJRT_Buffer_Device", buffer=total), subject.device, "the output's device")
+
+
+@check(number=83)
+def chain(subject: Subject) -> None:
+    """64 runs, each on the output of the last, inputs destroyed at once -> the exact value."""
+    executable, one = subject.compile(ADD), subject.put(np.ones(4, np.float32))
+    value = subject.put(np.zeros(4, np.float32))
+    for _ in range(64):
+        (after,) = subject.execute(executable, [value, one])
+        subject.destroy(value)
+        value = after
+    equal(subject.get(value).tolist(), [64.0] * 4, "64 times one")
+
+
+@check(number=83)
+def executable_destroyed_early(subject: Subject) -> None:
+    """Destroy executable and arguments while the program runs -> the output is right."""
+    executable = slow_program(subject)
+    arguments = slow_arguments(subject)
+    (output,) = subject.execute(executable, arguments)
+    subject.destroy(executable, *arguments)
+    expect(is_identity(subject, output), "the output is another value than computed")
+
+
+@check(number=84)
+def threads(subject: Subject) -> None:
+    """4 threads run one executable 4 times each -> 16 exact results."""
+    executable = subject.compile(ADD)
+    argument = subject.put(A)
+    others = [[subject.put(A * (4 * thread + run)) for run in range(4)] for thread in range(4)]
+
+    def work(mine: list[int]) -> list[list[float]]:
+        rows = [subject.launch(executable, [[argument, each]], num_outputs=1)[0] for each in mine]
+        return [subject.get(total).tolist() for ((total,),) in rows]
+
+    found = at_once([partial(work, mine) for mine in others])
+    wanted = [[(A * (1 + 4 * thread + run)).tolist() for run in range(4)] for thread in range(4)]
+    equal(found, wanted, "the results by thread and run")
+
+
+@check(number=85)
+def deleted_executable(subject: Subject) -> None:
+    """Delete an executable -> IsDeleted is false, then true, and it does not run any more."""
+    executable, argument = subject.compile(DOUBLE), subject.put(A)
+    before = subject.call("PJRT_LoadedExecutable_IsDeleted", executable=executable)
+    equal(before, False, "IsDeleted before Delete")
+    subject.call("PJRT_LoadedExecutable_Delete", executable=executable)
+    after = subject.call("PJRT_LoadedExecutable_IsDeleted", executable=executable)
+    equal(after, True, "IsDeleted after Delete")
+
+    def run() -> object:
+        (output,) = subject.launch(executable, [[argument]], num_outputs=1)[0][0]
+        return subject.get(output).tolist()
+
+    refuses(subject, run, "a run of a deleted executable")
+
+
+def _adds_with(subject: Subject, **options: object) -> None:
+    arguments = [subject.put(A), subject.put(B)]
+    (total,) = subject.execute(subject.compile(ADD), arguments, **options)
+    equal(subject.get(total).tolist(), SUM, "a + b")
+
+
+@check(number=86)
+def launch_id(subject: Subject) -> None:
+    """Run with launch ids 0, 1, -1 and the largest -> the exact values."""
+    for each in (0, 1, -1, 2**31 - 1):
+        _adds_with(subject, launch_id=each)
+
+
+@check(since=76, number=86)
+def call_location(subject: Subject) -> None:
+    """Run with a call location -> the exact values."""
+    _adds_with(subject, call_location="model.py:12")
+
+
+@check(since=64, number=86)
+def context(subject: Subject) -> None:
+    """Run in an execute context -> the exact values."""
+    context = subject.call("PJRT_ExecuteContext_Create")
+    try:
+        _adds_with(subject, context=context)
+    finally:
+        subject.call("PJRT_ExecuteContext_Destroy", context=context)
+
+
+@check(since=78, number=86)
+def incarnations(subject: Subject) -> None:
+    """Run with the incarnation of this process -> the exact values, or refused."""
+    process = subject.call("PJRT_Client_ProcessIndex", client=subject.client)
+    try:
+        _adds_with(subject, task_ids=[process], incarnation_ids=[1])
+    except PjrtError as exc:  # nobody told it of this incarnation
+        subject.note(f"an incarnation that it does not know is refused: {exc.message}")

@@ -1,0 +1,220 @@
+"""Memory shared with others: pointers to a device's memory, references, views of given memory."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Skipped, equal, expect
+from pjrt_hub.kit.conformance.programs import DOUBLE
+from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.array import dtypes, memory_layout
+from pjrt_hub.running.array.host_array import empty_aligned
+from pjrt_hub.running.capi import custom_calls
+from pjrt_hub.running.capi.counted import Counted
+
+NUMBERS = np.arange(1, 5, dtype=np.float32)
+
+
+def _pointer(subject: Subject, buffer: int) -> int:
+    found = subject.call("PJRT_Buffer_OpaqueDeviceMemoryDataPointer", buffer=buffer)
+    expect(bool(found), "OpaqueDeviceMemoryDataPointer: expected an address, found NULL")
+    return int(found)
+
+
+def _on_host(subject: Subject, buffer: int) -> None:
+    if not subject.call("PJRT_Buffer_IsOnCpu", buffer=buffer):
+        raise Skipped("the device's memory is not the host's to read")
+
+
+def _read(address: int) -> list[float]:
+    memory = custom_calls.memory(address, NUMBERS.nbytes)
+    return list(map(float, np.frombuffer(memory, np.float32)))
+
+
+@check(number=132)
+def pointer(subject: Subject) -> None:
+    """Ask for the pointer to a ready buffer's memory, twice -> the same, not NULL."""
+    buffer = subject.put(NUMBERS)
+    first = _pointer(subject, buffer)
+    equal(_pointer(subject, buffer), first, "the pointer asked for again")
+
+
+@check(number=132)
+def pointer_on_host(subject: Subject) -> None:
+    """Read at the pointer, where the device's memory is the host's -> the values."""
+    buffer = subject.put(NUMBERS)
+    _on_host(subject, buffer)
+    equal(_read(_pointer(subject, buffer)), NUMBERS.tolist(), "the values at the pointer")
+
+
+@check(number=132)
+def unsafe_pointer(subject: Subject) -> None:
+    """Ask for UnsafePointer -> the address that OpaqueDeviceMemoryDataPointer gives."""
+    buffer = subject.put(NUMBERS)
+    found = subject.call("PJRT_Buffer_UnsafePointer", buffer=buffer)
+    equal(found, _pointer(subject, buffer), "UnsafePointer")
+
+
+def _count(subject: Subject, way: str, buffer: int) -> None:
+    subject.call(f"PJRT_Buffer_{way}ExternalReferenceCount", buffer=buffer)
+
+
+@check(number=133)
+def references(subject: Subject) -> None:
+    """Increase the external references twice, decrease them twice -> ok, the values are kept."""
+    buffer = subject.put(NUMBERS)
+    for way in ("Increase", "Increase", "Decrease", "Decrease"):
+        _count(subject, way, buffer)
+    equal(subject.get(buffer).tolist(), NUMBERS.tolist(), "the values")
+
+
+@check(number=133)
+def too_few_references(subject: Subject) -> None:
+    """Increase the external references once, decrease them twice -> the last one is refused."""
+    buffer = subject.put(NUMBERS)
+    _count(subject, "Increase", buffer)
+    _count(subject, "Decrease", buffer)
+    refuses(subject, lambda: _count(subject, "Decrease", buffer), "a decrease below zero")
+
+
+@check(number=138)
+def reference_outlives_delete(subject: Subject) -> None:
+    """Increase the external references, delete -> the memory has its values until the decrease."""
+    buffer = subject.put(NUMBERS)
+    _on_host(subject, buffer)
+    address = _pointer(subject, buffer)
+    _count(subject, "Increase", buffer)
+    subject.call("PJRT_Buffer_Delete", buffer=buffer)
+    others = [subject.put(np.full(4, -1, np.float32)) for _ in range(16)]  # would reuse it
+    equal(_read(address), NUMBERS.tolist(), "the values of the referenced memory")
+    _count(subject, "Decrease", buffer)
+    subject.destroy(*others)
+
+
+class _View(NamedTuple):
+    """A buffer over memory that is there already, and what is called when the plugin lets go."""
+
+    buffer: int
+    deleted: Counted
+
+
+def _view(subject: Subject, address: int) -> _View:
+    """A view of four numbers, which are in the device's memory."""
+    deleted = Counted()
+    place = {"device": subject.device}
+    if subject.minor >= 66:
+        place["memory"] = subject.call("PJRT_Device_DefaultMemory", device=subject.device)
+    buffer = subject.call(
+        "PJRT_Client_CreateViewOfDeviceBuffer",
+        client=subject.client,
+        device_buffer_ptr=address,
+        dims=NUMBERS.shape,
+        element_type=dtypes.of_numpy("float32").code,
+        layout=memory_layout.members((0,)),
+        on_delete_callback=deleted.address,
+        on_delete_callback_arg=0,
+        stream=0,
+        **place,
+    )
+    return _View(subject.own("Buffer", buffer), deleted)
+
+
+def _host_memory(subject: Subject, shift: int = 0) -> np.ndarray[Any, Any]:
+    """The numbers in host memory, `shift` elements after a boundary of 64 bytes."""
+    _on_host(subject, subject.put(NUMBERS))
+    memory = empty_aligned(64)[shift : shift + 4]
+    memory[:] = NUMBERS
+    return memory
+
+
+@check(number=134)
+def view(subject: Subject) -> None:
+    """Make a view of aligned host memory, read it -> its values, type, dimensions and device."""
+    memory = _host_memory(subject)
+    buffer = _view(subject, memory.ctypes.data).buffer
+    equal(subject.get(buffer).tolist(), NUMBERS.tolist(), "the view's values")
+    equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), [4], "its dimensions")
+    equal(subject.call("PJRT_Buffer_Device", buffer=buffer), subject.device, "its device")
+
+
+@check(number=134)
+def view_as_argument(subject: Subject) -> None:
+    """Run a program on a view -> the exact values."""
+    memory = _host_memory(subject)
+    argument = _view(subject, memory.ctypes.data).buffer
+    (output,) = subject.execute(subject.compile(DOUBLE), [argument])
+    equal(subject.get(output).tolist(), (2 * NUMBERS).tolist(), "twice the view")
+
+
+@check(number=134)
+def view_destroyed(subject: Subject) -> None:
+    """Destroy a view -> its callback comes once, not before."""
+    memory = _host_memory(subject)
+    view = _view(subject, memory.ctypes.data)
+    equal(len(view.deleted.calls), 0, "how often the callback came before the end")
+    subject.destroy(view.buffer)
+    equal(len(view.deleted.settled()), 1, "how often the callback came")
+
+
+@check(number=134)
+def view_deleted(subject: Subject) -> None:
+    """Delete a view, then destroy it -> its callback comes once."""
+    memory = _host_memory(subject)
+    view = _view(subject, memory.ctypes.data)
+    subject.call("PJRT_Buffer_Delete", buffer=view.buffer)
+    subject.destroy(view.buffer)
+    equal(len(view.deleted.settled()), 1, "how often the callback came")
+
+
+@check(number=138)
+def view_referenced(subject: Subject) -> None:
+    """Reference a view, delete it, let the reference go -> its callback comes once, then."""
+    memory = _host_memory(subject)
+    view = _view(subject, memory.ctypes.data)
+    _count(subject, "Increase", view.buffer)
+    subject.call("PJRT_Buffer_Delete", buffer=view.buffer)
+    equal(len(view.deleted.calls), 0, "how often the callback came before the reference went")
+    _count(subject, "Decrease", view.buffer)
+    equal(len(view.deleted.settled()), 1, "how often the callback came")
+
+
+@check(number=135)
+def view_of_changing_memory(subject: Subject) -> None:
+    """Write to the memory of a view -> a copy of the view has the new values."""
+    memory = _host_memory(subject)
+    buffer = _view(subject, memory.ctypes.data).buffer
+    memory[:] = 7
+    equal(subject.get(buffer).tolist(), [7.0] * 4, "the view's values after the write")
+
+
+@check(number=136)
+def view_of_unaligned_memory(subject: Subject) -> None:
+    """Make a view of memory 4 bytes after a boundary of 64 -> the values, or refused."""
+    memory = _host_memory(subject, shift=1)
+    try:
+        buffer = _view(subject, memory.ctypes.data).buffer
+    except PjrtError:
+        subject.usable()
+        return
+    subject.note("memory of a view may begin at any element")
+    equal(subject.get(buffer).tolist(), NUMBERS.tolist(), "the view's values")
+
+
+@check(number=137)
+def view_of_a_buffer(subject: Subject) -> None:
+    """Make a view of another buffer's memory, destroy it -> the values; the buffer keeps them."""
+    source = subject.put(NUMBERS)
+    _count(subject, "Increase", source)
+    try:
+        view = _view(subject, _pointer(subject, source))
+        equal(subject.get(view.buffer).tolist(), NUMBERS.tolist(), "the view's values")
+        subject.destroy(view.buffer)
+        equal(len(view.deleted.settled()), 1, "how often the callback came")
+    finally:
+        _count(subject, "Decrease", source)
+    equal(subject.get(source).tolist(), NUMBERS.tolist(), "the values of what was viewed")

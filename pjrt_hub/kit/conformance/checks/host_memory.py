@@ -1,0 +1,145 @@
+"""Host memory: arrays with strides, and when the caller may use the memory again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.kit.conformance.programs import is_identity, slow_arguments, slow_program
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array.host_array import empty_aligned
+
+_DURING_CALL, _UNTIL_TRANSFER, _IMMUTABLE, _MUTABLE = range(4)  # PJRT_HostBufferSemantics
+
+_ARRAY = np.arange(24, dtype=np.float32).reshape(4, 6)
+_STRIDED: dict[str, tuple[str, Callable[[], np.ndarray[Any, Any]]]] = {
+    "by_columns": ("by columns", lambda: np.asfortranarray(_ARRAY)),
+    "padded_rows": ("with room behind each row", lambda: _ARRAY[:, :4]),
+    "every_other": ("that skips every other column", lambda: _ARRAY[:, ::2]),
+    "backwards": ("backwards, with a negative stride", lambda: _ARRAY[::-1]),
+    "repeated": ("of one row, three times", lambda: np.broadcast_to(_ARRAY[1], (3, 6))),
+}
+
+
+def _strided(make: Callable[[], np.ndarray[Any, Any]]) -> Callable[[Subject], None]:
+    def run(subject: Subject) -> None:
+        array = make()
+        try:
+            buffer = subject.put(array, data=array.ctypes.data, byte_strides=array.strides)
+        except PjrtError as exc:
+            raise Unsupported(f"it takes no such strides: {exc.message}") from exc
+        equal(subject.get(buffer).tolist(), array.tolist(), "the values")
+
+    return run
+
+
+for _name, (_words, _make) in _STRIDED.items():
+    check(
+        area="transfers",
+        number=95,
+        name=f"strides_{_name}",
+        title=f"Put an array {_words} -> the values come back by rows.",
+    )(_strided(_make))
+
+
+_LONG = np.arange(1 << 16, dtype=np.float32)
+
+
+class _Put(NamedTuple):
+    """An array on its way, and the memory that it comes from."""
+
+    memory: np.ndarray[Any, Any]
+    buffer: int
+    done: int
+
+
+def _put(subject: Subject, semantics: int, array: np.ndarray[Any, Any] = _LONG) -> _Put:
+    memory = empty_aligned(array.shape)
+    memory[:] = array
+    answer = subject.call(
+        "PJRT_Client_BufferFromHostBuffer",
+        client=subject.client,
+        data=memory.ctypes.data,
+        type=dtypes.of_numpy("float32").code,
+        dims=memory.shape,
+        host_buffer_semantics=semantics,
+        device=subject.device,
+    )
+    buffer = subject.own("Buffer", answer.buffer)
+    return _Put(memory, buffer, subject.own("Event", answer.done_with_host_buffer))
+
+
+def _has_values(subject: Subject, put: _Put) -> None:
+    found = subject.get(put.buffer)
+    expect(np.array_equal(found, _LONG), "the buffer has other values than were put")
+
+
+def _fires(subject: Subject, event: int) -> bool:
+    """Whether an event becomes ready within seconds."""
+    deadline = time.monotonic() + 10
+    while not (fired := subject.call("PJRT_Event_IsReady", event=event)):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    return bool(fired)
+
+
+@check(area="transfers", number=96)
+def memory_only_during_call(subject: Subject) -> None:
+    """Put with ImmutableOnlyDuringCall and overwrite the memory at once -> the old values."""
+    put = _put(subject, _DURING_CALL)
+    put.memory[:] = -1
+    _has_values(subject, put)
+    expect(_fires(subject, put.done), "done_with_host_buffer: expected to fire, found pending")
+
+
+@check(area="transfers", number=96)
+def memory_until_transfer(subject: Subject) -> None:
+    """Put with ImmutableUntilTransferCompletes, await done, overwrite -> the old values."""
+    put = _put(subject, _UNTIL_TRANSFER)
+    expect(_fires(subject, put.done), "done_with_host_buffer: expected to fire, found pending")
+    put.memory[:] = -1
+    _has_values(subject, put)
+
+
+def _zero_copy(subject: Subject, semantics: int) -> None:
+    put = _put(subject, semantics)
+    _has_values(subject, put)
+    if not subject.call("PJRT_Event_IsReady", event=put.done):
+        subject.note("the memory is shared: its event waits for the buffer's end")
+    subject.destroy(put.buffer)
+    expect(
+        _fires(subject, put.done),
+        "done_with_host_buffer of a destroyed buffer: expected to fire, found pending",
+    )
+
+
+@check(area="transfers", number=96)
+def memory_immutable_zero_copy(subject: Subject) -> None:
+    """Put with ImmutableZeroCopy, destroy the buffer -> the values; done fires by then."""
+    _zero_copy(subject, _IMMUTABLE)
+
+
+@check(area="transfers", since=48, number=96)
+def memory_mutable_zero_copy(subject: Subject) -> None:
+    """Put with MutableZeroCopy, destroy the buffer -> the values; done fires by then."""
+    _zero_copy(subject, _MUTABLE)
+
+
+@check(area="transfers", number=96)
+def memory_of_running_work(subject: Subject) -> None:
+    """Run on what ImmutableZeroCopy gave, destroy it, overwrite when done fires -> old values."""
+    identity, rounds = slow_arguments(subject)
+    put = _put(subject, _IMMUTABLE, subject.get(identity))
+    (output,) = subject.execute(slow_program(subject), [put.buffer, rounds])
+    subject.destroy(put.buffer)
+    expect(_fires(subject, put.done), "done_with_host_buffer: expected to fire, found pending")
+    put.memory[:] = -1
+    expect(is_identity(subject, output), "the output is another value than computed")

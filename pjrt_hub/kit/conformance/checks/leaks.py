@@ -1,0 +1,235 @@
+"""What a plugin keeps of each use: memory, files and threads, of which there must be no more."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Failed, Skipped
+from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.array.dtypes import of_numpy
+from pjrt_hub.running.capi import ambient, unchecked
+
+#: Does a thing once.
+Use = Callable[[], object]
+#: Prepares it.
+Prepare = Callable[[Subject], Use]
+
+#: Growth is looked at over so many rounds. It is no leak once it ends, which takes a while: a pool
+#: of threads keeps the last thousand tasks of each.
+_WINDOW = 4
+_SECONDS = 4.0  # of the processor, until growth that goes on is a leak
+_LATEST = 45.0  # seconds until it is one where other processes or a device do the work
+#: How much of each use makes a leak: what is resident is known only by the page.
+_RESIDENT_NBYTES = 2048
+_WORDS = {
+    "allocated": "bytes of malloc",
+    "resident": "resident bytes",
+    "files": "open files",
+    "threads": "threads",
+}
+_NUMBERS = np.arange(1, 5, dtype=np.float32)
+
+
+def _put(subject: Subject) -> Use:
+    return lambda: subject.destroy(subject.put(_NUMBERS))
+
+
+def _get(subject: Subject) -> Use:
+    buffer = subject.put(_NUMBERS)
+    return lambda: subject.get(buffer)
+
+
+def _execute(subject: Subject) -> Use:
+    executable, buffer = subject.compile(ADD), subject.put(_NUMBERS)
+
+    def run() -> None:
+        rows, events = subject.launch(executable, [[buffer, buffer]], events=True, num_outputs=1)
+        for event in events:
+            subject.await_(event)
+        subject.await_(subject.ready(rows[0][0]))
+        subject.destroy(*rows[0])
+
+    return run
+
+
+def _donate(subject: Subject) -> Use:
+    text = DOUBLE.replace("%a: tensor<4xf32>", "%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}")
+    executable = subject.compile(text)
+
+    def run() -> None:
+        given = subject.put(_NUMBERS)
+        ((output,),), _ = subject.launch(executable, [[given]], num_outputs=1)
+        subject.await_(subject.ready(output))
+        subject.destroy(output, given)
+
+    return run
+
+
+def _compile(subject: Subject) -> Use:
+    return lambda: subject.destroy(subject.compile(DOUBLE))
+
+
+def _executable(subject: Subject) -> Use:
+    loaded = subject.compile(ADD)
+
+    def ask() -> None:
+        executable = subject.executable(loaded)
+        for name in ("Name", "NumOutputs", "OutputElementTypes", "Fingerprint"):
+            if subject.api.has(f"PJRT_Executable_{name}"):
+                subject.call(f"PJRT_Executable_{name}", executable=executable)
+        subject.destroy(executable)
+
+    return ask
+
+
+def _event(subject: Subject) -> Use:
+    buffer = subject.put(_NUMBERS)
+
+    def wait() -> None:
+        event = subject.ready(buffer)
+        subject.call("PJRT_Event_IsReady", event=event)
+        subject.await_(event)
+
+    return wait
+
+
+def _error(subject: Subject) -> Use:
+    name, inputs = "PJRT_Client_LookupDevice", {"client": subject.client, "id": -1}
+
+    def fail() -> None:
+        with unchecked.provoked(subject.api, name, **inputs) as error:
+            if error:
+                subject.call("PJRT_Error_Message", error=error)
+
+    return fail
+
+
+def _questions(subject: Subject) -> Use:
+    buffer = subject.put(_NUMBERS)
+    names = ("Dimensions", "UnpaddedDimensions", "ElementType", "Memory", "OnDeviceSizeInBytes")
+
+    def ask() -> None:
+        for name in names:
+            subject.call(f"PJRT_Buffer_{name}", buffer=buffer)
+        subject.call("PJRT_Plugin_Attributes")
+        subject.describe(subject.device, "Attributes")
+        subject.describe(subject.device, "DebugString")
+
+    return ask
+
+
+def _transfer(subject: Subject) -> Use:
+    memory = subject.call("PJRT_Device_DefaultMemory", device=subject.device)
+    manager = "PJRT_AsyncHostToDeviceTransferManager"
+    spec = {"dims": [4], "element_type": of_numpy("float32").code}
+
+    def send() -> None:
+        transfer = subject.call(
+            "PJRT_Client_CreateBuffersForAsyncHostToDevice",
+            client=subject.client,
+            shape_specs=[spec],
+            memory=memory,
+        )
+        subject.own("AsyncHostToDeviceTransferManager", transfer)
+        buffer = subject.own(
+            "Buffer",
+            subject.call(f"{manager}_RetrieveBuffer", transfer_manager=transfer, buffer_index=0),
+        )
+        event = subject.call(
+            f"{manager}_TransferData",
+            transfer_manager=transfer,
+            buffer_index=0,
+            data=_NUMBERS.ctypes.data,
+            offset=0,
+            transfer_size=_NUMBERS.nbytes,
+            is_last_transfer=True,
+        )
+        subject.await_(event)
+        subject.await_(subject.ready(buffer))
+        subject.destroy(transfer, buffer)
+
+    return send
+
+
+def _client(subject: Subject) -> Use:
+    def live() -> None:
+        try:
+            client = subject.call("PJRT_Client_Create", create_options=subject.options)
+        except PjrtError as exc:
+            raise Skipped(f"it makes no second client: {exc.message}") from exc
+        subject.destroy(subject.own("Client", client))
+
+    return live
+
+
+class _Kind(NamedTuple):
+    """A kind of use: how often in a round, and the bytes of malloc of each that make a leak."""
+
+    prepare: Prepare
+    title: str
+    uses: int = 200
+    nbytes: int = 24
+    since: int = 0
+
+
+_KINDS = {
+    "put": _Kind(_put, "Put an array and destroy the buffer"),
+    "get": _Kind(_get, "Copy a buffer to the host"),
+    "execute": _Kind(_execute, "Run a program, await its events, destroy its output"),
+    "donate": _Kind(_donate, "Run a program that takes over its argument"),
+    "compile": _Kind(_compile, "Compile a program and destroy it", 3, 1024),
+    "executable": _Kind(_executable, "Ask for a program's executable and what it tells"),
+    "event": _Kind(_event, "Await a buffer's ready event and destroy it"),
+    "error": _Kind(_error, "Provoke an error, read and destroy it"),
+    "questions": _Kind(_questions, "Ask buffers, the device and the plugin"),
+    "transfer": _Kind(_transfer, "Fill a buffer by a transfer manager", 100, since=60),
+    "client": _Kind(_client, "Create a client and destroy it", 3, 1024),
+}
+
+
+def _leaks(kind: _Kind, subject: Subject) -> None:
+    """Fails where use after use leaves something behind, for seconds."""
+    use = kind.prepare(subject)
+    states = deque([_after(use, kind.uses)], maxlen=_WINDOW + 1)
+    limits = {"allocated": kind.nbytes, "resident": _RESIDENT_NBYTES, "files": 0.9, "threads": 0.9}
+    end, latest = time.process_time() + _SECONDS, time.monotonic() + _LATEST
+    while len(states) <= _WINDOW or (time.process_time() < end and time.monotonic() < latest):
+        states.append(_after(use, kind.uses))
+        if len(states) <= _WINDOW:
+            continue
+        number = _WINDOW * kind.uses
+        grown = {name: (states[-1][name] - states[0][name]) / number for name in states[0]}
+        found = [
+            f"{grown[name]:.0f} {_WORDS[name]}" for name in grown if grown[name] > limits[name]
+        ]
+        if not found:
+            return
+    raise Failed(f"expected nothing left of each use, found {' and '.join(found)}")
+
+
+def _after(use: Use, count: int) -> dict[str, int]:
+    """What the process holds after a round of uses, once nothing is on its way."""
+    for _ in range(count):
+        use()
+    gc.collect()
+    time.sleep(0.005)
+    return ambient.held()
+
+
+for _name, _kind in _KINDS.items():
+    check(
+        since=_kind.since,
+        name=_name,
+        seconds=120,
+        title=f"{_kind.title}, over and over -> memory, files and threads stay as they are",
+    )(partial(_leaks, _kind))

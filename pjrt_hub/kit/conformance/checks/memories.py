@@ -1,0 +1,178 @@
+"""Memories: which there are, who addresses them, copies between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect, text
+from pjrt_hub.kit.conformance.programs import ADD
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.capi import irregular, unchecked
+from pjrt_hub.running.capi.counted import Counted
+
+_NO_KEY = 8  # a key is an address that its host knows for its own
+
+
+@check(number=47)
+def lists(subject: Subject) -> None:
+    """The client's memories -> each device's are among them, none is NULL, none comes twice."""
+    every = _memories(subject)
+    equal(len(set(every)), len(every), "different memories")
+    expect(0 not in every, "expected memories, found NULL among them")
+    for device in subject.devices:
+        found = set(_memories_of(subject, device))
+        expect(found <= set(every), "expected a device's memories among the client's, found others")
+
+
+@check(number=47)
+def ids(subject: Subject) -> None:
+    """The id of each memory -> each of its own, the same when asked again."""
+    found = [_ask(subject, "Id", memory) for memory in _memories(subject)]
+    equal(len(set(found)), len(found), "different ids of memories")
+    equal([_ask(subject, "Id", memory) for memory in _memories(subject)], found, "the ids, again")
+
+
+@check(number=47)
+def texts(subject: Subject) -> None:
+    """The kind, the debug string and the string of each memory -> UTF-8; none is empty."""
+    for memory in _memories(subject):
+        for name in ("Kind", "DebugString", "ToString"):
+            found = text(_ask(subject, name, memory), name)
+            expect(bool(found), f"{name} of a memory: expected text, found none")
+
+
+@check(number=48, since=48)
+def kind_ids(subject: Subject) -> None:
+    """The kind ids of all memories -> equal where the kinds are, else different."""
+    pairs = {
+        (_ask(subject, "Kind", memory), _ask(subject, "Kind_Id", memory))
+        for memory in _memories(subject)
+    }
+    equal(len(pairs), len({kind for kind, _ in pairs}), "kind ids for as many kinds")
+    equal(len(pairs), len({number for _, number in pairs}), "kinds for as many kind ids")
+
+
+@check(number=49)
+def default_memory(subject: Subject) -> None:
+    """The default memory of each device -> one of its own; a buffer without a memory lies there."""
+    for device in subject.devices:
+        memory = subject.call("PJRT_Device_DefaultMemory", device=device)
+        expect(
+            memory in _memories_of(subject, device),
+            "expected the default memory among the device's, found another",
+        )
+        buffer = subject.put(np.arange(4, dtype=np.float32), device=device)
+        equal(subject.call("PJRT_Buffer_Memory", buffer=buffer), memory, "where a buffer lies")
+
+
+@check(number=50)
+def devices_of_memories(subject: Subject) -> None:
+    """The devices of each memory -> those that have it among their memories, and no other."""
+    for memory in _memories(subject):
+        found = set(_ask(subject, "AddressableByDevices", memory)) & set(subject.devices)
+        wanted = {device for device in subject.devices if memory in _memories_of(subject, device)}
+        expect(
+            found == wanted,
+            f"{_ask(subject, 'Kind', memory).decode()}: expected {len(wanted)} device(s) that "
+            f"have it, found {len(found)}",
+        )
+
+
+@check(number=51, since=32)
+def copies(subject: Subject) -> None:
+    """Copy a buffer to each memory and back -> it says that it lies there; equal bytes."""
+    given = np.arange(12, dtype=np.float32).reshape(3, 4)
+    start = subject.put(given)
+    home = subject.call("PJRT_Buffer_Memory", buffer=start)
+    for memory in _memories_of(subject, subject.device):
+        kind = _ask(subject, "Kind", memory).decode()
+        try:
+            there = _copy(subject, start, memory)
+        except Unsupported as exc:
+            subject.note(f"{kind}: {exc}")
+            continue
+        equal(subject.call("PJRT_Buffer_Memory", buffer=there), memory, f"the memory of {kind}")
+        back = _copy(subject, there, home)
+        for buffer in (there, back):
+            equal(subject.get(buffer).tolist(), given.tolist(), f"the values by way of {kind}")
+
+
+@check(number=52)
+def output_kinds(subject: Subject) -> None:
+    """The kinds of memory of a program's outputs -> one, as some memory has it."""
+    _kinds(subject, "PJRT_Executable_OutputMemoryKinds", 1)
+
+
+@check(number=52, since=102)
+def parameter_kinds(subject: Subject) -> None:
+    """The kinds of memory of a program's parameters -> two, as some memory has them."""
+    _kinds(subject, "PJRT_Executable_ParameterMemoryKinds", 2)
+
+
+@check(number=47, since=105)
+def user_data(subject: Subject) -> None:
+    """Keep data beside each memory by its first field's functions -> there, by its key only."""
+    kept = [(each, _user_data(each)) for each in _memories(subject)]
+    for memory, data in kept:
+        equal(data.get(_NO_KEY), 0, "the user data by a key that was never set")
+        data.set(memory, memory + 1, Counted().address)
+    for memory, data in kept:
+        equal(data.get(memory), memory + 1, "the user data by the memory's key")
+        others = [data.get(other) for other, _ in kept if other != memory]
+        equal(others, [0] * len(others), "the user data by the keys of other memories")
+
+
+@check(number=47, since=105)
+def user_data_ends(subject: Subject) -> None:
+    """Keep data beside a memory, destroy its client -> it is handed back once, not before."""
+    try:
+        client = subject.call("PJRT_Client_Create", create_options=subject.options)
+    except PjrtError as exc:
+        raise Skipped(f"no second client: {exc.message}") from exc
+    subject.own("Client", client)
+    memories = subject.call("PJRT_Client_AddressableMemories", client=client)
+    if not memories:
+        raise Unsupported("the client has no memory")
+    ended = Counted()
+    _user_data(memories[0]).set(_NO_KEY, memories[0], ended.address)
+    equal(ended.calls, [], "what was handed back before the client's end")
+    subject.destroy(client)
+    equal(ended.settled(), [memories[0]], "what was handed back")
+
+
+def _user_data(memory: int) -> unchecked.UserData:
+    found = unchecked.UserData(memory)
+    expect(found.is_there, "expected a memory's functions for user data, found none")
+    return found
+
+
+def _memories(subject: Subject) -> list[int]:
+    memories: list[int] = subject.call("PJRT_Client_AddressableMemories", client=subject.client)
+    return memories
+
+
+def _memories_of(subject: Subject, device: int) -> list[int]:
+    memories: list[int] = subject.call("PJRT_Device_AddressableMemories", device=device)
+    return memories
+
+
+def _ask(subject: Subject, what: str, memory: int) -> Any:
+    return subject.call(f"PJRT_Memory_{what}", memory=memory)
+
+
+def _copy(subject: Subject, buffer: int, memory: int) -> int:
+    made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=memory)
+    subject.await_(subject.ready(subject.own("Buffer", made)))
+    return int(made)
+
+
+def _kinds(subject: Subject, function: str, count: int) -> None:
+    executable = subject.executable(subject.compile(ADD))
+    found = irregular.memory_kinds(subject.api, function, executable)
+    equal(len(found), count, "kinds of memory")
+    known = {_ask(subject, "Kind", memory).decode() for memory in _memories(subject)}
+    expect(set(found) <= known, f"expected kinds of {sorted(known)}, found {found}")

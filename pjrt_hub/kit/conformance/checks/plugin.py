@@ -1,0 +1,351 @@
+"""The library and its function table: loading, version, sizes of structs, initialization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pjrt_hub import errors
+from pjrt_hub.base.abi import DECLARED, compatible
+from pjrt_hub.errors import InvalidArgumentError, PjrtError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import (
+    Failed,
+    Skipped,
+    Unsupported,
+    code_name,
+    equal,
+    expect,
+    refused,
+)
+from pjrt_hub.kit.conformance.programs import ADD
+from pjrt_hub.kit.conformance.refusal import note_code
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.capi import custom_calls, library, table, unchecked
+from pjrt_hub.running.capi.status import FIRST_SLOT
+from pjrt_hub.running.capi.unchecked import Entry, Sized
+
+_WORD = 8
+_ATTRIBUTES = ("xla_version", "stablehlo_current_version", "stablehlo_minimum_version")
+#: What callers depend on: without one of these there are no errors, no events or no values, or
+#: nothing is ever given back.
+_NEEDED = (
+    "PJRT_Error_Destroy",
+    "PJRT_Error_Message",
+    "PJRT_Error_GetCode",
+    "PJRT_Event_Destroy",
+    "PJRT_Event_IsReady",
+    "PJRT_Event_Error",
+    "PJRT_Event_OnReady",
+    "PJRT_Client_Destroy",
+    "PJRT_Client_BufferFromHostBuffer",
+    "PJRT_Buffer_Destroy",
+    "PJRT_Buffer_Delete",
+    "PJRT_Buffer_IsDeleted",
+    "PJRT_Buffer_ReadyEvent",
+    "PJRT_LoadedExecutable_Destroy",
+    "PJRT_LoadedExecutable_Execute",
+)
+#: Questions that need nothing but a client, and change nothing.
+_GETTERS = (
+    "PJRT_Client_PlatformName",
+    "PJRT_Client_PlatformVersion",
+    "PJRT_Client_ProcessIndex",
+    "PJRT_Client_Devices",
+    "PJRT_Client_AddressableDevices",
+    "PJRT_Client_AddressableMemories",
+    "PJRT_Client_TopologyDescription",
+)
+
+
+@check(needs="library", number=1)
+def loads(subject: Subject) -> None:
+    """The loader opens the library, now and local -> it loads, nothing that it needs is missing."""
+    try:
+        Entry.of(subject.path)
+    except OSError as exc:
+        raise Failed(f"expected a library that loads, found: {exc}{_missing(subject)}") from exc
+
+
+@check(needs="library", number=2)
+def entry(subject: Subject) -> None:
+    """GetPjrtApi, twice -> the same table both times."""
+    first, second = _entry(subject), _entry(subject)
+    equal(second.address, first.address, "the table of a second call of GetPjrtApi")
+
+
+@check(needs="library", number=3)
+def version(subject: Subject) -> None:
+    """The version in the table -> major 0, and a minor whose order of functions is known."""
+    found = _entry(subject).version
+    verdict = compatible(DECLARED, found)
+    expect(bool(verdict), f"expected 0.57 or newer of major 0, found {found}: {verdict.reason}")
+    if found > DECLARED:
+        subject.note(f"speaks {found}, which is newer than {DECLARED}: what came since is unknown")
+
+
+@check(needs="library", number=4)
+def table_size(subject: Subject) -> None:
+    """The table's struct_size -> whole functions, and all that its version has."""
+    read = _entry(subject)
+    functions, rest = divmod(read.struct_size - FIRST_SLOT, _WORD)
+    expect(
+        functions > 0 and rest == 0,
+        f"expected {FIRST_SLOT} bytes and 8 for each function, found {read.struct_size}",
+    )
+    promised = sum(each.since <= read.version.minor for each in table.FUNCTIONS.values())
+    expect(
+        functions >= promised,
+        f"expected the {promised} functions of version {read.version}, found {functions}",
+    )
+    if functions > promised:
+        subject.note(f"{functions - promised} functions more than version {read.version} has")
+
+
+@check(needs="library", number=5)
+def functions(subject: Subject) -> None:
+    """All functions of the table, as far as its struct_size -> NULL, or the address of code."""
+    names = {each.slot: name for name, each in table.FUNCTIONS.items()}
+    slots = _entry(subject).slots()
+    extents = custom_calls.code()  # once it is loaded
+    for slot, address in enumerate(slots):
+        is_code = not address or any(address in extent for extent in extents)
+        name = names.get(slot, f"function {slot}")
+        expect(is_code, f"{name}: expected NULL or the address of code, found {address:#x}")
+
+
+@check(needs="library", number=5)
+def base_functions(subject: Subject) -> None:
+    """The functions that every version has -> none that a caller depends on is NULL."""
+    slots = _slots(subject)
+    missing = [
+        name
+        for name, function in table.FUNCTIONS.items()
+        if function.since == 0 and (function.slot >= len(slots) or not slots[function.slot])
+    ]
+    needed = [name for name in missing if name in _NEEDED]
+    expect(not needed, f"expected functions that every caller needs, found NULL: {_list(needed)}")
+    if missing:
+        subject.note(f"NULL, though in every version's table: {_list(missing)}")
+
+
+@check(needs="library", number=10, seconds=60)
+def initialize(subject: Subject) -> None:
+    """PJRT_Plugin_Initialize, twice -> success; a second refusal says that it was done already."""
+    try:
+        api = library.load(subject.path)
+    except PjrtError as exc:
+        raise Failed(f"expected success, found {code_name(exc.code)}: {exc.message}") from exc
+    except errors.PjrtHubError as exc:
+        raise Skipped(exc.message) from exc
+    try:
+        api.call("PJRT_Plugin_Initialize")
+    except PjrtError as exc:
+        subject.note(f"refuses a second time: {exc.message}")
+        expect(
+            "already" in exc.message.lower(),
+            f"expected a second success, or an error that says `already`, found {exc.message}",
+        )
+
+
+@check(needs="plugin", number=6)
+def absent_functions(subject: Subject) -> None:
+    """Functions past the end of the table or NULL -> the caller can tell, without a call."""
+    absent = [name for name in table.FUNCTIONS if not subject.api.has(name)]
+    for name in absent:
+        try:
+            subject.call(name)
+        except Unsupported:
+            continue
+        raise Failed(f"{name}: expected to be told that it is absent, found a call")
+    if absent:
+        subject.note(f"absent of {len(table.FUNCTIONS)} functions: {_list(absent)}")
+
+
+@check(needs="plugin", number=11)
+def attributes(subject: Subject) -> None:
+    """PJRT_Plugin_Attributes -> names, each once; StableHLO's versions, the minimum not above."""
+    found = unchecked.named_values(subject.api, "PJRT_Plugin_Attributes")
+    names = [name for name, _ in found]
+    expect(all(names), f"expected a name of each attribute, found {names}")
+    equal(len(set(names)), len(names), "different names among the attributes")
+    values = dict(found)
+    lacking = [name for name in _ATTRIBUTES if name not in values]
+    if lacking:  # a convention of XLA's, which its clients read
+        subject.note(f"lacks the attributes {_list(lacking)}")
+    current, minimum = (values.get(name) for name in _ATTRIBUTES[1:])
+    for value in (current, minimum):
+        expect(
+            value is None or (isinstance(value, tuple) and len(value) == 3),
+            f"expected a version of three numbers, found {value!r}",
+        )
+    if isinstance(current, tuple) and isinstance(minimum, tuple):
+        expect(minimum <= current, f"expected a minimum up to {current}, found {minimum}")
+
+
+@check(needs="plugin", number=11)
+def attributes_are_kept(subject: Subject) -> None:
+    """PJRT_Plugin_Attributes, twice -> the same values; whether they moved is told."""
+    name = "PJRT_Plugin_Attributes"
+    first, second = (unchecked.named_values(subject.api, name) for _ in range(2))
+    equal(second, first, "the attributes, asked again")
+    subject.note_moved(name, "attributes")
+
+
+@check(needs="plugin", number=7)
+def empty_struct(subject: Subject) -> None:
+    """PJRT_Plugin_Attributes with a struct_size of 0 -> an error, usually INVALID_ARGUMENT."""
+    _refuse_empty(subject, "PJRT_Plugin_Attributes")
+
+
+@check(needs="plugin", number=8)
+def longer_struct(subject: Subject) -> None:
+    """PJRT_Plugin_Attributes with 64 bytes more than is known -> accepted, none of them used."""
+    _accept_longer(subject, "PJRT_Plugin_Attributes")
+
+
+@check(number=7)
+def empty_structs(subject: Subject) -> None:
+    """Questions to a client with a struct_size of 0 -> an error, usually INVALID_ARGUMENT."""
+    for name in _GETTERS:
+        _refuse_empty(subject, name, client=subject.client)
+    subject.usable()
+
+
+@check(number=8)
+def longer_structs(subject: Subject) -> None:
+    """Questions to a client with 64 bytes more than is known -> accepted, none of them used."""
+    for name in _GETTERS:
+        _accept_longer(subject, name, client=subject.client)
+
+
+@check(needs="plugin", number=9)
+def older_client_create(subject: Subject) -> None:
+    """PJRT_Client_Create of 0.60, which ends before kv_try_get -> what lies behind is not read."""
+    name, options = "PJRT_Client_Create", subject.options
+    args = Sized(f"{name}_Args", unchecked.size_at(f"{name}_Args", 60), create_options=options)
+    try:
+        unchecked.call(subject.api, name, args)
+    except PjrtError as exc:
+        _note_refusal(subject, args, exc)
+    else:
+        subject.own("Client", args.client)
+    _untouched(args)
+
+
+@check(number=9)
+def older_execute_options(subject: Subject) -> None:
+    """PJRT_ExecuteOptions of 0.57, 0.64, 0.78 -> what lies behind is not read, a + a is exact."""
+    executable = subject.compile(ADD)
+    a = subject.put(np.arange(4, dtype=np.float32))
+    for minor in (57, 64, 78):
+        options = Sized("PJRT_ExecuteOptions", unchecked.size_at("PJRT_ExecuteOptions", minor))
+        try:
+            rows = subject.launch(executable, [[a, a]], options.address)[0]
+        except PjrtError as exc:
+            _note_refusal(subject, options, exc)
+            continue
+        equal(subject.get(rows[0][0]).tolist(), [0, 2, 4, 6], f"a + a with options of 0.{minor}")
+        _untouched(options)
+
+
+@check(number=9, since=40)
+def older_memory_stats(subject: Subject) -> None:
+    """PJRT_Executable_GetCompiledMemoryStats of older callers -> nothing behind is written."""
+    name = "PJRT_Executable_GetCompiledMemoryStats"
+    executable = subject.executable(subject.compile(ADD))
+    subject.call(name, executable=executable)
+    for minor in (40, 43, 72, 90):
+        size = unchecked.size_at(f"{name}_Args", minor)
+        args = Sized(f"{name}_Args", size, executable=executable)
+        try:
+            unchecked.call(subject.api, name, args)
+        except PjrtError as exc:
+            _note_refusal(subject, args, exc)
+        _untouched(args)
+
+
+@check(number=9)
+def older_device_memory_stats(subject: Subject) -> None:
+    """PJRT_Device_MemoryStats of 0.112 -> nothing behind is written."""
+    name = "PJRT_Device_MemoryStats"
+    subject.call(name, device=subject.device)
+    args = Sized(f"{name}_Args", unchecked.size_at(f"{name}_Args", 112), device=subject.device)
+    try:
+        unchecked.call(subject.api, name, args)
+    except PjrtError as exc:
+        _note_refusal(subject, args, exc)
+    _untouched(args)
+
+
+def _entry(subject: Subject) -> Entry:
+    try:
+        found = Entry.of(subject.path)
+    except OSError as exc:
+        raise Skipped(f"the library does not load: {exc}") from exc
+    if found is None:
+        raise Failed("expected a table of functions from GetPjrtApi, found none")
+    return found
+
+
+def _slots(subject: Subject) -> list[int]:
+    read = _entry(subject)
+    if not compatible(DECLARED, read.version):
+        raise Skipped(f"the order of functions of version {read.version} is unknown")
+    return read.slots()
+
+
+def _missing(subject: Subject) -> str:
+    """What the loader will not find, as far as the files tell it."""
+    from pjrt_hub.finding.contract import headers, linking
+
+    try:
+        lost = linking.missing(headers.inspect(subject.path), linking.Search())
+    except (errors.PjrtHubError, OSError):
+        return ""
+    return f"; missing: {_list([each.name for each in lost])}" if lost else ""
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _refuse_empty(subject: Subject, name: str, **inputs: Any) -> None:
+    if not subject.api.has(name):
+        return
+    args = Sized(f"{name}_Args", 0, **inputs)
+    what = f"{name} without a size"
+    error = refused(lambda: unchecked.call(subject.api, name, args), what=what)
+    if isinstance(error, errors.UnimplementedError):
+        return  # whatever the size
+    note_code(subject, error, what, InvalidArgumentError.code)
+
+
+def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:
+    if not subject.api.has(name):
+        return
+    args = Sized(f"{name}_Args", table.STRUCT_SIZE[f"{name}_Args"] + 64, **inputs)
+    try:
+        unchecked.call(subject.api, name, args)
+    except errors.UnimplementedError:
+        return  # whatever the size
+    except PjrtError as exc:
+        raise Failed(f"{name} with 64 bytes more: expected success, found {exc.message}") from exc
+    _untouched(args)
+
+
+def _note_refusal(subject: Subject, args: Sized, error: PjrtError) -> None:
+    """The header lets a plugin refuse callers that are too old for it."""
+    if "size" not in error.message:
+        raise Skipped(error.message) from error
+    subject.note(f"takes no {args.name} of {args.size} bytes: {error.message}")
+
+
+def _untouched(args: Sized) -> None:
+    changed = args.overwritten()
+    expect(
+        changed == 0,
+        f"{args.name} of {args.size} bytes: expected nothing written behind it, found {changed} "
+        "bytes of the caller's memory changed",
+    )

@@ -1,0 +1,248 @@
+"""What becomes of a process that loads a plugin: its state, and its end (areas plugin, client)."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import tempfile
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError, PjrtHubError
+from pjrt_hub.kit.conformance import part
+from pjrt_hub.kit.conformance.attempt import Tell, attempt
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, expect
+from pjrt_hub.kit.conformance.programs import ADD
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.capi import ambient, library
+from pjrt_hub.running.sandbox import watch
+
+_LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+_STREAMS = frozenset((0, 1, 2))
+#: Signals that hosts handle, and must go on handling.
+_HOSTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGPIPE")
+#: How the variables begin that other libraries of a process read: the loader, C, Python, and those
+#: that have threads.
+_OF_OTHERS = (
+    *("LD_", "MALLOC_", "LC_", "LANG", "TZ", "PATH", "HOME", "TMPDIR", "PYTHON"),
+    *("OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_"),
+)
+_TO_EXIT = 20.0
+
+
+class _State(NamedTuple):
+    """What a process shares with all that is in it, each thing with the words to tell it."""
+
+    settings: dict[str, object]
+    limits: dict[str, tuple[int, int]]
+    environment: dict[str, str]
+    handlers: dict[str, int]
+    files: dict[int, tuple[int, int]]
+
+    @classmethod
+    def now(cls) -> _State:
+        limits = {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS}
+        settings, variables = ambient.settings(), ambient.environment()
+        return cls(settings, limits, variables, ambient.handlers(), _open_files())
+
+    def changes(self, after: _State) -> tuple[list[str], list[str]]:
+        """What is different, of which nothing may be, and what may."""
+        notes = list[str]()
+        found = [
+            f"{what} is {value}"
+            for what, value in after.settings.items()
+            if value != self.settings[what]
+        ]
+        for name, (soft, hard) in after.limits.items():
+            before = self.limits[name]
+            if hard != before[1]:
+                found.append(f"{name} is {hard}")
+            elif _below(soft, before[0]):
+                found.append(f"{name} is {soft} of {hard}")
+            elif soft != before[0]:
+                notes.append(f"raises {name} to {soft}")
+        for name, value in self.environment.items():
+            if (now := after.environment.get(name)) != value:
+                found.append(f"the variable {name} is {now!r}")
+        new = sorted(after.environment.keys() - self.environment.keys())
+        found += [f"the variable {name} is set" for name in new if name.startswith(_OF_OTHERS)]
+        if own := [name for name in new if not name.startswith(_OF_OTHERS)]:
+            notes.append(f"sets environment variables: {', '.join(own)}")
+        taken = [name for name, each in after.handlers.items() if each != self.handlers[name]]
+        if lost := [name for name in taken if name in _HOSTS and self.handlers[name]]:
+            found.append(f"the handlers of {', '.join(lost)} are others")
+        if new := sorted(set(taken) - set(lost)):
+            notes.append(f"handles signals of the process: {', '.join(new)}")
+        if closed := sorted(self.files.keys() - after.files.keys()):
+            found.append(f"files {', '.join(map(str, closed))} are closed")
+        if moved := [
+            each
+            for each in _STREAMS & after.files.keys()
+            if self.files.get(each) != after.files[each]
+        ]:
+            found.append(f"files {', '.join(map(str, sorted(moved)))} are others")
+        return found, notes
+
+
+@check(area="plugin", needs="library", seconds=60)
+def process(subject: Subject) -> None:
+    """Loading and PJRT_Plugin_Initialize -> the process is as before: files, folder, signals."""
+    _leaves_alone(subject, "loading")
+
+
+# Before anything is loaded here: a process inherits what a plugin did to the one that starts it.
+@check(area="client", name="process", needs="library", seconds=60)
+def process_of_client(subject: Subject) -> None:
+    """Create a client, compile, run, destroy it -> the process is as before, after each step."""
+    _leaves_alone(subject, "client")
+
+
+def _leaves_alone(subject: Subject, what: str) -> None:
+    try:
+        changes, notes = part.run(subject, changes_of, what, seconds=50)
+    except part.Died as exc:
+        raise Skipped(f"the process {exc}") from exc
+    for each in notes:
+        subject.note(each)
+    expect(not changes, f"expected the process as it was, found {'; '.join(changes)}")
+
+
+def changes_of(subject: Subject, what: str) -> tuple[list[str], list[str]]:
+    """What is different in a process after steps of a plugin: what must not be, and what may.
+
+    Args:
+        subject: the plugin.
+        what: "loading", or "client" for what comes after it.
+    """
+    watch.adopt()
+    output, path = tempfile.mkstemp()
+    os.unlink(path)
+    os.dup2(output, 1)
+    for name in _HOSTS:
+        signal.signal(getattr(signal, name), lambda *_: None)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))  # by which a part is ended
+    found, notes = list[str](), list[str]()
+    if what == "client":
+        _load(subject)
+    before = _State.now()
+    for step in ("load",) if what == "loading" else ("create", "compile", "run", "destroy"):
+        try:
+            _STEPS[step](subject)
+        except (Failed, PjrtError) as exc:  # which other checks tell of
+            raise Skipped(str(exc)) from exc
+        after = _State.now()
+        changes, told = before.changes(after)
+        found += [each if step == "load" else f"{each} after {_WORDS[step]}" for each in changes]
+        notes += told
+        before = after
+    if left := list(watch.children()):
+        text = f"{len(left)} process(es) were left running"
+        (found if what == "loading" else notes).append(text)  # a client may have its helpers
+    if words := os.pread(output, 200, 0):
+        notes.append(f"writes to the standard output, which is not its own: {words!r}")
+    return found, notes
+
+
+def _load(subject: Subject) -> None:
+    try:
+        library.load(subject.path)
+    except PjrtHubError as exc:
+        raise Skipped(exc.message) from exc
+
+
+def _create(subject: Subject) -> None:
+    _ = subject.client
+
+
+def _compile(subject: Subject) -> None:
+    subject.compile(ADD)
+
+
+def _run(subject: Subject) -> None:
+    a = subject.put(np.arange(4, dtype=np.float32))
+    (output,) = subject.execute(subject.compile(ADD), [a, a])
+    subject.get(output)
+
+
+def _destroy(subject: Subject) -> None:
+    subject.end_check()
+    subject.api.call("PJRT_Client_Destroy", client=subject.client)
+
+
+_STEPS = {"load": _load, "create": _create, "compile": _compile, "run": _run, "destroy": _destroy}
+_WORDS = {
+    "create": "PJRT_Client_Create",
+    "compile": "PJRT_Client_Compile",
+    "run": "running a program",
+    "destroy": "PJRT_Client_Destroy",
+}
+
+
+@check(area="plugin", name="exit", needs="plugin", seconds=60)
+def exit_of_process(subject: Subject) -> None:
+    """Load the plugin in a process and exit, without a client -> the exit status is 0, in time."""
+    _exits(subject, "load")
+
+
+@check(area="client", name="exit", needs="plugin", seconds=60)
+def exit_of_client(subject: Subject) -> None:
+    """Run a program, destroy the client, exit -> the exit status is 0, in time."""
+    _exits(subject, "load", "run", "destroy")
+
+
+@check(area="client", name="exit_without_destroy", needs="plugin", seconds=60)
+def exit_without_destroy(subject: Subject) -> None:
+    """Run a program, exit while client, buffers and programs are alive -> the status is 0."""
+    _exits(subject, "load", "run")
+
+
+def _exits(subject: Subject, *steps: str) -> None:
+    try:
+        ended, words = part.run(subject, exits, *steps, seconds=50)
+    except part.Died as exc:
+        raise Skipped(f"the process {exc}") from exc
+    if words:
+        subject.note(f"writes to the standard output at exit: {words!r}")
+    expect(ended == "exited with 0", f"expected exit status 0, found that the process {ended}")
+
+
+def exits(subject: Subject, *steps: str) -> tuple[str, str]:
+    """How a process ends by C's `exit` after steps of a plugin, and what it writes meanwhile."""
+    output, path = tempfile.mkstemp()
+    os.unlink(path)
+
+    def work(tell: Tell) -> None:
+        try:
+            for step in steps:
+                _STEPS[step](subject)
+        except (Failed, Skipped, Unsupported, PjrtError) as exc:
+            tell(str(exc))
+            return
+        os.dup2(output, 1)
+        tell("")
+        ambient.leave(0)
+
+    said, ended = attempt(work, _TO_EXIT)
+    if said != [""]:
+        raise Skipped(" ".join(said) or f"the process {ended} before its exit")
+    return ended, os.pread(output, 200, 0).decode(errors="replace")
+
+
+def _below(soft: int, before: int) -> bool:
+    if resource.RLIM_INFINITY in (soft, before):
+        return soft != before and before == resource.RLIM_INFINITY
+    return soft < before
+
+
+def _open_files() -> dict[int, tuple[int, int]]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # that of the folder itself
+            status = os.fstat(int(name))
+            found[int(name)] = status.st_dev, status.st_ino
+    return found

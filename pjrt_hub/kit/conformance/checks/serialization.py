@@ -1,0 +1,217 @@
+"""Serialized executables: there and back, in another process, damaged; the optimized program."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError, PluginInternalError, UnimplementedError
+from pjrt_hub.kit.conformance import part
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect, refused
+from pjrt_hub.kit.conformance.programs import ADD, adds, compiled
+from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.capi import irregular, table, unchecked, wire
+from pjrt_hub.running.program.compile_options import CompileOptions
+
+#: So many that a plugin which dies of every fiftieth is found whatever its bytes are today.
+_FLIPS = 256
+
+
+@check(number=139)
+def round_trip(subject: Subject) -> None:
+    """Serialize a + b, deserialize it -> the exact values; another fingerprint is told."""
+    first = subject.compile(ADD)
+    loaded = _load(subject, _serialized(subject, first))
+    adds(subject, loaded)
+    name = "PJRT_Executable_Fingerprint"
+    if subject.api.has(name):
+        before, after = (
+            subject.call(name, executable=subject.executable(each)) for each in (first, loaded)
+        )
+        if before != after:
+            subject.note("the fingerprint is another one after the round trip")
+
+
+@check(needs="plugin", number=139, seconds=60)
+def serialize(subject: Subject) -> None:
+    """Serialize an executable -> bytes, which its deleter frees; the executable goes on."""
+    executable = compiled(subject)
+    data = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
+    expect(bool(data), "expected bytes of an executable, found none")
+    again = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
+    expect(bool(again), "expected bytes when asked again, found none")
+
+
+@check(number=139)
+def deleters(subject: Subject) -> None:
+    """Ask for each answer that its caller frees -> the function that does so comes with it."""
+    loaded = subject.compile(ADD)
+    asked = 0
+    for name, what, address in (
+        ("PJRT_Executable_Serialize", "executable", subject.executable(loaded)),
+        ("PJRT_Executable_GetCompileOptions", "executable", subject.executable(loaded)),
+        ("PJRT_LoadedExecutable_GetDeviceAssignment", "executable", loaded),
+        ("PJRT_TopologyDescription_Serialize", "topology", subject.topology),
+        ("PJRT_Device_GetAttributes", "device", subject.device),
+    ):
+        if not subject.api.has(name):
+            continue
+        with suppress(UnimplementedError):
+            has_one = unchecked.has_deleter(subject.api, name, **{what: address})
+            expect(has_one, f"{name}: expected the deleter of what it gives, found NULL")
+            asked += 1
+    if not asked:
+        raise Unsupported("the plugin has none of these functions")
+
+
+@check(number=139, seconds=60)
+def new_process(subject: Subject) -> None:
+    """Serialize a + b, deserialize it in a new process -> the exact values there."""
+    data = _serialized(subject, subject.compile(ADD))
+    try:
+        part.run(subject, load_and_run, base64.b64encode(data).decode(), seconds=45)
+    except part.Died as exc:
+        raise Failed(f"expected the exact values in a new process, found that it {exc}") from exc
+
+
+def load_and_run(subject: Subject, data: str) -> None:
+    """What the new process does."""
+    adds(subject, _load(subject, base64.b64decode(data)))
+
+
+@check(number=140)
+def junk(subject: Subject) -> None:
+    """Deserialize what is no executable -> an error."""
+    for what, data in {
+        "no bytes": b"",
+        "bytes of junk": b"\xff" * 64,
+        "text": b"this is no executable",
+    }.items():
+        _refuses(subject, data, f"{what} as an executable")
+
+
+@check(number=140)
+def truncated(subject: Subject) -> None:
+    """Deserialize an executable that lacks its second half, or a quarter -> an error."""
+    whole = _serialized(subject, subject.compile(ADD))
+    for size in (len(whole) // 2, len(whole) * 3 // 4):
+        _refuses(subject, whole[:size], f"the first {size} of {len(whole)} bytes")
+
+
+@check(number=140)
+def flipped(subject: Subject) -> None:
+    """Deserialize an executable with one byte flipped, at 256 places -> no crash; told if taken."""
+    whole, taken = _serialized(subject, subject.compile(ADD)), 0
+    places = range(0, len(whole), -(-len(whole) // _FLIPS))
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        try:
+            subject.destroy(_load(subject, bytes(damaged)))
+        except PjrtError:
+            continue
+        taken += 1
+    if taken:
+        subject.note(f"{taken} of {len(places)} flipped bytes are not noticed")
+    subject.usable()
+
+
+@check(needs="devices:2", number=141, since=71)
+def overridden_options(subject: Subject) -> None:
+    """Deserialize a + b with options that name the second device -> it runs there."""
+    data = _serialized(subject, subject.compile(ADD))
+    second = subject.devices[1]
+    options = CompileOptions(device_ids=[[subject.describe(second, "Id")]]).serialize()
+    loaded = _load(subject, data, overridden_serialized_compile_options=options)
+    found = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=loaded)
+    equal(found, [second], "the addressable devices")
+    adds(subject, loaded, second)
+
+
+@check(number=142, since=95, seconds=60)
+def load_twice(subject: Subject) -> None:
+    """Load one executable twice -> both give the exact values."""
+    options = CompileOptions().serialize()
+    made = subject.call(
+        "PJRT_Compile",
+        topology=subject.call("PJRT_Client_TopologyDescription", client=subject.client),
+        program={"code": subject.written(ADD), "format": "mlir"},
+        compile_options=options,
+        client=subject.client,
+    )
+    executable = subject.own("Executable", made)
+    for _ in range(2):
+        loaded = subject.call(
+            "PJRT_Client_Load",
+            client=subject.client,
+            executable=executable,
+            compile_options=options,
+        )
+        adds(subject, subject.own("LoadedExecutable", loaded))
+
+
+@check(needs="plugin", number=143, seconds=60)
+def optimized_program(subject: Subject) -> None:
+    """The optimized program: ask for its size, then for that many bytes -> a message, a format."""
+    executable = compiled(subject)
+    code, form = irregular.optimized_program(subject.api, executable)
+    expect(bool(code), "expected a program, found no bytes")
+    expect(bool(form), "expected the name of its format, found none")
+    if form.startswith("hlo"):
+        try:
+            fields = dict(wire.fields(memoryview(code)))
+        except ValueError as exc:
+            raise Failed(f"expected a message in the format {form}, found {exc}") from exc
+        expect(1 in fields, f"expected the first field of {form}, found {sorted(fields)}")
+    again, _ = irregular.optimized_program(subject.api, executable)
+    equal(len(again), len(code), "the size, asked again")
+
+
+@check(needs="plugin", number=143, seconds=60)
+def optimized_program_too_small(subject: Subject) -> None:
+    """The optimized program with room for one byte less -> an error, nothing written behind."""
+    executable = compiled(subject)
+    code, _ = irregular.optimized_program(subject.api, executable)
+    if not code:
+        raise Skipped("the optimized program has no bytes")
+    room = np.full(len(code), 0xA5, np.uint8)
+    program = unchecked.Sized(
+        "PJRT_Program",
+        table.STRUCT_SIZE["PJRT_Program"],
+        code=room.ctypes.data,
+        code_size=len(code) - 1,  # after the address, which counts nothing
+    )
+    refused(
+        lambda: subject.call(
+            "PJRT_Executable_OptimizedProgram", executable=executable, program=program.address
+        ),
+        what="an optimized program with room for one byte less",
+    )
+    equal(int(room[-1]), 0xA5, "the byte behind the room")
+
+
+def _serialized(subject: Subject, loaded: int) -> bytes:
+    """The bytes of an executable; where there are none, `serialize` alone is the defect."""
+    executable = subject.executable(loaded)
+    data = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
+    if not data:
+        raise Skipped("the plugin serializes an executable to no bytes")
+    return data
+
+
+def _load(subject: Subject, data: bytes, **more: bytes) -> int:
+    loaded = subject.call(
+        "PJRT_Executable_DeserializeAndLoad",
+        client=subject.client,
+        serialized_executable=data,
+        **more,
+    )
+    return subject.own("LoadedExecutable", loaded)
+
+
+def _refuses(subject: Subject, data: bytes, what: str) -> None:
+    refuses(subject, lambda: _load(subject, data), what, code=PluginInternalError.code)

@@ -1,0 +1,299 @@
+"""Transfers: from device to host, whole and in parts, between devices, and how fast."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.kit.conformance.programs import slow, slow_arguments, slow_program
+from pjrt_hub.kit.conformance.refusal import LOST, loses, refuses
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.array import memory_layout
+from pjrt_hub.running.capi import irregular
+
+NUMBERS = np.arange(1, 7, dtype=np.float32)
+MATRIX = NUMBERS.reshape(2, 3)
+
+
+@check(number=105)
+def size_for_the_host(subject: Subject) -> None:
+    """Copy to the host without a destination -> the size that it needs."""
+    answer = subject.call("PJRT_Buffer_ToHostBuffer", src=subject.put(MATRIX))
+    equal(answer.dst_size, MATRIX.nbytes, "the size for f32[2,3]")
+
+
+@check(number=105)
+def small_destination(subject: Subject) -> None:
+    """Copy 24 bytes to the host into 23 -> refused."""
+    buffer, array = subject.put(MATRIX), np.empty(MATRIX.nbytes, np.uint8)
+
+    def copy() -> None:
+        answer = subject.call(
+            "PJRT_Buffer_ToHostBuffer",
+            src=buffer,
+            dst=array.ctypes.data,
+            dst_size=MATRIX.nbytes - 1,
+        )
+        subject.await_(answer.event)
+
+    refuses(subject, copy, "a copy of 24 bytes into 23")
+
+
+@check(number=105)
+def source_destroyed_early(subject: Subject) -> None:
+    """Copy to the host and destroy the buffer at once -> the values arrive."""
+    given = np.arange(1 << 20, dtype=np.float32)
+    buffer, found = subject.put(given), np.zeros_like(given)
+    answer = subject.call(
+        "PJRT_Buffer_ToHostBuffer",
+        src=buffer,
+        dst=found.ctypes.data,
+        dst_size=found.nbytes,
+    )
+    subject.destroy(buffer)
+    subject.await_(answer.event)
+    expect(np.array_equal(found, given), "the copy of a buffer destroyed early has other values")
+
+
+_BY_COLUMNS = """
+func.func @main(%a: tensor<2x3xf32>) -> (tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"}) {
+  %sum = stablehlo.add %a, %a : tensor<2x3xf32>
+  return %sum : tensor<2x3xf32>
+}
+"""
+
+
+def _by_columns(subject: Subject) -> int:
+    """Twice the matrix, by columns on the device where the plugin heeds layouts at all."""
+    (buffer,) = subject.execute(subject.compile(_BY_COLUMNS), [subject.put(MATRIX)])
+    return buffer
+
+
+def in_device_order(subject: Subject, buffer: int) -> np.ndarray[Any, Any]:
+    """The six f32 of a matrix as the device has them: what a copy without a host layout gives."""
+    found = np.empty(MATRIX.size, np.float32)
+    _to_host(subject, buffer, found)
+    return found
+
+
+def _to_host(subject: Subject, buffer: int, found: np.ndarray[Any, Any]) -> None:
+    answer = subject.call(
+        "PJRT_Buffer_ToHostBuffer", src=buffer, dst=found.ctypes.data, dst_size=found.nbytes
+    )
+    subject.await_(answer.event)
+
+
+def _in_order(subject: Subject, buffer: int, order: tuple[int, ...]) -> list[float]:
+    """What a copy of a matrix gives in an order of dimensions, as it lies there."""
+    found = np.full(MATRIX.size, -1, np.float32)
+    answer = subject.call(
+        "PJRT_Buffer_ToHostBuffer",
+        src=buffer,
+        host_layout=memory_layout.members(order),
+        dst=found.ctypes.data,
+        dst_size=found.nbytes,
+    )
+    subject.await_(answer.event)
+    return [float(each) for each in found]
+
+
+@check(number=106)
+def with_host_layout(subject: Subject) -> None:
+    """Ask a copy for columns, for rows, and for an order that is none -> as asked, or refused."""
+    buffer = subject.put(MATRIX)
+    found = _in_order(subject, buffer, (0, 1))
+    equal(found, MATRIX.T.reshape(-1).tolist(), "the values by columns")
+    for order in ((0, 0), (0,)):
+        refuses(subject, partial(_in_order, subject, buffer, order), f"the order {order}")
+    turned = _by_columns(subject)
+    equal(subject.get(turned).tolist(), (2 * MATRIX).tolist(), "the values by rows")
+
+
+@check(number=98)
+def device_layout(subject: Subject) -> None:
+    """Put a matrix to lie by columns on the device -> its layout says so, the values come back."""
+    buffer = subject.put(MATRIX, device_layout=memory_layout.members((0, 1)))
+    order = irregular.minor_to_major(subject.api, buffer)
+    if order is None:
+        raise Unsupported("the layout is of strides")
+    equal(tuple(order), (0, 1), "the layout of what was put by columns")
+    equal(subject.get(buffer).tolist(), MATRIX.tolist(), "the values")
+
+
+@check(number=106)
+def without_host_layout(subject: Subject) -> None:
+    """Copy what lies by columns, asking for no layout -> the values in the device's order."""
+    buffer = _by_columns(subject)
+    order = irregular.minor_to_major(subject.api, buffer)
+    if order is None:
+        raise Unsupported("the layout is of strides")
+    found = in_device_order(subject, buffer)
+    stored = memory_layout.stored(2 * MATRIX, order)
+    equal(found.tolist(), stored.reshape(-1).tolist(), f"the values in the order {order}")
+    if order == (0, 1):
+        subject.note("a copy without a host layout has the device's order, here by columns")
+
+
+def _raw(subject: Subject, buffer: int, offset: int, size: int) -> bytes:
+    memory = np.full(max(size, 1), 0xEE, np.uint8)
+    event = subject.call(
+        "PJRT_Buffer_CopyRawToHost",
+        buffer=buffer,
+        dst=memory.ctypes.data,
+        offset=offset,
+        transfer_size=size,
+    )
+    subject.await_(event)
+    return memory[:size].tobytes()
+
+
+@check(since=56, number=107)
+def raw(subject: Subject) -> None:
+    """Copy raw bytes, all and from the middle and none -> the bytes of the values."""
+    buffer, wanted = subject.put(NUMBERS), NUMBERS.tobytes()
+    for start, end in ((0, 24), (4, 12), (20, 24), (8, 8)):
+        found = _raw(subject, buffer, start, end - start)
+        equal(found.hex(), wanted[start:end].hex(), f"the bytes from {start} to {end}")
+
+
+@check(since=56, number=107)
+def raw_of_running_work(subject: Subject) -> None:
+    """Copy raw bytes of an output whose run waits for another one -> the bytes of its values."""
+    _, rounds = slow_arguments(subject)
+    (buffer,) = subject.execute(slow_program(subject), [slow(subject), rounds])
+    size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
+    found, wanted = _raw(subject, buffer, 0, size), subject.get(buffer).tobytes()
+    expect(found[: len(wanted)] == wanted, "expected the bytes of the output, found other ones")
+
+
+@check(since=56, number=107)
+def raw_past_the_end(subject: Subject) -> None:
+    """Copy raw bytes from past the end -> refused, by the call or the event."""
+    buffer = subject.put(NUMBERS)
+    size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
+    for offset, count in ((size, 4), (size - 4, 8), (0, size + 1)):
+        read = partial(_raw, subject, buffer, offset, count)
+        refuses(subject, read, f"{count} raw bytes from {offset} of {size}")
+
+
+@check(since=56, number=107)
+def raw_from_before(subject: Subject) -> None:
+    """Copy raw bytes from a negative offset -> refused, by the call or the event."""
+    buffer = subject.put(NUMBERS)
+    refuses(subject, lambda: _raw(subject, buffer, -4, 4), "4 raw bytes from -4")
+
+
+_FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
+
+
+@check(since=84, number=108)
+def raw_later(subject: Subject) -> None:
+    """Copy raw bytes to a place that is told later -> they arrive there after that, not before."""
+    buffer, memory = subject.put(NUMBERS), np.zeros(8, np.uint8)
+    answer = subject.call(
+        "PJRT_Buffer_CopyRawToHostFuture", buffer=buffer, offset=4, transfer_size=8
+    )
+    event = subject.own("Event", answer.event)
+    expect(
+        not subject.call("PJRT_Event_IsReady", event=event),
+        "IsReady before the place is told: expected false, found true",
+    )
+    function, data = answer.future_ready_callback, answer.callback_data
+    irregular.answer(_FUTURE, function, data, 0, "", memory.ctypes.data)
+    subject.await_(event)
+    equal(memory.tobytes().hex(), NUMBERS[1:3].tobytes().hex(), "the bytes from 4 to 12")
+
+
+@check(since=84, number=108)
+def raw_never(subject: Subject) -> None:
+    """Copy raw bytes to a place that fails -> the event has the error's text."""
+    answer = subject.call(
+        "PJRT_Buffer_CopyRawToHostFuture", buffer=subject.put(NUMBERS), offset=0, transfer_size=8
+    )
+    irregular.answer(_FUTURE, answer.future_ready_callback, answer.callback_data, *LOST.values())
+    loses(subject, lambda: subject.await_(answer.event), "awaiting the copy")
+
+
+def _copied(subject: Subject, buffer: int, device: int) -> int:
+    made = subject.call("PJRT_Buffer_CopyToDevice", buffer=buffer, dst_device=device)
+    return subject.own("Buffer", made)
+
+
+@check(needs="devices:2", number=109)
+def to_another_device(subject: Subject) -> None:
+    """Copy to the second device, destroying the source -> the values, on that device."""
+    source, second = subject.put(NUMBERS), subject.devices[1]
+    copy = _copied(subject, source, second)
+    subject.destroy(source)
+    equal(subject.get(copy).tolist(), NUMBERS.tolist(), "the values of the copy")
+    equal(subject.call("PJRT_Buffer_Device", buffer=copy), second, "the device of the copy")
+
+
+@check(number=109)
+def to_the_same_device(subject: Subject) -> None:
+    """Copy to the device where it is -> a copy with the values, or refused."""
+    source = subject.put(NUMBERS)
+    try:
+        copy = _copied(subject, source, subject.device)
+        found = subject.get(copy)
+    except PjrtError:
+        subject.usable()
+        return
+    subject.note("a copy to the same device is made; the header calls it an error")
+    equal(found.tolist(), NUMBERS.tolist(), "the values of the copy")
+
+
+@check(number=109)
+def copy_is_not_early(subject: Subject) -> None:
+    """Copy an output of running work to each memory and device -> ready once the output is."""
+    memories = subject.call("PJRT_Device_AddressableMemories", device=subject.device)
+    makes = [partial(_copied_to_memory, memory=each) for each in memories]
+    makes += [partial(_copied, device=each) for each in subject.devices[1:2]]
+    for make in makes:
+        source = slow(subject)
+        try:
+            copy = make(subject, source)
+        except (PjrtError, Unsupported) as exc:
+            subject.note(str(exc))
+            continue
+        subject.await_(subject.ready(copy))
+        event = subject.ready(source)
+        is_ready = subject.call("PJRT_Event_IsReady", event=event)
+        expect(is_ready, "a copy: expected it pending like what is copied, found it ready")
+
+
+def _copied_to_memory(subject: Subject, buffer: int, memory: int) -> int:
+    made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=memory)
+    return subject.own("Buffer", made)
+
+
+@check(needs="devices:2", number=109)
+def sixteen_copies(subject: Subject) -> None:
+    """Copy 16 times to the second device at once, destroying the source -> 16 times the values."""
+    given = np.arange(1 << 16, dtype=np.float32)
+    source = subject.put(given)
+    copies = [_copied(subject, source, subject.devices[1]) for _ in range(16)]
+    subject.destroy(source)
+    right = [np.array_equal(subject.get(each), given) for each in copies]
+    equal(right, [True] * 16, "whether each copy has the values")
+
+
+@check(seconds=60, number=113)
+def bandwidth(subject: Subject) -> None:
+    """Put 256 MiB and copy them back -> the same bytes; both speeds are told."""
+    given = np.random.default_rng(0).integers(0, 1 << 62, 1 << 25)
+    found = np.ones_like(given)  # touched, so that no page fault is measured
+    start = time.monotonic()
+    buffer = subject.put(given)
+    there = time.monotonic()
+    _to_host(subject, buffer, found)
+    back = time.monotonic()
+    expect(np.array_equal(found, given), "256 MiB come back with other bytes")
+    up, down = (given.nbytes / 1e9 / max(each, 1e-9) for each in (there - start, back - there))
+    subject.note(f"256 MiB: {up:.1f} GB/s to the device, {down:.1f} GB/s back")

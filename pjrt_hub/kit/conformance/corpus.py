@@ -1,0 +1,216 @@
+"""The corpus: programs of one StableHLO op each, with the results that are right.
+
+Owns the form of corpus.jsonl.gz, which tools/corpus writes: a line of JSON with the form's number
+and the count of programs, then a line for each `Program`; bytes are hexadecimal, little-endian.
+Must not run anything.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pjrt_hub.kit.conformance import artifact, numerics
+from pjrt_hub.kit.conformance.numerics import Tolerance
+from pjrt_hub.running.array import dtypes
+
+PATH = Path(__file__).with_name("corpus.jsonl.gz")
+FORM = 1
+
+#: How results are compared with the right ones.
+VALUES = "values"
+#: Any value will do, as long as there is one: what StableHLO leaves to the implementation.
+ANYTHING = "anything"
+#: The same again and again: what an algorithm of the plugin's own choice must give.
+REPEATABLE = "repeatable"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An argument or a right result.
+
+    Attributes:
+        element: its type as StableHLO writes it, "f32".
+        shape: of it.
+        data: its elements in row-major order, each of at least one byte.
+    """
+
+    element: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    @classmethod
+    def of(cls, array: Any, element: str) -> Tensor:
+        """Takes an array whose values the element type can hold."""
+        given = np.asarray(array, dtype=dtype_of(element), order="C")
+        return cls(element, given.shape, given.tobytes())
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """Its values, read-only."""
+        return np.frombuffer(self.data, dtype_of(self.element)).reshape(self.shape)
+
+    @property
+    def type(self) -> str:
+        """As StableHLO writes it, "tensor<2x3xf32>"."""
+        return type_of(self.element, self.shape)
+
+    @property
+    def literal(self) -> str:
+        """It as an attribute, "dense<...> : tensor<2x3xf32>"."""
+        if not math.prod(self.shape):
+            return f"dense<> : {self.type}"
+        if self.element == "i1":  # its bytes are read in another way since 2025
+            return f"dense<{json.dumps(self.array.tolist())}> : {self.type}"
+        return f'dense<"0x{self.data.hex().upper()}"> : {self.type}'
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program.
+
+    Attributes:
+        op: the op that it is about, "add".
+        kind: its element type, or types: "f32", "f32_to_bf16".
+        variant: what is special about it, "by the width or more"; often nothing.
+        body: its ops; they read %a0, %a1 ... and define the results %r0, %r1 ...
+        functions: others that it calls.
+        arguments: what it is given.
+        results: what must come out.
+        flushed: the results where subnormal numbers are taken and given as zero, which devices
+            may do; empty where there are none.
+        compare: `VALUES`, `ANYTHING` or `REPEATABLE`.
+        terms: what each result is a rounded sum of, see `numerics.tolerance`.
+        oracle: who says so: "exact" is arithmetic without rounding (Python's integers and
+            fractions, mpmath to 400 bits) rounded once, "numpy" moves or sums in ways that do not
+            round, "stablehlo" is StableHLO's reference interpreter. All that are named agreed.
+    """
+
+    op: str
+    kind: str
+    variant: str
+    body: str
+    arguments: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    oracle: tuple[str, ...]
+    functions: str = ""
+    flushed: tuple[Tensor, ...] = ()
+    compare: str = VALUES
+    terms: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of its check, "shift_left.i32.by-the-width-or-more"."""
+        variant = f".{self.variant.replace(' ', '-')}" if self.variant else ""
+        return f"{self.op}.{self.kind}{variant}"
+
+    @property
+    def title(self) -> str:
+        """What it does, "shift_left of i32, by the width or more"."""
+        return f"{self.op} of {self.kind}{f', {self.variant}' if self.variant else ''}"
+
+    @property
+    def promise(self) -> str:
+        """What must come out, "the values of exact and stablehlo"."""
+        if self.compare == VALUES:
+            return f"the values of {' and '.join(self.oracle)}"
+        return "the same again" if self.compare == REPEATABLE else "any values"
+
+    @property
+    def tolerances(self) -> tuple[Tolerance, ...]:
+        """How far off each of its results may be."""
+        complex_ = any(tensor.array.dtype.kind == "c" for tensor in self.arguments)
+        return tuple(
+            numerics.tolerance(self.op, each.array.dtype, complex_=complex_, terms=self.terms)
+            for each in self.results
+        )
+
+    def text(self, *, constants: bool) -> str:
+        """The program as StableHLO text.
+
+        Args:
+            constants: compute from constants, which a compiler may fold, not from arguments.
+        """
+        names = [f"%a{i}" for i in range(len(self.arguments))]
+        given = list(zip(names, self.arguments, strict=True))
+        parameters = "" if constants else ", ".join(f"{name}: {t.type}" for name, t in given)
+        constant = [f"{name} = stablehlo.constant {t.literal}" for name, t in given]
+        values = ", ".join(f"%r{i}" for i in range(len(self.results)))
+        types = ", ".join(tensor.type for tensor in self.results)
+        lines = [*(constant if constants else []), self.body, f"return {values} : {types}"]
+        inside = "\n".join(lines).replace("\n", "\n  ")
+        main = f"func.func @main({parameters}) -> ({types}) {{\n  {inside}\n}}\n"
+        return main + self.functions
+
+
+def dtype_of(element: str) -> np.dtype[Any]:
+    """The numpy dtype of an element type, by StableHLO's name."""
+    return dtypes.numpy_dtype(dtypes.of_type(element).code)
+
+
+def type_of(element: str, shape: Iterable[int]) -> str:
+    """A tensor type, "tensor<2x3xf32>"."""
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
+
+
+def pack(programs: Iterable[Program]) -> bytes:
+    """The bytes of a corpus."""
+    rows = [json.dumps(_row(each), separators=(",", ":")) for each in programs]
+    head = json.dumps({"form": FORM, "programs": len(rows)})
+    return gzip.compress("\n".join([head, *rows, ""]).encode(), mtime=0)
+
+
+@cache
+def programs(path: Path = PATH) -> tuple[Program, ...]:
+    """Reads a corpus, by default the one that this package ships.
+
+    Raises:
+        FileFormatError: it is none, or of another form.
+    """
+    return artifact.read(path, _programs)
+
+
+def _programs(data: bytes) -> tuple[Program, ...]:
+    first, *rows = data.decode().splitlines()
+    head = json.loads(first)
+    if head != {"form": FORM, "programs": len(rows)}:
+        raise ValueError(f"it begins with {first!r}, with {len(rows)} programs after it")
+    return tuple(_program(json.loads(row)) for row in rows)
+
+
+_TENSORS = ("arguments", "results", "flushed")
+_OPTIONAL = {"functions": "", "flushed": (), "compare": VALUES, "terms": 0}
+
+
+def _row(program: Program) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(program, name) for name in Program.__slots__}
+    row = {name: value for name, value in row.items() if _OPTIONAL.get(name) != value}
+    for name in _TENSORS:
+        if name in row:
+            row[name] = [[t.element, t.shape, t.data.hex()] for t in row[name]]
+    return row
+
+
+def _program(row: dict[str, Any]) -> Program:
+    for name in _TENSORS:
+        row[name] = tuple(_tensor(*each) for each in row.get(name, ()))
+    program = Program(**{**row, "oracle": tuple(row["oracle"])})
+    if program.compare not in (VALUES, ANYTHING, REPEATABLE):
+        raise ValueError(f"{program.name} is to be compared by {program.compare!r}")
+    return program
+
+
+def _tensor(element: str, shape: list[int], data: str) -> Tensor:
+    tensor = Tensor(element, tuple(shape), bytes.fromhex(data))
+    nbytes = math.prod(shape) * dtype_of(element).itemsize
+    if len(tensor.data) != nbytes:
+        raise ValueError(f"a {tensor.type} of {len(tensor.data)} bytes, which takes {nbytes}")
+    return tensor

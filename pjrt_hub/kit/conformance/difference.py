@@ -1,0 +1,65 @@
+"""Two reports compared: of two plugins, or of two versions of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pjrt_hub.kit.conformance.verdict import Report, Result
+
+
+class Trend(StrEnum):
+    """What became of a check from one report to the other."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A check with two verdicts.
+
+    Attributes:
+        before: its result in the first report.
+        after: in the second.
+    """
+
+    before: Result
+    after: Result
+
+    @property
+    def name(self) -> str:
+        """Of the check."""
+        return self.after.name
+
+    @property
+    def trend(self) -> Trend:
+        """Worse where only the second is a defect, better where only the first is."""
+        was, now = self.before.verdict.is_defect, self.after.verdict.is_defect
+        if was == now:
+            return Trend.OTHER
+        return Trend.WORSE if now else Trend.BETTER
+
+    @property
+    def text(self) -> str:
+        """Both verdicts, and what the later one found: "pass -> fail: expected ..."."""
+        told = self.after.text or self.before.text
+        return f"{self.before.verdict} -> {self.after.verdict}" + (f": {told}" if told else "")
+
+
+def changes(before: Report, after: Report) -> list[Change]:
+    """The checks in both reports whose verdicts differ, those that became worse first.
+
+    Args:
+        before: the first report, or that of the other plugin.
+        after: the second.
+    """
+    trends = list(Trend)
+    first = {each.name: each for each in before.results}
+    found = [
+        Change(first[each.name], each)
+        for each in after.results
+        if each.name in first and first[each.name].verdict is not each.verdict
+    ]
+    return sorted(found, key=lambda change: trends.index(change.trend))

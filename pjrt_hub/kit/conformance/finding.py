@@ -1,0 +1,113 @@
+"""How a check says what it found: by an exception, or by returning where it passes.
+
+Must not know which checks there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pjrt_hub.errors import PjrtError
+
+
+class Failed(AssertionError):
+    """The plugin does not do what the PJRT C API promises.
+
+    Attributes:
+        found: what was expected and what was found.
+    """
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+class Unsupported(Exception):
+    """The plugin does not offer what the check is about, and need not."""
+
+
+class Skipped(Exception):
+    """The check cannot be made here, with this plugin on this machine."""
+
+
+class Hidden(Skipped):
+    """The check calls a C function that is known not to work, so that it would find nothing else.
+
+    Attributes:
+        function: the C function.
+    """
+
+    def __init__(self, function: str) -> None:
+        super().__init__(f"{function} does not work")
+        self.function = function
+
+
+def expect(condition: bool, text: str) -> None:
+    """Fails the check with `text`, "expected X, found Y", unless the condition holds."""
+    if not condition:
+        raise Failed(text)
+
+
+def equal(found: object, wanted: object, what: str) -> None:
+    """Fails the check unless two values are equal.
+
+    Args:
+        found: the plugin's.
+        wanted: the right one.
+        what: they are.
+    """
+    if found != wanted:
+        raise Failed(f"{what}: expected {wanted!r}, found {found!r}")
+
+
+def refused(call: Callable[[], object], *codes: int, what: str) -> PjrtError:
+    """Fails the check unless the plugin answers a call with an error.
+
+    Args:
+        call: makes it.
+        codes: the `PJRT_Error_Code`s that it may have; none allows all.
+        what: is wrong with the call, for the text.
+
+    Returns:
+        The error.
+    """
+    try:
+        answer = call()
+    except PjrtError as error:
+        if codes and error.code not in codes:
+            raise Failed(
+                f"{what}: expected {code_name(*codes)}, "
+                f"found {code_name(error.code)}: {error.message}"
+            ) from error
+        return error
+    shown = "" if answer is None or isinstance(answer, int) else f" ({answer!r})"
+    raise Failed(f"{what}: expected an error, found success{shown}")
+
+
+def text(found: bytes, what: str) -> str:
+    """Fails the check unless bytes are text, which may be empty.
+
+    Args:
+        found: the plugin's.
+        what: they are.
+
+    Returns:
+        The text.
+    """
+    try:
+        words = found.decode()
+    except UnicodeDecodeError as exc:
+        raise Failed(f"{what}: expected UTF-8, found {found!r}") from exc
+    expect("\0" not in words, f"{what}: expected text without NUL, found {found!r}")
+    return words
+
+
+def code_name(*codes: int) -> str:
+    """What the PJRT C API calls error codes: "INVALID_ARGUMENT or NOT_FOUND"."""
+    from pjrt_hub.running.capi import table
+
+    names = {
+        number: name.removeprefix("PJRT_Error_Code_")
+        for name, number in table.ENUMS["PJRT_Error_Code"].items()
+    }
+    return " or ".join(names.get(code, f"the unknown code {code}") for code in codes)

@@ -1,0 +1,160 @@
+"""What a host of plugins does where a plugin lacks functions, as it was measured.
+
+The measurements are data, hosts/*.toml; must not run any host.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+#: What a host may ask of a plugin before it calls some functions: whose buffers are the host's
+#: memory; which has the extension FFI; whose programs JAX keeps in its cache on disk.
+TRAITS = frozenset({"on_cpu", "ffi", "compile_cache"})
+#: Those of the last, as `jax._src.compilation_cache` lists them, and what GPUs call themselves.
+CACHED_PLATFORMS = frozenset({"tpu", "gpu", "cpu", "neuron", "cuda", "rocm"})
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """What a host does without one function, or without several.
+
+    Attributes:
+        fails: the steps of its walk that raise; what needs them cannot be had either.
+        at: the step in which its process ends; empty where it does not.
+        signal: that ends it: "SIGABRT", or "SIGALRM" where it waits for ever.
+        functions: without which this happens.
+    """
+
+    fails: tuple[str, ...] = ()
+    at: str = ""
+    signal: str = ""
+    functions: tuple[str, ...] = ()
+
+    @property
+    def aborts(self) -> bool:
+        """Whether the process of the host ends or hangs."""
+        return bool(self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A release of a host.
+
+    Attributes:
+        name: "JAX".
+        release: "0.10.2", or the commit whose source was read.
+        learned: how it is known, when, and with which plugin.
+        needs: the steps of the walk, each with those that it needs.
+        null: a function that is NULL in the table or past its end -> what becomes of the host;
+            those without which it runs are left out.
+        unimplemented: the same for functions that answer UNIMPLEMENTED.
+        left_out: steps that it cannot do on a whole plugin either, of which nothing is known.
+        asked_of: of `TRAITS` -> the functions that it calls only of plugins with the trait, which
+            the plugin of the measurement had.
+    """
+
+    name: str
+    release: str
+    learned: str
+    needs: Mapping[str, tuple[str, ...]]
+    null: Mapping[str, Without]
+    unimplemented: Mapping[str, Without]
+    left_out: tuple[str, ...] = ()
+    asked_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The name and the release."""
+        return f"{self.name} {self.release}"
+
+    def without(
+        self,
+        null: Iterable[str] = (),
+        unimplemented: Iterable[str] = (),
+        traits: Set[str] = TRAITS,
+    ) -> Without:
+        """What becomes of the host on a plugin that lacks several functions.
+
+        Args:
+            null: functions that are NULL in the table or past its end.
+            unimplemented: functions that answer UNIMPLEMENTED.
+            traits: of `TRAITS`, those that the plugin has.
+
+        Returns:
+            The end that comes first, else all steps that fail.
+        """
+        spared = {name for each in self.asked_of.keys() - traits for name in self.asked_of[each]}
+        met = [found for name in null if (found := self.null.get(name))]
+        met += [found for name in unimplemented if (found := self.unimplemented.get(name))]
+        met = [found for found in met if not spared & set(found.functions)]
+        order = list(self.needs)
+        ends = sorted((each for each in met if each.aborts), key=lambda each: order.index(each.at))
+        if ends:
+            first = [each for each in ends if each.at == ends[0].at]
+            names = tuple(name for each in first for name in each.functions)
+            return Without((), ends[0].at, ends[0].signal, names)
+        fails = {step for each in met for step in each.fails}
+        names = tuple(name for each in met for name in each.functions)
+        return Without(tuple(step for step in order if step in fails), functions=names)
+
+    def word(self, found: Without) -> str:
+        """Says what becomes of the host: "runs", "runs without copy", "aborts at jit (SIGABRT)"."""
+        if found.aborts:
+            if found.signal == "SIGALRM":
+                return f"hangs at {found.at}"
+            return f"aborts at {found.at} ({found.signal})"
+        if not found.fails:
+            return "runs"
+        first = next(iter(self.needs))
+        if first in found.fails:
+            return f"refuses at {first}"
+        return f"runs without {', '.join(found.fails)}"
+
+
+@cache
+def hosts() -> tuple[Host, ...]:
+    """Every host that is known, a release after the other, the newest of each first."""
+    folder = files("pjrt_hub.kit.conformance").joinpath("hosts")
+    texts = [path.read_text("utf-8") for path in folder.iterdir() if path.name.endswith(".toml")]
+    known = [parse(text) for text in texts]
+    known.sort(key=lambda host: _age(host.release), reverse=True)
+    return tuple(sorted(known, key=lambda host: host.name.lower()))
+
+
+def newest(among: Collection[Host] | None = None) -> tuple[Host, ...]:
+    """The newest release of each host."""
+    by_name: dict[str, Host] = {}
+    for host in hosts() if among is None else among:
+        by_name.setdefault(host.name, host)
+    return tuple(by_name.values())
+
+
+def parse(text: str) -> Host:
+    """Reads a file of hosts/."""
+    read = tomllib.loads(text)
+    needs, asked_of = (
+        {name: tuple(each) for name, each in rows.items()}
+        for rows in (read["needs"], read.get("asked_of", {}))
+    )
+    null, unimplemented = (_lacks(read.get(form, {})) for form in ("null", "unimplemented"))
+    left_out = tuple(read.get("left_out", ()))
+    known = (read["host"], read["release"], read["learned"])
+    return Host(*known, needs, null, unimplemented, left_out, asked_of)
+
+
+def _lacks(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Without]:
+    return {
+        name: Without(
+            tuple(row.get("fails", ())), row.get("at", ""), row.get("signal", ""), (name,)
+        )
+        for name, row in rows.items()
+    }
+
+
+def _age(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split(".") if part.isdecimal())

@@ -1,0 +1,47 @@
+"""NAME=VALUE as text, of a command line or of a test run's; must not print."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from typing import Any
+
+
+def read(texts: Iterable[str]) -> dict[str, Any]:
+    """Reads values as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; whatever else is text.
+
+    Args:
+        texts: "name=value" each.
+
+    Raises:
+        ValueError: one has no name or no value, or a name is given twice.
+    """
+    return {name: _value(text) for name, text in read_text(texts).items()}
+
+
+def read_text(texts: Iterable[str]) -> dict[str, str]:
+    """Leaves values to whoever knows their types.
+
+    Args:
+        texts: "name=value" each.
+
+    Raises:
+        ValueError: as for `read`.
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ValueError(f"{text!r} is not NAME=VALUE.")
+        if name in values:
+            raise ValueError(f"{name} is given twice.")
+        values[name] = value
+    return values
+
+
+def _value(text: str) -> Any:
+    try:
+        [value] = tomllib.loads(f"value = {text}").values()
+    except (tomllib.TOMLDecodeError, ValueError):  # also several lines
+        return text
+    return value if isinstance(value, bool | int | float | str | list) else text

@@ -1,0 +1,100 @@
+"""The C function that a process is in, which another process reads, also after its death.
+
+Must not know what any function is for.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.kit.conformance.finding import Hidden
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.capi.extensions import Extension
+    from pjrt_hub.running.capi.library import Api
+
+_NBYTES = 256
+
+
+class Progress:
+    """The name of the C function that is being called, in memory that processes share.
+
+    Attributes:
+        broken: functions that do not work, which checks need not call to find that out.
+        works: what was found to work.
+    """
+
+    def __init__(self, descriptor: int = -1) -> None:
+        """Maps it.
+
+        Args:
+            descriptor: of a file that `open_file` made; by default nobody else reads it.
+        """
+        self._memory = mmap.mmap(descriptor, _NBYTES)
+        self.broken: Collection[str] = ()
+        self.works: Collection[str] = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For another process: what is broken and what works, and no more."""
+        return Progress, (), {"broken": self.broken, "works": self.works}
+
+    @property
+    def function(self) -> str:
+        """What is being called; empty between calls."""
+        return self._memory[:].partition(b"\0")[0].decode("ascii", "replace")
+
+    def enter(self, function: str) -> None:
+        """Notes that a function is called.
+
+        Raises:
+            Hidden: it is known not to work.
+        """
+        if function in self.broken:
+            raise Hidden(function)
+        name = function.encode("ascii")[: _NBYTES - 1] + b"\0"
+        self._memory[: len(name)] = name
+
+    def leave(self) -> None:
+        """Notes that it returned."""
+        self._memory[:1] = b"\0"
+
+
+def open_file() -> int:
+    """Makes a file for `Progress`, without a name, and gives its descriptor."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(_NBYTES)
+        return os.dup(file.fileno())
+
+
+class Watched:
+    """A plugin's table, or a node of its extension chain, whose calls `Progress` knows.
+
+    It has all that an `Api` or an `Extension` has.
+    """
+
+    def __init__(self, functions: Api | Extension, progress: Progress) -> None:
+        self._functions = functions
+        self._progress = progress
+
+    def call(self, function: str, **fields: Any) -> Any:
+        """Calls a C function by its name, as `Api.call`."""
+        self._progress.enter(function)
+        answer = self._functions.call(function, **fields)
+        self._progress.leave()
+        return answer
+
+    def function(self, name: str) -> Any:
+        """A function to be called by others, as `Api.function`."""
+        self._progress.enter(name)
+        return self._functions.function(name)
+
+    def extension(self, name: str) -> Any:
+        """A node of the chain, as `Api.extension`."""
+        return Watched(self._functions.extension(name), self._progress)  # type: ignore[union-attr]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._functions, name)

@@ -1,0 +1,497 @@
+"""The plugin under test: its client, and the small raw calls that checks share.
+
+Speaks the C API as it is, without the runtime's validation, which would hide what a plugin does.
+Owns whatever is made through it, until the check ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import PjrtError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.kit.conformance import artifact, programs
+from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported
+from pjrt_hub.kit.conformance.progress import Progress, Watched
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import library, table
+from pjrt_hub.running.program.compile_options import CompileOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pjrt_hub.running.capi.extensions import Extension
+    from pjrt_hub.running.capi.library import Api
+
+_KEPT = ("Buffer", "Event", "LoadedExecutable", "Executable", "TopologyDescription", "Client")
+
+
+class Subject:
+    """A plugin, as checks see it. All addresses are ints.
+
+    Attributes:
+        path: of the library.
+        options: that its clients are made with.
+        target: name and options of a topology that it describes without hardware, or None.
+        preload: libraries that have to be loaded before it.
+        known_options: the create options of its manifest, with their types.
+        progress: what is being called, or None where nobody reads it.
+        patience: seconds that checks of this plugin take more, because it is slow.
+        took: seconds that its slowest steps took, by the C function.
+        notes: what checks found worth telling.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        options: Mapping[str, Any] | None = None,
+        target: tuple[str, Mapping[str, Any]] | None = None,
+        preload: Sequence[Path] = (),
+        known_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Loads nothing yet.
+
+        Args:
+            path: of the library.
+            options: create options.
+            target: name and options of a topology that the plugin describes without hardware.
+            preload: what other processes that load it have to load before.
+            known_options: its create options, with their types.
+        """
+        self.path = path
+        self.options = dict(options or {})
+        self.target = target
+        self.preload = tuple(preload)
+        self.known_options = dict(known_options or {})
+        self.progress: Progress | None = None
+        self.patience = 0.0
+        self.took: dict[str, float] = {}
+        self.notes: list[str] = []
+        self._made: dict[int, str] = {}
+        self._takes: dict[str, bool] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For another process: the same plugin, not loaded yet."""
+        given = (self.path, self.options, self.target, self.preload)
+        return Subject, given, (None, {"patience": self.patience, "progress": self.progress})
+
+    @cached_property
+    def api(self) -> Api:
+        """The plugin's function table; it is loaded and initialized on first use."""
+        loaded = library.load(self.path)
+        return cast("Api", Watched(loaded, self.progress)) if self.progress else loaded
+
+    @cached_property
+    def client(self) -> int:
+        """A `PJRT_Client`, made on first use and shared by all checks of this process.
+
+        Raises:
+            Skipped: the plugin cannot make one here.
+        """
+        try:
+            with self._measure("PJRT_Client_Create"):
+                return int(self.api.call("PJRT_Client_Create", create_options=self.options))
+        except (PjrtError, UnsupportedByPluginError) as exc:
+            raise Skipped(f"no device: {exc.message}") from exc
+
+    @cached_property
+    def topology(self) -> int:
+        """A `PJRT_TopologyDescription`: of `target`, else of the client; nobody destroys it."""
+        if self.target is None:
+            return int(self.call("PJRT_Client_TopologyDescription", client=self.client))
+        name, options = self.target
+        answer = self.call(
+            "PJRT_TopologyDescription_Create", topology_name=name, create_options=options
+        )
+        return int(answer)
+
+    @cached_property
+    def devices(self) -> list[int]:
+        """The devices that this process can use."""
+        devices: list[int] = self.api.call("PJRT_Client_AddressableDevices", client=self.client)
+        if not devices:
+            raise Skipped("the client has no device")
+        return devices
+
+    @property
+    def device(self) -> int:
+        """The first of them."""
+        return self.devices[0]
+
+    @property
+    def minor(self) -> int:
+        """Of the plugin's PJRT API version."""
+        return self.api.version.minor
+
+    def stablehlo(self, which: str) -> tuple[int, int, int]:
+        """A version of StableHLO that the plugin tells: "current" or "minimum".
+
+        Raises:
+            Skipped: it tells none.
+        """
+        match self.api.attributes.get(f"stablehlo_{which}_version"):
+            case (int(major), int(minor), int(patch)):
+                return major, minor, patch
+        raise Skipped(f"the plugin does not tell its {which} version of StableHLO")
+
+    @contextlib.contextmanager
+    def _measure(self, function: str) -> Iterator[None]:
+        """Measures the first call of a function that may be slow."""
+        begin = time.monotonic()
+        yield
+        self.took.setdefault(function, time.monotonic() - begin)
+
+    def call(self, function: str, **fields: Any) -> Any:
+        """Calls a C function by its name, with the fields of its argument struct.
+
+        Returns:
+            As `capi.call.BoundFunction`: the only output, or a namespace of them.
+
+        Raises:
+            Unsupported: the plugin lacks the function, or says that it is not implemented.
+            PjrtError: whatever else the plugin answers.
+        """
+        with _unsupported():
+            return self.api.call(function, **fields)
+
+    def extension(self, name: str) -> Extension:
+        """A node of the extension chain, whose `call` is as that of an `Api`.
+
+        Raises:
+            Unsupported: the plugin has no such node.
+        """
+        with _unsupported():
+            return self.api.extension(name)
+
+    def takes(self, form: str) -> bool:
+        """Whether the plugin compiles a + b in a form, as the basics found, else by trying it.
+
+        Args:
+            form: `ARTIFACT`, `BYTECODE` or `TEXT`.
+        """
+        if self.progress and form in self.progress.broken:
+            return False
+        if self.progress and form in self.progress.works:
+            return True
+        if form not in self._takes:
+            try:
+                programs.compiled(self, self.add(form))
+            except (PjrtError, Unsupported):
+                self._takes[form] = False
+            else:
+                self._takes[form] = True
+        return self._takes[form]
+
+    def add(self, form: str) -> bytes:
+        """`programs.ADD` in a form.
+
+        Args:
+            form: `ARTIFACT`, `BYTECODE` or `TEXT`.
+        """
+        match form:
+            case artifact.TEXT:
+                return programs.ADD.encode()
+            case artifact.BYTECODE:
+                return artifact.add_bytecode()
+        code = artifact.of(programs.ADD, self._newest)
+        return artifact.labelled(programs.ADD, (0, 0, 0)) if code is None else code
+
+    def require(self, form: str) -> None:
+        """Ends a check of a form that the basics found to be refused.
+
+        Raises:
+            Hidden: it is.
+        """
+        if self.progress and form in self.progress.broken:
+            raise Hidden(form)
+
+    def written(self, text: str) -> str | bytes:
+        """A program in the form that hosts send, a portable artifact; else as text.
+
+        Args:
+            text: of the program.
+
+        Raises:
+            Skipped: the plugin does not take the forms in which this program is there.
+        """
+        if self.takes(artifact.ARTIFACT):
+            code = artifact.of(text, self._newest)
+            if code is None and not self.takes(artifact.TEXT):
+                raise Skipped("its program is there as text only, which the plugin does not take")
+            return text if code is None else code
+        if not self.takes(artifact.TEXT):
+            self.require(artifact.ARTIFACT)
+        return text
+
+    @property
+    def _newest(self) -> artifact.Version | None:
+        """The version of StableHLO that the plugin reads, where it tells."""
+        with contextlib.suppress(Skipped):
+            return self.stablehlo("current")
+        return None
+
+    def compile(
+        self, program: str | bytes, *, format: str = "mlir", options: bytes | None = None
+    ) -> int:
+        """Compiles a program and loads it.
+
+        Args:
+            program: its text, which is sent in a form that the plugin takes, or its very bytes.
+            format: "mlir" or "hlo".
+            options: a CompileOptionsProto; by default one replica on one device.
+
+        Returns:
+            A `PJRT_LoadedExecutable`.
+        """
+        client = self.client
+        code = self.written(program) if isinstance(program, str) else program
+        with self._measure("PJRT_Client_Compile"):
+            executable = self.call(
+                "PJRT_Client_Compile",
+                client=client,
+                program={"code": code, "format": format},
+                compile_options=CompileOptions().serialize() if options is None else options,
+            )
+        return self.own("LoadedExecutable", executable)
+
+    def execute(self, executable: int, buffers: Sequence[int], **options: Any) -> list[int]:
+        """Runs a program on one device, not waiting for it.
+
+        Args:
+            executable: a `PJRT_LoadedExecutable`.
+            buffers: the arguments.
+            options: members of `PJRT_ExecuteOptions`.
+
+        Returns:
+            The outputs.
+        """
+        return self.launch(executable, [buffers], options)[0][0]
+
+    def launch(
+        self,
+        executable: int,
+        rows: Sequence[Sequence[int]],
+        options: Mapping[str, Any] | int | None = None,
+        *,
+        events: bool = False,
+        num_outputs: int | None = None,
+        execute_device: int = 0,
+    ) -> tuple[list[list[int]], list[int]]:
+        """Runs a program on as many devices as there are rows of arguments.
+
+        Args:
+            executable: a `PJRT_LoadedExecutable`.
+            rows: the arguments of each device.
+            options: members of `PJRT_ExecuteOptions`, or the address of one.
+            events: ask for the events of completion.
+            num_outputs: of the program, where the caller knows; by default the plugin is asked.
+            execute_device: the device of a portable program; 0 leaves it to the plugin.
+
+        Returns:
+            The outputs of each device, and the events.
+        """
+        import numpy as np
+
+        if num_outputs is None:
+            num_outputs = self.num_outputs(executable)
+        arguments = [np.array(row, np.uint64) for row in rows]
+        outputs = [np.zeros(max(num_outputs, 1), np.uint64) for _ in rows]
+        complete = np.zeros(len(rows), np.uint64)
+        inputs, places = (
+            np.array([each.ctypes.data for each in lists], np.uint64)
+            for lists in (arguments, outputs)
+        )
+        self.call(
+            "PJRT_LoadedExecutable_Execute",
+            executable=executable,
+            options=options if isinstance(options, int) else dict(options or {}),
+            argument_lists=inputs.ctypes.data,
+            output_lists=places.ctypes.data,
+            device_complete_events=complete.ctypes.data if events else 0,
+            num_devices=len(rows),  # after the addresses, which count nothing
+            num_args=len(rows[0]) if rows else 0,
+            execute_device=execute_device,
+        )
+        made = [
+            [self.own("Buffer", int(address)) for address in row[:num_outputs]] for row in outputs
+        ]
+        return made, [self.own("Event", int(each)) for each in complete if each]
+
+    def num_outputs(self, executable: int) -> int:
+        """How many outputs a loaded executable has."""
+        plain = self.executable(executable)
+        try:
+            return int(self.call("PJRT_Executable_NumOutputs", executable=plain))
+        finally:
+            self._release(plain)
+
+    def executable(self, loaded: int) -> int:
+        """The `PJRT_Executable` of a loaded one."""
+        found = self.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=loaded)
+        return self.own("Executable", found)
+
+    def put(self, array: np.ndarray[Any, Any], **fields: Any) -> int:
+        """Puts a host array on the first device, and waits until it is there.
+
+        Args:
+            array: of a dtype that PJRT has.
+            fields: of the argument struct that shall be others.
+
+        Returns:
+            A `PJRT_Buffer`.
+        """
+        import numpy as np
+
+        given = np.asarray(array, order="C")
+        place = {} if "memory" in fields else {"device": self.device}
+        inputs = {
+            "data": given.ctypes.data,
+            "type": dtypes.of_numpy(given.dtype).code,
+            "dims": given.shape,
+            "host_buffer_semantics": 0,
+            **place,
+            **fields,
+        }
+        answer = self.call("PJRT_Client_BufferFromHostBuffer", client=self.client, **inputs)
+        buffer = self.own("Buffer", answer.buffer)
+        if answer.done_with_host_buffer:
+            self.await_(answer.done_with_host_buffer)
+        self.await_(self.ready(buffer))
+        return buffer
+
+    def get(self, buffer: int, dtype: Any = None) -> np.ndarray[Any, Any]:
+        """Copies a buffer to the host, in row-major order, and waits for it.
+
+        Args:
+            buffer: a `PJRT_Buffer`.
+            dtype: of the array; by default what the plugin says.
+        """
+        import numpy as np
+
+        if dtype is None:
+            code = self.call("PJRT_Buffer_ElementType", buffer=buffer)
+            dtype = dtypes.numpy_dtype(code)
+        shape = tuple(self.call("PJRT_Buffer_Dimensions", buffer=buffer))
+        array = np.empty(shape, dtype)
+        order = {"minor_to_major": tuple(reversed(range(len(shape))))}
+        answer = self.call(
+            "PJRT_Buffer_ToHostBuffer",
+            src=buffer,
+            host_layout={"type": 0, "tiled": order},
+            dst=array.ctypes.data,
+            dst_size=array.nbytes,  # after the address, which counts nothing
+        )
+        self.await_(answer.event)
+        return array
+
+    def ready(self, buffer: int) -> int:
+        """The `PJRT_Event` of a buffer's readiness."""
+        return self.own("Event", self.call("PJRT_Buffer_ReadyEvent", buffer=buffer))
+
+    def await_(self, event: int) -> None:
+        """Waits for an event, and destroys it.
+
+        Raises:
+            PjrtError: what it stands for has failed.
+        """
+        self._made.setdefault(event, "Event")
+        try:
+            self.api.call("PJRT_Event_Await", event=event)
+        finally:
+            self._release(event)
+
+    def own(self, kind: str, address: int) -> int:
+        """Takes something that the plugin made, to be destroyed when the check ends.
+
+        Args:
+            kind: "Buffer", for `PJRT_Buffer_Destroy`.
+            address: of it.
+
+        Returns:
+            The address.
+        """
+        if not address:
+            raise Failed(f"expected a PJRT_{kind}, found NULL")
+        self._made[address] = kind
+        return address
+
+    def disown(self, address: int) -> int:
+        """Leaves something to the check that took it, or to what the plugin did to it."""
+        self._made.pop(address, None)
+        return address
+
+    def destroy(self, *addresses: int) -> None:
+        """Destroys what was made, now."""
+        for address in addresses:
+            kind = self._made.pop(address)
+            function = f"PJRT_{kind}_Destroy"
+            field = next(iter(table.FIELDS[f"{function}_Args"])).name
+            self.api.call(function, **{field: address})
+
+    def _release(self, *addresses: int) -> None:
+        """As `destroy`, where nothing depends on it: what cannot be destroyed is told elsewhere."""
+        for address in addresses:
+            with contextlib.suppress(Hidden):
+                self.destroy(address)
+
+    def end_check(self) -> None:
+        """Destroys what is left: buffers and events first, clients last."""
+        for kind in _KEPT:
+            self._release(*[each for each, of in self._made.items() if of == kind])
+        self._release(*self._made)
+
+    def describe(self, device: int, what: str) -> Any:
+        """What the description of a device answers, `describe(device, "Id")`."""
+        description = self.call("PJRT_Device_GetDescription", device=device)
+        return self.call(f"PJRT_DeviceDescription_{what}", device_description=description)
+
+    def usable(self) -> None:
+        """Fails unless a + b still gives the exact values: what comes after a refused call.
+
+        Raises:
+            Failed: it does not.
+        """
+        try:
+            programs.adds(self, self.compile(programs.ADD))
+        except PjrtError as exc:
+            raise Failed(f"afterwards the client is not usable: {exc.message}") from exc
+        except Failed as exc:
+            raise Failed(f"afterwards {exc.found}") from exc
+
+    def require_basics(self) -> None:
+        """Ends a check that calls the plugin past this object, unless all basics work.
+
+        Raises:
+            Hidden: one of them does not.
+        """
+        for function in self.progress.broken if self.progress else ():
+            raise Hidden(function)
+
+    def note(self, text: str) -> None:
+        """Keeps a fact that is worth telling and no verdict."""
+        self.notes.append(text)
+
+    def note_moved(self, function: str, member: str, **fields: Any) -> None:
+        """Tells of a list that lies elsewhere when it is asked for again, which the header allows.
+
+        Args:
+            function: that gives it.
+            member: of its argument struct that is the list.
+            fields: of that struct.
+        """
+        ask = self.api.function(function).raw
+        first, second = (getattr(ask(**fields), member) for _ in range(2))
+        if first != second:
+            self.note(f"{function}, asked again: the list lies at another address")
+
+
+@contextlib.contextmanager
+def _unsupported() -> Iterator[None]:
+    try:
+        yield
+    except (UnsupportedByPluginError, UnimplementedError) as exc:
+        raise Unsupported(exc.message) from exc

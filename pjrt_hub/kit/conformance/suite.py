@@ -1,0 +1,361 @@
+"""Runs checks on a plugin: in workers that die for this process, a time limit for each.
+
+A worker makes one check after another. What it finds against the plugin is looked at again in a
+fresh worker, so that no check is blamed for what another one left behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.door import preflight, process
+from pjrt_hub.door.client import choose
+from pjrt_hub.door.plugin import library_path
+from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.kit.conformance.artifact import ARTIFACT, BYTECODE, TEXT
+from pjrt_hub.kit.conformance.cause import Causes
+from pjrt_hub.kit.conformance.check import Check, checks
+from pjrt_hub.kit.conformance.crew import Task, Worker, heard
+from pjrt_hub.kit.conformance.setup import Setup
+from pjrt_hub.kit.conformance.verdict import Identity, Report, Result, Verdict
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.contract.manifest import Manifest
+
+#: How many clients a check may make, and programs it may compile, which all take their time.
+_NUM_CLIENTS, _NUM_PROGRAMS = 4, 10
+_CREATE = "PJRT_Client_Create"
+_SUSPECTS = (Verdict.FAIL, Verdict.CRASH)
+
+
+class Suite:
+    """The checks of one plugin.
+
+    Attributes:
+        identity: of the plugin, as far as it is known yet.
+    """
+
+    def __init__(
+        self,
+        plugin: str | os.PathLike[str],
+        *,
+        options: Mapping[str, Any] | None = None,
+        target: str | None = None,
+        jobs: int | None = None,
+        seconds: float | None = None,
+        offline: bool = False,
+    ) -> None:
+        """Chooses the plugin and reads its file; loads nothing.
+
+        Args:
+            plugin: a name as for `pjrt_hub.client`, or the path of a library.
+            options: create options of its clients.
+            target: a machine that it describes without hardware; by default one of its list.
+            jobs: workers at once; by default two, but one where hardware is in use, which may
+                belong to one process only.
+            seconds: the time limit of every check; by default each has its own.
+            offline: use no network.
+
+        Raises:
+            PluginNotFoundError: nothing fits.
+            StoreError: the plugin cannot be fetched.
+            ValueError: the name is empty, there is no such option, or no worker or time for it.
+            TypeError: an option has another type.
+        """
+        for name, value in (("jobs", jobs), ("seconds", seconds)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}, and must be above 0")
+        if plugin == "":  # as from a variable that is not set: not the best one here
+            raise ValueError("the plugin's name is empty")
+        candidate = choose(plugin, offline=offline).candidate
+        manifest, asked = candidate.manifest, options or {}
+        manifest.create_options(asked)  # before anything is fetched
+        path = library_path(candidate, offline=offline).resolve()
+        self._setup = _setup(path, manifest, {**dict(candidate.create_options), **asked}, target)
+        defaults = manifest.environment_for(present=candidate.may_run)
+        self._env = {**defaults, **process.environment()}
+        self._jobs = jobs or _default_jobs(candidate.platform, candidate.may_run)
+        self._seconds = seconds
+        self._begin = time.monotonic()
+        self.identity = Identity(
+            path.name if candidate.source == "explicit" else candidate.name,
+            path.name,
+            digest.of_file(path),
+            target=self._setup.target,
+        )
+        #: What cannot be had: the verdict of what tells so, and the reason.
+        self._missing = _ruled_out(self._setup, self._env)
+        self._told = ""  # the check that tells why it cannot be loaded
+        self._causes = Causes()
+        self._took: dict[str, float] = {}
+
+    def results(
+        self, wanted: Iterable[Check], resume: bool | None = None
+    ) -> Generator[Result, None, None]:
+        """Makes checks, and yields what became of each as soon as that is known.
+
+        Args:
+            wanted: as `pjrt_hub.kit.conformance.check.select` gives them.
+            resume: take the results of a run that was interrupted, of the same plugin checked in
+                the same way; False takes none, and keeps those of this run for the next one until
+                it ends; None keeps none, either.
+        """
+        journal = None if resume is None else process.journal(self._name(), resume=resume)
+        known, left = self._known(journal.records if journal else ()), []
+        finished = False
+        try:
+            for check in wanted:
+                if check.name in known:
+                    yield self._causes.learn(check, known[check.name])
+                else:
+                    left.append(check)
+            for each in self._told_results(left):
+                if journal and not self._missing:  # else it says nothing that is not said at once
+                    learnt = {"identity": asdict(self.identity), "took": self._took}
+                    journal.add({"result": asdict(each), **learnt})
+                yield each
+            finished = True
+        finally:
+            if journal:
+                journal.close(finished=finished)
+
+    def _name(self) -> str:
+        """Of the plugin, and of all else that a result depends on."""
+        from pjrt_hub import __version__
+
+        setup = self._setup
+        preload = [digest.of_file(path) for path in setup.preload]
+        host = str(process.world().host)
+        parts = [self.identity.sha256, setup.options, setup.target, preload, host, self._seconds]
+        text = json.dumps([*parts, __version__], sort_keys=True, default=str)
+        return f"check-{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def _known(self, records: Iterable[Mapping[str, Any]]) -> dict[str, Result]:
+        """The results of a journal by their checks; learns of the plugin what it tells."""
+        known = {}
+        for record in records:
+            with suppress(ValueError, KeyError, TypeError, AttributeError):  # not what we wrote
+                result = Result.of_fields(record["result"])
+                identity = {**record["identity"], "devices": tuple(record["identity"]["devices"])}
+                self.identity = replace(self.identity, **identity)
+                self._took = {name: float(seconds) for name, seconds in record["took"].items()}
+                known[result.name] = result
+        return known
+
+    def _told_results(self, wanted: Iterable[Check]) -> Iterator[Result]:
+        folder = f"{self._setup.path.parent}/"  # tells of the user's machine, not of the plugin
+        for each in self._made(wanted):
+            notes = tuple(note.replace(folder, "") for note in each.notes)
+            text, words = each.text.replace(folder, ""), each.words.replace(folder, "")
+            yield replace(each, text=text, words=words, notes=notes)
+
+    def _made(self, wanted: Iterable[Check]) -> Iterator[Result]:
+        # To have loaded the plugin makes a worker useless for a check before anything is loaded;
+        # what proves functions comes before whatever else may call them.
+        order = sorted(wanted, key=lambda check: (check.needs != "library", not check.proves))
+        queue = deque(Task(check) for check in order)
+        crew: list[Worker] = []
+        try:
+            while queue or any(worker.task for worker in crew):
+                yield from self._hand_out(queue, crew)
+                for worker in heard([each for each in crew if each.task]):
+                    result = self._settle(worker)
+                    if worker.is_spent:
+                        worker.end()
+                        crew.remove(worker)
+                    if isinstance(result, Result):
+                        yield result
+                    else:
+                        queue.appendleft(result)
+        finally:
+            for worker in crew:
+                worker.end()
+
+    def _hand_out(self, queue: deque[Task], crew: list[Worker]) -> Iterator[Result]:
+        """Gives workers to tasks, as long as there are both."""
+        while queue and self._may_begin(queue[0], [worker.task for worker in crew if worker.task]):
+            task = queue.popleft()
+            if result := self._without(task.check):
+                yield result
+                continue
+            idle = next((worker for worker in crew if not worker.task), None)
+            if idle and task.earlier:
+                idle.end()
+                crew.remove(idle)
+                idle = None
+            if not idle:
+                idle = Worker(self._setup, self._env)
+                crew.append(idle)
+            patience = self._patience
+            idle.ask(
+                task,
+                seconds=self._seconds or task.check.seconds + patience,
+                patience=patience,
+                broken=self._causes.broken,
+                works=self._causes.works,
+            )
+
+    def _may_begin(self, task: Task, busy: list[Task]) -> bool:
+        """Whether a task is in turn beside others: what proves functions is made alone."""
+        alone = any(each.check.proves for each in [task, *busy])
+        return len(busy) < (1 if alone else self._jobs)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds more for each check of a slow plugin, by what its first steps took."""
+        took = self._took.get
+        create, compile = took(_CREATE, 0.0), took("PJRT_Client_Compile", 0.0)
+        return _NUM_CLIENTS * create + _NUM_PROGRAMS * compile
+
+    def _settle(self, worker: Worker) -> Result | Task:
+        """What became of a worker's task: a result, or the same task for a fresh worker."""
+        task, said = worker.release()
+        check = task.check
+        if identity := said.pop("identity", {}):
+            identity["devices"] = tuple(identity.get("devices", self.identity.devices))
+            self.identity = replace(self.identity, **identity)
+        for function, seconds in said.pop("took", {}).items():
+            self._took[function] = max(seconds, self._took.get(function, 0.0))
+        missing = said.pop("missing", "")
+        if hidden := said.pop("hidden", ""):
+            said |= self._hidden(hidden)
+        result = _result(check, **said)
+        suspicious = bool(missing) or result.verdict in _SUSPECTS
+        if worker.num_made > 1 and suspicious and result.verdict is not Verdict.TIMEOUT:
+            worker.is_spent = True
+            return Task(check, task.earlier or result)
+        if missing:
+            self._missing[missing] = result.verdict, result.text
+            result = self._without(check) or result
+        if task.earlier and task.earlier.verdict != result.verdict:
+            earlier = task.earlier
+            note = f"{earlier.verdict} in a process that had made other checks: {earlier.text}"
+            result = replace(result, notes=(*result.notes, note))
+        if check.needs == "library" and result.verdict.is_defect:
+            self._told = self._told or check.name
+        return self._causes.learn(check, result)
+
+    def _hidden(self, function: str) -> dict[str, Any]:
+        """What a check is told that calls a function, or sends a form, that does not work."""
+        cause = self._causes.broken.get(function, "")
+        does = f"calls {function}, which does not work"
+        if function in (ARTIFACT, BYTECODE, TEXT):
+            does = f"sends {function}, which the plugin does not take"
+        return {"cause": cause, "text": f"it {does}: see {cause}"}
+
+    def _without(self, check: Check) -> Result | None:
+        """The result of a check that needs what cannot be had."""
+        if check.num_devices and _CREATE in self._causes.broken:
+            return _result(check, Verdict.SKIP, **self._hidden(_CREATE))
+        needs = ["library"]
+        if check.needs != "library":
+            needs += ["plugin", *(["client"] if check.num_devices else []), check.needs]
+        lost = next((each for each in needs if each in self._missing), None)
+        if lost is None:
+            return None
+        verdict, text = self._missing[lost]
+        if lost in ("library", "plugin"):
+            if self._told and self._told != check.name:
+                text = f"the plugin cannot be loaded: {text}"
+                return _result(check, Verdict.SKIP, text, cause=self._told)
+            self._told = check.name  # once, whichever checks are wanted: it is one defect
+            return _result(check, verdict, text)
+        version = ApiVersion.parse(self.identity.api_version)
+        if lacking := check.lacking(version, self.identity.extensions):
+            return _result(check, Verdict.UNSUPPORTED, lacking)
+        return _result(check, Verdict.SKIP, text)
+
+    def report(self, results: Iterable[Result], left: int = 0) -> Report:
+        """Puts what `results` gave into the order of the checks.
+
+        Args:
+            results: all of them.
+            left: checks that were not made.
+        """
+        from datetime import UTC, datetime
+
+        from pjrt_hub import __version__
+
+        order = {check.name: place for place, check in enumerate(checks())}
+        found = tuple(sorted(results, key=lambda each: order[each.name]))
+        return Report(
+            self.identity,
+            str(process.world().host),
+            __version__,
+            datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            round(time.monotonic() - self._begin, 1),
+            found,
+            left,
+        )
+
+
+def run(
+    plugin: str | os.PathLike[str],
+    *,
+    areas: Iterable[str] = (),
+    names: Iterable[str] = (),
+    **how: Any,
+) -> Report:
+    """Checks a plugin.
+
+    Args:
+        plugin: a name as for `pjrt_hub.client`, or the path of a library.
+        areas: only these; by default all.
+        names: only checks of these names; `*` stands for anything.
+        how: as for `Suite`: options, target, jobs, seconds, offline.
+
+    Raises:
+        ValueError: no check is called so.
+        PjrtHubError: no plugin is found by that name, or it cannot be fetched.
+    """
+    from pjrt_hub.kit.conformance.check import select
+
+    wanted = select(areas, names)
+    suite = Suite(plugin, **how)
+    return suite.report(suite.results(wanted))
+
+
+def _result(check: Check, verdict: str, text: str, **more: Any) -> Result:
+    more["notes"] = tuple(more.get("notes", ()))
+    return Result(check.name, check.title, Verdict(verdict), text, number=check.number, **more)
+
+
+def _setup(path: Path, manifest: Manifest, options: Mapping[str, Any], target: str | None) -> Setup:
+    """What workers are told of a chosen plugin."""
+    preload = preflight.dependencies(manifest, process.world())
+    chosen = _some_target(manifest, path) if target is None else target
+    return Setup(path, digest.identity(path), manifest, options, preload, chosen)
+
+
+def _ruled_out(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verdict, str]]:
+    """What cannot be had of a file, as far as it can be told from outside, and why."""
+    try:
+        found = preflight.problems(setup.path, process.world(), setup.preload, env)
+        texts = [each.text for each in found]
+    except PluginLoadError as exc:  # damaged: the loader itself may die of it
+        return {"library": (Verdict.FAIL, exc.message)}
+    return {"plugin": (Verdict.FAIL, "; ".join(texts))} if texts else {}
+
+
+def _some_target(manifest: Manifest, path: Path) -> str:
+    """One from the middle of the list: neither too old nor too new for the tools that are here."""
+    named = {target.name for target in manifest.targets.known}
+    targets = [each.name for each in manifest.targets.list(manifest.name, path)]
+    known = [name for name in targets if name in named] or targets
+    return known[len(known) // 2] if known else ""
+
+
+def _default_jobs(platform: str, is_here: bool) -> int:
+    """Two, but for hardware that is here: it may serve one process at a time."""
+    return min(2, os.cpu_count() or 1) if platform == "cpu" or not is_here else 1

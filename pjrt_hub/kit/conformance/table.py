@@ -1,0 +1,141 @@
+"""A report as rows and paragraphs for a terminal; must not print them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pjrt_hub.kit.conformance.difference import Change
+from pjrt_hub.kit.conformance.verdict import Report, Result, Verdict
+
+_PARAGRAPH = 100  # columns of a paragraph, where nobody says otherwise
+_INDENT = " " * 9
+_NUM_HIDDEN = 6  # names of checks that have their cause in another one
+_NUM_WORDS = 2  # lines of a plugin's last words
+_MAX_TEXT = 600  # characters; the JSON has all of it
+
+#: The columns of `areas`, and how wide they are together.
+COLUMNS = ("area", *Verdict)
+WIDTH = 62
+#: The columns of `narrow_areas`.
+NARROW_COLUMNS = ("area", "checks")
+
+
+def areas(report: Report) -> list[list[str]]:
+    """A row for each area: how many results there are of each verdict."""
+    return [
+        [
+            area,
+            *(str(sum(each.verdict is verdict for each in results) or "") for verdict in Verdict),
+        ]
+        for area, results in report.areas()
+    ]
+
+
+def narrow_areas(report: Report) -> list[list[str]]:
+    """A row for each area, where `areas` has no room, with a line for each verdict: "1 fail"."""
+    rows = []
+    for area, results in report.areas():
+        counted = Counter(each.verdict for each in results)
+        words = (f"{counted[verdict]} {verdict}" for verdict in Verdict if counted[verdict])
+        rows.append([area, "\n".join(words)])
+    return rows
+
+
+def defects(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
+    """A paragraph for each defect."""
+    for each in report.defects:
+        yield defect(each, width=width, hidden=report.hidden(each.name))
+
+
+def defect(
+    result: Result,
+    num_words: int = _NUM_WORDS,
+    width: int = _PARAGRAPH,
+    hidden: Sequence[Result] = (),
+) -> str:
+    """The paragraph of a result: the check, what was done, what was expected and found.
+
+    Args:
+        result: the check's.
+        num_words: how many lines of the plugin's last words to tell.
+        width: columns of a line.
+        hidden: the results that have their cause in it.
+    """
+    words = result.words.splitlines()[:num_words]
+    lines = [result.title, result.text, *words, *result.notes, told_hidden(hidden)]
+    return _paragraph(result.verdict, result, lines, width)
+
+
+def told_hidden(hidden: Sequence[Result]) -> str:
+    """What a defect hid: "hid 59 checks: buffers.bitcast, buffers.delete and 57 more"."""
+    if not hidden:
+        return ""
+    names = [each.name for each in hidden[:_NUM_HIDDEN]]
+    rest = len(hidden) - len(names)
+    listed = ", ".join(names) + (f" and {rest} more" if rest else "")
+    return f"hid {len(hidden)} check{'s' * (len(hidden) != 1)}: {listed}"
+
+
+def notes(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
+    """A paragraph for each result that is no defect and has something to tell."""
+    for each in report.results:
+        if each.notes and not each.verdict.is_defect:
+            yield _paragraph("note", each, each.notes, width)
+
+
+def skipped(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
+    """A paragraph for each reason why checks were skipped."""
+    reasons: dict[str, list[Result]] = {}
+    for each in report.results:
+        if each.verdict is Verdict.SKIP and not each.cause:
+            reasons.setdefault(each.text, []).append(each)
+    for reason, results in reasons.items():
+        some = results[0].name if len(results) == 1 else f"{len(results)} checks"
+        yield _filled(f"{'skip':<8} {some}", [reason], width)
+
+
+def changed(changes: Sequence[Change], width: int = _PARAGRAPH) -> Iterator[str]:
+    """A paragraph for each difference between two reports."""
+    for each in changes:
+        yield _filled(f"{each.trend:<8} {each.name}", [each.text], width)
+
+
+def headline(report: Report) -> str:
+    """What was checked, and what came of it, in one line."""
+    plugin, counts = report.plugin, report.counts
+    defects, skips = len(report.defects), counts[Verdict.SKIP]
+    words = [plugin.name]
+    words += [f"PJRT API {plugin.api_version}"] if plugin.api_version else ["cannot be loaded"]
+    words += [f"platform {plugin.platform}"] if plugin.platform else []
+    words += [
+        f"{counts[Verdict.PASS]} of {len(report.results)} checks pass",
+        *([f"{skips} skipped"] if skips else []),
+        *([f"{report.left} not made: interrupted"] if report.left else []),
+        f"{defects or 'no'} defect{'s' * (defects != 1)}",
+        f"{report.seconds:.0f} s",
+    ]
+    return ", ".join(words)
+
+
+def _paragraph(label: str, result: Result, lines: Sequence[str], width: int) -> str:
+    number = f"  (no. {result.number})" if result.number else ""
+    return _filled(f"{label:<8} {result.name}{number}", lines, width)
+
+
+def _filled(first: str, lines: Sequence[str], width: int) -> str:
+    words = (" ".join(line.split()) for line in lines if line)
+    texts = (each if len(each) <= _MAX_TEXT else each[: _MAX_TEXT - 4] + " ..." for each in words)
+    more = (
+        textwrap.fill(
+            text,
+            width,
+            initial_indent=_INDENT,
+            subsequent_indent=_INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for text in texts
+    )
+    return "\n".join([first, *more])

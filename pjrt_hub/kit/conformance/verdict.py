@@ -1,0 +1,219 @@
+"""What became of a check: verdicts, results, and the report that holds them all.
+
+Owns the report's form as JSON; must not show it to anybody.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import FileFormatError
+
+#: Of the JSON form. A reader refuses a higher one.
+FORM = 2
+
+
+class Verdict(StrEnum):
+    """What a check found.
+
+    FAIL, CRASH and TIMEOUT are defects of the plugin; UNSUPPORTED is what it need not have; SKIP
+    is what cannot be checked here.
+    """
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNSUPPORTED = "unsupported"
+    SKIP = "skip"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+
+    @property
+    def is_defect(self) -> bool:
+        """Whether it speaks against the plugin."""
+        return self in (Verdict.FAIL, Verdict.CRASH, Verdict.TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one check.
+
+    Attributes:
+        name: of the check.
+        title: what was done, and what had to follow.
+        verdict: what it found.
+        text: what was expected and found, why it was skipped, or how the process died.
+        notes: facts that are no verdict.
+        seconds: how long it took.
+        number: of the check in docs/checks.md, 0 for none.
+        words: the last of what the plugin wrote before it died.
+        function: the C function that answered with an error, or was in progress at the end.
+        cause: the check that tells why, where another one does; empty else.
+    """
+
+    name: str
+    title: str
+    verdict: Verdict
+    text: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    number: int = 0
+    words: str = ""
+    function: str = ""
+    cause: str = ""
+
+    @property
+    def area(self) -> str:
+        """The area of the check."""
+        return self.name.partition(".")[0]
+
+    @classmethod
+    def of_fields(cls, row: Mapping[str, Any]) -> Result:
+        """Makes one of what JSON has of it.
+
+        Args:
+            row: its fields.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        return cls(**{**row, "verdict": Verdict(row["verdict"]), "notes": tuple(row["notes"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose report it is.
+
+    Attributes:
+        name: the plugin's, or its file's.
+        path: of the library.
+        sha256: of its file.
+        api_version: "0.81"; empty where it cannot be loaded.
+        platform: what the client calls itself; empty without one.
+        platform_version: the plugin's own words.
+        extensions: name to the size of the node in bytes.
+        attributes: of the plugin.
+        options: that clients were made with.
+        devices: the kind of each device.
+        target: the machine that it described without hardware; empty for none.
+    """
+
+    name: str
+    path: str
+    sha256: str
+    api_version: str = ""
+    platform: str = ""
+    platform_version: str = ""
+    extensions: Mapping[str, int] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    target: str = ""
+
+
+@dataclass(frozen=True)  # no slots: of the cached property
+class Report:
+    """All results of one plugin on one machine.
+
+    Attributes:
+        plugin: whose it is.
+        host: the machine: "linux-x86_64-glibc2.36".
+        pjrt_hub: the version of the suite.
+        date: when it was made, in UTC: "2026-11-20T16:00:00Z".
+        seconds: how long it took.
+        results: in the order of the checks.
+        left: checks that were not made, because it was interrupted.
+    """
+
+    plugin: Identity
+    host: str
+    pjrt_hub: str
+    date: str
+    seconds: float
+    results: tuple[Result, ...]
+    left: int = 0
+
+    @property
+    def defects(self) -> tuple[Result, ...]:
+        """The results that speak against the plugin, one for each cause.
+
+        What hid most comes first, the others in the order of the checks.
+        """
+        found = [each for each in self.results if each.verdict.is_defect and not each.cause]
+        return tuple(sorted(found, key=lambda each: -len(self.hidden(each.name))))
+
+    def hidden(self, name: str) -> tuple[Result, ...]:
+        """Gives the results that have their cause in a defect.
+
+        Args:
+            name: of the check that found it.
+        """
+        return self._hidden.get(name, ())
+
+    @cached_property
+    def _hidden(self) -> dict[str, tuple[Result, ...]]:
+        grouped: dict[str, list[Result]] = {}
+        for each in self.results:
+            if each.cause:
+                grouped.setdefault(each.cause, []).append(each)
+        return {cause: tuple(results) for cause, results in grouped.items()}
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many results there are of each verdict."""
+        counted = Counter(each.verdict for each in self.results)
+        return {verdict: counted[verdict] for verdict in Verdict}
+
+    def areas(self) -> Iterator[tuple[str, list[Result]]]:
+        """Yields each area with its results."""
+        grouped: dict[str, list[Result]] = {}
+        for each in self.results:
+            grouped.setdefault(each.area, []).append(each)
+        yield from grouped.items()
+
+    def __getitem__(self, name: str) -> Result:
+        """The result of a check by its name."""
+        for each in self.results:
+            if each.name == name:
+                return each
+        raise KeyError(name)
+
+    def to_json(self) -> str:
+        """The report as JSON; docs/conformance.md has its form."""
+        return json.dumps({"form": FORM, **dataclasses.asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes, path: str = "the report") -> Report:
+        """Reads what `to_json` gave.
+
+        Args:
+            text: the report.
+            path: where it came from, for the error.
+
+        Raises:
+            FileFormatError: it is no report, or one of a newer form.
+        """
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            if not isinstance(fields, dict):
+                raise ValueError("it is no JSON object")
+            form = fields.pop("form")
+            if form > FORM:
+                raise ValueError(f"it has the form {form}, this version reads up to {FORM}")
+            plugin = fields.pop("plugin")
+            plugin["devices"] = tuple(plugin["devices"])
+            results = tuple(Result.of_fields(row) for row in fields.pop("results"))
+            return cls(Identity(**plugin), results=results, **fields)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+            why = str(exc) if isinstance(exc, ValueError) else f"it has other fields ({exc})"
+            raise FileFormatError(
+                f"{path} is no conformance report: {why}",
+                path=path,
+                hint="`pjrt-hub check PLUGIN --json FILE` writes one",
+            ) from exc

@@ -1,0 +1,270 @@
+"""The process that checks a plugin: loads it, runs one check after another, answers.
+
+It is expected to die. Run as a module, by `suite`; must not decide what comes after a death.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import signal
+import time
+import traceback
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pjrt_hub.base import digest
+from pjrt_hub.errors import (
+    PjrtError,
+    PjrtHubError,
+    TargetNotFoundError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+from pjrt_hub.kit.conformance.check import Check, checks
+from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, code_name
+from pjrt_hub.kit.conformance.progress import Progress
+from pjrt_hub.kit.conformance.setup import Setup
+from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.verdict import Verdict
+from pjrt_hub.running.capi import library
+from pjrt_hub.running.sandbox import watch
+
+#: Of XLA's CPU plugin: no other simulates devices by a create option.
+_DEVICE_COUNT = "cpu_device_count"
+
+
+class Missing(Exception):
+    """What this check needs cannot be had, nor by any other one.
+
+    Attributes:
+        what: "plugin" where it cannot be loaded, else as of a `Check`.
+        text: the reason.
+    """
+
+    def __init__(self, what: str, text: str) -> None:
+        super().__init__(text)
+        self.what = what
+        self.text = text
+
+
+class Worker:
+    """Runs checks on one plugin.
+
+    Args:
+        setup: the plugin.
+        tell: tells the suite something.
+        progress: the C function that is being called, for the suite to see.
+    """
+
+    def __init__(self, setup: Setup, tell: watch.Tell, progress: Progress) -> None:
+        self._setup = setup
+        self._tell = tell
+        self._progress = progress
+        self._checks = {check.name: check for check in checks()}
+        self._subjects: dict[int, Subject] = {}
+        self._is_identified = False
+        self._patience = 0.0
+
+    def make(
+        self, name: str, patience: float, broken: Collection[str], works: Collection[str]
+    ) -> None:
+        """Makes a check and tells what it found.
+
+        Args:
+            name: of the check.
+            patience: seconds that its parts take more.
+            broken: C functions that it need not call, and forms of programs that it need not send.
+            works: those that were found to work.
+        """
+        check = self._checks[name]
+        self._patience = patience
+        self._progress.broken, self._progress.works = frozenset(broken), frozenset(works)
+        self._progress.leave()
+        try:
+            subject = self._prepared(check)
+        except Hidden as exc:
+            self._tell(verdict=Verdict.SKIP, text=str(exc), hidden=exc.function)
+            return
+        except Missing as exc:
+            verdict = Verdict.FAIL if exc.what == "plugin" else Verdict.SKIP
+            self._tell(missing=exc.what, verdict=verdict, text=exc.text)
+            return
+        except Unsupported as exc:
+            self._tell(verdict=Verdict.UNSUPPORTED, text=str(exc))
+            return
+        self._tell(step="check")
+        begin = time.monotonic()
+        found = _outcome(check, subject)
+        seconds = time.monotonic() - begin
+        self._tell(**found, seconds=seconds, notes=subject.notes, took=subject.took)
+        subject.notes = []
+
+    def _prepared(self, check: Check) -> Subject:
+        """The plugin with all that the check needs."""
+        if digest.identity_if_any(self._setup.path) != self._setup.identity:
+            raise Missing("plugin", f"{self._setup.path} was changed or removed meanwhile")
+        if check.needs == "library":
+            for dependency in self._setup.preload:
+                library.preload(dependency)
+            return self._subject(self._setup.manifest.create_options(self._setup.options))
+        subject = self._loaded()
+        if lacking := check.lacking(subject.api.version, subject.api.extensions):
+            raise Unsupported(lacking)
+        try:
+            if check.num_devices:
+                subject = self._with_devices(subject, check.num_devices)
+            elif check.needs == "topology":
+                self._tell(step="making a topology")
+                _ = subject.topology
+        except Hidden:
+            raise
+        except Skipped as exc:
+            raise Missing(check.needs, str(exc)) from exc
+        except PjrtHubError as exc:
+            raise Missing(check.needs, exc.message) from exc
+        return subject
+
+    def _loaded(self) -> Subject:
+        for subject in self._subjects.values():
+            subject.patience = self._patience
+        if 1 in self._subjects:
+            return self._subjects[1]
+        from pjrt_hub.door import preflight
+
+        setup = self._setup
+        try:
+            self._tell(step="loading")
+            preflight.initialize(setup.path, setup.manifest)
+            for dependency in setup.preload:
+                library.preload(dependency)
+            api = library.load(
+                setup.path, lambda step: self._tell(step=step), identity=setup.identity
+            )
+            options = setup.manifest.create_options(setup.options, api.version)
+        except (PjrtHubError, ValueError, TypeError) as exc:
+            raise Missing("plugin", str(getattr(exc, "message", exc))) from exc
+        self._tell(
+            identity={
+                "api_version": str(api.version),
+                "extensions": api.extensions,
+                "attributes": dict(api.attributes),
+                "options": options,
+            }
+        )
+        self._subjects[1] = self._subject(options, self._target(setup))
+        return self._subjects[1]
+
+    def _subject(
+        self,
+        options: Mapping[str, Any],
+        target: tuple[str, Mapping[str, Any]] | None = None,
+    ) -> Subject:
+        setup = self._setup
+        known = {option.name: option.type for option in setup.manifest.options}
+        subject = Subject(setup.path, options, target, setup.preload, known)
+        subject.progress, subject.patience = self._progress, self._patience
+        return subject
+
+    def _target(self, setup: Setup) -> tuple[str, Mapping[str, Any]] | None:
+        if not setup.target:
+            return None
+        version = library.load(setup.path).version
+        try:
+            return setup.manifest.topology_options(setup.target, {}, setup.path, version)
+        except TargetNotFoundError:
+            return None
+
+    def _with_devices(self, subject: Subject, count: int) -> Subject:
+        """A subject whose client has at least so many devices."""
+        if not self._is_identified:
+            self._tell(step="PJRT_Client_Create")
+            self._tell(identity=_identity(subject))
+            self._is_identified = True
+        if count <= len(subject.devices):
+            return subject
+        if count not in self._subjects:
+            simulated = subject.call("PJRT_Client_PlatformName", client=subject.client) == b"cpu"
+            if not simulated:
+                raise Skipped(f"it takes {count} devices, there are {len(subject.devices)}")
+            options = {**subject.options, _DEVICE_COUNT: count}
+            wider = self._subject(options, subject.target)
+            if len(wider.devices) < count:
+                raise Skipped(f"it takes {count} devices, {_DEVICE_COUNT} gave fewer")
+            self._subjects[count] = wider
+        return self._subjects[count]
+
+
+def _identity(subject: Subject) -> dict[str, object]:
+    client = subject.client
+    return {
+        "platform": _text(subject, "PJRT_Client_PlatformName", client=client),
+        "platform_version": _text(subject, "PJRT_Client_PlatformVersion", client=client),
+        "devices": [_kind(subject, device) for device in subject.devices],
+    }
+
+
+def _kind(subject: Subject, device: int) -> str:
+    with suppress(Hidden):
+        description = subject.call("PJRT_Device_GetDescription", device=device)
+        return _text(subject, "PJRT_DeviceDescription_Kind", device_description=description)
+    return ""
+
+
+def _text(subject: Subject, function: str, **fields: Any) -> str:
+    """What the plugin says of itself; empty where it says nothing, which is for checks to tell."""
+    try:
+        return str(subject.call(function, **fields).decode("utf-8", "replace"))
+    except (Hidden, Unsupported, PjrtError):
+        return ""
+
+
+def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
+    """The fields of a result that say what was found."""
+
+    def found(verdict: Verdict, text: str = "", **more: str) -> dict[str, Any]:
+        return {"verdict": verdict, "text": text, **more}
+
+    try:
+        try:
+            check.run(subject)
+        finally:
+            subject.end_check()
+    except Failed as exc:
+        error = exc.__cause__
+        function = error.function if isinstance(error, PjrtError) else ""
+        return found(Verdict.FAIL, exc.found, function=function)
+    except (Unsupported, UnsupportedByPluginError, UnimplementedError) as exc:
+        return found(Verdict.UNSUPPORTED, str(getattr(exc, "message", exc)))
+    except Hidden as exc:
+        return found(Verdict.SKIP, str(exc), hidden=exc.function)
+    except Skipped as exc:
+        return found(Verdict.SKIP, str(exc))
+    except PjrtError as exc:
+        text = f"expected success, found {code_name(exc.code)}: {exc.message}"
+        return found(Verdict.FAIL, text, function=exc.function)
+    except Exception as exc:  # whatever an answer that nobody expected leads to
+        last = traceback.extract_tb(exc.__traceback__)[-1]
+        where = f"{Path(last.filename).name}:{last.lineno}"
+        text = f"what the plugin answered led to {type(exc).__name__}: {exc} ({where})"
+        return found(Verdict.FAIL, text)
+    return found(Verdict.PASS)
+
+
+def _serve(tell: watch.Tell, asking: str, progress: str) -> int:
+    """What the child does: makes each check that it is asked for."""
+    faulthandler.enable()  # so that the last words name the line that was running
+    faulthandler.register(signal.SIGTERM, chain=True)
+    with open(int(asking), encoding="ascii") as questions:
+        setup = Setup.of_line(questions.readline())
+        worker = Worker(setup, tell, Progress(int(progress)))
+        for line in questions:
+            question = json.loads(line)
+            worker.make(question.pop("check"), **question)
+    return 0
+
+
+if __name__ == "__main__":
+    watch.serve(_serve)

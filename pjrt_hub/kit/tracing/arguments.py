@@ -1,0 +1,274 @@
+"""The arguments and results of a recorded call, by name.
+
+Reads the struct's fields as `capi/table.py` declares them. NULL and what was not recorded is left
+out, so that a line says only what is known.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.kit.tracing.memory import ARGS, Memory
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.interpose import layers
+
+if TYPE_CHECKING:
+    from pjrt_hub.kit.tracing.recording import Call
+
+_FORMATS = {
+    "bool": "?",
+    "char": "c",
+    "uint8_t": "B",
+    "int": "i",
+    "int32_t": "i",
+    "uint32_t": "I",
+    "float": "f",
+    "int64_t": "q",
+    "intptr_t": "q",
+    "size_t": "Q",
+    "uint64_t": "Q",
+    "uintptr_t": "Q",
+}
+#: Which member of a union holds, by the field `type` beside it.
+_TAGGED = {
+    "PJRT_NamedValue": {
+        "kString": "string_value",
+        "kInt64": "int64_value",
+        "kInt64List": "int64_array_value",
+        "kFloat": "float_value",
+        "kBool": "bool_value",
+    },
+    "PJRT_Buffer_MemoryLayout": {"Tiled": "tiled", "Strides": "strides"},
+}
+#: How much of a text is shown.
+SHOWN = 60
+
+
+class Address(int):
+    """A pointer that is not followed: a handle, or the host's memory."""
+
+    def __repr__(self) -> str:
+        """In hexadecimal."""
+        return f"{int(self):#x}"
+
+    __str__ = __repr__
+
+
+def given(call: Call) -> dict[str, Any]:
+    """What the host gave: each input by its name."""
+    return _fields(f"{call.function}_Args", ARGS, call.given, "in", 999)
+
+
+def results(call: Call, minor: int) -> dict[str, Any]:
+    """What the plugin answered: each output by its name.
+
+    Args:
+        call: a call that has returned.
+        minor: the plugin's; what came later it does not set. 0 for everything.
+    """
+    if call.duration_ns is None or call.error or call.answered:
+        return {}
+    memory = call.given.then(call.got)
+    return _fields(f"{call.function}_Args", ARGS, memory, "out", minor or 999)
+
+
+def value(call: Call, name: str) -> Any:
+    """One input, None where it was not recorded."""
+    return given(call).get(name)
+
+
+def as_text(values: Mapping[str, Any]) -> str:
+    """As a line of a log shows them: `type=F32, dims=[4]`."""
+    return ", ".join(f"{name}={_text(value)}" for name, value in values.items())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + as_text(value) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    if isinstance(value, bytes):
+        return _quoted(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def _quoted(data: bytes) -> str:
+    try:
+        shown = repr(data[:SHOWN].decode())[1:-1]
+    except UnicodeDecodeError:
+        shown = repr(data[:SHOWN])[2:-1]
+    return f'"{shown}"' + ("..." if len(data) > SHOWN else "")
+
+
+def as_json(value: Any) -> Any:
+    """The same for JSON: addresses as text, bytes as escaped text."""
+    if isinstance(value, dict):
+        return {name: as_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [as_json(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, float) and value - value != 0:
+        return str(value)
+    return str(value) if isinstance(value, Address) else value
+
+
+def _fields(name: str, address: int, memory: Memory, direction: str, minor: int) -> dict[str, Any]:
+    """The fields of a struct of args in one direction; what is inside them goes both ways."""
+    found = {}
+    for each in _rows(name):
+        wanted = (each.direction == "in") == (direction == "in") and "deleter" not in each.name
+        if wanted and each.since <= minor:
+            value = _field(name, each, address, memory)
+            if value is not None:
+                found[each.name] = value
+    return found
+
+
+@cache
+def _rows(name: str) -> tuple[table.Field, ...]:
+    """A struct's fields without those that only count the elements of another."""
+    rows = table.FIELDS[name]
+    counting: dict[str, list[table.Field]] = defaultdict(list)
+    for each in rows:
+        for word in re.findall(r"\w+", each.count):
+            counting[word].append(each)
+    # The bytes of memory that is not recorded are worth telling.
+    return tuple(
+        each for each in rows if all("void" in counted.ctype for counted in counting[each.name])
+    )
+
+
+def _field(struct_name: str, row: table.Field, address: int, memory: Memory) -> Any:
+    at = address + layers.offsets(struct_name)[row.name]
+    ctype = row.ctype.replace("const", "").replace(" ", "")
+    if "(" in ctype or (ctype in _CALLBACKS and not ctype.endswith("*")):
+        return _pointer(at, memory)
+    if not ctype.endswith("*"):
+        return _scalar(ctype, at, memory)
+    target = _pointer(at, memory)
+    if target is None:
+        return None
+    pointee = ctype[:-1]
+    if not row.count:
+        if pointee in table.FIELDS and memory.read(target, 8) is not None:
+            return _struct(pointee, target, memory)
+        if pointee == "char":  # a text that ends with a NUL
+            text = memory.kept(target, 1 << 16)
+            return target if text is None else text.partition(b"\0")[0]
+        return target
+    if pointee == "void":
+        return target
+    return _array(struct_name, row, pointee, target, address, memory)
+
+
+_CALLBACKS = frozenset(
+    field.ctype
+    for fields in table.FIELDS.values()
+    for field in fields
+    if "*" not in field.ctype
+    and field.ctype not in _FORMATS
+    and field.ctype not in table.ENUMS
+    and field.ctype not in table.FIELDS
+)
+
+
+def _count(struct_name: str, word: str, address: int, memory: Memory) -> int | None:
+    known = layers.offsets(struct_name).get(word)
+    if known is None:
+        return None
+    data = memory.read(address + known, 8)
+    return int.from_bytes(data, "little") if data else None
+
+
+def _array(
+    struct_name: str, row: table.Field, pointee: str, target: int, address: int, memory: Memory
+) -> Any:
+    words = row.count.removeprefix("sum ").split(",")
+    count = _count(struct_name, words[0], address, memory)
+    if count is None:
+        return Address(target)
+    if row.count.startswith("sum "):
+        return Address(target)
+    if len(words) == 2 and pointee.endswith("*"):
+        return _rows_of(pointee[:-1], target, count, memory)
+    return _elements(pointee, target, count, memory)
+
+
+def _rows_of(pointee: str, target: int, count: int, memory: Memory) -> Any:
+    kept = memory.kept(target, 8 * count)
+    if kept is None:
+        return Address(target)
+    rows: list[Any] = []
+    for start in struct.unpack(f"<{len(kept) // 8}Q", kept[: len(kept) // 8 * 8]):
+        row = memory.kept(start, 1 << 16)
+        if row is None:
+            rows.append(Address(start) if start else [])
+        else:
+            rows.append(_elements(pointee, start, len(row) // _size(pointee), memory))
+    return rows
+
+
+def _elements(pointee: str, target: int, count: int, memory: Memory) -> Any:
+    size = _size(pointee)
+    kept = memory.kept(target, size * count)
+    if kept is None:
+        return Address(target) if count else [] if pointee != "char" else b""
+    if pointee == "char":
+        return kept
+    whole = len(kept) // size
+    values = [_scalar(pointee, target + number * size, memory) for number in range(whole)]
+    return [*values, *(["..."] if whole < count else [])]
+
+
+def _size(ctype: str) -> int:
+    return 8 if ctype.endswith("*") else layers.sizeof(ctype)
+
+
+def _scalar(ctype: str, at: int, memory: Memory) -> Any:
+    if ctype.endswith("*"):
+        return _pointer(at, memory)
+    if ctype in table.FIELDS:
+        return _struct(ctype, at, memory)
+    if ctype in table.ENUMS:
+        data = memory.read(at, 4)
+        return None if data is None else _enum(ctype, int.from_bytes(data, "little"))
+    form = _FORMATS[ctype]
+    data = memory.read(at, struct.calcsize(form))
+    return None if data is None else struct.unpack(f"<{form}", data)[0]
+
+
+def _enum(name: str, number: int) -> str:
+    entries = table.ENUMS[name]
+    prefix = os.path.commonprefix(list(entries)).rpartition("_")[0]  # noqa: RUF071  (words)
+    named = (entry for entry, value in entries.items() if value == number)
+    return next(named, str(number)).removeprefix(f"{prefix}_")
+
+
+def _pointer(at: int, memory: Memory) -> Address | None:
+    data = memory.read(at, 8)
+    address = int.from_bytes(data, "little") if data else 0
+    return Address(address) if address else None
+
+
+def _struct(name: str, at: int, memory: Memory) -> Any:
+    held = _TAGGED.get(name)
+    if held is None:
+        values = {row.name: _field(name, row, at, memory) for row in _rows(name)}
+        return {key: value for key, value in values.items() if value not in (None, [], b"")}
+    tag = next(row for row in table.FIELDS[name] if row.name == "type")
+    member = held.get(_field(name, tag, at, memory))
+    row = next((row for row in table.FIELDS[name] if row.name == member), None)
+    value = _field(name, row, at, memory) if row is not None else None
+    if name != "PJRT_NamedValue":
+        return value
+    title = _field(name, table.FIELDS[name][0], at, memory)
+    return {title.decode("utf-8", "replace") if isinstance(title, bytes) else "?": value}

@@ -1,0 +1,355 @@
+"""A recording: a folder of files that the layer `trace` wrote, read into calls.
+
+Owns the format, which docs/tracing.md tells and `interpose/layers/recording.h` declares.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.kit.tracing.memory import ARGS, Memory
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.interpose import layers
+
+VERSION = 1
+MAGIC = b"PJRTREC\0"
+HEADER_NBYTES = 4096
+_HEADER = struct.Struct("<8s6I 3Q 4Q 16s")
+_RECORD = struct.Struct("<HHHBBQ")
+_REGION = struct.Struct("<QII")
+
+
+class Type(IntEnum):
+    """What a record is."""
+
+    PLUGIN = 1
+    ENTER = 2
+    LEAVE = 3
+    FAILED = 4
+    ANSWERED = 5
+    FINDING = 6
+    UPCALL = 7
+    RETURN = 8
+
+
+#: The first number of what a plugin does wrong; those before are the host's.
+_FIRST_OF_PLUGIN = "VAL024"
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread that made calls; `number` counts those of its process from 1."""
+
+    pid: int
+    number: int
+    tid: int
+    name: str
+    lost: int
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin that was wrapped."""
+
+    pid: int
+    number: int
+    minor: int
+    path: str
+
+
+@dataclass
+class Call:
+    """One call of the C API.
+
+    Attributes:
+        number: counts the calls of the process from 1.
+        function: of C, "PJRT_Client_Create".
+        start_ns: since the beginning of the recording.
+        duration_ns: None where the call did not return.
+        error: the address of the error that it returned, or 0.
+        code: of that error, "INVALID_ARGUMENT", where the host asked for it.
+        message: of that error, where the host asked for it.
+        answered: whether the validation layer answered instead of the plugin.
+        given: the memory that the arguments pointed at before the call.
+        got: the same after it.
+    """
+
+    number: int
+    function: str
+    thread: Thread
+    plugin: int
+    start_ns: int
+    given: Memory
+    duration_ns: int | None = None
+    error: int = 0
+    code: str = ""
+    message: str = ""
+    answered: bool = False
+    got: Memory = field(default_factory=Memory)
+
+    @property
+    def status(self) -> str:
+        """The error in words, "INVALID_ARGUMENT: ..."; "" where there is none."""
+        words = ": ".join(filter(None, (self.code, self.message)))
+        return words or (f"error {self.error:#x}" if self.error else "")
+
+
+@dataclass
+class Upcall:
+    """An event's callback: the plugin calls the host; `number` is of the call that registered."""
+
+    number: int
+    event: int
+    error: int
+    thread: Thread
+    start_ns: int
+    duration_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the validation layer says about one call; `call` is its number."""
+
+    code: str
+    call: int
+    function: str
+    handle: int
+    thread: Thread
+    text: str
+
+    @property
+    def is_plugins(self) -> bool:
+        """Whether the plugin did it, and not the host."""
+        return self.code >= _FIRST_OF_PLUGIN
+
+
+@dataclass
+class Recording:
+    """All that one folder holds; calls and upcalls in the order of their beginning."""
+
+    threads: list[Thread] = field(default_factory=list)
+    plugins: dict[tuple[int, int], Plugin] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    upcalls: list[Upcall] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def minor(self, call: Call) -> int:
+        """The PJRT API minor of the plugin that a call went to, or 0.
+
+        Args:
+            call: one of `calls`.
+        """
+        plugin = self.plugins.get((call.thread.pid, call.plugin))
+        return plugin.minor if plugin else 0
+
+
+def files_of(folder: str | os.PathLike[str]) -> list[Path]:
+    """The files of a recording; none where the program reached no plugin.
+
+    Args:
+        folder: that `pjrt-hub trace` wrote.
+    """
+    return sorted(Path(folder).glob("*-*.pjrt"))
+
+
+def read(folder: str | os.PathLike[str]) -> Recording:
+    """Reads every file of a recording, whole or cut by the end of its process.
+
+    Args:
+        folder: that `pjrt-hub trace` wrote.
+
+    Raises:
+        PjrtHubError: a file is none of a recording, is damaged, or another version made it.
+    """
+    recording = Recording()
+    files = [_File(path) for path in files_of(folder)]
+    clock = _Clock([moment for file in files for moment in file.moments])
+    for file in files:
+        file.read(recording, clock)
+    recording.calls.sort(key=lambda call: (call.start_ns, call.number))
+    recording.upcalls.sort(key=lambda upcall: upcall.start_ns)
+    recording.findings.sort(key=lambda finding: (finding.thread.pid, finding.call))
+    _ask_errors(recording.calls)
+    return recording
+
+
+class _Clock:
+    """Ticks as nanoseconds since the first moment that any thread noted."""
+
+    def __init__(self, moments: list[tuple[int, int]]) -> None:
+        """Measures the rate between the first and the last moment, of both clocks each."""
+        first, last = min(moments, default=(0, 0)), max(moments, default=(1, 1))
+        self._first = first[0]
+        self._rate = (last[1] - first[1]) / ((last[0] - first[0]) or 1)
+
+    def __call__(self, ticks: int) -> int:
+        """Gives nanoseconds."""
+        return round((ticks - self._first) * self._rate)
+
+
+class _File:
+    """The file of one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data = memoryview(path.read_bytes())
+        if len(self.data) < HEADER_NBYTES or bytes(self.data[:8]) != MAGIC:
+            raise PjrtHubError(
+                f"{path} is no recording", hint="give the folder that `pjrt-hub trace --out` wrote"
+            )
+        fields = _HEADER.unpack_from(self.data)
+        _, version, self.window, count, pid, tid, number = fields[:7]
+        self.logged, self.window_from, lost, *clocks, name = fields[7:]
+        self.names = layers.function_names()
+        if (version, count) != (VERSION, len(self.names)):
+            raise PjrtHubError(
+                f"{path} was recorded by another version of pjrt-hub",
+                hint="read it with the version that recorded it",
+            )
+        self.moments = [(clocks[0], clocks[1]), (clocks[2], clocks[3])]
+        title = name.partition(b"\0")[0].decode("utf-8", "replace")
+        self.thread = Thread(pid, number, tid, title, lost)
+        self.open: list[Call | Upcall] = []
+
+    def read(self, recording: Recording, clock: _Clock) -> None:
+        """Adds what the file holds to the recording."""
+        recording.threads.append(self.thread)
+        try:
+            self.add(recording, clock)
+        except (struct.error, ValueError, IndexError) as exc:  # a record of other words
+            raise PjrtHubError(
+                f"{self.path} is damaged: {exc}", hint="record again; nothing else may write there"
+            ) from exc
+
+    def add(self, recording: Recording, clock: _Clock) -> None:
+        for record in self.records():
+            time, name = clock(record.ticks), self.names[record.function]
+            match record.type:
+                case Type.ENTER:
+                    self.enter(recording, record, name, time)
+                case Type.LEAVE | Type.FAILED | Type.ANSWERED:
+                    self.leave(record, name, time)
+                case Type.UPCALL:
+                    registered, event, error = record.words()
+                    upcall = Upcall(registered, event, error, self.thread, time)
+                    recording.upcalls.append(upcall)
+                    self.open.append(upcall)
+                case Type.RETURN:
+                    self.close("", time)
+                case Type.PLUGIN:
+                    known = Plugin(self.thread.pid, record.plugin, record.words()[1], record.text())
+                    recording.plugins[self.thread.pid, record.plugin] = known
+                case Type.FINDING:
+                    call, code, handle = record.words()
+                    word = f"VAL{code:03}"
+                    found = Finding(word, call, name, handle, self.thread, record.text())
+                    recording.findings.append(found)
+
+    def enter(self, recording: Recording, record: _Record, name: str, time: int) -> None:
+        first = min(layers.offsets(f"{name}_Args").values(), default=0)
+        args = (ARGS + first, record.fixed[8:], 0)
+        number = int.from_bytes(record.fixed[:8], "little")
+        memory = Memory([args, *record.regions()])
+        call = Call(number, name, self.thread, record.plugin, time, memory)
+        recording.calls.append(call)
+        self.open.append(call)
+
+    def leave(self, record: _Record, name: str, time: int) -> None:
+        call = self.close(name, time)
+        if not isinstance(call, Call):
+            return
+        call.answered = record.type == Type.ANSWERED
+        if record.type == Type.FAILED:
+            (call.error,) = record.words()
+        elif record.fixed:
+            rows = table.FIELDS[f"{name}_Args"]
+            first = next(row.name for row in rows if row.direction != "in")
+            place = ARGS + layers.offsets(f"{name}_Args")[first]
+            call.got = Memory([(place, record.fixed, 0), *record.regions()])
+
+    def close(self, name: str, time: int) -> Call | Upcall | None:
+        """Ends what began last under that name; what lies above it ended without a record.
+
+        Args:
+            name: of the call's function; "" for an upcall.
+            time: its end.
+        """
+        while self.open:
+            ended = self.open.pop()
+            if (ended.function if isinstance(ended, Call) else "") == name:
+                ended.duration_ns = max(time - ended.start_ns, 0)
+                return ended
+        return None
+
+    def records(self) -> Iterator[_Record]:
+        """Yields every record, those of the log first."""
+        log = HEADER_NBYTES + self.window
+        yield from self.records_between(log, min(log + self.logged, len(self.data)))
+        # What is in the log already counts no more in the window.
+        known = max(self.logged - self.window_from, 0)
+        yield from self.records_between(HEADER_NBYTES + known, min(log, len(self.data)))
+
+    def records_between(self, at: int, end: int) -> Iterator[_Record]:
+        while at + _RECORD.size <= end:
+            nbytes, fixed, function, plugin, kind, ticks = _RECORD.unpack_from(self.data, at)
+            if nbytes < _RECORD.size or at + nbytes > end or function >= len(self.names):
+                return
+            body = bytes(self.data[at + _RECORD.size : at + nbytes])
+            yield _Record(kind, function, plugin, ticks, body[:fixed], body[fixed:])
+            at += nbytes
+
+
+@dataclass(frozen=True)
+class _Record:
+    """One record: words that are always there, then regions of memory."""
+
+    type: int
+    function: int
+    plugin: int
+    ticks: int
+    fixed: bytes
+    rest: bytes
+
+    def words(self) -> tuple[int, ...]:
+        """The fixed part as numbers."""
+        return struct.unpack(f"<{len(self.fixed) // 8}Q", self.fixed)
+
+    def regions(self) -> Iterator[tuple[int, bytes, int]]:
+        """Yields address, bytes and whole length of each region."""
+        at = 0
+        while at + _REGION.size <= len(self.rest):
+            address, nbytes, whole = _REGION.unpack_from(self.rest, at)
+            at += _REGION.size
+            yield address, self.rest[at : at + nbytes], whole
+            at += -(-nbytes // 8) * 8
+
+    def text(self) -> str:
+        """The only region, as text."""
+        regions = list(self.regions())
+        return regions[0][1].decode("utf-8", "replace") if regions else ""
+
+
+def _ask_errors(calls: list[Call]) -> None:
+    """Gives failed calls the code and message that the host asked for later."""
+    from pjrt_hub.kit.tracing.arguments import results, value
+
+    failed: dict[tuple[int, int], Call] = {}
+    for call in calls:
+        if call.error:
+            failed[call.thread.pid, call.error] = call
+        if call.function in ("PJRT_Error_GetCode", "PJRT_Error_Message"):
+            about = failed.get((call.thread.pid, value(call, "error") or 0))
+            told = results(call, 0)
+            if about is not None:
+                about.code = told.get("code", about.code)
+                about.message = told.get("message", about.message.encode()).decode(
+                    "utf-8", "replace"
+                )
+        elif call.function == "PJRT_Error_Destroy":
+            failed.pop((call.thread.pid, value(call, "error") or 0), None)

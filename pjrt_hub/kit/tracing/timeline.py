@@ -1,0 +1,112 @@
+"""A recording as trace events for Perfetto and chrome://tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pjrt_hub.kit.tracing.arguments import as_json, given, results
+from pjrt_hub.kit.tracing.recording import Call, Recording, Upcall
+
+Event = dict[str, Any]
+
+
+def events(recording: Recording, calls: Iterable[Call]) -> dict[str, Any]:
+    """Gives the JSON object: threads are tracks, and an arrow leads from an execution to where
+    the host heard that a result was ready.
+
+    Args:
+        recording: what the calls are of.
+        calls: those to show; the arrows are those of all calls.
+    """  # noqa: D205
+    shown = [
+        *_tracks(recording),
+        *(_slice(recording, call) for call in calls),
+        *(_upcall(upcall) for upcall in recording.upcalls),
+        *_arrows(recording),
+    ]
+    return {"traceEvents": shown, "displayTimeUnit": "ns"}
+
+
+def _tracks(recording: Recording) -> Iterator[Event]:
+    for thread in recording.threads:
+        place = {"ph": "M", "pid": thread.pid, "tid": thread.number}
+        name = f"thread {thread.number} ({thread.name}, {thread.tid})"
+        yield {**place, "name": "thread_name", "args": {"name": name}}
+    for plugin in recording.plugins.values():
+        name = f"PJRT calls to {plugin.path.rpartition('/')[2]} (API 0.{plugin.minor})"
+        yield {"ph": "M", "pid": plugin.pid, "name": "process_name", "args": {"name": name}}
+
+
+def _at(event: Call | Upcall) -> Event:
+    duration = event.duration_ns or 0
+    place = {"pid": event.thread.pid, "tid": event.thread.number}
+    return {"ph": "X", **place, "ts": event.start_ns / 1000, "dur": duration / 1000}
+
+
+def _slice(recording: Recording, call: Call) -> Event:
+    args = as_json({**given(call), **results(call, recording.minor(call))})
+    told = {"call": call.number, **args}
+    if call.error:
+        told["error"] = call.status
+    if call.duration_ns is None:
+        told["returned"] = False
+    return {**_at(call), "name": call.function, "cat": "call", "args": told}
+
+
+def _upcall(upcall: Upcall) -> Event:
+    args = {"registered by call": upcall.number, "event": hex(upcall.event)}
+    return {**_at(upcall), "name": "event ready", "cat": "callback", "args": args}
+
+
+def _arrows(recording: Recording) -> Iterator[Event]:
+    """Yields two ends for each execution that the host saw the end of."""
+    origin: dict[tuple[int, int], Call] = {}  # (pid, handle) -> the execution that it is of
+    number = 0
+    history: list[Call | Upcall] = [*recording.calls, *recording.upcalls]
+    for happened in sorted(history, key=lambda each: each.start_ns):
+        pid = happened.thread.pid
+        if isinstance(happened, Upcall):
+            heard, end = happened.event, happened.start_ns
+        else:
+            _follow(happened, pid, origin)
+            if happened.function != "PJRT_Event_Await" or happened.duration_ns is None:
+                continue
+            heard = given(happened).get("event", 0)
+            end = happened.start_ns + happened.duration_ns
+        execution = origin.get((pid, heard))
+        if execution is not None and execution.duration_ns is not None:
+            number += 1
+            start = execution.start_ns + execution.duration_ns
+            yield _end("s", number, execution, start)
+            yield {**_end("f", number, happened, max(end, start)), "bp": "e"}
+
+
+def _end(kind: str, number: int, event: Call | Upcall, time_ns: int) -> Event:
+    place = {"pid": event.thread.pid, "tid": event.thread.number, "ts": time_ns / 1000}
+    return {"ph": kind, "id": number, "name": "ready", "cat": "ready", **place}
+
+
+def _follow(call: Call, pid: int, origin: dict[tuple[int, int], Call]) -> None:
+    """Notes which events and buffers a call makes that belong to an execution, or ends."""
+    match call.function:
+        case "PJRT_LoadedExecutable_Execute":
+            found = results(call, 0)
+            buffers = [
+                each
+                for row in found.get("output_lists") or []
+                if isinstance(row, list)
+                for each in row
+            ]
+            for handle in [*buffers, *(found.get("device_complete_events") or [])]:
+                if isinstance(handle, int):
+                    origin[pid, handle] = call
+        case "PJRT_Buffer_ReadyEvent":
+            execution = origin.get((pid, given(call).get("buffer", 0)))
+            event = results(call, 0).get("event")
+            if execution is not None and event:
+                origin[pid, event] = execution
+        case "PJRT_Client_BufferFromHostBuffer":
+            made = results(call, 0)
+            for name in ("buffer", "done_with_host_buffer"):
+                origin.pop((pid, made.get(name, 0)), None)

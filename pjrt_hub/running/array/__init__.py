@@ -1,0 +1,1 @@
+"""What arrays are before they are on a device: element types, shapes, layouts, host memory."""

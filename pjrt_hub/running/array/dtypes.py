@@ -1,0 +1,216 @@
+"""Element types: one row for each `PJRT_Buffer_Type` that holds data.
+
+Owns the mapping between the C API, XLA's protobufs and numpy with ml_dtypes; imports both of
+these late. Must not look at buffers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.errors import UnsupportedByPluginError
+
+if TYPE_CHECKING:
+    import numpy
+
+
+@frozen
+class ElementType:
+    """One element type.
+
+    Attributes:
+        name: as StableHLO writes it, "f32".
+        code: the `PJRT_Buffer_Type`.
+        primitive: the number in XLA's protobufs, which differs from `code`; -1 where it has none.
+        bits: of one element on the device; a host array uses at least one byte.
+        numpy: the name of the scalar type in numpy, else in ml_dtypes.
+        since: the minor of the PJRT API that introduced it.
+    """
+
+    name: str
+    code: int
+    primitive: int
+    bits: int
+    numpy: str
+    since: int = 0
+
+    @property
+    def xla(self) -> str:
+        """As XLA writes it, "s32", "pred", "c64"."""
+        if self.name.startswith("ui"):
+            return f"u{self.bits}"
+        if self.name.startswith("i") and self.name not in _XLA:
+            return f"s{self.bits}"
+        return _XLA.get(self.name, self.name.lower())
+
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """The least and the greatest of integers and booleans; None for the others."""
+        if self.name == "i1":
+            return 0, 1
+        if not self.numpy.startswith(("int", "uint")):
+            return None
+        top = 1 << self.bits - self.numpy.startswith("int")
+        return (-top if self.numpy.startswith("int") else 0), top - 1
+
+
+_XLA = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
+ELEMENT_TYPES = (
+    ElementType("i1", 1, 1, 8, "bool"),
+    ElementType("i8", 2, 2, 8, "int8"),
+    ElementType("i16", 3, 3, 16, "int16"),
+    ElementType("i32", 4, 4, 32, "int32"),
+    ElementType("i64", 5, 5, 64, "int64"),
+    ElementType("ui8", 6, 6, 8, "uint8"),
+    ElementType("ui16", 7, 7, 16, "uint16"),
+    ElementType("ui32", 8, 8, 32, "uint32"),
+    ElementType("ui64", 9, 9, 64, "uint64"),
+    ElementType("f16", 10, 10, 16, "float16"),
+    ElementType("f32", 11, 11, 32, "float32"),
+    ElementType("f64", 12, 12, 64, "float64"),
+    ElementType("bf16", 13, 16, 16, "bfloat16"),
+    ElementType("complex<f32>", 14, 15, 64, "complex64"),
+    ElementType("complex<f64>", 15, 18, 128, "complex128"),
+    ElementType("f8E5M2", 16, 19, 8, "float8_e5m2"),
+    ElementType("f8E4M3FN", 17, 20, 8, "float8_e4m3fn"),
+    ElementType("f8E4M3B11FNUZ", 18, 23, 8, "float8_e4m3b11fnuz"),
+    ElementType("f8E5M2FNUZ", 19, 24, 8, "float8_e5m2fnuz"),
+    ElementType("f8E4M3FNUZ", 20, 25, 8, "float8_e4m3fnuz"),
+    ElementType("i4", 21, 21, 4, "int4"),
+    ElementType("ui4", 22, 22, 4, "uint4"),
+    ElementType("i2", 24, 26, 2, "int2", 54),
+    ElementType("ui2", 25, 27, 2, "uint2", 54),
+    ElementType("f8E4M3", 26, 28, 8, "float8_e4m3", 55),
+    ElementType("f8E3M4", 27, 29, 8, "float8_e3m4", 55),
+    ElementType("f8E8M0FNU", 28, 33, 8, "float8_e8m0fnu", 63),
+    ElementType("f4E2M1FN", 29, 32, 4, "float4_e2m1fn", 63),
+    ElementType("s1", 30, 30, 1, "int1", 94),
+    ElementType("u1", 31, 31, 1, "uint1", 94),
+    ElementType("f6E2M3FN", 32, -1, 6, "float6_e2m3fn", 114),
+    ElementType("f6E3M2FN", 33, -1, 6, "float6_e3m2fn", 114),
+)
+
+_BY_CODE = {element.code: element for element in ELEMENT_TYPES}
+_BY_PRIMITIVE = {element.primitive: element for element in ELEMENT_TYPES if element.primitive >= 0}
+_BY_NUMPY = {element.numpy: element for element in ELEMENT_TYPES}
+
+_BY_TYPE = {name: element for element in ELEMENT_TYPES for name in (element.name, element.xla)}
+
+#: What was asked for before, and the names that need no numpy to be understood.
+_BY_DTYPE: dict[Any, ElementType] = dict(_BY_NUMPY)
+#: How much of a number a kind of dtype holds: a value goes up by itself, and never down.
+_RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+
+
+def of_code(code: int) -> ElementType:
+    """The element type of a `PJRT_Buffer_Type`.
+
+    Raises:
+        TypeError: it holds no data (token) or is newer than our declarations.
+    """
+    try:
+        return _BY_CODE[code]
+    except KeyError:
+        raise TypeError(f"buffers of PJRT_Buffer_Type {code} cannot be read or written") from None
+
+
+def of_primitive(number: int) -> ElementType:
+    """The element type of an XLA `PrimitiveType` number, as in a serialized HLO module.
+
+    Raises:
+        TypeError: it holds no data or is unknown.
+    """
+    try:
+        return _BY_PRIMITIVE[number]
+    except KeyError:
+        raise TypeError(f"values of XLA primitive type {number} cannot be passed") from None
+
+
+def of_type(name: str) -> ElementType:
+    """The element type that programs call so: StableHLO's name ("i8" has 8 bits) or XLA's ("s8").
+
+    Raises:
+        TypeError: there is none.
+    """
+    try:
+        return _BY_TYPE[name]
+    except KeyError:
+        raise TypeError(f"programs have no element type {name!r}") from None
+
+
+def of_numpy(dtype: Any) -> ElementType:
+    """The element type that a user calls so.
+
+    Args:
+        dtype: what `numpy.dtype` accepts, with numpy's meaning ("i8" has 8 bytes); else a name of
+            StableHLO's or XLA's ("bf16", "f8E4M3FN", "s32", "pred").
+
+    Raises:
+        TypeError: PJRT has no such type (object, datetime, text, structured).
+    """
+    try:
+        return _BY_DTYPE[dtype]
+    except (KeyError, TypeError):  # not seen before, or not hashable
+        pass
+    import numpy
+
+    known = _BY_TYPE.get(dtype) if isinstance(dtype, str) else None
+    try:
+        resolved = numpy.dtype(dtype)
+    except TypeError:
+        if known is None:
+            raise
+    else:  # "f16" is numpy's long double, which no device has
+        known = _BY_NUMPY.get(resolved.name, known)
+        if known is None:
+            raise TypeError(f"PJRT has no element type for numpy's {resolved.name!r}")
+    _BY_DTYPE[dtype if isinstance(dtype, str) else resolved] = known
+    return known
+
+
+def rank(dtype: numpy.dtype[Any]) -> int:
+    """0 for booleans, 1 for integers, 2 for floats, 3 for complex numbers."""
+    if dtype.kind in _RANKS:
+        return _RANKS[dtype.kind]
+    return 1 if "int" in dtype.name else 2  # the short types of ml_dtypes
+
+
+@cache
+def numpy_dtype(code: int) -> numpy.dtype[Any]:
+    """The numpy dtype of a `PJRT_Buffer_Type`.
+
+    Raises:
+        TypeError: neither numpy nor the installed ml_dtypes has it.
+    """
+    import numpy
+
+    name = of_code(code).numpy
+    scalar = numpy.bool_ if name == "bool" else getattr(numpy, name, None)
+    if scalar is None:
+        import ml_dtypes
+
+        scalar = getattr(ml_dtypes, name, None)
+    if scalar is None:
+        raise TypeError(f"the installed ml_dtypes has no {name}: install a newer one")
+    dtype: numpy.dtype[Any] = numpy.dtype(scalar)
+    return dtype
+
+
+def require(element: ElementType, version: ApiVersion) -> None:
+    """Refuses a type that a plugin of this version does not know: it would crash on the number.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is older than the type.
+    """
+    if element.since > version.minor:
+        since = ApiVersion(0, element.since)
+        raise UnsupportedByPluginError(
+            f"the plugin does not know {element.name}: the type came with PJRT API {since}, "
+            f"the plugin has {version}",
+            function="PJRT_Buffer_Type",
+            since=str(since),
+            have=str(version),
+        )

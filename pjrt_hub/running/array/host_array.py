@@ -1,0 +1,170 @@
+"""Host arrays: what is put on devices, and memory that is put without a copy.
+
+Owns the reading of what a user calls an array; must not look at buffers. Imports numpy late.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.running.array import dtypes
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import ArrayLike
+
+#: Where host memory has to begin for the CPU plugin to share it, in bytes.
+ALIGNMENT = 64
+#: From this size on, memory is asked for in huge pages: fewer page faults when it is first filled.
+_HUGE = 1 << 21
+
+_NUMBERS = bool | int | float | complex
+#: What numpy makes of Python's numbers -> what devices compute with.
+_NARROW = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
+
+
+def empty_aligned(shape: int | tuple[int, ...], dtype: Any = "float32") -> numpy.ndarray[Any, Any]:
+    """An uninitialized array whose memory `IMMUTABLE_ZERO_COPY` shares instead of copying.
+
+    It begins at a multiple of 64 bytes; `numpy.empty` does so only by luck. From 2 MiB on it lies
+    in huge pages where the system has them.
+
+    Args:
+        shape: the dimensions, in elements.
+        dtype: numpy's, ml_dtypes' or StableHLO's name ("bf16").
+
+    Raises:
+        TypeError: PJRT has no such dtype.
+        ValueError: a dimension is negative.
+    """
+    import numpy
+
+    wanted = dtypes.numpy_dtype(dtypes.of_numpy(dtype).code)
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(size < 0 for size in dims):
+        raise ValueError(f"the shape {dims} has a negative dimension")
+    nbytes = math.prod(dims) * wanted.itemsize
+    if nbytes >= _HUGE:
+        memory, alignment = _huge_pages(nbytes + _HUGE), _HUGE
+    else:
+        memory, alignment = numpy.empty(nbytes + ALIGNMENT, numpy.uint8), ALIGNMENT
+    start = -address_of(memory) % alignment
+    return memory[start : start + nbytes].view(wanted).reshape(dims)
+
+
+def _huge_pages(nbytes: int) -> numpy.ndarray[Any, Any]:
+    import mmap
+
+    import numpy
+
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    return numpy.frombuffer(pages, numpy.uint8)
+
+
+def address_of(array: numpy.ndarray[Any, Any]) -> int:
+    """The address of an array's first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
+    """The contiguous memory of an array or of anything with the buffer protocol, not copied.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: it is not contiguous in row-major order.
+    """
+    import numpy
+
+    if isinstance(data, numpy.ndarray):
+        if data.dtype.hasobject:
+            raise TypeError("an array of Python objects has no bytes to transfer")
+        if not data.flags.c_contiguous:
+            raise ValueError("the array is not contiguous: numpy.ascontiguousarray(it) makes it so")
+        return data.reshape(-1).view(numpy.uint8)
+    try:
+        memory = memoryview(data)
+    except TypeError:
+        raise TypeError(f"{type(data).__name__} is neither an array nor bytes") from None
+    if not memory.c_contiguous:
+        raise ValueError("the memory is not contiguous")
+    return numpy.frombuffer(memory.cast("B") if memory.nbytes else bytearray(), numpy.uint8)
+
+
+def host_array(array: ArrayLike, dtype: Any) -> Any:
+    """What `Client.buffer_from_host` makes of its argument: Python's numbers become 32 bits wide.
+
+    Raises:
+        TypeError: the array is masked, PJRT has no such dtype, or `converted` refuses it.
+        OverflowError: an int does not fit the dtype, or a Python int int32.
+    """
+    import numpy
+
+    masked = sys.modules.get("numpy.ma")  # without it no masked array can exist
+    if masked is not None and isinstance(array, masked.MaskedArray):
+        raise TypeError("the array is masked, and a device has no masks: fill it first")
+    element = None if dtype is None else dtypes.of_numpy(dtype)
+    if element is None and isinstance(array, _NUMBERS | list | tuple):
+        guess = numpy.asarray(array)
+        narrow = _NARROW.get(guess.dtype.name)
+        return guess if narrow is None or _holds_wide(array) else _narrowed(guess, narrow)
+    try:
+        given = numpy.asarray(array)
+    except TypeError as exc:  # numpy has no bfloat16 and float8 of its own
+        if not hasattr(array, "__dlpack__"):
+            raise
+        raise TypeError(
+            f"numpy makes no array of this {type(array).__name__}: {exc}\n\n"
+            "hint: client.from_dlpack(array) takes it as it is, without numpy"
+        ) from exc
+    return given if element is None else converted(given, element)
+
+
+def converted(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
+    """The array in another element type; itself where it has that.
+
+    Integers and booleans must fit. Floats are rounded as numpy does it, to an infinity or NaN at
+    the end of their range. A float never becomes an integer, nor a complex number a float.
+
+    Raises:
+        TypeError: it would have to.
+        OverflowError: a value does not fit.
+    """
+    import numpy
+
+    wanted = dtypes.numpy_dtype(element.code)
+    if array.dtype == wanted:
+        return array
+    if array.dtype.kind not in "biufcV" or array.dtype.names:  # numpy says what is wrong
+        return numpy.asarray(array, dtype=wanted)
+    limits = element.limits
+    if dtypes.rank(array.dtype) > max(dtypes.rank(wanted), limits is not None):
+        raise TypeError(
+            f"elements of {array.dtype} do not become {wanted.name} by themselves\n\n"
+            f"hint: numpy.asarray(array).astype({wanted.name!r}) drops what does not fit"
+        )
+    if limits and array.size and not numpy.can_cast(array.dtype, wanted):
+        plain = array.astype(numpy.int8 if array.dtype.kind == "V" else array.dtype, copy=False)
+        for value in (int(plain.min()), int(plain.max())):
+            if not limits[0] <= value <= limits[1]:
+                raise OverflowError(
+                    f"{value} does not fit {wanted.name}: {limits[0]} to {limits[1]}"
+                )
+    with numpy.errstate(over="ignore"):
+        return array.astype(wanted)
+
+
+def _narrowed(guess: Any, narrow: str) -> Any:
+    narrowed = guess.astype(narrow)
+    if narrow == "int32" and (narrowed != guess).any():
+        raise OverflowError("an int does not fit int32, as which it is put: give dtype='int64'")
+    return narrowed
+
+
+def _holds_wide(array: Any) -> bool:
+    """Whether nested lists hold numpy scalars, whose dtype the user chose."""
+    if isinstance(array, list | tuple):
+        return any(map(_holds_wide, array))
+    return not isinstance(array, _NUMBERS) or hasattr(array, "dtype")

@@ -1,0 +1,83 @@
+"""Shape specs: the shape and element type that a buffer is made with.
+
+Owns the checks that keep a plugin from multiplying its way out of 64 bits; makes no buffers.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, NamedTuple
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.running.array import dtypes, memory_layout
+
+_MAX_RANK = 64
+
+
+class ShapeSpec(NamedTuple):
+    """As `PJRT_ShapeSpec`.
+
+    Attributes:
+        shape: the dimensions, in elements.
+        element: the element type.
+        layout: minor_to_major where one is wished for; None is the plugin's own.
+    """
+
+    shape: tuple[int, ...]
+    element: dtypes.ElementType
+    layout: memory_layout.Order | None = None
+
+    @classmethod
+    def of(cls, shape: Any, dtype: Any, version: ApiVersion, layout: Any = None) -> ShapeSpec:
+        """Reads a user's shape and dtype for a plugin of this version.
+
+        Args:
+            shape: a sequence of ints, or one int.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            version: of the plugin's API.
+            layout: minor_to_major, or None.
+
+        Raises:
+            TypeError: a dimension is no int, or PJRT has no such dtype.
+            ValueError: a dimension is negative, there are more than 64, 2^63 bits do not hold the
+                array, or the layout is no permutation.
+            UnsupportedByPluginError: the plugin is older than the dtype.
+        """
+        dims = (shape,) if isinstance(shape, int) else shape
+        try:
+            dims = tuple(map(operator.index, dims))
+        except TypeError:
+            raise TypeError(f"the shape is {shape!r}, not a sequence of ints") from None
+        element = dtypes.of_numpy(dtype)
+        dtypes.require(element, version)
+        if len(dims) > _MAX_RANK or any(size < 0 for size in dims):
+            raise ValueError(f"the shape {dims} has a negative or more than {_MAX_RANK} dimensions")
+        if math.prod(max(size, 1) for size in dims) * element.bits >= 1 << 63:
+            raise ValueError(f"the shape {dims} of {element.name} is larger than any memory")
+        return cls(dims, element, memory_layout.order_of(layout, len(dims)))
+
+    @classmethod
+    def like(cls, spec: Any, version: ApiVersion) -> ShapeSpec:
+        """As `of`, from (shape, dtype), from (shape, dtype, layout), or from what has both."""
+        if hasattr(spec, "shape") and hasattr(spec, "dtype"):
+            return cls.of(spec.shape, spec.dtype, version)
+        try:
+            shape, dtype, layout = spec if len(spec) == 3 else (*spec, None)
+        except (TypeError, ValueError):
+            raise TypeError(f"{spec!r} is no pair (shape, dtype) and has none of its own") from None
+        return cls.of(shape, dtype, version, layout)
+
+    @property
+    def bits(self) -> int:
+        """Of all elements together."""
+        return math.prod(self.shape) * self.element.bits
+
+    @property
+    def nbytes(self) -> int:
+        """Of all elements together, packed."""
+        return -(-self.bits // 8)
+
+    def __str__(self) -> str:
+        layout = f"{{{','.join(map(str, self.layout))}}}" if self.layout is not None else ""
+        return f"{self.element.name}[{','.join(map(str, self.shape))}]{layout}"

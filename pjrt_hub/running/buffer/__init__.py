@@ -1,0 +1,1 @@
+"""Arrays on a device: made, filled, read, lent and borrowed."""

@@ -1,0 +1,455 @@
+"""Buffers: arrays on a device.
+
+Owns moving data between the host and a device and printing it; the object itself, its life and
+its use as an argument are the compiled call path's. Imports numpy late.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+
+from pjrt_hub.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    PjrtError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+from pjrt_hub.running.array import dtypes, memory_layout
+from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer import device_memory, dlpack
+from pjrt_hub.running.capi import bounds, callbacks, hotpath, table
+from pjrt_hub.running.capi.compact import compact
+from pjrt_hub.running.device import display
+from pjrt_hub.running.device.device import Device, Memory
+from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.distributed import pickled
+from pjrt_hub.running.program.signature import dims_text
+
+if TYPE_CHECKING:
+    import numpy
+
+    from pjrt_hub.running.client.client import Client
+
+_SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
+_GONE = "the buffer was deleted or donated"
+
+
+class HostBufferSemantics(enum.IntEnum):
+    """How long host memory must stay unchanged after it was put (`PJRT_HostBufferSemantics`)."""
+
+    #: Copied before the call returns: the array may change at once. The default.
+    IMMUTABLE_ONLY_DURING_CALL = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableOnlyDuringCall"]
+    #: Must not change until the transfer is done; pjrt-hub keeps the array alive until then.
+    IMMUTABLE_UNTIL_TRANSFER_COMPLETES = _SEMANTICS[
+        "PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes"
+    ]
+    #: Shared where the plugin can (host memory, 64-byte aligned), copied elsewhere: must not change
+    #: while the buffer lives; pjrt-hub keeps the array alive.
+    IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
+    #: As above, and a program that the buffer is donated to writes into the array, which must not
+    #: be read-only.
+    MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
+
+
+@compact
+class Buffer(hotpath.Buffer):
+    """A `PJRT_Buffer`: an array on one device.
+
+    Made by `Client.buffer_from_host` and by running programs; immutable except by donation. Its
+    value may still be on the way: `ready` is the event for it, and reading waits.
+
+    Attributes:
+        client: the client that it belongs to.
+        device: the device that it lives on.
+        shape: the dimensions, in elements; where they are dynamic, their bounds.
+        is_deleted: whether it was deleted, donated, or closed with its client.
+    """
+
+    client: Client
+    device: Device
+    shape: tuple[int, ...]
+
+    __slots__ = ()
+    _ready: Event
+
+    @property
+    def dtype(self) -> numpy.dtype[Any]:
+        """The element type, as numpy or ml_dtypes has it."""
+        return dtypes.numpy_dtype(self._dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the host array that `to_numpy` gives; where `shape` is a bound, at most."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def on_device_nbytes(self) -> int:
+        """The bytes on the device, with padding (`PJRT_Buffer_OnDeviceSizeInBytes`)."""
+        return int(self._ask("PJRT_Buffer_OnDeviceSizeInBytes"))
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that it lives in (`PJRT_Buffer_Memory`)."""
+        return self.client._memory(self._ask("PJRT_Buffer_Memory"))
+
+    @property
+    def ready(self) -> Event:
+        """The event of its value being there (`PJRT_Buffer_ReadyEvent`)."""
+        self._check()
+        if self._is_gone:
+            raise ClosedError(_GONE)
+        try:
+            return self._ready
+        except AttributeError:  # nobody asked yet; one for all, so that polls leave one callback
+            with self.client._in_call():
+                self._ready = Event._of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
+            return self._ready
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """minor_to_major: its dimensions, fastest-varying first (`PJRT_Buffer_GetMemoryLayout`)."""
+        return self._order() or tuple(range(self.ndim - 1, -1, -1))
+
+    @classmethod
+    def _made(cls, client: Client, address: int, spec: ShapeSpec, device: Device) -> Buffer:
+        """Takes over a native buffer that was made by a spec.
+
+        Raises:
+            UnsupportedByPluginError: it has another layout than the spec.
+        """
+        buffer = cls._adopt(client, address, spec.element.code, spec.shape, device)
+        return buffer if spec.layout is None else memory_layout.heeded(buffer, spec.layout)
+
+    def to_numpy(self, *, layout: tuple[int, ...] | None = None) -> numpy.ndarray[Any, Any]:
+        """Waits for the value and gives it as a read-only array.
+
+        On the CPU the array shares the buffer's memory, without a copy, and keeps it alive past
+        `delete` and `Client.close`; while it lives, a program that the buffer is donated to works
+        on a copy. From other devices it is copied (`PJRT_Buffer_ToHostBuffer`). Its strides follow
+        the device's layout. Where dimensions are dynamic it is a copy of `logical_shape`.
+
+        Args:
+            layout: minor_to_major, how the array lies in the host's memory; by default as on the
+                device, which copies the least.
+
+        Raises:
+            PjrtError: the computation of the value failed.
+            ValueError: the layout is no permutation of the dimensions.
+            ClosedError: the buffer was deleted, donated or closed.
+        """
+        if layout is None:
+            return self._value()
+        order = memory_layout.order_of(layout, self.ndim) or ()
+        return memory_layout.laid_out(self._value(), order)
+
+    def _value(self) -> numpy.ndarray[Any, Any]:
+        lends = self.client._lends
+        try:
+            array = self._array()  # what is row-major in the host's memory, in one call
+            return self._read() if array is None else array
+        except (PjrtError, UnsupportedByPluginError) as exc:
+            if lends and not self.client._lends:  # as the plugin said just now
+                return self._value()
+            if self._is_gone:
+                raise ClosedError(_GONE) from exc
+            raise
+
+    def _read(self) -> numpy.ndarray[Any, Any]:
+        import numpy
+
+        code = self._dtype
+        dtype = dtypes.numpy_dtype(code)
+        order = self._order()  # first: it says whether the elements are scattered
+        plain = dtypes.of_code(code).bits >= 8 and not (self._dynamic or self._scattered)
+        if self.client._lends and plain:
+            data: Any = self._view(self.size * dtype.itemsize)
+        else:
+            self._check()
+            with self.client._in_call():
+                data = self._copy_to_host(order)
+        shape = self.logical_shape if self._dynamic else self.shape
+        if order is None:
+            return numpy.ndarray(shape, dtype, data)
+        stored = numpy.ndarray([shape[d] for d in order[::-1]], dtype, data)
+        return memory_layout.logical(stored, order)
+
+    def _copy_to_host(self, order: tuple[int, ...] | None) -> Any:
+        import numpy
+
+        call = self.client._call
+        layout = memory_layout.members(order or tuple(range(self.ndim - 1, -1, -1)))
+        given = {"src": self._address, "host_layout": layout}
+        whole = self.size * dtypes.numpy_dtype(self._dtype).itemsize
+        try:
+            nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
+        except (
+            InvalidArgumentError,
+            UnimplementedError,
+        ):  # JAX never asks for the size, and not every plugin tells it
+            if self._dynamic:
+                raise
+            nbytes = whole
+        # A plugin may add to it, not much; the value of a dynamic shape is smaller.
+        least, most = 0 if self._dynamic else whole, 2 * whole + 4096
+        bounds.count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
+        host = numpy.empty(nbytes, numpy.uint8)
+        address = host.__array_interface__["data"][0]
+        answer = call("PJRT_Buffer_ToHostBuffer", **given, dst=address, dst_size=nbytes)
+        event = Event._of(self.client, answer.event)
+        try:
+            event.wait()
+        except BaseException:  # interrupted: the plugin may still write into the array
+            callbacks.keep(self.client.api.address, event._address, host)
+            raise
+        host.flags.writeable = False
+        return host
+
+    def copy_to_device(self, device: Device) -> Buffer:
+        """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`).
+
+        Args:
+            device: one of `client.devices`.
+        """
+        if device is None:  # elsewhere that is the first device
+            raise TypeError("the device is None; it must be one of client.devices")
+        if type(device) is not Device or device.client is not self.client:
+            device, _ = self.client._place(device, None)  # refuses it
+        self._order()  # asked for, because not every plugin labels the copy with it
+        made = self._copy_to_device(device, device._address)
+        if made is not None:
+            return made
+        with self.client._in_call():
+            copy = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
+            return self._like(copy, device)
+
+    def copy_to_memory(self, memory: Memory) -> Buffer:
+        """Copies it to another memory, "pinned_host" for one (`PJRT_Buffer_CopyToMemory`).
+
+        Args:
+            memory: one of `client.memories`.
+        """
+        if memory is None:  # elsewhere that is the device's own
+            raise TypeError("the memory is None; it must be one of client.memories")
+        device, address = self.client._place(None, memory)
+        self._order()
+        with self.client._in_call():
+            return self._like(self._ask("PJRT_Buffer_CopyToMemory", dst_memory=address), device)
+
+    def copy_raw_to_host(self, destination: Any, offset: int = 0) -> Event:
+        """Copies bytes of the device memory into host memory (`PJRT_Buffer_CopyRawToHost`).
+
+        Waits for the value, but not for the copy.
+
+        Args:
+            destination: a writable contiguous array or buffer; its size says how many bytes. It is
+                kept alive until the event is ready.
+            offset: of the first byte on the device.
+
+        Returns:
+            The event of the copy's end.
+
+        Raises:
+            ValueError: the bytes lie outside of `on_device_nbytes`, or the destination is
+                read-only.
+        """
+        return device_memory.copy_raw(self, destination, offset)
+
+    def copy_raw_to_host_future(
+        self, offset: int = 0, size: int | None = None
+    ) -> device_memory.RawCopy:
+        """As above, but the destination comes later (`PJRT_Buffer_CopyRawToHostFuture`, API 0.84).
+
+        Args:
+            offset: of the first byte on the device.
+            size: in bytes; None takes the rest.
+
+        Raises:
+            ValueError: the bytes lie outside of `on_device_nbytes`.
+        """
+        return device_memory.RawCopy(self, *device_memory.checked_range(self, offset, size))
+
+    def donate_with_control_dependency(self) -> tuple[Buffer, device_memory.ControlDependency]:
+        """Donates it to a new buffer, whose memory may be used once the dependency is fulfilled.
+
+        `PJRT_Buffer_DonateWithControlDependency`, API 0.88. This buffer is deleted by it.
+        """
+        return device_memory.donate(self)
+
+    def bitcast(self, dtype: Any, shape: Any, layout: tuple[int, ...] | None = None) -> Buffer:
+        """Gives its memory another dtype and shape, and deletes it (`PJRT_Buffer_Bitcast`, 0.98).
+
+        Args:
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            shape: the dimensions, in elements.
+            layout: minor_to_major; by default the plugin's own.
+
+        Raises:
+            ValueError: both do not have the same number of bits, or dimensions are dynamic.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.client.api.version, layout)
+        return device_memory.bitcast(self, spec)
+
+    def external_reference(self) -> device_memory.ExternalReference:
+        """Waits for the value and lends its memory out by address, for as long as that is held."""
+        return device_memory.ExternalReference(self)
+
+    def unsafe_pointer(self) -> int:
+        """The address of the value, which nothing keeps there (`PJRT_Buffer_UnsafePointer`).
+
+        Waits for the value.
+        """
+        device_memory.await_memory(self)
+        return int(self._ask("PJRT_Buffer_UnsafePointer"))
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether it lives in host memory (`PJRT_Buffer_IsOnCpu`)."""
+        return bool(self._ask("PJRT_Buffer_IsOnCpu"))
+
+    @property
+    def logical_shape(self) -> tuple[int, ...]:
+        """`shape` as it really is where dimensions are dynamic (`PJRT_Buffer_UnpaddedDimensions`).
+
+        Waits for the value where there are any.
+        """
+        return tuple(self._ask("PJRT_Buffer_UnpaddedDimensions"))
+
+    @property
+    def dynamic_dimensions(self) -> tuple[int, ...]:
+        """Which dimensions are dynamic, `shape` being their bound.
+
+        `PJRT_Buffer_DynamicDimensionIndices`.
+        """
+        return tuple(self._ask("PJRT_Buffer_DynamicDimensionIndices"))
+
+    def item(self) -> Any:
+        """The only element, as a Python number.
+
+        Raises:
+            ValueError: there is not exactly one.
+        """
+        return self.to_numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self.to_numpy().tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
+        """Serves `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
+        if dropped := self._take_dropped():  # by numpy, which asked for a memoryview first
+            raise dropped
+        array = self.to_numpy()
+        if dtype is None and not copy:
+            return array
+        import numpy
+
+        return numpy.array(array, dtype=dtype, copy=copy)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Pickles its value, which unpickles as a numpy array: a device is not taken along."""
+        return pickled.of_buffer(self, int(protocol))
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("a buffer is not copied this way\n\nhint: buffer.copy_to_device(device)")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__copy__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's (device type, device id) of where it lives.
+
+        Raises:
+            BufferError: DLPack has no such device.
+        """
+        return dlpack.device_of(self)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Lends its memory to another framework: `torch.from_dlpack(buffer)` and the like.
+
+        Waits for the value, so that every stream may read it. The memory stays as it is past
+        `delete`, donation and `Client.close`, until the framework gives it back. It is marked
+        read-only where DLPack can say so (from version 1); writing into it all the same changes
+        the buffer.
+
+        Args:
+            stream: the consumer's; None on the host.
+            max_version: of DLPack that the consumer knows; below (1, 0), and with None, the capsule
+                is a classic one.
+            dl_device: where the consumer wants it: where it is, or the host, which is a copy.
+            copy: True lends a copy of its own, which may be written; False never copies.
+
+        Raises:
+            BufferError: DLPack cannot say what or where it is, or only a copy would do.
+            PjrtError: the computation of the value failed.
+            ClosedError: the buffer was deleted, donated or closed.
+        """
+        return dlpack.lend(self, stream, max_version, dl_device, copy)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Its memory for CuPy, Numba and others; only on CUDA devices. Waits for the value.
+
+        The interface has no way to give memory back: keep the buffer, and neither delete nor donate
+        it, while the memory is used. DLPack has.
+        """
+        return dlpack.cuda_array_interface(self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a buffer without dimensions has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.to_numpy())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def _ask(self, function: str, **inputs: Any) -> Any:
+        self._check()
+        try:
+            return self.client._call(function, buffer=self._address, **inputs)
+        except PjrtError as exc:
+            if self._is_gone:
+                raise ClosedError(_GONE) from exc
+            raise
+
+    def __str__(self) -> str:
+        """Prints the value like an array; waits for it."""
+        return display.of_array(self.to_numpy())
+
+    def __repr__(self) -> str:
+        """Prints the value like an array, with a footer; never waits for it and never raises."""
+        return display.of_buffer(self)
+
+    def _repr_html_(self) -> str:
+        return display.html_of_buffer(self)
+
+    def _summary(self) -> str:
+        element = dtypes.of_code(self._dtype)
+        where = str(self.device) if not self.client.closed else "closed client"
+        dynamic = self.dynamic_dimensions if self._dynamic and not self._is_gone else ()
+        return f"{where} {element.name}[{dims_text(self.shape, dynamic, ',')}]"

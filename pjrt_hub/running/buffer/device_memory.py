@@ -1,0 +1,229 @@
+"""Device memory: lent out by its address, mapped, donated, and copied as raw bytes.
+
+Owns what makes an address safe to give away: whatever lies there is kept until its user is done.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import ClosedError
+from pjrt_hub.running.array import memory_layout
+from pjrt_hub.running.array.host_array import address_of, as_bytes
+from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.capi import callbacks, hotpath, irregular
+from pjrt_hub.running.device.closing import Closing
+from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.device.promise import Promise
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.buffer.buffer import Buffer
+    from pjrt_hub.running.client.client import Client
+
+#: What lending out a buffer's memory takes, beside what every plugin has.
+LENDING = (
+    "PJRT_Buffer_IncreaseExternalReferenceCount",
+    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
+    "PJRT_Buffer_DecreaseExternalReferenceCount",
+)
+_FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
+_DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
+
+
+class ExternalReference(Closing):
+    """A hold on a buffer's device memory (`PJRT_Buffer_IncreaseExternalReferenceCount`).
+
+    While it is held, the memory stays through delete, donation and closing the client. Given back
+    by `release`, at the end of a `with` block, or when it dies.
+    """
+
+    __slots__ = ("_view",)
+
+    def __init__(self, buffer: Buffer) -> None:
+        for function in LENDING:  # the compiled call path does not ask
+            buffer.client.api.require(function)
+        self._view: hotpath.HostView | None = buffer._view(0)
+
+    @property
+    def pointer(self) -> int:
+        """The address in device memory (`PJRT_Buffer_OpaqueDeviceMemoryDataPointer`).
+
+        Raises:
+            ClosedError: it was released.
+        """
+        if self._view is None:
+            raise ClosedError("the external reference was released")
+        return self._view._address
+
+    def release(self) -> None:
+        """Gives the memory back (`PJRT_Buffer_DecreaseExternalReferenceCount`)."""
+        self._view = None
+
+    def close(self) -> None:
+        """`release`, as leaving a `with` block does."""
+        self.release()
+
+
+class DmaMapping(Closing, hotpath.Owned):
+    """Host memory that devices reach directly (`PJRT_Client_DmaMap`), for faster transfers.
+
+    Ends with `close`, a `with` block, or when it dies; the array is kept alive until then.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, client: Client, array: Any) -> None:
+        memory = as_bytes(array)
+        if not memory.nbytes:
+            raise ValueError("there are no bytes to map")
+        call, address = client.api.call, address_of(memory)
+        with client._in_call():
+            call("PJRT_Client_DmaMap", client=client._address, data=address, size=memory.nbytes)
+
+            def unmap(_: object = memory) -> None:
+                call("PJRT_Client_DmaUnmap", client=client._address, data=address)
+
+            self._bind(client, unmap)
+
+    def close(self) -> None:
+        """Unmaps it (`PJRT_Client_DmaUnmap`); may be called again."""
+        self._release()
+
+
+class RawCopy(Promise):
+    """A raw copy to the host whose destination comes later (`PJRT_Buffer_CopyRawToHostFuture`).
+
+    Attributes:
+        ready: the event of the copy's end.
+        nbytes: how many bytes the destination must have.
+    """
+
+    __slots__ = ("nbytes", "ready")
+
+    def __init__(self, buffer: Buffer, offset: int, size: int) -> None:
+        client, self.nbytes = buffer.client, size
+        await_memory(buffer)
+        with client._in_call():
+            given = buffer._ask(
+                "PJRT_Buffer_CopyRawToHostFuture", offset=offset, transfer_size=size
+            )
+            self.ready = Event._of(client, given.event)
+            answer = partial(
+                irregular.answer, _FUTURE, given.future_ready_callback, given.callback_data
+            )
+            super().__init__(client, answer)
+
+    def fulfill(self, destination: Any) -> None:
+        """Gives the memory to copy into, which is kept alive until `ready`.
+
+        Args:
+            destination: a writable contiguous array or buffer of `nbytes` bytes.
+
+        Raises:
+            ValueError: it is read-only, or has another size.
+            ClosedError: it was given before, or the copy failed or closed.
+        """
+        memory = _writable(destination)
+        if memory.nbytes != self.nbytes:
+            raise ValueError(f"the destination has {memory.nbytes} bytes, not {self.nbytes}")
+        callbacks.keep(self.client.api.address, self.ready._address, memory)
+        self._answer(0, "", address_of(memory))
+
+
+class ControlDependency(Promise):
+    """What a donated buffer waits for before its memory is used again."""
+
+    __slots__ = ()
+
+    def fulfill(self) -> None:
+        """The dependency is met: the donated memory may be used.
+
+        Raises:
+            ClosedError: it was met, failed or closed before.
+        """
+        self._answer(0, "", 0)
+
+
+def copy_raw(buffer: Buffer, destination: Any, offset: int) -> Event:
+    """`PJRT_Buffer_CopyRawToHost`."""
+    callbacks.start()  # the event's end may be before that of the copy
+    if offset == 0:
+        copied = buffer._copy_raw(destination, Event)
+        if copied is not None:
+            return copied
+    memory = _writable(destination)
+    start, size = checked_range(buffer, offset, memory.nbytes)
+    await_memory(buffer)
+    with buffer.client._in_call():
+        event = buffer._ask(
+            "PJRT_Buffer_CopyRawToHost",
+            dst=address_of(memory),
+            offset=start,
+            transfer_size=size,
+        )
+        return Event._of(buffer.client, event, memory)
+
+
+def await_memory(buffer: Buffer) -> None:
+    """Waits for the value, without which there may be no memory yet: asking for it would crash.
+
+    Raises:
+        PjrtError: the computation of the value failed, so that there will be none.
+    """
+    buffer.ready.wait()
+
+
+def checked_range(buffer: Buffer, offset: int, size: int | None) -> tuple[int, int]:
+    """The offset and size in bytes of a part of a buffer's device memory; None takes the rest.
+
+    Raises:
+        ValueError: they lie outside of it.
+    """
+    whole = buffer.on_device_nbytes
+    start = operator.index(offset)
+    count = whole - start if size is None else operator.index(size)
+    if start < 0 or count < 0 or start + count > whole:
+        raise ValueError(f"{count} bytes at offset {start} lie outside of the buffer's {whole}")
+    return start, count
+
+
+def donate(buffer: Buffer) -> tuple[Buffer, ControlDependency]:
+    """`PJRT_Buffer_DonateWithControlDependency`."""
+    client = buffer.client
+    with client._in_call():
+        given = buffer._ask("PJRT_Buffer_DonateWithControlDependency")
+        answer = partial(
+            irregular.answer, _DEPENDENCY, given.dependency_ready_callback, given.callback_data
+        )
+        dependency = ControlDependency(client, answer)
+        donated = type(buffer)._adopt(
+            client, given.out_buffer, buffer._dtype, buffer.shape, buffer.device
+        )
+        return donated, dependency
+
+
+def bitcast(buffer: Buffer, spec: ShapeSpec) -> Buffer:
+    """`PJRT_Buffer_Bitcast`."""
+    client = buffer.client
+    own = ShapeSpec.of(buffer.shape, buffer.dtype, client.api.version)
+    if buffer._dynamic:
+        raise ValueError("some dimensions of the buffer are dynamic")
+    if own.bits != spec.bits:
+        raise ValueError(f"{own} has {own.bits} bits, {spec} has {spec.bits}")
+    with client._in_call():
+        address = buffer._ask(
+            "PJRT_Buffer_Bitcast",
+            element_type=spec.element.code,
+            dims=spec.shape,
+            device_layout=memory_layout.members(spec.layout),
+        )
+        return buffer._made(client, address, spec, buffer.device)
+
+
+def _writable(destination: Any) -> Any:
+    memory = as_bytes(destination)
+    if not memory.flags.writeable:
+        raise ValueError("the destination is read-only")
+    return memory

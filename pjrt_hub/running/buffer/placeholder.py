@@ -1,0 +1,195 @@
+"""Placeholders: buffers that are made with a shape but without a value from the host.
+
+Uninitialized, failed from the beginning, an alias of a buffer that comes later, or a view of memory
+that is there already.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.running.array import memory_layout
+from pjrt_hub.running.array.host_array import ALIGNMENT, address_of, as_bytes
+from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer.buffer import Buffer
+from pjrt_hub.running.capi import callbacks
+from pjrt_hub.running.device.device import Device, Memory
+from pjrt_hub.running.device.promise import Promise, checked_error
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+
+
+class Alias(Promise):
+    """A buffer that stands for another one, which is made later (`PJRT_Client_CreateAliasBuffer`).
+
+    Programs can be run on `buffer` at once; they wait until `fulfill` or `fail`. An alias that
+    dies or is closed with its client before that fails with CANCELLED.
+
+    Attributes:
+        buffer: the alias, pending until then.
+    """
+
+    __slots__ = ("_layout", "_memory", "_spec", "buffer")
+
+    def __init__(self, client: Client, spec: ShapeSpec, memory: Memory) -> None:
+        device, memory_address = client._place(None, memory)
+        self._spec, self._memory = spec, memory
+        call = client.api.call
+        with client._in_call():
+            answer = call(
+                "PJRT_Client_CreateAliasBuffer",
+                client=client._address,
+                memory=memory_address,
+                shape_dims=spec.shape,
+                shape_element_type=spec.element.code,
+                shape_layout=memory_layout.members(spec.layout),
+            )
+            self.buffer = Buffer._made(client, answer.alias_buffer, spec, device)
+            self._layout = self.buffer.layout  # now: it may be deleted while programs wait for it
+            callback = answer.fulfill_alias_buffer_cb
+
+            def fulfil(code: int, message: str, value: int) -> None:
+                try:
+                    call(
+                        "PJRT_Client_FulfillAliasBuffer",
+                        client=client._address,
+                        buffer=value,
+                        status_code=code,
+                        error_message=message,
+                        fulfill_alias_buffer_cb=callback,
+                    )
+                except PjrtError as exc:
+                    if exc.code != code:  # the XLA CPU plugin hands a failure back to its giver
+                        raise
+
+            super().__init__(client, fulfil)
+
+    def fulfill(self, buffer: Buffer) -> None:
+        """Makes the alias stand for this buffer (`PJRT_Client_FulfillAliasBuffer`).
+
+        Args:
+            buffer: of the alias's dtype, shape and memory; plugins may take it over and delete it.
+
+        Raises:
+            TypeError: it is no Buffer, or its dtype differs.
+            ValueError: its shape, layout, memory or client differs.
+            BufferError: its memory is lent out: to an array of `to_numpy`, or by DLPack.
+            ClosedError: it was deleted, or the alias fulfilled, failed or closed before.
+        """
+        if not isinstance(buffer, Buffer):
+            raise TypeError(f"an alias stands for a Buffer, not {type(buffer).__name__}")
+        if buffer.client is not self.client:
+            raise ValueError("the buffer belongs to another client than the alias")
+        if buffer is self.buffer:
+            raise ValueError("an alias cannot stand for itself")
+        if buffer.is_deleted:
+            raise ClosedError("the buffer was deleted or donated")
+        spec = self._spec
+        if buffer._dtype != spec.element.code:
+            raise TypeError(f"the alias is {spec}, the buffer has the dtype {buffer.dtype}")
+        if buffer.shape != spec.shape:
+            raise ValueError(f"the alias is {spec}, the buffer has the shape {buffer.shape}")
+        if buffer.layout != self._layout:
+            raise ValueError(f"the alias is {spec}, the buffer has the layout {buffer.layout}")
+        if buffer.memory is not self._memory:
+            raise ValueError(f"the alias lives in {self._memory}, the buffer in {buffer.memory}")
+        if buffer._lent:  # the XLA CPU plugin aborts
+            raise BufferError(
+                "the buffer's memory is lent out, so it cannot be taken over: let go of the arrays "
+                "and references to it, or give buffer.copy_to_memory(buffer.memory)"
+            )
+        self._answer(0, "", buffer._address)
+
+
+def uninitialized(
+    client: Client, spec: ShapeSpec, device: Device | None, memory: Memory | None
+) -> Buffer:
+    """`PJRT_Client_CreateUninitializedBuffer`."""
+    place, memory_address = client._place(device, memory)
+    with client._in_call():
+        address = client.api.call(
+            "PJRT_Client_CreateUninitializedBuffer",
+            client=client._address,
+            shape_dims=spec.shape,
+            shape_element_type=spec.element.code,
+            shape_layout=memory_layout.members(spec.layout),
+            device=0 if memory_address else place._address,  # some prefer it to the memory
+            memory=memory_address,
+        )
+        return Buffer._made(client, address, spec, place)
+
+
+def failed(client: Client, error: PjrtError, spec: ShapeSpec, memory: Memory) -> Buffer:
+    """`PJRT_Client_CreateErrorBuffer`."""
+    code, message = checked_error(error)
+    place, memory_address = client._place(None, memory)
+    with client._in_call():
+        payloads: dict[str, Any] = dict(error.payloads)
+        address = client.api.call(
+            "PJRT_Client_CreateErrorBuffer",
+            client=client._address,
+            error_code=code,
+            error_message=message,
+            shape_dims=spec.shape,
+            shape_element_type=spec.element.code,
+            shape_layout=memory_layout.members(spec.layout),
+            device_layout=memory_layout.members(spec.layout),
+            memory=memory_address,
+            payload=payloads,
+        )
+        return Buffer._made(client, address, spec, place)
+
+
+def view(
+    client: Client,
+    memory_at: Any,
+    spec: ShapeSpec,
+    device: Device | None,
+    memory: Memory | None,
+    stream: int,
+    on_delete: Callable[[], object] | None,
+) -> Buffer:
+    """`PJRT_Client_CreateViewOfDeviceBuffer`."""
+    if on_delete is not None and not callable(on_delete):
+        raise TypeError(f"on_delete is {on_delete!r}, which cannot be called")
+    owner = None
+    if isinstance(memory_at, numbers.Integral):  # numpy's among them
+        address = int(memory_at)
+    else:
+        owner = as_bytes(memory_at)
+        address = address_of(owner)
+        if owner.nbytes < spec.nbytes:
+            raise ValueError(f"{spec} needs {spec.nbytes} bytes, the memory has {owner.nbytes}")
+        if not client._on_host:
+            raise ValueError("the memory of a host array is no device memory of this platform")
+    if not 0 < address <= (1 << 64) - max(spec.nbytes, 1):
+        raise ValueError(f"{address} is no address of {spec.nbytes} bytes")
+    if client._on_host and address % ALIGNMENT:
+        raise ValueError(f"the memory at {address:#x} does not begin at a multiple of {ALIGNMENT}")
+    place, memory_address = client._place(device, memory)
+
+    # Without a callback some plugins abort, so there is one always.
+    function, argument = callbacks.deleter(on_delete or _nothing, owner)
+    with client._in_call():
+        made = client.api.call(
+            "PJRT_Client_CreateViewOfDeviceBuffer",
+            client=client._address,
+            device_buffer_ptr=address,
+            dims=spec.shape,
+            element_type=spec.element.code,
+            layout=memory_layout.members(spec.layout),
+            device=place._address,
+            memory=memory_address,
+            stream=stream,
+            on_delete_callback=function,
+            on_delete_callback_arg=argument,
+        )
+        return Buffer._made(client, made, spec, place)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,160 @@
+"""Placement: host arrays put on a device, also in a layout that the caller chooses.
+
+Owns what kinds of arrays there are, and the distrust of plugins that take a layout for a label of
+what they are given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import UnsupportedByPluginError
+from pjrt_hub.running.array import dtypes, memory_layout
+from pjrt_hub.running.array.host_array import address_of, host_array
+from pjrt_hub.running.array.memory_layout import Order
+from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.capi import callbacks
+from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.program.signature import known_shape, row_major_or
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import Device, Memory
+
+_ROW_BY_ROW, _COLUMN_BY_COLUMN = bytes([0, 1, 2, 3, 4, 5]), bytes([0, 3, 1, 4, 2, 5])
+
+
+def from_host(
+    client: Client,
+    array: Any,
+    dtype: Any,
+    where: tuple[Device | None, Memory | None],
+    semantics: HostBufferSemantics,
+    layout: Any,
+) -> Buffer:
+    """See `Client.buffer_from_host`, whose plain case never comes here."""
+    import numpy
+
+    plain_array = dtype is None and type(array) is numpy.ndarray
+    source: Any = array if plain_array else host_array(array, dtype)
+    element = dtypes.of_numpy(source.dtype)
+    if element.since:
+        dtypes.require(element, client.api.version)
+    order = memory_layout.order_of(layout, source.ndim)
+    if not source.dtype.isnative:
+        source = source.astype(source.dtype.newbyteorder("="))
+    device, memory_address = (
+        client._default_place if where == (None, None) else client._place(*where)
+    )
+    if type(semantics) is not HostBufferSemantics:
+        semantics = HostBufferSemantics(semantics)
+    plain = source
+    if source.dtype.kind not in "biufc":  # ml_dtypes arrays do not export their memory
+        plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
+    if not plain.flags.aligned:
+        plain = plain.copy()
+    if semantics is HostBufferSemantics.MUTABLE_ZERO_COPY and not plain.flags.writeable:
+        raise ValueError(
+            "the array is read-only, and MUTABLE_ZERO_COPY lets programs write into it\n\n"
+            "hint: give IMMUTABLE_ZERO_COPY, which shares it as it is, or array.copy()"
+        )
+    if order is not None:
+        return put(client, plain, element, semantics, (device, memory_address), order)
+    place = (device, device._address, memory_address)
+    shape = known_shape(source.shape)
+    if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
+        return Buffer._put(client, plain, element.code, shape, semantics, *place)[0]
+    with client._in_call():
+        callbacks.start()  # the buffer's end may be before that of the use of the array
+        buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
+        if done:
+            callbacks.keep(client.api.address, done, plain)
+            Event._of(client, done)  # owns it, so that it is freed
+    return buffer
+
+
+def put(
+    client: Client,
+    source: Any,
+    element: dtypes.ElementType,
+    semantics: HostBufferSemantics,
+    place: tuple[Device, int],
+    order: Order,
+) -> Buffer:
+    """`PJRT_Client_BufferFromHostBuffer` with a device layout.
+
+    Args:
+        client: whose buffer it becomes.
+        source: a numpy array, aligned and in native byte order.
+        element: the type of its elements.
+        semantics: for the array, where it lies as the plugin takes it; else a copy is put.
+        place: the device, and the address of the memory or 0.
+        order: the wished layout.
+
+    Raises:
+        UnsupportedByPluginError: the plugin does not make such a buffer.
+    """
+    row_by_row = row_major_or(order) is None or client._moves_data
+    given = memory_layout.stored(
+        source, tuple(range(source.ndim - 1, -1, -1)) if row_by_row else order
+    )
+    return _put(client, given, source.shape, element, semantics, place, order)
+
+
+def moves_data(client: Client) -> bool:
+    """Whether a plugin moves what it is given into a layout, or takes that for a label.
+
+    The XLA CPU plugin does the latter. So a few bytes are put, and looked at as they lie.
+
+    Raises:
+        UnsupportedByPluginError: neither, so that no layout can be wished for.
+    """
+    import numpy
+
+    order = (0, 1)
+    six = numpy.frombuffer(_ROW_BY_ROW, numpy.uint8).reshape(2, 3)
+    semantics = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+    buffer = _put(
+        client, six, six.shape, dtypes.of_numpy("uint8"), semantics, client._default_place, order
+    )
+    lying = numpy.zeros(buffer.on_device_nbytes, numpy.uint8)
+    buffer.copy_raw_to_host(lying).wait()
+    if lying.tobytes() not in (_ROW_BY_ROW, _COLUMN_BY_COLUMN):
+        raise UnsupportedByPluginError(
+            f"the plugin has a way of its own to lay {order} out: {lying[:16].tobytes().hex(' ')}",
+            function="PJRT_Client_BufferFromHostBuffer",
+            since="",
+            have=str(client.api.version),
+        )
+    return lying.tobytes() == _COLUMN_BY_COLUMN
+
+
+def _put(
+    client: Client,
+    given: Any,
+    shape: tuple[int, ...],
+    element: dtypes.ElementType,
+    semantics: HostBufferSemantics,
+    place: tuple[Device, int],
+    order: Order,
+) -> Buffer:
+    device, memory_address = place
+    with client._in_call():
+        callbacks.start()  # the buffer's end may be before that of the use of the array
+        answer = client.api.call(
+            "PJRT_Client_BufferFromHostBuffer",
+            client=client._address,
+            data=address_of(given),
+            type=element.code,
+            dims=shape,
+            host_buffer_semantics=int(semantics),
+            device=device._address,
+            memory=memory_address,
+            device_layout=memory_layout.members(order),
+        )
+        done = answer.done_with_host_buffer
+        if done:
+            callbacks.keep(client.api.address, done, given)
+            Event._of(client, done)  # owns it, so that it is freed
+        buffer = Buffer._adopt(client, answer.buffer, element.code, known_shape(shape), device)
+        return memory_layout.heeded(buffer, order)

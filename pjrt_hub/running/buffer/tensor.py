@@ -1,0 +1,251 @@
+"""Tensors: what other frameworks lend over DLPack, borrowed as buffers.
+
+Owns when memory is shared and when it is copied; a loan ends when its owner dies, on the
+dispatcher's thread where a plugin held it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.running.array import dtypes, packing
+from pjrt_hub.running.array.host_array import ALIGNMENT
+from pjrt_hub.running.array.memory_layout import Order, heeded, members
+from pjrt_hub.running.buffer import dlpack
+from pjrt_hub.running.buffer.buffer import Buffer
+from pjrt_hub.running.capi import callbacks, hotpath
+from pjrt_hub.running.program.signature import row_major_or
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import Device
+
+
+class Tensor:
+    """A tensor that another framework lent; told back when this dies.
+
+    Attributes:
+        owner: whose death ends the loan.
+        address: of the first element; 0 is possible where there is none.
+        device: DLPack's (device type, device id).
+        element: the type of its elements.
+        padded: whether elements of less than a byte take a byte each.
+        shape: the dimensions, in elements.
+        size: the number of elements.
+        strides: in elements.
+    """
+
+    def __init__(self, capsule: object) -> None:
+        owner, flags, device, (code, bits, lanes), address, shape, strides = hotpath.borrow(capsule)
+        element = dlpack.ELEMENTS.get((code, bits))
+        if element is None or lanes != 1:
+            raise TypeError(
+                f"PJRT has no element type for DLPack's code {code} of {bits} bits"
+                + (f" in {lanes} lanes" if lanes != 1 else "")
+            )
+        if min(shape, default=0) < 0:
+            raise ValueError(f"the DLPack tensor says that its shape is {shape}")
+        self.owner = owner
+        self.padded = bool(flags & dlpack.PADDED)
+        self.device: tuple[int, int] = device
+        self.element = element
+        self.address: int = address
+        self.shape: tuple[int, ...] = shape
+        self.size = math.prod(self.shape)
+        self.strides: tuple[int, ...] = dlpack.strides(shape) if strides is None else strides
+        if self.size * element.bits >= 1 << 63:
+            raise ValueError(f"the DLPack tensor of shape {shape} is larger than any memory")
+        if self.size and not address:
+            raise ValueError(f"the DLPack tensor of shape {shape} has no memory")
+
+    @property
+    def row_major(self) -> bool:
+        """Whether its elements lie as a buffer's, without gaps."""
+        if not self.size:
+            return True
+        expected = dlpack.strides(self.shape)
+        return all(
+            size == 1 or have == want
+            for size, have, want in zip(self.shape, self.strides, expected, strict=True)
+        )
+
+    @property
+    def order(self) -> Order | None:
+        """The layout (minor_to_major) of its elements; None where they lie with gaps or overlap."""
+        if self.row_major:
+            return tuple(range(len(self.shape) - 1, -1, -1))
+        order = sorted(
+            range(len(self.shape)), key=lambda d: (self.shape[d] == 1, self.strides[d], -d)
+        )
+        dense = dlpack.strides(self.shape, tuple(order))
+        fits = all(
+            size == 1 or have == want
+            for size, have, want in zip(self.shape, self.strides, dense, strict=True)
+        )
+        return tuple(order) if fits else None
+
+    def to_numpy(self) -> Any:
+        """Its memory as an array, shared except where elements are packed into bytes."""
+        import numpy
+
+        dtype = dtypes.numpy_dtype(self.element.code)
+        if not self.size:
+            return numpy.empty(self.shape, dtype)
+        packed = self.element.bits < 8 and not self.padded
+        if packed and not self.row_major:
+            raise BufferError(f"{self.element.name} with strides {self.strides} cannot be unpacked")
+        if packed:
+            nbytes = packing.nbytes(self.size, self.element.bits)
+            data = self._view((nbytes,), (1,), "|u1")
+            return packing.unpack(data, self.shape, self.element.bits, dtype)
+        plain = dtype.isbuiltin == 1  # ml_dtypes have no type string that numpy reads
+        raw = self._view(
+            self.shape,
+            tuple(step * dtype.itemsize for step in self.strides),
+            dtype.str if plain else f"<u{dtype.itemsize}",
+        )
+        return raw if plain else raw.view(dtype)
+
+    def _view(self, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str) -> Any:
+        import numpy
+
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (self.address, True),
+            "shape": shape,
+            "strides": strides,
+            "typestr": typestr,
+        }
+        return numpy.asarray(self)
+
+
+def borrow(client: Client, source: Any, device: Device | None, copy: bool | None) -> Buffer:
+    """A buffer of another framework's array; see `Client.from_dlpack`."""
+    client._check()
+    stream = 0
+    if hasattr(source, "__dlpack__"):
+        source = _resolved(source, copy)
+        kind, number = source.__dlpack_device__()
+        if device is None:
+            device = _same(client, (int(kind), int(number)))
+        stream = _ready_stream(client, device) if int(kind) not in dlpack.ON_HOST else 0
+        source = _capsule(source, stream)
+    tensor = Tensor(source)
+    dtypes.require(tensor.element, client.api.version)
+    if device is None:
+        device = _same(client, tensor.device)
+    place, _ = client._place(device, None)
+    if tensor.device[0] not in dlpack.ON_HOST and _same(client, tensor.device) is not place:
+        raise BufferError(
+            f"the tensor lives on DLPack's device {tensor.device}, which is not {place}: "
+            "copy it to the host first"
+        )
+    obstacle = _why_copied(client, tensor, copy)
+    if copy is False and obstacle:
+        raise BufferError(f"only a copy is possible, and copy=False forbids it: {obstacle}")
+    if tensor.device[0] in dlpack.ON_HOST and (copy or obstacle):
+        return client.buffer_from_host(tensor.to_numpy(), device=place)
+    if obstacle:
+        raise BufferError(f"the tensor cannot be shared, and it is not on the host: {obstacle}")
+    buffer = _view(client, tensor, place, stream)
+    return dlpack.copied(buffer) if copy else buffer
+
+
+def _resolved(source: Any, copy: bool | None) -> Any:
+    """The array with its own values in memory.
+
+    A torch tensor may be a view that is negated or conjugated where it is read: DLPack knows
+    neither, and torch lends the first as it lies in memory.
+    """
+    for asked, resolve in (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj")):
+        if hasattr(source, resolve) and getattr(source, asked)():
+            if copy is False:
+                raise BufferError(
+                    f"only a copy is possible, and copy=False forbids it: {asked}() is true of the "
+                    f"array, so its values are not in memory\n\nhint: give array.{resolve}()"
+                )
+            source = getattr(source, resolve)()
+    return source
+
+
+def _same(client: Client, where: tuple[int, int]) -> Device | None:
+    """The client's device that DLPack calls so, or None where it has none."""
+    kind, number = where
+    if client._on_host:
+        return client._place(None, None)[0] if kind in dlpack.ON_HOST else None
+    if dlpack.PLATFORMS.get(client.platform_name) != kind:
+        return None
+    return next((each for each in client.devices if each.local_hardware_id == number), None)
+
+
+def _capsule(source: Any, stream: int) -> object:
+    named = {"stream": stream} if stream else {}
+    try:
+        return source.__dlpack__(max_version=dlpack.MAX_VERSION, **named)
+    except TypeError:  # it was written before DLPack 1
+        return source.__dlpack__(**named)
+
+
+def _ready_stream(client: Client, device: Device | None) -> int:
+    """The stream on which the plugin looks for foreign values; 0 where it tells none."""
+    if device is None:
+        return 0
+    name = "PJRT_Get_Stream_For_External_Ready_Events"
+    try:
+        with client._in_call():
+            return int(client.api.extension("Stream").call(name, device=device._address))
+    except (UnsupportedByPluginError, UnimplementedError):
+        return 0
+
+
+def _why_copied(client: Client, tensor: Tensor, copy: bool | None) -> str:
+    """What keeps the plugin from sharing the tensor's memory; empty where nothing does.
+
+    A buffer of another layout than row-major fits few programs, so on the host a copy is better
+    unless none is wanted.
+    """
+    if not client.api.has("PJRT_Client_CreateViewOfDeviceBuffer"):
+        return "the plugin lacks PJRT_Client_CreateViewOfDeviceBuffer"
+    if not client._on_host and tensor.device[0] in dlpack.ON_HOST:
+        return "the tensor is on the host, the buffer on a device"
+    if not tensor.size:
+        return "the tensor has no elements, so no memory"
+    choice = tensor.device[0] in dlpack.ON_HOST and copy is not False
+    if tensor.order is None or (choice and not tensor.row_major):
+        return f"its strides are {tensor.strides}, not row-major"
+    if tensor.padded and tensor.element.bits < 8:
+        return f"its {tensor.element.name} take a byte each"
+    if tensor.element.bits in dlpack.UNSETTLED_BITS:
+        return f"how {tensor.element.name} lies on a device is each plugin's own matter"
+    if client._on_host and tensor.address % ALIGNMENT:
+        return (
+            f"its memory begins {tensor.address % ALIGNMENT} bytes past a multiple of {ALIGNMENT}"
+        )
+    return ""
+
+
+def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
+    kept, order = [tensor.owner], tensor.order or ()
+    function, argument = callbacks.deleter(kept.clear)
+    with client._in_call():
+        try:
+            address = client._call(
+                "PJRT_Client_CreateViewOfDeviceBuffer",
+                client=client._address,
+                device_buffer_ptr=tensor.address,
+                dims=list(tensor.shape),
+                element_type=tensor.element.code,
+                layout=members(row_major_or(order)),
+                device=place._address,
+                memory=place.default_memory._address,
+                on_delete_callback=function,
+                on_delete_callback_arg=argument,
+                stream=stream,
+            )
+        except BaseException:
+            kept.clear()  # no view was made, so nobody calls the deleter
+            raise
+        buffer = Buffer._adopt(client, address, tensor.element.code, tensor.shape, place)
+        return heeded(buffer, order)

@@ -1,0 +1,319 @@
+"""Transfers: buffers that are filled from the host in parts, in any order.
+
+Checks every index, range and order itself, because plugins write where they are told to.
+"""
+
+from __future__ import annotations
+
+import bisect
+import operator
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base.fork import Lock
+from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.running.array import dtypes, memory_layout
+from pjrt_hub.running.array.host_array import address_of, as_bytes
+from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer.buffer import Buffer
+from pjrt_hub.running.capi import callbacks, hotpath
+from pjrt_hub.running.capi.call import Struct
+from pjrt_hub.running.device.closing import Closing
+from pjrt_hub.running.device.device import Device, Memory
+from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.device.promise import checked_error
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+
+
+class Transfer(Closing, hotpath.Owned):
+    """A `PJRT_AsyncHostToDeviceTransferManager`: several buffers on their way to one memory.
+
+    Buffers can be retrieved and used before their data come. Closing it, or forgetting it, fails
+    those that are not complete. Also a context manager. Its methods may be called by many threads.
+
+    Attributes:
+        client: the client that it belongs to.
+        closed: whether it was closed, itself or with its client.
+    """
+
+    client: Client
+
+    __slots__ = (
+        "__weakref__",
+        "_address",
+        "_early",
+        "_lock",
+        "_parts",
+        "_place",
+        "_retrieved",
+        "_specs",
+    )
+
+    def __init__(self, client: Client, shape_specs: Iterable[Any], memory: Memory) -> None:
+        self._specs = [ShapeSpec.like(spec, client.api.version) for spec in shape_specs]
+        if not self._specs:
+            raise ValueError("a transfer needs one shape spec at least")
+        wishes = [spec.layout for spec in self._specs if spec.layout is not None]
+        if len(wishes) not in (0, len(self._specs)):
+            raise ValueError("the shape specs must have layouts all or none")
+        layouts = [
+            Struct("PJRT_Buffer_MemoryLayout", memory_layout.members(wish), client.api.version)
+            for wish in wishes
+        ]
+        device, memory_address = client._place(None, memory)
+        self._place = device
+        self._lock = Lock()
+        self._retrieved = [False] * len(self._specs)
+        #: Of each buffer: what has come, in bytes, as (start, end) in order; None when complete.
+        self._parts: list[list[tuple[int, int]] | None] = [[] for _ in self._specs]
+        with client._in_call():
+            self._address: int = client.api.call(
+                "PJRT_Client_CreateBuffersForAsyncHostToDevice",
+                client=client._address,
+                shape_specs=[
+                    {"dims": spec.shape, "element_type": spec.element.code} for spec in self._specs
+                ],
+                device_layouts=[layout.address for layout in layouts],
+                memory=memory_address,
+            )
+            destroy = partial(client.api.call, "PJRT_AsyncHostToDeviceTransferManager_Destroy")
+            self._bind(client, partial(destroy, transfer_manager=self._address))
+            # A plugin that ignores layouts is found out before the first byte comes.
+            self._early = {index: self._retrieve(index) for index in range(len(wishes))}
+
+    @property
+    def buffer_count(self) -> int:
+        """How many buffers it fills (`..._BufferCount`)."""
+        return int(self._call("PJRT_AsyncHostToDeviceTransferManager_BufferCount"))
+
+    @property
+    def device(self) -> Device:
+        """The device that it copies to (`..._Device`)."""
+        return self.client._device(self._call("PJRT_AsyncHostToDeviceTransferManager_Device"))
+
+    def buffer_size(self, buffer_index: int) -> int:
+        """The bytes of a buffer on the device (`..._BufferSize`).
+
+        Args:
+            buffer_index: from 0, in the order in which they were asked for.
+
+        Raises:
+            IndexError: there is no such buffer.
+        """
+        return int(
+            self._call(
+                "PJRT_AsyncHostToDeviceTransferManager_BufferSize",
+                buffer_index=self._index(buffer_index),
+            )
+        )
+
+    def retrieve_buffer(self, buffer_index: int) -> Buffer:
+        """Gives a buffer, whether its data have come or not (`..._RetrieveBuffer`).
+
+        Args:
+            buffer_index: from 0, in the order in which they were asked for.
+
+        Raises:
+            IndexError: there is no such buffer.
+            ValueError: it was retrieved before: a second one would be hollow.
+        """
+        index = self._index(buffer_index)
+        with self.client._in_call(), self._lock:
+            if self._retrieved[index]:
+                raise ValueError(f"buffer {index} was retrieved before")
+            early = self._early.pop(index, None)
+            buffer = self._retrieve(index) if early is None else early
+            self._retrieved[index] = True
+            return buffer
+
+    def transfer_data(
+        self, buffer_index: int, data: Any, *, offset: int = 0, is_last: bool = False
+    ) -> Event:
+        """Copies a part of one buffer's bytes to the device (`..._TransferData`).
+
+        The parts of a buffer come in any order and must not overlap.
+
+        Args:
+            buffer_index: of the shape spec.
+            data: bytes, or a contiguous array of the buffer's dtype or of uint8. It must not
+                change until the event is ready; it is kept alive until then.
+            offset: where they go, in bytes.
+            is_last: whether this part completes the buffer.
+
+        Returns:
+            The event of the copy's end.
+
+        Raises:
+            IndexError: there is no such buffer.
+            TypeError: the array has another dtype.
+            ValueError: the part lies outside, overlaps another, or is the last with bytes missing.
+            ClosedError: the buffer is complete, or the transfer closed.
+        """
+        index = self._index(buffer_index)
+        source = as_bytes(data)
+        self._check_dtype(index, data)
+        size = self.buffer_size(index)
+        start = operator.index(offset)
+        end = start + source.nbytes
+        if not 0 <= start <= end <= size:
+            raise ValueError(
+                f"{source.nbytes} bytes at offset {start} do not fit into the {size} bytes of "
+                f"buffer {index}"
+            )
+        with self.client._in_call(), self._lock:
+            parts = self._open_parts(index)
+            place = bisect.bisect(parts, (start, end))
+            neighbours = parts[max(place - 1, 0) : place + 1]
+            if any(start < other_end and other < end for other, other_end in neighbours):
+                raise ValueError(f"bytes of {start} to {end} of buffer {index} came before")
+            missing = size - sum(b - a for a, b in parts) - source.nbytes
+            if is_last and missing:
+                raise ValueError(f"the last part of buffer {index} leaves {missing} bytes missing")
+            event = self._ask(
+                "PJRT_AsyncHostToDeviceTransferManager_TransferData",
+                buffer_index=index,
+                data=address_of(source),
+                offset=start,
+                transfer_size=source.nbytes,
+                is_last_transfer=is_last,
+            )
+            if is_last:
+                self._parts[index] = None
+            elif source.nbytes:
+                parts.insert(place, (start, end))
+            return self._copying(event, source)
+
+    def transfer_literal(self, buffer_index: int, array: Any) -> Event:
+        """Copies one buffer whole and completes it (`..._TransferLiteral`, API 0.83).
+
+        Args:
+            buffer_index: of the shape spec.
+            array: of the buffer's shape and dtype, contiguous by rows or by columns, which the
+                plugin brings into the buffer's layout; as for `transfer_data`.
+
+        Raises:
+            ValueError: the shape differs, or parts of the buffer came before.
+            UnsupportedByPluginError: the plugin is older.
+        """
+        import numpy
+
+        index = self._index(buffer_index)
+        spec = self._specs[index]
+        array = numpy.asarray(array)
+        self._check_dtype(index, array)
+        if array.shape != spec.shape:
+            raise ValueError(f"buffer {index} is {spec}, the array has the shape {array.shape}")
+        by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
+        source = as_bytes(array.T if by_columns else array)
+        order = tuple(range(array.ndim)) if by_columns else None
+        with self.client._in_call(), self._lock:
+            if self._open_parts(index):
+                raise ValueError(f"parts of buffer {index} came before: a literal is a whole")
+            event = self._ask(
+                "PJRT_AsyncHostToDeviceTransferManager_TransferLiteral",
+                buffer_index=index,
+                data=address_of(source),
+                shape_dims=spec.shape,
+                shape_element_type=spec.element.code,
+                shape_layout=memory_layout.members(order),
+            )
+            self._parts[index] = None
+            return self._copying(event, source)
+
+    def set_buffer_error(self, buffer_index: int, error: PjrtError) -> None:
+        """Fails one buffer with an error's code and message (`..._SetBufferError`).
+
+        Args:
+            buffer_index: from 0, in the order in which they were asked for.
+            error: with the code and the words.
+
+        Raises:
+            IndexError: there is no such buffer.
+            TypeError: the error is no PjrtError.
+            ClosedError: the buffer is complete, or the transfer closed.
+        """
+        index = self._index(buffer_index)
+        code, message = checked_error(error)
+        with self.client._in_call(), self._lock:
+            self._open_parts(index)
+            self._ask(
+                "PJRT_AsyncHostToDeviceTransferManager_SetBufferError",
+                buffer_index=index,
+                error_code=code,
+                error_message=message,
+            )
+            self._parts[index] = None
+
+    def add_metadata(self, metadata: Mapping[str, str]) -> None:
+        """Names the transfer for profilers (`..._AddMetadata`).
+
+        Args:
+            metadata: text by name.
+
+        Raises:
+            TypeError: a value is no text, which would end the process inside some plugins.
+        """
+        if not isinstance(metadata, Mapping):
+            raise TypeError(f"metadata are {metadata!r}, not a mapping of text")
+        for name, value in metadata.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"metadata are text by name, not {name!r}: {value!r}")
+        self._call(
+            "PJRT_AsyncHostToDeviceTransferManager_AddMetadata", transfer_metadata=dict(metadata)
+        )
+
+    def close(self) -> None:
+        """Waits for the copies under way and fails what is not complete; may be called again."""
+        if not self.closed:
+            with self._lock:
+                self._release()
+
+    def _retrieve(self, index: int) -> Buffer:
+        address = self._ask(
+            "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer", buffer_index=index
+        )
+        return Buffer._made(self.client, address, self._specs[index], self._place)
+
+    def _index(self, buffer_index: int) -> int:
+        index = operator.index(buffer_index)
+        if not 0 <= index < len(self._specs):
+            raise IndexError(f"there is no buffer {index}, of {len(self._specs)} from 0")
+        return index
+
+    def _check_dtype(self, index: int, data: Any) -> None:
+        import numpy
+
+        dtype = getattr(data, "dtype", None)
+        if dtype is None or dtype == numpy.uint8:
+            return
+        spec = self._specs[index]
+        if dtype != dtypes.numpy_dtype(spec.element.code):
+            raise TypeError(f"buffer {index} is {spec}, the array has the dtype {dtype}")
+
+    def _open_parts(self, index: int) -> list[tuple[int, int]]:
+        self._check()
+        parts = self._parts[index]
+        if parts is None:
+            raise ClosedError(f"buffer {index} is complete")
+        return parts
+
+    def _copying(self, event: int, source: object) -> Event:
+        callbacks.keep(self.client.api.address, event, source)
+        return Event._of(self.client, event)
+
+    def _call(self, function: str, **inputs: Any) -> Any:
+        with self.client._in_call(), self._lock:
+            return self._ask(function, **inputs)
+
+    def _ask(self, function: str, **inputs: Any) -> Any:
+        self._check()
+        call = self.client.api.call
+        return call(function, transfer_manager=self._address, **inputs)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<Transfer closed>"
+        return f"<Transfer of {', '.join(map(str, self._specs))} to {self._place}>"

@@ -1,0 +1,158 @@
+"""Uploads: bytes of files put on devices, read once and copied as little as possible.
+
+Owns what they are read into: on the host the very memory of the buffer, elsewhere a few parts that
+are filled again while the device takes the others. Must not know what files mean.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import FileFormatError, UnsupportedByPluginError
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array.host_array import as_bytes, empty_aligned
+from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.buffer.transfer import Transfer
+from pjrt_hub.running.capi import hotpath, irregular
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import Device, Memory
+    from pjrt_hub.running.device.event import Event
+
+#: What is read at once where the device has memory of its own, and how often that is held.
+PART_NBYTES, PARTS = 8 << 20, 3
+#: One system call reads less than 2 GiB.
+_READ_NBYTES = 1 << 30
+
+
+def from_file(
+    client: Client,
+    file: str | os.PathLike[str] | int,
+    spec: ShapeSpec,
+    offset: int,
+    device: Device | None = None,
+    memory: Memory | None = None,
+) -> Buffer:
+    """See `Client.buffer_from_file`; `file` may also be a descriptor, whose position stays.
+
+    Raises:
+        FileFormatError: the file ends before the array does.
+        TypeError: the elements share bytes.
+        ValueError: the offset is negative.
+    """
+    if spec.element.bits < 8:
+        raise TypeError(f"{spec} has elements that share bytes, which lie otherwise in files")
+    start = operator.index(offset)
+    if start < 0:
+        raise ValueError(f"the offset {start} is negative")
+    try:
+        if isinstance(file, int):
+            return _read(client, file, spec, start, device, memory)
+        with open(file, "rb") as opened:
+            return _read(client, opened.fileno(), spec, start, device, memory)
+    except EOFError as exc:
+        raise FileFormatError(
+            f"{file} is too short for {spec} at byte {start}: {exc}",
+            path=str(file),
+            hint="check the shape, the dtype and the offset, or make the file again",
+        ) from exc
+
+
+def _read(
+    client: Client,
+    fd: int,
+    spec: ShapeSpec,
+    start: int,
+    device: Device | None,
+    memory: Memory | None,
+) -> Buffer:
+    client._place(device, memory)  # refuses before anything is read
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, start, spec.nbytes, os.POSIX_FADV_SEQUENTIAL)
+    if not client._on_host and spec.nbytes > PART_NBYTES:
+        taken = in_parts(client, fd, spec, start, device, memory)
+        if taken is not None:
+            return taken
+    array = _host_memory(spec)
+    fill(array, fd, start)
+    return client.buffer_from_host(
+        array,
+        device=device,
+        memory=memory,
+        semantics=HostBufferSemantics.MUTABLE_ZERO_COPY,  # nobody else sees the memory
+    )
+
+
+def _host_memory(spec: ShapeSpec) -> Any:
+    import numpy
+
+    dtype = dtypes.numpy_dtype(spec.element.code)
+    staging: Any = hotpath.Staging._of(spec.nbytes) if spec.nbytes else None
+    if staging is None:  # no huge pages here
+        return empty_aligned(spec.shape, dtype)
+    return numpy.ndarray(spec.shape, dtype, staging)
+
+
+def in_parts(
+    client: Client,
+    fd: int,
+    spec: ShapeSpec,
+    start: int,
+    device: Device | None = None,
+    memory: Memory | None = None,
+    *,
+    part_nbytes: int = PART_NBYTES,
+) -> Buffer | None:
+    """Reads the next part of a file while the device copies those before it.
+
+    Returns:
+        None where the plugin has no such transfers, or lays the array out in its own way.
+    """
+    if memory is None:
+        memory = (device or client.devices[0]).default_memory
+    try:
+        transfer = Transfer(client, [(spec.shape, spec.element.name)], memory)
+    except UnsupportedByPluginError:
+        return None
+    with transfer:
+        buffer = transfer.retrieve_buffer(0)
+        if transfer.buffer_size(0) != spec.nbytes or not irregular.is_plain(
+            client.api, buffer._address, len(spec.shape)
+        ):
+            return None
+        ring: list[tuple[Any, Event | None]] = [
+            (empty_aligned(part_nbytes, "uint8"), None) for _ in range(PARTS)
+        ]
+        for number, position in enumerate(range(0, spec.nbytes, part_nbytes)):
+            array, copied = ring[number % PARTS]
+            if copied is not None:
+                copied.wait()
+            part = array[: spec.nbytes - position]
+            fill(part, fd, start + position)
+            is_last = position + part.nbytes == spec.nbytes
+            event = transfer.transfer_data(0, part, offset=position, is_last=is_last)
+            ring[number % PARTS] = array, event
+        for _, copied in ring:
+            if copied is not None:
+                copied.wait()
+    return buffer
+
+
+def fill(array: Any, fd: int, start: int) -> None:
+    """Reads the bytes of a contiguous array from a place in a file.
+
+    Raises:
+        EOFError: the file ends before.
+        OSError: it cannot be read.
+    """
+    data: Any = as_bytes(array)
+    left = memoryview(data)
+    while left.nbytes:
+        count = os.preadv(fd, [left[:_READ_NBYTES]], start)
+        if count == 0:
+            raise EOFError(f"{left.nbytes} bytes are missing")
+        left, start = left[count:], start + count

@@ -1,0 +1,97 @@
+"""What all native code of a process shares, read without the copies that Python keeps.
+
+For whoever checks that a plugin leaves it alone; Linux only. Must not change anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+
+_SIGACTION_NBYTES = 256  # more than any libc's; the handler's address is the first word
+_LC_ALL = 6
+#: Of the calling thread, what a plugin has no business with.
+_STATUS = {
+    "Uid": "the user",
+    "Gid": "the group",
+    "Umask": "the umask",
+    "SigBlk": "the mask of blocked signals",
+    "CapEff": "the mask of capabilities",
+    "NoNewPrivs": "no_new_privs",
+    "Seccomp": "the mode of seccomp",
+    "Cpus_allowed_list": "the cores that the thread may run on",
+}
+
+
+def settings() -> dict[str, object]:
+    """Everything with a single value, by the words to tell it."""
+    libc = ctypes.CDLL(None)  # with libm, which Python is linked with
+    libc.setlocale.restype = ctypes.c_char_p
+    small = sys.float_info.min
+    found: dict[str, object] = {
+        "the working folder": os.getcwd(),
+        "the locale": (libc.setlocale(_LC_ALL, None) or b"").decode(errors="replace"),
+        "the direction in which floats are rounded": libc.fegetround(),
+        "whether floats below the normal ones become 0": small / 4 == 0,
+        "the priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "the timer of SIGALRM": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
+    }
+    with suppress(AttributeError):  # of glibc
+        found["the exceptions of floats that trap"] = libc.fegetexcept()
+    with open("/proc/thread-self/status", encoding="ascii", errors="replace") as file:
+        fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    return found | {words: fields.get(name) for name, words in _STATUS.items()}
+
+
+def environment() -> dict[str, str]:
+    """The variables that `getenv` finds."""
+    entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    found, index = {}, 0
+    while entries and (entry := entries[index]) is not None:
+        name, _, value = os.fsdecode(entry).partition("=")
+        found[name] = value
+        index += 1
+    return found
+
+
+def handlers() -> dict[str, int]:
+    """The address of each signal's handler; 0 is the default, 1 ignores it."""
+    libc, found = ctypes.CDLL(None), {}
+    for each in signal.Signals:
+        action = ctypes.create_string_buffer(_SIGACTION_NBYTES)
+        if libc.sigaction(int(each), None, action) == 0:
+            found[each.name] = int.from_bytes(
+                action.raw[: ctypes.sizeof(ctypes.c_void_p)], "little"
+            )
+    return found
+
+
+def held() -> dict[str, int]:
+    """What the process holds: bytes that `malloc` gave, resident bytes, files and threads."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    found = {"resident": resident}
+    with suppress(AttributeError):  # of glibc from 2.33
+        libc = ctypes.CDLL(None)
+        libc.mallinfo2.restype = _Mallinfo2
+        info = libc.mallinfo2()
+        found["allocated"] = info.uordblks + info.hblkhd
+    for name, folder in (("files", "fd"), ("threads", "task")):
+        found[name] = len(os.listdir(f"/proc/self/{folder}"))
+    return found
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [
+        *[(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")],
+        *[(name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks")],
+        ("keepcost", ctypes.c_size_t),
+    ]
+
+
+def leave(status: int) -> None:
+    """Ends the process as C's `exit` does: by the exit handlers of all libraries."""
+    ctypes.CDLL(None).exit(status)

@@ -1,0 +1,412 @@
+"""Calling the C API: bind a function to a plugin, size-check it, fill its struct, call.
+
+Native pointers travel as int addresses, counted characters as bytes, counted arrays as lists.
+Must not know what any single function is for: the tables say how its arguments are made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.fork import Lock
+from pjrt_hub.errors import UnsupportedByPluginError
+from pjrt_hub.running.capi import bounds, hotpath, table, values
+from pjrt_hub.running.capi._pjrt import ffi
+from pjrt_hub.running.capi.status import raise_error, refuse_answer
+
+#: What the compiled call path calls the types of plain values: the letters of the `struct` module.
+_KINDS = {
+    "bool": "?",
+    "int": "i",
+    "int32_t": "i",
+    "uint32_t": "I",
+    "int64_t": "q",
+    "intptr_t": "q",
+    "uint64_t": "Q",
+    "uintptr_t": "Q",
+    "size_t": "Q",
+    "float": "f",
+    "double": "d",
+} | dict.fromkeys(table.ENUMS, "i")
+
+
+#: What is counted in bytes.
+_TEXTS = ("const char*", "char*")
+#: Of events some functions give none where nothing is on its way.
+_OBJECTS = {
+    "PJRT_AsyncHostToDeviceTransferManager",
+    "PJRT_Buffer",
+    "PJRT_Client",
+    "PJRT_Device",
+    "PJRT_DeviceDescription",
+    "PJRT_Executable",
+    "PJRT_ExecuteContext",
+    "PJRT_LoadedExecutable",
+    "PJRT_Memory",
+    "PJRT_TopologyDescription",
+}
+
+
+class BoundFunction(hotpath.Function):
+    """One function of one plugin's table, called with the argument struct's own field names.
+
+    Counts are filled in from what they count. The result is the only output, a namespace of the
+    outputs where there are several, or None; an output newer than the plugin is None, because
+    older code never writes it. Calling it raises PjrtError where the plugin answers with an error.
+
+    Attributes:
+        name: of the C function.
+        struct: of its arguments.
+        compiled: whether it is called without Python, because all of its fields are plain.
+    """
+
+    def __init__(
+        self,
+        api_address: int,
+        minor: int,
+        name: str,
+        pointer: Any,
+        struct: str,
+        raising: Callable[[int, int, str], NoReturn] = raise_error,
+    ) -> None:
+        self.name = name
+        self.struct = struct
+        self._api_address = api_address
+        self._raising = raising
+        self._pointer = pointer
+        self._pointer_type = ffi.typeof(f"{struct}*")
+        self._struct_size = table.STRUCT_SIZE[struct]
+        # A few functions of extensions take a struct that does not tell its size.
+        self._sized = ffi.typeof(struct).fields[0][0] == "struct_size"
+        self._fields = {field.name: field for field in table.FIELDS[struct]}
+        self._outputs = tuple((field, field.since <= minor) for field in _outputs(struct))
+        answers = ffi.typeof(pointer).result.kind == "pointer"
+        if answers and not not_plain(struct):
+            self._compile(
+                _address(pointer),
+                ffi.sizeof(struct),
+                self._struct_size if self._sized else 0,
+                tuple(_input_row(struct, field) for field in _inputs(struct)),
+                tuple(_output_row(struct, field, known) for field, known in self._outputs),
+                SimpleNamespace,
+            )
+
+    def _in_python(self, **inputs: Any) -> Any:
+        args = self.raw(**inputs)
+        if len(self._outputs) == 1:
+            return _output(self.name, args, *self._outputs[0])
+        if not self._outputs:
+            return None
+        outputs = {f.name: _output(self.name, args, f, known) for f, known in self._outputs}
+        return SimpleNamespace(**outputs)
+
+    def raw(self, **inputs: Any) -> Any:
+        """Calls it and gives the argument struct itself, for outputs that need more care."""
+        keep: list[Any] = []
+        # Zeroed and of the newest size: an older plugin reads less of it.
+        args = ffi.new(self._pointer_type)
+        if self._sized:
+            args.struct_size = self._struct_size
+        for name, value in inputs.items():
+            _assign(args, self._fields[name], value, keep)
+        error = self._pointer(args)
+        if error:
+            self._raise(_address(error))
+        for field, known in self._outputs:
+            if known and field.direction == "out":
+                _check(self.name, args, field)
+        return args
+
+    def _raise(self, error: int) -> NoReturn:
+        self._raising(self._api_address, error, self.name)
+
+
+def not_plain(struct: str) -> tuple[str, ...]:
+    """The fields of an argument struct that only Python can fill or read.
+
+    Plain inputs are numbers and addresses. Plain outputs are also bytes and lists of these.
+    """
+    inputs = [
+        field.name
+        for field in _inputs(struct)
+        if (field.count and field.direction == "in") or not _kind(field.ctype)
+    ]
+    outputs = [field.name for field in _outputs(struct) if not _output_row(struct, field, True)[2]]
+    return tuple(dict.fromkeys(inputs + outputs))
+
+
+class Struct:
+    """A struct that a caller fills for a plugin to read, alive as long as this object.
+
+    Args:
+        name: of the C struct.
+        members: its fields by name, as for `BoundFunction`.
+        version: of the plugin's API, which reads nothing that is newer.
+
+    Raises:
+        UnsupportedByPluginError: a field is newer than the plugin.
+    """
+
+    def __init__(self, name: str, members: Mapping[str, Any], version: ApiVersion) -> None:
+        since = {field.name: field.since for field in table.FIELDS[name]}
+        for member in members:
+            if since[member] > version.minor:
+                came = ApiVersion(0, since[member])
+                raise UnsupportedByPluginError(
+                    f"the plugin does not read {name}.{member}: it came with PJRT API {came}, the "
+                    f"plugin has {version}",
+                    function=name,
+                    since=str(came),
+                    have=str(version),
+                )
+        self._keep: list[Any] = []
+        self.address = _address(_struct(name, members, self._keep))
+
+    def keep(self, *things: Any) -> None:
+        """Keeps what the struct points at alive as long as the struct."""
+        self._keep += things
+
+
+def interruptible(
+    function: Callable[[], Any],
+    discard: Callable[[Any], None],
+    ended: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Any:
+    """Runs a long native call so that Ctrl-C ends the waiting, not the process.
+
+    Signals reach only the main thread, so elsewhere the call is made directly. On an interrupt the
+    call runs on to its end in its thread, and `discard` takes its result. `ended` is called last of
+    all, however it went. `meanwhile` is called where this thread would only wait.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        try:
+            return function()
+        finally:
+            ended()
+    done = threading.Event()
+    lock = Lock()
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["value"] = function()
+        except BaseException as exc:
+            outcome["error"] = exc
+        with lock:
+            if "abandoned" not in outcome:
+                ended()
+                done.set()
+                return
+        try:
+            if "value" in outcome:
+                discard(outcome["value"])
+        finally:
+            ended()
+
+    thread = threading.Thread(target=run, name="pjrt-hub call", daemon=True)
+    try:
+        try:
+            thread.start()
+        except RuntimeError:  # Python is ending and starts no thread any more
+            hotpath.aside(run)
+        meanwhile()
+        done.wait()
+    except BaseException:
+        hotpath.interrupt()
+        with lock:
+            outcome["abandoned"] = True
+            finished = done.is_set()
+        if finished and "value" in outcome:
+            discard(outcome["value"])
+        raise
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["value"]
+
+
+def _inputs(struct: str) -> list[table.Field]:
+    """What a caller gives. What comes by its address is counted by the caller too."""
+    given = [field for field in table.FIELDS[struct] if field.direction != "out"]
+    counts = {
+        count for field in given if field.direction == "in" for count in field.count.split(",")
+    }
+    return [field for field in given if field.name not in counts]
+
+
+def _outputs(struct: str) -> list[table.Field]:
+    """What a function answers. What it fills in the caller's own memory the caller has."""
+    answers = [
+        field
+        for field in table.FIELDS[struct]
+        if field.direction == "out" or (field.direction == "inout" and not field.count)
+    ]
+    counts = {count for field in answers for count in field.count.split(",")}
+    return [field for field in answers if field.name not in counts]
+
+
+#: A field for the compiled call path: name, offset, kind, offset of its count or -1, known.
+Row = tuple[str, int, str, int, bool]
+
+
+def _input_row(struct: str, field: table.Field) -> Row:
+    return field.name, ffi.offsetof(struct, field.name), _kind(field.ctype), -1, True
+
+
+def _output_row(struct: str, field: table.Field, known: bool) -> Row:
+    offset = ffi.offsetof(struct, field.name)
+    if not field.count:
+        return field.name, offset, "O" if _is_object(field) else _kind(field.ctype), -1, known
+    counted = any(count.name == field.count for count in table.FIELDS[struct])
+    element = field.ctype.removesuffix("*").strip().removesuffix("const").strip()
+    kind = "s" if element in ("char", "const char") else _kind(element.removeprefix("const "))
+    kind = "O" if _is_object(field) else kind
+    count = ffi.offsetof(struct, field.count) if counted else -1
+    return field.name, offset, kind if counted else "", count, known
+
+
+def _is_object(field: table.Field) -> bool:
+    """Whether it is an object of the plugin's, or a list of them, of which none can be NULL."""
+    return field.ctype.split("*")[0].removeprefix("const ").strip() in _OBJECTS
+
+
+def _check(function: str, args: Any, field: table.Field) -> None:
+    """Refuses an answer that lacks what it must have, or counts more than there can be."""
+    if not field.ctype.endswith("*"):
+        return
+    value = getattr(args, field.name)
+    words = field.count.split(",")[0].split()
+    if not words:
+        null = _is_object(field) and not value
+    elif len(words) > 1:  # "sum dim_sizes": who reads the list adds up how long it is
+        return
+    else:
+        most = bounds.MOST_BYTES if field.ctype in _TEXTS else bounds.MOST_ELEMENTS
+        count = bounds.count(function, words[0], getattr(args, words[0]), most)
+        null = bool(count) and not value
+        if _is_object(field) and not null:
+            null = not all(value[i] for i in range(count))
+    if null:
+        refuse_answer(function, f"NULL as {field.name}")
+
+
+def _kind(ctype: str) -> str:
+    """Of a value that is a number or the address of something opaque, else empty."""
+    if ctype in _KINDS:
+        return _KINDS[ctype]
+    pointer = "(*)" in ctype or ctype.endswith(("*", "Callback", "Visitor"))
+    target = ctype.removesuffix("*").strip().removeprefix("const ").strip()
+    members = [field.name for field in table.FIELDS.get(target, ())]
+    # Characters are given as text, structs by their members; a plugin's own begin with a vtable.
+    return "P" if pointer and target != "char" and members in ([], ["vtable"]) else ""
+
+
+def _assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
+    count, _, sizes = field.count.partition(",")
+    if sizes and not isinstance(value, int):
+        setattr(args, sizes, _sizes(args, sizes, value, keep))
+        value = [_characters(each, keep) for each in value]
+    encoded, number = _encode(field, value, keep)
+    setattr(args, field.name, encoded)
+    if count:
+        setattr(args, count, number)
+
+
+def _sizes(args: Any, name: str, texts: Sequence[str | bytes], keep: list[Any]) -> Any:
+    """Makes the array that counts each of several texts."""
+    sizes = ffi.new("size_t[]", [len(_bytes(text)) for text in texts])
+    keep.append(sizes)
+    return ffi.cast(ffi.typeof(getattr(args, name)), sizes)
+
+
+def _characters(text: str | bytes, keep: list[Any]) -> int:
+    pointer = ffi.from_buffer(_bytes(text))
+    keep.append(pointer)
+    return _address(pointer)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
+    ctype = field.ctype
+    if ctype in _KINDS:
+        return value, 0
+    if isinstance(value, int):
+        return _pointer(ctype, value), 0
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = value if field.count else bytes(value) + b"\0"  # uncounted text is NUL-terminated
+        pointer = ffi.from_buffer(data)
+        keep.append(pointer)
+        return ffi.cast(ctype, pointer), len(value)
+    element = ctype.removeprefix("const ").removesuffix("*").strip()
+    if isinstance(value, Mapping):
+        if element == "PJRT_NamedValue":
+            array = values.encode(value, keep)
+            keep.append(array)
+            return array, len(value)
+        struct = _struct(element, value, keep)
+        return (struct if ctype.endswith("*") else struct[0]), 1
+    if isinstance(value, Sequence):
+        element = element.removesuffix("const").strip()
+        array = ffi.new(f"{element}[]", [_element(element, each, keep) for each in value])
+        keep.append(array)
+        return array, len(value)
+    raise TypeError(f"{field.name}: cannot make {ctype} of {value!r}")
+
+
+def _element(element: str, value: Any, keep: list[Any]) -> Any:
+    if isinstance(value, Mapping):
+        return _struct(element, value, keep)[0]
+    return _pointer(element, value) if element.endswith("*") else value
+
+
+def _pointer(ctype: str, address: int) -> Any:
+    if not 0 <= address < 1 << 64:  # which a cast would wrap
+        raise OverflowError(f"{address} does not fit {ctype}")
+    return ffi.cast(ctype, address)
+
+
+def _struct(name: str, members: Mapping[str, Any], keep: list[Any]) -> Any:
+    struct = ffi.new(f"{name}*")
+    keep.append(struct)
+    if hasattr(struct, "struct_size"):
+        struct.struct_size = table.STRUCT_SIZE[name]
+    fields = {field.name: field for field in table.FIELDS[name]}
+    for member, value in members.items():
+        _assign(struct, fields[member], value, keep)
+    return struct
+
+
+def _output(function: str, args: Any, field: table.Field, known: bool) -> Any:
+    if not known:
+        return None
+    value = getattr(args, field.name)
+    if field.ctype in _KINDS:
+        return value
+    if not field.count:
+        return _address(value)
+    number, _, sizes = field.count.partition(",")
+    count = getattr(args, number)
+    if sizes:
+        each = getattr(args, sizes)
+        return [bounds.text(function, field.name, value[i], each[i]) for i in range(count)]
+    if field.ctype.replace("const ", "") == "PJRT_NamedValue*":
+        return values.decode(value, count)
+    if field.ctype in _TEXTS:
+        return bounds.text(function, field.name, value, count)
+    if field.ctype in ("const char* const*", "const char**"):
+        return [_address(value[i]) for i in range(count)]
+    items = [value[i] for i in range(count)]
+    return [_address(item) if isinstance(item, ffi.CData) else item for item in items]
+
+
+def _address(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))

@@ -1,0 +1,257 @@
+"""XLA FFI handlers: from a function to an entry point, and from a call frame to values.
+
+The compiled part is `native/ffi.c`. Reads frames of FFI 0.2 and newer; must not import numpy.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pjrt_hub.running.capi import hotpath, table
+from pjrt_hub.running.capi._pjrt import ffi
+
+COMMAND_BUFFER_COMPATIBLE = table.ENUMS["PJRT_FFI_Handler_TraitsBits"][
+    "PJRT_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE"
+]
+
+_ATTRIBUTES = table.ENUMS["XLA_FFI_AttrType"]
+_ARRAY = _ATTRIBUTES["XLA_FFI_AttrType_ARRAY"]
+_DICTIONARY = _ATTRIBUTES["XLA_FFI_AttrType_DICTIONARY"]
+_SCALAR = _ATTRIBUTES["XLA_FFI_AttrType_SCALAR"]
+_STAGES = table.ENUMS["XLA_FFI_ExecutionStage"]
+_INSTANTIATE = _STAGES["XLA_FFI_ExecutionStage_INSTANTIATE"]
+_EXECUTE = _STAGES["XLA_FFI_ExecutionStage_EXECUTE"]
+#: Minors of the FFI that changed a struct which a plugin reads.
+_TYPED, _STAGED, _RECORDED = 2, 3, 4
+_POINTER = 8
+
+PythonEntry = Callable[[int], tuple[Any, ...] | None]
+
+
+class Value(NamedTuple):
+    """Elements somewhere in memory.
+
+    Attributes:
+        dtype: XLA's number of the element type.
+        shape: the dimensions.
+        address: of the first element; on an accelerator in its memory.
+    """
+
+    dtype: int
+    shape: tuple[int, ...]
+    address: int
+
+
+Attribute = Value | str | dict[str, Any]
+
+
+class Frame:
+    """One call of a handler (`XLA_FFI_CallFrame`), valid until the handler returns."""
+
+    def __init__(self, address: int) -> None:
+        self._frame = ffi.cast("XLA_FFI_CallFrame*", address)
+
+    def arguments(self) -> list[Value]:
+        """The arguments in their order."""
+        args = self._frame.args
+        return [_buffer(args.args[i]) for i in range(args.size)]
+
+    def results(self) -> list[Value]:
+        """The results in their order, to be written."""
+        rets = self._frame.rets
+        return [_buffer(rets.rets[i]) for i in range(rets.size)]
+
+    def attributes(self) -> dict[str, Attribute]:
+        """The attributes by name: `backend_config` of the custom call."""
+        return _attributes(self._frame.attrs)
+
+    def user_data(self, type_id: int) -> int | None:
+        """What the execute context holds for a type (`XLA_FFI_InvokeContext_Get`), None without."""
+        number = ffi.new("XLA_FFI_TypeId*")
+        number.type_id = type_id
+        args = self._ask("XLA_FFI_InvokeContext_Get", type_id=number)
+        return None if args is None else int(ffi.cast("uintptr_t", args.data))
+
+    def stream(self) -> int | None:
+        """The platform's stream (`XLA_FFI_Stream_Get`), None where there is none."""
+        args = self._ask("XLA_FFI_Stream_Get")
+        return None if args is None else int(ffi.cast("uintptr_t", args.stream))
+
+    def device_ordinal(self) -> int | None:
+        """The device's number (`XLA_FFI_DeviceOrdinal_Get`), None where the plugin has none."""
+        args = self._ask("XLA_FFI_DeviceOrdinal_Get")
+        return None if args is None else int(args.device_ordinal)
+
+    def run_id(self) -> int | None:
+        """Which execution it is part of (`XLA_FFI_RunId_Get`), None where the plugin has none."""
+        args = self._ask("XLA_FFI_RunId_Get")
+        return None if args is None else int(args.run_id)
+
+    def executes(self) -> bool:
+        """Whether arguments and results are there: the last of the stages."""
+        return bool(self._frame.stage == _EXECUTE)
+
+    def set_state(self, type_id: int, state: int) -> bool:
+        """Hands over what the handler was instantiated with (`XLA_FFI_State_Set`)."""
+        return self._state("XLA_FFI_State_Set", type_id, state) is not None
+
+    def state(self, type_id: int) -> int | None:
+        """What `set_state` handed over (`XLA_FFI_State_Get`), None without."""
+        return self._state("XLA_FFI_State_Get", type_id, 0)
+
+    def _state(self, name: str, type_id: int, state: int) -> int | None:
+        """Calls a function whose struct has no `stage` before FFI 0.3, but else the same words."""
+        number = ffi.new("XLA_FFI_TypeId*")
+        number.type_id = type_id
+        staged = [_INSTANTIATE] if self._frame.api.api_version.minor_version >= _STAGED else []
+        words = [0, 0, _number(self._frame.ctx), *staged, _number(number), state]
+        if name == "XLA_FFI_State_Set" and self._frame.api.api_version.minor_version < _TYPED:
+            words.append(hotpath.ffi_deleter())  # types had no deleter, so each state has one
+        words[0] = len(words) * _POINTER
+        return _ask_in_words(self._frame.api, name, words)
+
+    def _ask(self, name: str, **inputs: Any) -> Any:
+        """Calls a function of the FFI's own table; None where it is missing or refuses."""
+        api = self._frame.api
+        if ffi.offsetof("XLA_FFI_Api", name) + _POINTER > api.struct_size:
+            return None
+        args = ffi.new(f"{name}_Args*")
+        args.struct_size = table.STRUCT_SIZE[f"{name}_Args"]
+        args.ctx = self._frame.ctx
+        for field, value in inputs.items():
+            setattr(args, field, value)
+        error = getattr(api, name)(args)
+        if error == ffi.NULL:
+            return args
+        _drop(api, error)
+        return None
+
+
+def register(
+    table_address: int, name: str, platform: str, handlers: tuple[int, int, int, int], traits: int
+) -> bool:
+    """Registers a handler with its stages in the FFI's own table (`XLA_FFI_Handler_Register`).
+
+    Args:
+        table_address: of the plugin's `XLA_FFI_Api`.
+        name: of the target.
+        platform: "Host", ...
+        handlers: to instantiate, prepare, initialize and execute; 0 for none.
+        traits: of the handler.
+    """
+    api = ffi.cast("XLA_FFI_Api*", table_address)
+    target, place = ffi.from_buffer(name.encode()), ffi.from_buffer(platform.encode())
+    # A bundle has one more handler, to record, from FFI 0.4 on.
+    record = [0] if api.api_version.minor_version >= _RECORDED else []
+    texts = [_number(target), len(target), _number(place), len(place)]
+    words = [0, 0, *texts, *handlers, *record, traits]
+    words[0] = len(words) * _POINTER - 4  # the last one is 32 bits wide
+    return _ask_in_words(api, "XLA_FFI_Handler_Register", words) is not None
+
+
+def _ask_in_words(api: Any, name: str, words: list[int]) -> int | None:
+    """Calls a function of the FFI's table with a struct of this plugin's version; the last word."""
+    args = ffi.new("uint64_t[]", words)
+    function = ffi.cast("XLA_FFI_Error*(*)(void*)", _number(getattr(api, name)))
+    error = function(args)
+    if error == ffi.NULL:
+        return int(args[len(words) - 1])
+    _drop(api, error)
+    return None
+
+
+def _drop(api: Any, error: Any) -> None:
+    destroy = ffi.new("XLA_FFI_Error_Destroy_Args*")
+    destroy.struct_size = table.STRUCT_SIZE["XLA_FFI_Error_Destroy_Args"]
+    destroy.error = error
+    api.XLA_FFI_Error_Destroy(destroy)
+
+
+def _number(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+def memory(address: int, nbytes: int) -> Any:
+    """The bytes at an address as an object with the buffer protocol, which owns nothing."""
+    return ffi.buffer(ffi.cast("char*", address), nbytes)
+
+
+def entry(target: int | PythonEntry, traits: int) -> int:
+    """Makes an XLA FFI handler of an address or a Python callable; `hotpath.ffi_return` undoes it.
+
+    Raises:
+        RuntimeError: all entry points of the process are taken.
+    """
+    address = hotpath.ffi_entry(target, traits)
+    if address is None:
+        raise RuntimeError(
+            "all entry points for custom calls are taken: plugins never forget a handler, so one "
+            "process can register 1024"
+        )
+    return address
+
+
+def address_of(function: object) -> int | None:
+    """The address of a C function given as an int, a capsule, or of cffi or ctypes.
+
+    Gives None for everything else.
+
+    Raises:
+        ValueError: no code is at the address.
+    """
+    ctypes = sys.modules.get("ctypes")  # without it no object of it can exist
+    if isinstance(function, int) and not isinstance(function, bool):
+        address = function
+    elif type(function).__name__ == "PyCapsule":
+        address = hotpath.capsule_address(function)
+    elif isinstance(function, ffi.CData):
+        address = int(ffi.cast("uintptr_t", function))
+    elif ctypes is not None and isinstance(function, ctypes._CFuncPtr):
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    else:
+        return None
+    if not any(address in extent for extent in code()):
+        raise ValueError(f"no code is at the address {address:#x}: a plugin that calls it crashes")
+    return address
+
+
+def code() -> list[range]:
+    """The addresses of this process where code is."""
+    found = []
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            extent, permissions, *_ = line.split(maxsplit=2)
+            if "x" in permissions:
+                found.append(range(*(int(number, 16) for number in extent.split("-"))))
+    return found
+
+
+def _buffer(pointer: Any) -> Value:
+    buffer = ffi.cast("XLA_FFI_Buffer*", pointer)
+    shape = tuple(buffer.dims[i] for i in range(buffer.rank))
+    return Value(int(buffer.dtype), shape, int(ffi.cast("uintptr_t", buffer.data)))
+
+
+def _attributes(attrs: Any) -> dict[str, Attribute]:
+    return {
+        _text(attrs.names[i]): _attribute(attrs.types[i], attrs.attrs[i]) for i in range(attrs.size)
+    }
+
+
+def _attribute(kind: int, pointer: Any) -> Attribute:
+    if kind == _DICTIONARY:
+        return _attributes(ffi.cast("XLA_FFI_Attrs*", pointer))
+    if kind == _SCALAR:
+        scalar = ffi.cast("XLA_FFI_Scalar*", pointer)
+        return Value(int(scalar.dtype), (), int(ffi.cast("uintptr_t", scalar.value)))
+    if kind == _ARRAY:
+        array = ffi.cast("XLA_FFI_Array*", pointer)
+        address = int(ffi.cast("uintptr_t", array.data))
+        return Value(int(array.dtype), (int(array.size),), address)
+    return _text(ffi.cast("XLA_FFI_ByteSpan*", pointer))
+
+
+def _text(span: Any) -> str:
+    return bytes(ffi.buffer(span.ptr, span.len)).decode("utf-8", "surrogateescape")

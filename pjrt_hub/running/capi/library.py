@@ -1,0 +1,313 @@
+"""The only dlopen, and `Api`: the function table of one loaded plugin.
+
+A library is loaded once for each file and never unloaded: unloading crashes at exit, because the
+plugin's threads and static destructors outlive the mapping. Must not search for libraries.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pjrt_hub import errors
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import DECLARED, ApiVersion, compatible
+from pjrt_hub.base.fork import Lock, cached_property
+from pjrt_hub.running.capi import hotpath, table, values
+from pjrt_hub.running.capi._pjrt import ffi
+from pjrt_hub.running.capi.call import BoundFunction, interruptible
+from pjrt_hub.running.capi.extensions import Extension
+from pjrt_hub.running.capi.status import FIRST_SLOT, lack, raise_absent, raise_error, refuse_answer
+
+hotpath.install(raise_error, raise_absent, refuse_answer, errors.ClosedError)
+
+_MAX_EXTENSIONS = 64  # a longer chain is a cycle or garbage
+_loaded: dict[tuple[int, int], Api] = {}
+_loading = Lock()
+
+#: What nothing can do without: a plugin's errors could be neither read nor freed.
+REQUIRED = ("PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode")
+#: The last function that the compiled call path looks up without looking at the table's size, which
+#: in every version that can be driven reaches beyond it.
+REACHED = "PJRT_Buffer_ReadyEvent"
+
+
+class Api(hotpath.Functions):
+    """One loaded and initialized plugin.
+
+    Attributes:
+        path: the library's absolute path.
+        version: the PJRT API version that it announces (`PJRT_Api_Version`).
+        address: of its `PJRT_Api`.
+        attributes: what `PJRT_Plugin_Attributes` reports, empty where it is not implemented.
+        extensions: name (or number, where unknown) to the node's struct_size.
+        identity: of the file that was loaded, as `digest.identity` gives it; empty where a table
+            was here already.
+        known_sha256: gives the file's digest without reading it all; None where nobody knows it.
+    """
+
+    known_sha256: Callable[[], str] | None = None
+
+    def __init__(self, path: Path, address: int, identity: str = "") -> None:
+        self.path = path
+        self.identity = identity
+        self.address = address
+        self._generation = hotpath.generation()
+        self._table = ffi.cast("PJRT_Api*", address)
+        self.version = _version(self._table)
+        self._size = int(self._table.struct_size)
+        self.attributes: Mapping[str, values.NamedValue] = {}
+        self._nodes = dict(_extensions(self._table.extension_start))
+        self._known: dict[str, Extension] = {}
+        self.extensions = {name: int(node.struct_size) for name, node in self._nodes.items()}
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the library's file, 64 hexadecimal digits."""
+        if self.known_sha256 is not None:
+            return self.known_sha256()
+        return digest.of_file(self.path)
+
+    def is_as_loaded(self) -> bool:
+        """Whether the file that lies there now is the one that was loaded."""
+        return digest.identity_if_any(self.path) == self.identity
+
+    def has(self, name: str) -> bool:
+        """Whether the plugin's table holds the function `name` and the pointer is not NULL."""
+        return self.reaches(name) and bool(getattr(self._table, name) != ffi.NULL)
+
+    def reaches(self, name: str) -> bool:
+        """Whether the plugin's table is long enough for the function: beyond is not its memory."""
+        return FIRST_SLOT + 8 * (table.FUNCTIONS[name].slot + 1) <= self._size
+
+    def _bind(self, name: str) -> BoundFunction:
+        self._refuse_after_fork()
+        self.require(name)
+        pointer, struct = getattr(self._table, name), table.FUNCTIONS[name].args
+        return BoundFunction(self.address, self.version.minor, name, pointer, struct)
+
+    def give_back(self, name: str, **handle: int) -> None:
+        """Frees what nobody needs; what the plugin has no function for goes with the process."""
+        with suppress(errors.UnsupportedByPluginError, errors.UnimplementedError):
+            self.call(name, **handle)
+
+    def require(self, name: str) -> None:
+        """Refuses a plugin that lacks the function `name`.
+
+        Raises:
+            UnsupportedByPluginError: the plugin lacks it.
+        """
+        if self.has(name):
+            return
+        raise lack(name, self.version, self.path.name)
+
+    def extension(self, name: str) -> Extension:
+        """Gives a node of the chain by its name, "Layouts".
+
+        Raises:
+            UnsupportedByPluginError: the plugin has no such extension.
+            ClosedError: the process forked after the plugin was loaded.
+        """
+        self._refuse_after_fork()
+        known = self._known.get(name)
+        if known is None:
+            if name not in self._nodes or name not in table.EXTENSIONS:
+                raise errors.UnsupportedByPluginError(
+                    f"the plugin {self.path.name} lacks the extension {name}: it has "
+                    f"{', '.join(self._nodes) or 'none'}",
+                    function=name,
+                    since="an extension, in no version's promise",
+                    have=str(self.version),
+                )
+            known = self._known[name] = Extension(self, name, self._nodes[name])
+        return known
+
+    def _refuse_after_fork(self) -> None:
+        if hotpath.forked_since(self._generation):
+            raise errors.ClosedError(
+                f"{self.path.name} was loaded before a fork; its threads do not exist in the child",
+                hint="start workers with the 'spawn' method and load the plugin inside them",
+            )
+
+
+def load(
+    path: str | os.PathLike[str],
+    tell: Callable[[str], None] = lambda step: None,
+    through: Callable[[int], int] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+    identity: str = "",
+) -> Api:
+    """Loads a plugin and initializes it, once for each file in this process.
+
+    Args:
+        path: of the shared library; it is made absolute and symbolic links are followed.
+        tell: is told the C function of each step before it is called.
+        through: gives the address of a table to use instead of the plugin's, as `layers.wrap` does.
+        meanwhile: is called where the main thread would only wait for the loader.
+        identity: of the file that was compared with a pin, as `digest.identity` gives it; by
+            default of the one that lies there.
+
+    Raises:
+        PluginLoadError: dlopen failed, the library has no usable `GetPjrtApi`, or the file is not,
+            or at a step no longer, the one of that identity.
+        IncompatiblePluginError: its API version cannot be driven.
+        UnsupportedByPluginError: it lacks a function of `REQUIRED`, or all from `REACHED` on.
+        PjrtError: `PJRT_Plugin_Initialize` failed.
+    """
+    real = Path(path).resolve()
+    try:
+        status = real.stat()
+    except OSError as exc:
+        raise errors.PluginLoadError(f"{real} cannot be read: {exc.strerror}", path=real) from exc
+    identity = identity or digest.identity_if_any(real)
+
+    def see(step: str) -> None:
+        tell(step)
+        if digest.identity_if_any(real) != identity:
+            raise errors.PluginLoadError(
+                f"{real} was changed or removed while it was to be loaded",
+                path=real,
+                hint="run it again, and let nobody write to it meanwhile",
+            )
+
+    with _loading:
+        api = _loaded.get((status.st_dev, status.st_ino))
+        if api is None:
+            api = _checked(real, _open(real, see, meanwhile), through, identity)
+            _begun(api, see)
+            _loaded[status.st_dev, status.st_ino] = api
+    return api
+
+
+def adopt(address: int, path: str | os.PathLike[str]) -> Api:
+    """Takes a table that is already in this process and initializes its plugin.
+
+    Args:
+        address: of the `PJRT_Api`, which must stay for the life of the process.
+        path: of the file that it came from.
+
+    Raises:
+        PluginLoadError, IncompatiblePluginError, UnsupportedByPluginError, PjrtError: as `load`.
+    """
+    return _begun(_checked(Path(path).resolve(), address), lambda step: None)
+
+
+def preload(path: str | os.PathLike[str]) -> None:
+    """Makes a dependency visible to plugins that look it up by its soname.
+
+    Raises:
+        PluginLoadError: the path is not absolute, or dlopen failed.
+    """
+    if not os.path.isabs(path):  # the loader would search for it
+        raise errors.PluginLoadError(
+            f"cannot load {path}: the path is not absolute",
+            path=path,
+            hint="give the whole path of the library",
+        )
+    try:
+        hotpath.preload_library(os.fspath(path))
+    except OSError as exc:
+        raise errors.PluginLoadError(f"cannot load {path}: {exc}", path=path) from exc
+
+
+def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]) -> int:
+    """The address of its `PJRT_Api`, of which nothing is read yet."""
+
+    def late(_handle: int) -> None:
+        with suppress(errors.PluginLoadError):  # who waited for it has gone, but it may remember
+            tell("GetPjrtApi")
+
+    tell("dlopen")
+    try:
+        handle = interruptible(
+            lambda: hotpath.open_library(os.fspath(path)), late, meanwhile=meanwhile
+        )
+    except OSError as exc:
+        raise errors.PluginLoadError(
+            f"the library {path} cannot be loaded: {exc}",
+            path=path,
+            hint=f"pjrt-hub doctor {path}",
+        ) from exc
+    tell("GetPjrtApi")
+    address = hotpath.get_pjrt_api(handle)
+    if not address:
+        what = "exports no GetPjrtApi" if address is None else "returns no table from GetPjrtApi"
+        raise errors.PluginLoadError(
+            f"{path} is not a PJRT plugin: it {what}",
+            path=path,
+            hint="give the path of a library that exports the C function GetPjrtApi",
+        )
+    return address
+
+
+def _checked(
+    path: Path,
+    address: int,
+    through: Callable[[int], int] | None = None,
+    identity: str = "",
+) -> Api:
+    size = int(ffi.cast("size_t*", address)[0])
+    if size < FIRST_SLOT + 8 or (size - FIRST_SLOT) % 8:
+        raise errors.PluginLoadError(
+            f"{path} is not a usable PJRT plugin: its function table says that it has {size} bytes",
+            path=path,
+            hint="install another release of the plugin",
+        )
+    version = _version(ffi.cast("PJRT_Api*", address))
+    verdict = compatible(DECLARED, version)
+    if not verdict:  # so nothing behind the version is read: of another ABI it may be anything
+        raise errors.IncompatiblePluginError(
+            f"{path} cannot be driven: {verdict.reason}",
+            need="0.57 or newer, major 0",
+            have=str(version),
+            hint="install a release of the plugin that fits, or of pjrt-hub",
+        )
+    api = Api(path, address if through is None else through(address), identity)
+    for name in REQUIRED:
+        api.require(name)
+    if not api.reaches(REACHED):
+        api.require(REACHED)
+    return api
+
+
+def _version(api: Any) -> ApiVersion:
+    version = api.pjrt_api_version
+    return ApiVersion(version.major_version, version.minor_version)
+
+
+def _begun(api: Api, tell: Callable[[str], None]) -> Api:
+    tell("PJRT_Plugin_Initialize")
+    _initialize(api)
+    tell("PJRT_Plugin_Attributes")
+    api.attributes = _attributes(api)
+    return api
+
+
+def _initialize(api: Api) -> None:
+    try:
+        interruptible(lambda: api.call("PJRT_Plugin_Initialize"), lambda _: None)
+    except errors.InvalidArgumentError as exc:
+        # A framework of this process was here before: some plugins refuse a second time.
+        if "already" not in exc.message.lower():
+            raise
+    except (errors.UnsupportedByPluginError, errors.UnimplementedError):
+        pass  # it has nothing to set up
+
+
+def _attributes(api: Api) -> dict[str, values.NamedValue]:
+    try:
+        return dict(api.call("PJRT_Plugin_Attributes"))
+    except (errors.UnsupportedByPluginError, errors.UnimplementedError):
+        return {}
+
+
+def _extensions(node: Any) -> Iterator[tuple[str, Any]]:
+    names = {extension.type: name for name, extension in table.EXTENSIONS.items()}
+    for _ in range(_MAX_EXTENSIONS):
+        if node == ffi.NULL:
+            return
+        yield names.get(int(node.type), f"unknown {int(node.type)}"), node
+        node = node.next

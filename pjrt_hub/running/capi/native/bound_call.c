@@ -1,0 +1,233 @@
+/* BoundCall: an executable with its arguments, which were checked once and are run again and again.
+
+   What may change between calls is looked at in each: whether something was deleted or closed. */
+#include "launch.h"
+
+#include <stdlib.h>
+
+PyTypeObject *BoundCallType;
+
+typedef struct {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  ExecutableObject *exe;
+  PyObject *rows; /* a tuple of Buffers for each device; they live as long as this does */
+  Py_ssize_t num_devices, num_arguments, count; /* of each row, of all rows */
+  BufferObject **arguments;                     /* in the rows */
+  PJRT_Buffer **inputs;
+  PJRT_Buffer ***lists; /* of the inputs, one for each device */
+  PyObject *weakrefs;
+  bool single;          /* called as exe(a, b), not as exe.execute(rows) */
+  bool simplify;
+} BoundCallObject;
+
+static int refuse_gone(BoundCallObject *call) {
+  for (Py_ssize_t i = 0; i < call->count; i++) {
+    const BufferObject *buffer = call->arguments[i]; /* it ends with the client or this call */
+    if (!buffer->deleted) continue;
+    return launch_reject(call->exe, i % call->num_arguments, (PyObject *)buffer);
+  }
+  return 0;
+}
+
+static PyObject *run_single(BoundCallObject *call, Launch *launch) {
+  ExecutableObject *exe = call->exe;
+  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_Error *error = launch_run(launch, exe, &options);
+  if (error != NULL) return launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
+  return launch_outputs(exe, exe->device, launch->outputs[0], call->simplify);
+}
+
+/* As run_single, where there are no turns: most calls, so with nothing that they do not need. */
+static PyObject *run_alone(BoundCallObject *call) {
+  ExecutableObject *exe = call->exe;
+  if (refuse_gone(call) < 0) return NULL;
+  client_enter(exe->client);
+  PJRT_Buffer *outputs[ON_STACK], **list = outputs;
+  PJRT_Error *error = launch_alone(exe, (PJRT_Buffer *const *const *)call->lists, call->num_arguments, &list);
+  PyObject *result = error == NULL
+                         ? launch_outputs(exe, exe->device, outputs, call->simplify)
+                         : launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
+  client_leave(exe->client);
+  return result;
+}
+
+static PyObject *run_rows(BoundCallObject *call, Launch *launch) {
+  ExecutableObject *exe = call->exe;
+  if (launch->turn.together && launch_refuse_deleted(exe, launch, call->rows) < 0) {
+    launch_refused(launch, exe);
+    return NULL;
+  }
+  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PyObject *both = launch_rows(launch, exe, &options, call->rows, exe->devices, NULL);
+  PyObject *result = both != NULL ? PySequence_List(PyTuple_GetItem(both, 0)) : NULL;
+  Py_XDECREF(both);
+  return result;
+}
+
+static PyObject *run(BoundCallObject *call) {
+  ExecutableObject *exe = call->exe;
+  if (exe == NULL) return raise_closed("this call was never bound to an executable");
+  if (!executable_usable(exe)) return NULL;
+  Launches *launches = launches_for(exe->client);
+  if (call->single && launches == NULL && exe->num_outputs <= ON_STACK) return run_alone(call);
+  Launch launch;
+  if (launch_prepare(&launch, exe, call->num_devices, call->num_arguments, launches) < 0) return NULL;
+  PyObject *result = NULL;
+  launch.inputs = (PJRT_Buffer *const *const *)call->lists;
+  if (launch_turn(&launch, exe, 0)) {
+    if (refuse_gone(call) < 0)
+      launch_refused(&launch, exe);
+    else
+      result = call->single ? run_single(call, &launch) : run_rows(call, &launch);
+  }
+  launch_end(&launch, exe);
+  return result;
+}
+
+static PyObject *takes_none(void) {
+  PyErr_SetString(PyExc_TypeError,
+                  "a bound call has its arguments already and takes none\n\n"
+                  "hint: exe(a, b) runs with others, exe.bind(a, b) binds others");
+  return NULL;
+}
+
+static PyObject *bound_vectorcall(PyObject *self, PyObject *const *arguments, size_t nargsf,
+                                  PyObject *names) {
+  if (PyVectorcall_NARGS(nargsf) != 0 || (names != NULL && PyTuple_Size(names) != 0))
+    return takes_none();
+  return run((BoundCallObject *)self);
+}
+
+/* How Python 3.11 calls a subclass, see executable_call. */
+static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  if (PyTuple_Size(args) != 0 || (kwargs != NULL && PyDict_Size(kwargs) != 0)) return takes_none();
+  return run((BoundCallObject *)self);
+}
+
+/* Checks the rows and writes down where their arguments are. */
+static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *rows) {
+  Py_ssize_t devices = exe->num_devices, in = arguments_in(exe, rows);
+  call->arguments = calloc((size_t)(devices * in) + 1, sizeof(BufferObject *));
+  call->inputs = calloc((size_t)(devices * in) + 1, sizeof(PJRT_Buffer *));
+  call->lists = calloc((size_t)devices, sizeof(PJRT_Buffer **));
+  if (call->arguments == NULL || call->inputs == NULL || call->lists == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t d = 0; d < devices; d++) {
+    PyObject *row = PyTuple_GetItem(rows, d), *device = PyTuple_GetItem(exe->devices, d);
+    if (!PyTuple_Check(row)) {
+      PyErr_SetString(PyExc_TypeError, "the arguments of a device are not a tuple");
+      return -1;
+    }
+    if (PyTuple_Size(row) != in) {
+      executable_wrong_count(exe, PyTuple_Size(row));
+      return -1;
+    }
+    call->lists[d] = call->inputs + d * in;
+    for (Py_ssize_t i = 0; i < in; i++) {
+      PyObject *argument = PyTuple_GetItem(row, i);
+      if (take_argument(NULL, exe, d, i, device, argument, &call->lists[d][i]) < 0) return -1;
+      call->arguments[d * in + i] = (BufferObject *)argument;
+    }
+  }
+  call->num_devices = devices;
+  call->num_arguments = in;
+  call->count = devices * in;
+  return 0;
+}
+
+static PyObject *bound_bind(PyObject *self, PyObject *args) {
+  BoundCallObject *call = (BoundCallObject *)self;
+  PyObject *executable, *rows;
+  int single, simplify;
+  if (call->exe != NULL || call->arguments != NULL)
+    return PyErr_Format(PyExc_RuntimeError, "already bound");
+  if (!PyArg_ParseTuple(args, "O!O!pp", ExecutableType, &executable, &PyTuple_Type, &rows, &single,
+                        &simplify))
+    return NULL;
+  ExecutableObject *exe = (ExecutableObject *)executable;
+  if (!executable_usable(exe)) return NULL;
+  if (exe->num_devices == 0 || PyTuple_Size(rows) != exe->num_devices)
+    return PyErr_Format(PyExc_TypeError, "the program runs on %zd devices, arguments for %zd given",
+                        exe->num_devices, PyTuple_Size(rows));
+  if (exe->num_parameters < 0) return executable_wrong_count(exe, 0);
+  if (bind_rows(call, exe, rows) < 0) return NULL;
+  call->exe = (ExecutableObject *)Py_NewRef(executable);
+  call->rows = Py_NewRef(rows);
+  call->single = single;
+  call->simplify = simplify;
+  Py_RETURN_NONE;
+}
+
+static PyObject *bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  BoundCallObject *call = (BoundCallObject *)PyType_GenericAlloc(type, 0);
+  if (call != NULL) call->vectorcall = bound_vectorcall;
+  return (PyObject *)call;
+}
+
+static void bound_dealloc(PyObject *self) {
+  BoundCallObject *call = (BoundCallObject *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  if (call->weakrefs != NULL) PyObject_ClearWeakRefs(self);
+  free(call->arguments);
+  free(call->inputs);
+  free(call->lists);
+  Py_XDECREF(call->rows);
+  Py_XDECREF((PyObject *)call->exe);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static int bound_traverse(PyObject *self, visitproc visit, void *arg) {
+  BoundCallObject *call = (BoundCallObject *)self;
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)call->exe);
+  Py_VISIT(call->rows);
+  return 0;
+}
+
+static PyMethodDef methods[] = {
+    {"_bind", bound_bind, METH_VARARGS, "_bind(executable, rows, single, simplify)"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(BoundCallObject, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(BoundCallObject, weakrefs), READONLY, NULL},
+    {"executable", T_OBJECT, offsetof(BoundCallObject, exe), READONLY, "What it runs."},
+    {"_rows", T_OBJECT, offsetof(BoundCallObject, rows), READONLY, "A row for each device."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+/* Of the types made of it as well, see compact.c. */
+static PyMemberDef vectorcall[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(BoundCallObject, vectorcall), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyType_Slot bound_call_slots[] = {
+    {Py_tp_traverse, bound_traverse},
+    {Py_tp_dealloc, bound_dealloc},
+    {Py_tp_call, bound_call},
+    {Py_tp_members, vectorcall},
+    {0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Base of runtime.BoundCall: an executable and its arguments."},
+    {Py_tp_new, bound_new},
+    {Py_tp_traverse, bound_traverse},
+    {Py_tp_dealloc, bound_dealloc},
+    {Py_tp_call, bound_call},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {0, NULL},
+};
+
+PyType_Spec bound_call_spec = {
+    "pjrt_hub.running.capi.hotpath.BoundCall", sizeof(BoundCallObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    slots};

@@ -1,0 +1,301 @@
+/* Client: the owner of native lifetimes. close() in any order is safe because destruction waits
+   for the last native call in flight and for the last host view into the client's memory. */
+#include "hotpath.h"
+
+PyTypeObject *ClientType, *InCallType;
+
+/* Refuses a closed client and any client made before a fork; raises ClosedError. */
+bool client_usable(ClientObject *client) {
+  if (client->generation != fork_generation) {
+    raise_closed(
+        "this client was made before a fork; the plugin's threads do not exist in the child\n\n"
+        "hint: start workers with the 'spawn' method and make the client inside them");
+    return false;
+  }
+  if (client->closed || client->ptr == NULL) {
+    raise_closed("the client is closed");
+    return false;
+  }
+  return true;
+}
+
+/* Lists an object; `destroy` frees its native part. */
+void client_adopt(ClientObject *client, Child *child, void (*destroy)(Child *child)) {
+  child->destroy = destroy;
+  child->previous = NULL;
+  child->next = client->children;
+  if (client->children != NULL) client->children->previous = child;
+  client->children = child;
+}
+
+/* Called by whoever frees a child's native part, first of all. */
+void client_disown(ClientObject *client, Child *child) {
+  if (child->previous != NULL)
+    child->previous->next = child->next;
+  else
+    client->children = child->next;
+  if (child->next != NULL) child->next->previous = child->previous;
+  child->previous = child->next = NULL;
+}
+
+static void destroy_client(ClientObject *client) {
+  PJRT_Client_Destroy_Args args = {.struct_size = PJRT_Client_Destroy_Args_STRUCT_SIZE};
+  args.client = client->ptr;
+  client->ptr = NULL;
+  PJRT_Error *error = NULL;
+  bool outlived = client->outlived || client->api->PJRT_Event_Destroy == NULL;
+  Py_BEGIN_ALLOW_THREADS; /* waits for work in flight */
+  if (!outlived) error = CALL(client->api, PJRT_Client_Destroy, &args);
+  Py_END_ALLOW_THREADS;
+  drop_error(client->api, error); /* the client is gone either way */
+  staging_trim();
+}
+
+/* Destroys what may be destroyed now: the children that nobody looks into and, once there is no
+   view, the client. */
+static void destroy_idle(ClientObject *client) {
+  if (client->generation != fork_generation) return; /* in a forked child: leak */
+  if (client->busy > 0 || client->ptr == NULL) return;
+  client->freeing = true;
+  client->busy++; /* a child's destroy may let another thread run, which must not do this too */
+  Child *child = client->children;
+  while (child != NULL) {
+    if (child->views > 0) {
+      child = child->next;
+    } else {
+      child->destroy(child);
+      child = client->children; /* another thread may have run meanwhile: begin again */
+    }
+  }
+  client->busy--;
+  if (client->busy == 0 && client->views == 0) destroy_client(client);
+  client->freeing = false;
+}
+
+/* Called by close(), and again by the last call in flight and the last view. On a plugin's own
+   thread it would wait for the program that waits for that thread, so the dispatcher does it. */
+static void finish_close(ClientObject *client) {
+  if (!upcall_running()) {
+    destroy_idle(client);
+    return;
+  }
+  PyObject *type, *value, *traceback; /* also in destructors, while an exception is raised */
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *later = PyObject_GetAttrString((PyObject *)client, "_destroy_idle");
+  if (later == NULL || !event_call_soon(later)) PyErr_WriteUnraisable((PyObject *)client);
+  Py_XDECREF(later);
+  PyErr_Restore(type, value, traceback);
+}
+
+static PyObject *client_destroy_idle(PyObject *self, PyObject *unused) {
+  destroy_idle((ClientObject *)self);
+  Py_RETURN_NONE;
+}
+
+void client_enter(ClientObject *client) { client->busy++; }
+
+void client_leave(ClientObject *client) {
+  if (--client->busy == 0 && client->closed) finish_close(client);
+}
+
+void client_view_begins(ClientObject *client, Child *child) {
+  child->views++;
+  client->views++;
+}
+
+void client_view_ended(ClientObject *client, Child *child) {
+  child->views--;
+  client->views--;
+  if (client->closed) finish_close(client);
+}
+
+static PyObject *client_bind(PyObject *self, PyObject *args) {
+  ClientObject *client = (ClientObject *)self;
+  PyObject *functions;
+  unsigned long long api, ptr;
+  int on_host;
+  if (!PyArg_ParseTuple(args, "O!KKp", FunctionsType, &functions, &api, &ptr, &on_host)) return NULL;
+  Py_XDECREF(client->functions);
+  client->functions = Py_NewRef(functions);
+  client->api = (const PJRT_Api *)(uintptr_t)api;
+  client->ptr = (PJRT_Client *)(uintptr_t)ptr;
+  client->generation = fork_generation;
+  client->on_host = on_host;
+  client->lends = on_host && OFFERS(client->api, PJRT_Buffer_IncreaseExternalReferenceCount) &&
+                  OFFERS(client->api, PJRT_Buffer_OpaqueDeviceMemoryDataPointer) &&
+                  OFFERS(client->api, PJRT_Buffer_DecreaseExternalReferenceCount);
+  if (!on_host || client->api->PJRT_Client_AddressableDevices == NULL) Py_RETURN_NONE;
+  PJRT_Client_AddressableDevices_Args devices = {
+      .struct_size = PJRT_Client_AddressableDevices_Args_STRUCT_SIZE};
+  devices.client = client->ptr;
+  PJRT_Error *error = client->api->PJRT_Client_AddressableDevices(&devices);
+  if (error != NULL && is_unimplemented(client->api, error)) { /* as if it were NULL */
+    drop_error(client->api, error);
+    Py_RETURN_NONE;
+  }
+  if (error != NULL) return raise_status(client->api, error, "PJRT_Client_AddressableDevices");
+  client->sparing = devices.num_addressable_devices <= 1;
+  client->launches = launches_new(client->api);
+  if (client->launches == NULL) return NULL;
+  if (client->sparing) launches_skip(client); /* nothing is under way */
+  Py_RETURN_NONE;
+}
+
+static PyObject *client_close(PyObject *self, PyObject *unused) {
+  ClientObject *client = (ClientObject *)self;
+  if (client->closed) Py_RETURN_NONE;
+  client->closed = true;
+  finish_close(client);
+  Py_RETURN_NONE;
+}
+
+static PyObject *client_check(PyObject *self, PyObject *unused) {
+  if (!client_usable((ClientObject *)self)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *client_enter_call(PyObject *self, PyObject *unused) {
+  if (!client_usable((ClientObject *)self)) return NULL;
+  client_enter((ClientObject *)self);
+  Py_RETURN_NONE;
+}
+
+static PyObject *client_leave_call(PyObject *self, PyObject *unused) {
+  client_leave((ClientObject *)self);
+  Py_RETURN_NONE;
+}
+
+static PyObject *client_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *names) {
+  ClientObject *client = (ClientObject *)self;
+  if (!client_usable(client)) return NULL;
+  client_enter(client);
+  PyObject *answer = functions_call(client->functions, args, nargs, names);
+  client_leave(client);
+  return answer;
+}
+
+typedef struct {
+  PyObject_HEAD
+  ClientObject *client;
+} InCallObject;
+
+static PyObject *client_in_call(PyObject *self, PyObject *unused) {
+  InCallObject *call = (InCallObject *)PyType_GenericAlloc(InCallType, 0);
+  if (call != NULL) call->client = (ClientObject *)Py_NewRef(self);
+  return (PyObject *)call;
+}
+
+static PyObject *in_call_enter(PyObject *self, PyObject *unused) {
+  InCallObject *call = (InCallObject *)self;
+  if (!client_usable(call->client)) return NULL;
+  client_enter(call->client);
+  Py_RETURN_NONE;
+}
+
+static PyObject *in_call_exit(PyObject *self, PyObject *args) {
+  client_leave(((InCallObject *)self)->client);
+  Py_RETURN_NONE;
+}
+
+static void in_call_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  Py_XDECREF((PyObject *)((InCallObject *)self)->client);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyMethodDef in_call_methods[] = {
+    {"__enter__", in_call_enter, METH_NOARGS, "Native calls begin: close() waits for them."},
+    {"__exit__", in_call_exit, METH_VARARGS, "They ended."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot in_call_slots[] = {
+    {Py_tp_doc, "Several native calls, as one for close()."},
+    {Py_tp_dealloc, in_call_dealloc},
+    {Py_tp_methods, in_call_methods},
+    {0, NULL},
+};
+
+PyType_Spec in_call_spec = {
+    "pjrt_hub.running.capi.hotpath.InCall", sizeof(InCallObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, in_call_slots};
+
+static PyObject *client_closed(PyObject *self, void *unused) {
+  ClientObject *client = (ClientObject *)self;
+  return PyBool_FromLong(client->closed || client->generation != fork_generation);
+}
+
+static PyObject *client_address(PyObject *self, void *unused) {
+  return PyLong_FromVoidPtr(((ClientObject *)self)->ptr);
+}
+
+static PyObject *client_num_children(PyObject *self, void *unused) {
+  Py_ssize_t count = 0;
+  for (Child *child = ((ClientObject *)self)->children; child != NULL; child = child->next) count++;
+  return PyLong_FromSsize_t(count);
+}
+
+static int client_traverse(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(((ClientObject *)self)->functions);
+  return 0;
+}
+
+/* Children hold the client, so when it dies none is left and nothing is in flight. */
+static void client_dealloc(PyObject *self) {
+  ClientObject *client = (ClientObject *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  client->closed = true;
+  destroy_idle(client);
+  if (client->launches != NULL && client->generation == fork_generation)
+    launches_let_go(client->launches);
+  Py_XDECREF(client->functions);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"_bind", client_bind, METH_VARARGS, "_bind(functions, api address, client address, on_host)"},
+    {"_check", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
+    {"_enter", client_enter_call, METH_NOARGS, "A native call begins: close() waits for it."},
+    {"_leave", client_leave_call, METH_NOARGS, "That native call ended."},
+    {"_call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
+     "_call(function, /, **inputs): calls a C function while close() waits."},
+    {"_in_call", client_in_call, METH_NOARGS,
+     "As _call, around several steps: until the end of `with` close() frees nothing."},
+    {"_close", client_close, METH_NOARGS, "Destroys the children and then the client."},
+    {"_destroy_idle", client_destroy_idle, METH_NOARGS, "The end of a close that was put off."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"_busy", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
+    {"_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
+    {"_lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef properties[] = {
+    {"closed", client_closed, NULL, "Whether close() was called, or the process forked.", NULL},
+    {"_address", client_address, NULL, "The PJRT_Client*.", NULL},
+    {"_num_children", client_num_children, NULL, "How many native objects of it exist.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Base of runtime.Client: owns a PJRT_Client and lists its children."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, client_traverse},
+    {Py_tp_dealloc, client_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_getset, properties},
+    {0, NULL},
+};
+
+PyType_Spec client_spec = {
+    "pjrt_hub.running.capi.hotpath.Client", sizeof(ClientObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};

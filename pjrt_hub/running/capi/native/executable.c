@@ -1,0 +1,410 @@
+/* LoadedExecutable: exe(a, b) and exe.execute(rows) from Python's call to a launch and back.
+
+   What a launch is, and the check of its arguments, is launch.c's. */
+#include "launch.h"
+
+#include <stdlib.h>
+
+PyTypeObject *ExecutableType;
+
+/* Frees the native executable and leaves an object that refuses every call. Work in flight ends.
+   The object may be freed by another thread meanwhile. */
+static void executable_destroy(Child *child) {
+  ExecutableObject *exe = OWNER(ExecutableObject, child);
+  ClientObject *client = exe->client;
+  const PJRT_Api *api = client->api;
+  client_disown(client, child);
+  PJRT_LoadedExecutable_Destroy_Args args = {
+      .struct_size = PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE};
+  args.executable = exe->ptr;
+  exe->ptr = NULL;
+  client_enter(client);
+  Py_BEGIN_ALLOW_THREADS;
+  PJRT_Error *error = CALL(api, PJRT_LoadedExecutable_Destroy, &args);
+  if (error != NULL && is_unimplemented(api, error)) client->outlived = true;
+  drop_error(api, error);
+  Py_END_ALLOW_THREADS;
+  client_leave(client);
+}
+
+static void free_slots(Slot *slots, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; slots != NULL && i < count; i++) {
+    Py_XDECREF(slots[i].shape);
+    Py_XDECREF(slots[i].layout);
+    Py_XDECREF(slots[i].host_dtype);
+    free(slots[i].dims);
+  }
+  free(slots);
+}
+
+/* Reads None or a tuple of (dtype or 0, shape or None, layout or () or None for row-major, dynamic
+   dimensions). */
+static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
+  *count = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : 0;
+  Slot *slots = calloc((size_t)*count + 1, sizeof(Slot));
+  if (slots == NULL) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  for (Py_ssize_t i = 0; i < *count; i++) {
+    PyObject *shape, *layout, *dynamic;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iOOO!", &slots[i].dtype, &shape, &layout,
+                          &PyTuple_Type, &dynamic)) {
+      free_slots(slots, i);
+      return NULL;
+    }
+    bool told = layout == Py_None || (PyTuple_Check(layout) && PyTuple_Size(layout) > 0);
+    slots[i].layout = told ? Py_NewRef(layout) : NULL;
+    slots[i].dynamic = PyTuple_Size(dynamic) > 0;
+    if (!PyTuple_Check(shape)) continue; /* None */
+    slots[i].shape = Py_NewRef(shape);
+    slots[i].rank = (int)PyTuple_Size(shape);
+    slots[i].dims = calloc((size_t)slots[i].rank + 1, sizeof(int64_t));
+    for (int d = 0; slots[i].dims != NULL && d < slots[i].rank; d++)
+      slots[i].dims[d] = PyLong_AsLongLong(PyTuple_GetItem(shape, d));
+    if (slots[i].dims == NULL) PyErr_NoMemory();
+    if (PyErr_Occurred()) {
+      free_slots(slots, i + 1);
+      return NULL;
+    }
+  }
+  return slots;
+}
+
+static PJRT_Device **read_places(PyObject *devices) {
+  Py_ssize_t count = PyTuple_Size(devices);
+  PJRT_Device **places = calloc((size_t)count + 1, sizeof(PJRT_Device *));
+  if (places == NULL) PyErr_NoMemory();
+  for (Py_ssize_t d = 0; places != NULL && d < count; d++) {
+    PyObject *address = PyObject_GetAttrString(PyTuple_GetItem(devices, d), "_address");
+    if (address != NULL) places[d] = PyLong_AsVoidPtr(address);
+    Py_XDECREF(address);
+    if (PyErr_Occurred()) {
+      free(places);
+      return NULL;
+    }
+  }
+  return places;
+}
+
+PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given) {
+  if (exe->num_parameters < 0) /* nobody tells what it gives: this raises */
+    return PyObject_GetAttrString((PyObject *)exe, "signature");
+  return PyErr_Format(PyExc_TypeError, "the program takes %zd argument%s, %zd given",
+                      exe->num_parameters, exe->num_parameters == 1 ? "" : "s", given);
+}
+
+static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
+  PJRT_Buffer **inputs = launch_row(launch, 0);
+  for (Py_ssize_t i = 0; i < launch->num_arguments; i++)
+    if (take_argument(launch, exe, 0, i, exe->device, arguments[i], &inputs[i]) < 0) return -1;
+  return 0;
+}
+
+/* Takes the arguments, and waits for the turn: false with an exception set. While it waited, Buffers
+   may have been deleted. */
+static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
+  if (take_row(launch, exe, arguments) < 0) return false;
+  if (!launch_turn(launch, exe, 0)) return false;
+  if (launch->launches == NULL) return true;
+  launch->arrays_put = true;
+  if (take_row(launch, exe, arguments) == 0) return true;
+  launch_refused(launch, exe);
+  return false;
+}
+
+static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *const *arguments,
+                        Py_ssize_t count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (Py_ssize_t i = 0; tuple != NULL && i < count; i++)
+    PyTuple_SetItem(tuple, i, Py_NewRef(arguments[i]));
+  if (tuple == NULL) {
+    drop_error(exe->client->api, error);
+    return NULL;
+  }
+  launch_failed(exe, error, tuple);
+  Py_DECREF(tuple);
+  return NULL;
+}
+
+static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *arguments,
+                                 Py_ssize_t count, bool simplify) {
+  if (!executable_usable(exe)) return NULL;
+  if (exe->num_devices == 0)
+    return PyErr_Format(PyExc_TypeError,
+                        "the program belongs to no device: give execute_portable() one");
+  if (exe->num_devices != 1)
+    return PyErr_Format(PyExc_TypeError,
+                        "the program runs on %zd devices: give execute() one list of arguments for "
+                        "each of them",
+                        exe->num_devices);
+  if (!executable_takes(exe, count)) return executable_wrong_count(exe, count);
+  Launch launch;
+  if (launch_prepare(&launch, exe, 1, count, launches_for(exe->client)) < 0) return NULL;
+  PyObject *result = NULL;
+  if (begin_row(&launch, exe, arguments)) {
+    PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+    PJRT_Error *error = launch_run(&launch, exe, &options);
+    result = error == NULL ? launch_outputs(exe, exe->device, launch.outputs[0], simplify)
+                           : failed(exe, error, arguments, count);
+  }
+  launch_end(&launch, exe);
+  return result;
+}
+
+static int read_simplify(PyObject *const *values, PyObject *names, bool *simplify) {
+  Py_ssize_t count = PyTuple_Size(names);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, i), "simplify") != 0) {
+      PyErr_Format(PyExc_TypeError, "unexpected keyword argument %R: arguments are given by position",
+                   PyTuple_GetItem(names, i));
+      return -1;
+    }
+    int truth = PyObject_IsTrue(values[i]);
+    if (truth < 0) return -1;
+    *simplify = truth;
+  }
+  return 0;
+}
+
+static PyObject *executable_vectorcall(PyObject *self, PyObject *const *arguments, size_t nargsf,
+                                       PyObject *names) {
+  bool simplify = true;
+  Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if (names != NULL && read_simplify(arguments + count, names, &simplify) < 0) return NULL;
+  return call_one_device((ExecutableObject *)self, arguments, count, simplify);
+}
+
+/* How Python 3.11 calls a subclass: there the vectorcall flag is not inherited. */
+static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  PyObject *on_stack[ON_STACK], **arguments = on_stack;
+  Py_ssize_t count = PyTuple_Size(args);
+  if (count > ON_STACK) arguments = calloc((size_t)count, sizeof(PyObject *));
+  if (arguments == NULL) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < count; i++) arguments[i] = PyTuple_GetItem(args, i);
+  PyObject *simplify = kwargs != NULL ? PyDict_GetItemString(kwargs, "simplify") : NULL;
+  PyObject *result = NULL;
+  int truth = simplify != NULL ? PyObject_IsTrue(simplify) : 1;
+  if (kwargs != NULL && PyDict_Size(kwargs) != (simplify != NULL))
+    PyErr_SetString(PyExc_TypeError, "arguments are given by position");
+  else if (truth >= 0)
+    result = call_one_device((ExecutableObject *)self, arguments, count, truth);
+  if (arguments != on_stack) free(arguments);
+  return result;
+}
+
+static int take_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices) {
+  for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
+    PyObject *row = PyTuple_GetItem(rows, d);
+    if (!PyTuple_Check(row)) {
+      PyErr_SetString(PyExc_TypeError, "the arguments of a device are not a tuple");
+      return -1;
+    }
+    if (PyTuple_Size(row) != launch->num_arguments) {
+      executable_wrong_count(exe, PyTuple_Size(row));
+      return -1;
+    }
+    for (Py_ssize_t i = 0; i < launch->num_arguments; i++)
+      if (take_argument(launch, exe, d, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
+                        &launch_row(launch, d)[i]) < 0)
+        return -1;
+  }
+  return 0;
+}
+
+/* As begin_row. */
+static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices,
+                       int launch_id) {
+  if (take_rows(launch, exe, rows, devices) < 0) return false;
+  if (!launch_turn(launch, exe, launch_id)) return false;
+  if (launch->launches == NULL && !launch->turn.together) return true;
+  launch->arrays_put = true;
+  if (take_rows(launch, exe, rows, devices) == 0 &&
+      (!launch->turn.together || launch_refuse_deleted(exe, launch, rows) == 0))
+    return true;
+  launch_refused(launch, exe);
+  return false;
+}
+
+/* So many each row must hold. */
+Py_ssize_t arguments_in(const ExecutableObject *exe, PyObject *rows) {
+  PyObject *first = PyTuple_GetItem(rows, 0);
+  return exe->open && PyTuple_Check(first) ? PyTuple_Size(first) : exe->num_parameters;
+}
+
+/* Where `devices` are not the executable's own there is one, whose address is `execute_device`. */
+static PyObject *executable_execute(PyObject *self, PyObject *args) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  PyObject *rows, *devices;
+  unsigned long long options_address, execute_device;
+  PyObject *event_type; /* or None */
+  if (!PyArg_ParseTuple(args, "O!O!KKO", &PyTuple_Type, &rows, &PyTuple_Type, &devices,
+                        &options_address, &execute_device, &event_type))
+    return NULL;
+  if (!executable_usable(exe)) return NULL;
+  Py_ssize_t count = PyTuple_Size(devices);
+  if (PyTuple_Size(rows) != count || count == 0)
+    return PyErr_Format(PyExc_TypeError, "the program runs on %zd devices, arguments for %zd given",
+                        count, PyTuple_Size(rows));
+  if (exe->num_parameters < 0) return executable_wrong_count(exe, 0);
+  Launch launch;
+  PyObject *result = NULL;
+  if (launch_prepare(&launch, exe, count, arguments_in(exe, rows), launches_for(exe->client)) < 0) return NULL;
+  launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
+  launch.asked = event_type != Py_None;
+  PJRT_ExecuteOptions none = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_ExecuteOptions *options = (PJRT_ExecuteOptions *)(uintptr_t)options_address;
+  if (options == NULL) options = &none;
+  if (begin_rows(&launch, exe, rows, devices, options->launch_id))
+    result = launch_rows(&launch, exe, options, rows, devices, (PyTypeObject *)event_type);
+  launch_end(&launch, exe);
+  return result;
+}
+
+static PyObject *executable_bind(PyObject *self, PyObject *args) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  PyObject *client, *buffer_type, *parameters, *outputs, *devices;
+  unsigned long long ptr;
+  if (exe->client != NULL) return PyErr_Format(PyExc_RuntimeError, "already bound");
+  if (!PyArg_ParseTuple(args, "O!KOOOO!", ClientType, &client, &ptr, &buffer_type, &parameters,
+                        &outputs, &PyTuple_Type, &devices))
+    return NULL;
+  if (!PyType_Check(buffer_type) || !PyType_IsSubtype((PyTypeObject *)buffer_type, BufferType))
+    return PyErr_Format(PyExc_TypeError, "the type of the outputs is not a type of Buffer");
+  Py_ssize_t num_parameters, num_outputs;
+  Slot *in = read_slots(parameters, &num_parameters);
+  if (in == NULL) return NULL;
+  Slot *out = read_slots(outputs, &num_outputs);
+  PJRT_Device **places = out != NULL ? read_places(devices) : NULL;
+  if (places == NULL) {
+    free_slots(in, num_parameters);
+    free_slots(out, num_outputs);
+    return NULL;
+  }
+  exe->vectorcall = executable_vectorcall;
+  exe->client = (ClientObject *)Py_NewRef(client);
+  exe->ptr = (PJRT_LoadedExecutable *)(uintptr_t)ptr;
+  exe->buffer_type = (PyTypeObject *)Py_NewRef(buffer_type);
+  exe->devices = Py_NewRef(devices);
+  exe->places = places;
+  exe->parameters = in; /* one more than there are, which is open */
+  exe->open = parameters == Py_None && outputs != Py_None;
+  exe->outputs = out;
+  exe->num_parameters = outputs != Py_None ? num_parameters : -1;
+  exe->num_outputs = num_outputs;
+  exe->num_devices = PyTuple_Size(devices);
+  exe->device = exe->num_devices > 0 ? PyTuple_GetItem(devices, 0) : NULL;
+  client_adopt(exe->client, &exe->child, executable_destroy);
+  Py_RETURN_NONE;
+}
+
+static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  ExecutableObject *exe = (ExecutableObject *)PyType_GenericAlloc(type, 0);
+  if (exe != NULL) exe->vectorcall = executable_vectorcall;
+  return (PyObject *)exe;
+}
+
+static PyObject *executable_check(PyObject *self, PyObject *unused) {
+  if (!executable_usable((ExecutableObject *)self)) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* Where another thread may be inside a call with it, the native part waits for this object's end. */
+static PyObject *executable_close(PyObject *self, PyObject *unused) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  exe->closed = true;
+  if (exe->ptr != NULL && exe->client->generation == fork_generation && exe->client->busy == 0)
+    executable_destroy(&exe->child);
+  Py_RETURN_NONE;
+}
+
+static int executable_traverse(PyObject *self, visitproc visit, void *arg) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)exe->client);
+  Py_VISIT((PyObject *)exe->buffer_type);
+  Py_VISIT(exe->devices);
+  return 0;
+}
+
+static void executable_dealloc(PyObject *self) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  if (exe->ptr != NULL && exe->client->generation == fork_generation)
+    executable_destroy(&exe->child);
+  free_slots(exe->parameters, exe->num_parameters < 0 ? 0 : exe->num_parameters);
+  free_slots(exe->outputs, exe->num_outputs);
+  free(exe->places);
+  Py_XDECREF(exe->devices);
+  Py_XDECREF((PyObject *)exe->buffer_type);
+  Py_XDECREF((PyObject *)exe->client);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyObject *executable_adaptive(PyObject *self, void *unused) {
+  return PyBool_FromLong(((ExecutableObject *)self)->adaptive);
+}
+
+static int executable_adapt(PyObject *self, PyObject *value, void *unused) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  int truth = value != NULL ? PyObject_IsTrue(value) : 0;
+  if (truth < 0) return -1;
+  exe->adaptive = truth;
+  exe->brief = exe->doubted = false;
+  exe->unsampled = 0;
+  return 0;
+}
+
+static PyObject *executable_address(PyObject *self, void *unused) {
+  return PyLong_FromVoidPtr(((ExecutableObject *)self)->ptr);
+}
+
+static PyObject *executable_closed(PyObject *self, void *unused) {
+  ExecutableObject *exe = (ExecutableObject *)self;
+  return PyBool_FromLong(exe->ptr == NULL || exe->closed || exe->client->closed ||
+                         exe->client->generation != fork_generation);
+}
+
+static PyMethodDef methods[] = {
+    {"_bind", executable_bind, METH_VARARGS,
+     "_bind(client, address, Buffer type, parameters or None, outputs or None, devices)"},
+    {"_check", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
+    {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, type of events or None): outputs and events"},
+    {"close", executable_close, METH_NOARGS,
+     "Frees the executable; may be called again (PJRT_LoadedExecutable_Destroy)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(ExecutableObject, vectorcall), READONLY, NULL},
+    {"client", T_OBJECT, offsetof(ExecutableObject, client), READONLY, "The client that owns it."},
+    {"devices", T_OBJECT, offsetof(ExecutableObject, devices), READONLY,
+     "The devices it runs on, in the order of execute()'s rows."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef properties[] = {
+    {"closed", executable_closed, NULL, "Whether it was closed, itself or with its client.", NULL},
+    {"_address", executable_address, NULL, "The PJRT_LoadedExecutable*.", NULL},
+    {"_adaptive", executable_adaptive, executable_adapt, "Whether brief launches keep the GIL.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Base of runtime.LoadedExecutable: owns a PJRT_LoadedExecutable and calls it."},
+    {Py_tp_new, executable_new},
+    {Py_tp_traverse, executable_traverse},
+    {Py_tp_dealloc, executable_dealloc},
+    {Py_tp_call, executable_call},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_getset, properties},
+    {0, NULL},
+};
+
+PyType_Spec executable_spec = {
+    "pjrt_hub.running.capi.hotpath.LoadedExecutable", sizeof(ExecutableObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    slots};

@@ -1,0 +1,440 @@
+/* Function: one C function of a plugin, its argument struct filled and read as the tables say; and
+   Functions: all of one table, found by their names. What a table says is data from call.py: here
+   no function is known by its name. A function with fields that are not plain is called in Python. */
+#include "hotpath.h"
+
+#include <string.h>
+
+PyTypeObject *FunctionType, *FunctionsType;
+
+/* What an argument struct may take at most; a larger one is Python's. */
+enum { LARGEST = 512 };
+
+typedef union {
+  char bytes[LARGEST];
+  max_align_t aligned;
+} Arguments;
+
+/* Kinds are the letters of Python's `struct` module; 'O' is an object of the plugin's, never NULL. */
+typedef struct {
+  PyObject *name;
+  Py_ssize_t offset;
+  Py_ssize_t count; /* the offset of what counts its elements, or -1 */
+  char kind;        /* of an element where they are counted; 's' are the bytes of a text */
+  bool known;       /* false: newer than the plugin, which never writes it */
+} Field;
+
+typedef struct {
+  PyObject_HEAD
+  PJRT_Error *(*pointer)(void *args); /* NULL: only Python can call it */
+  size_t size, struct_size;           /* of its argument struct; what that tells, or 0 */
+  Field *inputs, *outputs;
+  Py_ssize_t num_inputs, num_outputs;
+  PyObject *namespace; /* what several outputs come in */
+} FunctionObject;
+
+static bool out_of_range(const Field *field, const char *what) {
+  PyErr_Format(PyExc_OverflowError, "%U does not fit %s", field->name, what);
+  return false;
+}
+
+static bool write_value(char *at, const Field *field, PyObject *value) {
+  if (field->kind == 'd' || field->kind == 'f') {
+    double number = PyFloat_AsDouble(value);
+    float narrow = (float)number;
+    if (number == -1.0 && PyErr_Occurred()) return false;
+    if (field->kind == 'd')
+      memcpy(at, &number, sizeof number);
+    else
+      memcpy(at, &narrow, sizeof narrow);
+    return true;
+  }
+  if (field->kind == 'P' || field->kind == 'Q') {
+    PyObject *index = PyNumber_Index(value);
+    if (index == NULL) return false;
+    unsigned long long number = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+    if (number == (unsigned long long)-1 && PyErr_Occurred()) return false;
+    memcpy(at, &number, sizeof number);
+    return true;
+  }
+  long long number = PyLong_AsLongLong(value);
+  if (number == -1 && PyErr_Occurred()) return false;
+  int32_t narrow = (int32_t)number;
+  uint32_t natural = (uint32_t)number;
+  bool flag = number != 0;
+  switch (field->kind) {
+    case 'q':
+      memcpy(at, &number, sizeof number);
+      return true;
+    case 'i':
+      if (number != narrow) return out_of_range(field, "int32");
+      memcpy(at, &narrow, sizeof narrow);
+      return true;
+    case 'I':
+      if (number != natural) return out_of_range(field, "uint32");
+      memcpy(at, &natural, sizeof natural);
+      return true;
+    default: /* '?' */
+      if (number != flag) return out_of_range(field, "bool");
+      memcpy(at, &flag, sizeof flag);
+      return true;
+  }
+}
+
+static size_t width(char kind) {
+  switch (kind) {
+    case '?':
+    case 's':
+      return 1;
+    case 'i':
+    case 'I':
+    case 'f':
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+#define READ(type, convert)            \
+  do {                                 \
+    type value;                        \
+    memcpy(&value, at, sizeof value);  \
+    return convert(value);             \
+  } while (0)
+
+static PyObject *read_value(const char *at, char kind) {
+  switch (kind) {
+    case '?':
+      READ(bool, PyBool_FromLong);
+    case 'i':
+      READ(int32_t, PyLong_FromLong);
+    case 'I':
+      READ(uint32_t, PyLong_FromUnsignedLong);
+    case 'q':
+      READ(int64_t, PyLong_FromLongLong);
+    case 'f':
+      READ(float, PyFloat_FromDouble);
+    case 'd':
+      READ(double, PyFloat_FromDouble);
+    default: /* 'P', 'O', 'Q' */
+      READ(uint64_t, PyLong_FromUnsignedLongLong);
+  }
+}
+
+/* Takes `what` over, which the plugin gave. */
+static PyObject *refuse(const FunctionObject *function, PyObject *what) {
+  PyObject *name = PyObject_GetAttrString((PyObject *)function, "name");
+  const char *words[2] = {name != NULL ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL,
+                          what != NULL ? PyUnicode_AsUTF8AndSize(what, NULL) : NULL};
+  if (words[0] != NULL && words[1] != NULL) raise_answer(words[0], words[1]);
+  Py_XDECREF(name);
+  Py_XDECREF(what);
+  return NULL;
+}
+
+static PyObject *refuse_null(const FunctionObject *function, const Field *field) {
+  return refuse(function, PyUnicode_FromFormat("NULL as %U", field->name));
+}
+
+static PyObject *read_elements(const FunctionObject *function, const Field *field,
+                               const char *first, size_t count) {
+  char kind = field->kind;
+  if (count > (size_t)(kind == 's' ? MOST_BYTES : MOST_ELEMENTS))
+    return refuse(function, PyUnicode_FromFormat("%zu as the size of %U", count, field->name));
+  if (first == NULL && count > 0) return refuse_null(function, field);
+  if (kind == 's')
+    return PyBytes_FromStringAndSize(count > 0 ? first : "", (Py_ssize_t)count);
+  PyObject *list = PyList_New((Py_ssize_t)count);
+  for (size_t i = 0; list != NULL && i < count; i++) {
+    PyObject *element = read_value(first + i * width(kind), kind);
+    if (kind == 'O' && element != NULL && PyObject_Not(element)) {
+      Py_CLEAR(element);
+      refuse_null(function, field);
+    }
+    if (element == NULL || PyList_SetItem(list, (Py_ssize_t)i, element) < 0) Py_CLEAR(list);
+  }
+  return list;
+}
+
+static PyObject *read_output(const FunctionObject *function, const char *args,
+                             const Field *field) {
+  if (!field->known) Py_RETURN_NONE;
+  const char *first;
+  size_t count;
+  if (field->count < 0 && field->kind != 'O') return read_value(args + field->offset, field->kind);
+  memcpy(&first, args + field->offset, sizeof first);
+  if (field->count < 0)
+    return first != NULL ? PyLong_FromVoidPtr((void *)first) : refuse_null(function, field);
+  memcpy(&count, args + field->count, sizeof count);
+  return read_elements(function, field, first, count);
+}
+
+static PyObject *read_outputs(const FunctionObject *function, const char *args) {
+  if (function->num_outputs == 0) Py_RETURN_NONE;
+  if (function->num_outputs == 1) return read_output(function, args, function->outputs);
+  PyObject *each = PyDict_New(), *none = PyTuple_New(0), *all = NULL;
+  for (Py_ssize_t i = 0; each != NULL && i < function->num_outputs; i++) {
+    PyObject *output = read_output(function, args, &function->outputs[i]);
+    if (output == NULL || PyDict_SetItem(each, function->outputs[i].name, output) < 0)
+      Py_CLEAR(each);
+    Py_XDECREF(output);
+  }
+  if (each != NULL && none != NULL) all = PyObject_Call(function->namespace, none, each);
+  Py_XDECREF(each);
+  Py_XDECREF(none);
+  return all;
+}
+
+static const Field *find_input(const FunctionObject *function, PyObject *name) {
+  for (Py_ssize_t i = 0; i < function->num_inputs; i++)
+    if (function->inputs[i].name == name) return &function->inputs[i]; /* both are interned */
+  for (Py_ssize_t i = 0; i < function->num_inputs; i++)
+    if (PyUnicode_Compare(function->inputs[i].name, name) == 0) return &function->inputs[i];
+  PyErr_Format(PyExc_TypeError, "the function has no argument %R", name);
+  return NULL;
+}
+
+static bool write_input(const FunctionObject *function, char *args, PyObject *name,
+                        PyObject *value) {
+  const Field *field = find_input(function, name);
+  return field != NULL && write_value(args + field->offset, field, value);
+}
+
+/* Zeroed and of the newest size: an older plugin reads less of it. */
+static void begin(const FunctionObject *function, Arguments *args) {
+  memset(args->bytes, 0, function->size);
+  if (function->struct_size > 0) memcpy(args->bytes, &function->struct_size, sizeof(size_t));
+}
+
+static PyObject *finish(FunctionObject *function, Arguments *args) {
+  PJRT_Error *error;
+  Py_BEGIN_ALLOW_THREADS;
+  error = function->pointer(args->bytes);
+  Py_END_ALLOW_THREADS;
+  if (error == NULL) return read_outputs(function, args->bytes);
+  return PyObject_CallMethod((PyObject *)function, "_raise", "K",
+                             (unsigned long long)(uintptr_t)error);
+}
+
+static PyObject *call_in_python(PyObject *function, PyObject *inputs) {
+  PyObject *method = PyObject_GetAttrString(function, "_in_python");
+  PyObject *none = PyTuple_New(0), *answer = NULL;
+  if (method != NULL && none != NULL) answer = PyObject_Call(method, none, inputs);
+  Py_XDECREF(method);
+  Py_XDECREF(none);
+  return answer;
+}
+
+static PyObject *function_call(PyObject *self, PyObject *args, PyObject *inputs) {
+  FunctionObject *function = (FunctionObject *)self;
+  if (PyTuple_Size(args) != 0)
+    return PyErr_Format(PyExc_TypeError, "arguments go by the names of their fields");
+  if (function->pointer == NULL) return call_in_python(self, inputs);
+  Arguments struct_;
+  begin(function, &struct_);
+  PyObject *name, *value;
+  Py_ssize_t position = 0;
+  while (inputs != NULL && PyDict_Next(inputs, &position, &name, &value))
+    if (!write_input(function, struct_.bytes, name, value)) return NULL;
+  return finish(function, &struct_);
+}
+
+/* As above; `values` are named by `names`, a tuple or NULL. */
+static PyObject *call_by_names(PyObject *self, PyObject *const *values, PyObject *names) {
+  FunctionObject *function = (FunctionObject *)self;
+  Py_ssize_t count = names != NULL ? PyTuple_Size(names) : 0;
+  if (function->pointer == NULL) {
+    PyObject *inputs = PyDict_New(), *answer = NULL;
+    for (Py_ssize_t i = 0; inputs != NULL && i < count; i++)
+      if (PyDict_SetItem(inputs, PyTuple_GetItem(names, i), values[i]) < 0) Py_CLEAR(inputs);
+    if (inputs != NULL) answer = call_in_python(self, inputs);
+    Py_XDECREF(inputs);
+    return answer;
+  }
+  Arguments struct_;
+  begin(function, &struct_);
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (!write_input(function, struct_.bytes, PyTuple_GetItem(names, i), values[i])) return NULL;
+  return finish(function, &struct_);
+}
+
+static void free_fields(Field *fields, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; fields != NULL && i < count; i++) Py_XDECREF(fields[i].name);
+  PyMem_Free(fields);
+}
+
+/* Whether `bytes` from `offset` on lie in the struct. */
+static bool inside(const FunctionObject *function, Py_ssize_t offset, size_t bytes) {
+  return offset >= 0 && (size_t)offset + bytes <= function->size;
+}
+
+/* Fields of a tuple of (name, offset, kind, offset of the count or -1, whether it is known). */
+static Field *read_fields(const FunctionObject *function, PyObject *rows, Py_ssize_t *count) {
+  *count = PyTuple_Size(rows);
+  Field *fields = PyMem_Calloc((size_t)*count + 1, sizeof(Field));
+  if (fields == NULL) return (Field *)PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < *count; i++) {
+    int kind, known;
+    Field *field = &fields[i];
+    if (!PyArg_ParseTuple(PyTuple_GetItem(rows, i), "UnCnp", &field->name, &field->offset, &kind,
+                          &field->count, &known)) {
+      field->name = NULL;
+      goto failed;
+    }
+    Py_INCREF(field->name);
+    PyUnicode_InternInPlace(&field->name);
+    field->kind = (char)kind;
+    field->known = known;
+    size_t bytes = field->count < 0 ? width(field->kind) : sizeof(void *);
+    if (kind == 0 || kind > 127 || strchr("?iIqQPOfds", kind) == NULL ||
+        (kind == 's' && field->count < 0) || !inside(function, field->offset, bytes) ||
+        (field->count >= 0 && !inside(function, field->count, sizeof(size_t)))) {
+      PyErr_Format(PyExc_ValueError, "%U is no field that can be called in C", field->name);
+      goto failed;
+    }
+  }
+  return fields;
+failed:
+  free_fields(fields, *count);
+  return NULL;
+}
+
+static PyObject *function_compile(PyObject *self, PyObject *args) {
+  FunctionObject *function = (FunctionObject *)self;
+  unsigned long long pointer;
+  Py_ssize_t size, struct_size;
+  PyObject *inputs, *outputs, *namespace;
+  if (function->inputs != NULL) return PyErr_Format(PyExc_RuntimeError, "already compiled");
+  if (!PyArg_ParseTuple(args, "KnnO!O!O", &pointer, &size, &struct_size, &PyTuple_Type, &inputs,
+                        &PyTuple_Type, &outputs, &namespace))
+    return NULL;
+  if (size < 0 || size > LARGEST || struct_size < 0 || struct_size > size)
+    return PyErr_Format(PyExc_ValueError, "a struct of %zd bytes cannot be filled in C", size);
+  function->size = (size_t)size;
+  function->struct_size = (size_t)struct_size;
+  function->inputs = read_fields(function, inputs, &function->num_inputs);
+  if (function->inputs == NULL) return NULL;
+  function->outputs = read_fields(function, outputs, &function->num_outputs);
+  if (function->outputs == NULL) return NULL;
+  function->namespace = Py_NewRef(namespace);
+  function->pointer = (PJRT_Error * (*)(void *))(uintptr_t)pointer;
+  Py_RETURN_NONE;
+}
+
+static PyObject *function_compiled(PyObject *self, void *unused) {
+  return PyBool_FromLong(((FunctionObject *)self)->pointer != NULL);
+}
+
+static void function_dealloc(PyObject *self) {
+  FunctionObject *function = (FunctionObject *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  free_fields(function->inputs, function->num_inputs);
+  free_fields(function->outputs, function->num_outputs);
+  Py_XDECREF(function->namespace);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyMethodDef function_methods[] = {
+    {"_compile", function_compile, METH_VARARGS,
+     "_compile(address, bytes of its struct, struct_size, inputs, outputs, namespace)"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef function_properties[] = {
+    {"compiled", function_compiled, NULL, "Whether it is called in C.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot function_slots[] = {
+    {Py_tp_doc, "Base of call.BoundFunction: fills the argument struct, calls, reads the outputs."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_dealloc, function_dealloc},
+    {Py_tp_call, function_call},
+    {Py_tp_methods, function_methods},
+    {Py_tp_getset, function_properties},
+    {0, NULL},
+};
+
+PyType_Spec function_spec = {
+    "pjrt_hub.running.capi.hotpath.Function", sizeof(FunctionObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, function_slots};
+
+typedef struct {
+  PyObject_HEAD
+  PyObject *bound; /* dict of those called before */
+  unsigned generation;
+} FunctionsObject;
+
+static PyObject *functions_new(PyTypeObject *type, PyObject *args, PyObject *inputs) {
+  FunctionsObject *functions = (FunctionsObject *)PyType_GenericAlloc(type, 0);
+  if (functions == NULL) return NULL;
+  functions->generation = fork_generation;
+  functions->bound = PyDict_New();
+  if (functions->bound == NULL) Py_CLEAR(functions);
+  return (PyObject *)functions;
+}
+
+/* `self._bind(name)` makes what is new, and refuses what cannot be called. */
+static PyObject *functions_function(PyObject *self, PyObject *name) {
+  FunctionsObject *functions = (FunctionsObject *)self;
+  PyObject *function = NULL;
+  if (functions->generation == fork_generation)
+    function = Py_XNewRef(PyDict_GetItemWithError(functions->bound, name));
+  if (function != NULL || PyErr_Occurred()) return function;
+  function = PyObject_CallMethod(self, "_bind", "O", name);
+  if (function != NULL && !PyObject_TypeCheck(function, FunctionType)) {
+    PyErr_Format(PyExc_TypeError, "%R is no function of a plugin", function);
+    Py_CLEAR(function);
+  }
+  if (function != NULL && PyDict_SetItem(functions->bound, name, function) < 0)
+    Py_CLEAR(function);
+  return function;
+}
+
+PyObject *functions_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *names) {
+  if (nargs != 1)
+    return PyErr_Format(PyExc_TypeError, "the function's name, and arguments by their names");
+  PyObject *function = functions_function(self, args[0]);
+  if (function == NULL) return NULL;
+  PyObject *answer = call_by_names(function, args + 1, names);
+  Py_DECREF(function);
+  return answer;
+}
+
+static void functions_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  Py_XDECREF(((FunctionsObject *)self)->bound);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyMethodDef functions_methods[] = {
+    {"function", functions_function, METH_O,
+     "function(name): binds it, once.\n\n"
+     "Raises:\n    UnsupportedByPluginError: the plugin lacks it.\n"
+     "    ClosedError: the process forked after the plugin was loaded."},
+    {"call", (PyCFunction)(void (*)(void))functions_call, METH_FASTCALL | METH_KEYWORDS,
+     "call(name, /, **inputs): calls the function of that name; see `call.BoundFunction`."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef functions_members[] = {
+    {"_functions", T_OBJECT, offsetof(FunctionsObject, bound), READONLY, "Those bound by now."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot functions_slots[] = {
+    {Py_tp_doc, "Base of what has a plugin's functions by their names, which `_bind(name)` makes."},
+    {Py_tp_new, functions_new},
+    {Py_tp_dealloc, functions_dealloc},
+    {Py_tp_methods, functions_methods},
+    {Py_tp_members, functions_members},
+    {0, NULL},
+};
+
+PyType_Spec functions_spec = {
+    "pjrt_hub.running.capi.hotpath.Functions", sizeof(FunctionsObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, functions_slots};

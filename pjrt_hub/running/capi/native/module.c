@@ -1,0 +1,203 @@
+/* The extension module: what it exports, and the functions that belong to no object. */
+#include "hotpath.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+static void in_forked_child(void) {
+  fork_generation++;
+  staging_after_fork();
+  event_queue_reset();
+  upcall_reset();
+}
+
+static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, const char *name) {
+  *slot = (PyTypeObject *)PyType_FromSpec(spec);
+  if (*slot == NULL) return -1;
+  return PyModule_AddObjectRef(module, name, (PyObject *)*slot);
+}
+
+static PyObject *forked_since(PyObject *module, PyObject *arg) {
+  unsigned long generation = PyLong_AsUnsignedLong(arg);
+  if (generation == (unsigned long)-1 && PyErr_Occurred()) return NULL;
+  return PyBool_FromLong(generation != fork_generation);
+}
+
+static PyObject *current_generation(PyObject *module, PyObject *unused) {
+  return PyLong_FromUnsignedLong(fork_generation);
+}
+
+static PyObject *asks_python(PyObject *module, PyObject *unused) {
+  return PyBool_FromLong(python_is_asked);
+}
+
+/* NODELETE and a handle that is never closed: unloading a plugin crashes at exit, because its
+   threads and static destructors outlive the mapping. */
+static void *open_for_good(const char *path, int visibility) {
+  void *handle;
+  const char *why = NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  handle = dlopen(path, RTLD_NOW | RTLD_NODELETE | visibility);
+  if (handle == NULL) why = dlerror();
+  Py_END_ALLOW_THREADS;
+  if (handle == NULL) PyErr_SetString(PyExc_OSError, why != NULL ? why : "dlopen failed");
+  return handle;
+}
+
+static PyObject *open_library(PyObject *module, PyObject *args) {
+  const char *path;
+  if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
+  void *handle = open_for_good(path, RTLD_LOCAL);
+  if (handle == NULL) return NULL;
+  return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)handle);
+}
+
+static PyObject *get_pjrt_api(PyObject *module, PyObject *args) {
+  unsigned long long handle;
+  if (!PyArg_ParseTuple(args, "K", &handle)) return NULL;
+  const PJRT_Api *(*get_api)(void) =
+      (const PJRT_Api *(*)(void))dlsym((void *)(uintptr_t)handle, "GetPjrtApi");
+  if (get_api == NULL) Py_RETURN_NONE;
+  const PJRT_Api *api;
+  Py_BEGIN_ALLOW_THREADS;
+  api = get_api();
+  Py_END_ALLOW_THREADS;
+  return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)api);
+}
+
+/* Dependencies that a plugin looks up by soname are made visible to it this way. */
+static PyObject *preload_library(PyObject *module, PyObject *args) {
+  const char *path;
+  if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
+  if (open_for_good(path, RTLD_GLOBAL) == NULL) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* In bytes: what says that it is longer is left out, because an error must be raised all the same. */
+enum { LONGEST_PAYLOAD = 1 << 28 };
+
+static void add_payload(const char *key, size_t key_size, const char *value, size_t value_size,
+                        void *user_arg) {
+  if (key_size > LONGEST_PAYLOAD || value_size > LONGEST_PAYLOAD) return;
+  if ((key == NULL && key_size > 0) || (value == NULL && value_size > 0)) return;
+  PyObject *name = PyUnicode_DecodeUTF8(key, (Py_ssize_t)key_size, "replace");
+  PyObject *bytes = PyBytes_FromStringAndSize(value, (Py_ssize_t)value_size);
+  if (name != NULL && bytes != NULL) PyDict_SetItem((PyObject *)user_arg, name, bytes);
+  Py_XDECREF(name);
+  Py_XDECREF(bytes);
+}
+
+/* payloads(api, error) -> dict: PJRT_Error_ForEachPayload, which visits before it returns, so the
+   GIL is simply kept. */
+static PyObject *error_payloads(PyObject *module, PyObject *args) {
+  unsigned long long api_address, error;
+  if (!PyArg_ParseTuple(args, "KK", &api_address, &error)) return NULL;
+  const PJRT_Api *api = (const PJRT_Api *)(uintptr_t)api_address;
+  PyObject *payloads = PyDict_New();
+  if (payloads == NULL ||
+      api->struct_size < offsetof(PJRT_Api, PJRT_Error_ForEachPayload) + sizeof(void *) ||
+      api->PJRT_Error_ForEachPayload == NULL)
+    return payloads;
+  PJRT_Error_ForEachPayload_Args visit = {
+      .struct_size = PJRT_Error_ForEachPayload_Args_STRUCT_SIZE};
+  visit.error = (PJRT_Error *)(uintptr_t)error;
+  visit.visitor = add_payload;
+  visit.user_arg = payloads;
+  drop_error(api, api->PJRT_Error_ForEachPayload(&visit));
+  return payloads;
+}
+
+static PyMethodDef functions[] = {
+    {"install", process_install, METH_VARARGS, "install(raise_error, raise_absent, refuse_answer, ClosedError)"},
+    {"ends", process_ends, METH_NOARGS, "Python ends: its other threads end where they come by."},
+    {"interrupt", process_interrupt, METH_NOARGS, "The latest wait was ended by a signal's handler."},
+    {"interrupted", process_interrupted, METH_NOARGS, "Whether it was."},
+    {"leave", process_leave, METH_NOARGS,
+     "Work outlives Python: the process ends with its status, without plugins' static destructors."},
+    {"aside", process_aside, METH_O, "aside(callable): on a thread, also where Python ends."},
+    {"generation", current_generation, METH_NOARGS, "The number of forks above this process."},
+    {"forked_since", forked_since, METH_O, "Whether the process forked after that generation."},
+    {"open_library", open_library, METH_VARARGS,
+     "dlopen(path, NOW | LOCAL | NODELETE): its handle."},
+    {"get_pjrt_api", get_pjrt_api, METH_VARARGS,
+     "GetPjrtApi() of an opened library: the table's address, or None without the function."},
+    {"preload_library", preload_library, METH_VARARGS, "dlopen(path, NOW | GLOBAL | NODELETE)."},
+    {"payloads", error_payloads, METH_VARARGS, "payloads(api, error) -> dict of str to bytes."},
+    {"wake", event_wake, METH_O, "wake(fd): what is written to when there is work to dispatch."},
+    {"dispatch", event_dispatch, METH_NOARGS, "Calls what became due, oldest first."},
+    {"end", event_end, METH_NOARGS, "Nothing is dispatched any more, because Python ends."},
+    {"notify", event_notify, METH_VARARGS,
+     "notify(api, event, callback): dispatch will call it when the event is ready."},
+    {"keep", event_keep, METH_VARARGS,
+     "keep(api, event, object): dispatch will let go of it when the event is ready."},
+    {"deleter", event_deleter, METH_VARARGS,
+     "deleter(callback, kept) -> (function, argument) in C, on which dispatch will call it."},
+    {"kv_store", kv_store, METH_VARARGS,
+     "kv_store(get, try_get, put) -> addresses of the three callbacks and of their user_arg."},
+    {"upcalls_end", upcalls_end, METH_O,
+     "upcalls_end(seconds) -> whether the last function that plugins called has ended; none is called."},
+    {"host_transfer", host_transfer, METH_VARARGS,
+     "host_transfer(api, callable) -> what plugins call it through, and the addresses of that and "
+     "of the functions that take it: send, receive, HLO output, announce."},
+    {"host_transfer_end", host_transfer_end, METH_VARARGS,
+     "host_transfer_end(api, stream): frees a stream, whose program fails if it is not full."},
+    {"ffi_entry", ffi_entry, METH_VARARGS,
+     "ffi_entry(address or callable, traits) -> address of an XLA FFI handler, None if none is left."},
+    {"ffi_return", ffi_return, METH_O, "ffi_return(entry): no plugin took it."},
+    {"ffi_share", ffi_share, METH_VARARGS,
+     "ffi_share(api, context) -> whether executions without a context have this one from now on."},
+    {"ffi_shown", ffi_shown, METH_NOARGS,
+     "ffi_shown() -> address of the XLA FFI table shown since the last time, or 0."},
+    {"ffi_deleter", ffi_deleter, METH_NOARGS, "ffi_deleter() -> address of the deleter of states."},
+    {"ffi_keep", ffi_keep, METH_O, "ffi_keep(object) -> the ticket of a state."},
+    {"ffi_kept", ffi_kept, METH_VARARGS, "ffi_kept(ticket, whether to let it go) -> the object."},
+    {"xla_transform", xla_transform, METH_O,
+     "xla_transform(callable) -> address of what a compiler calls with every module."},
+    {"custom_partitioner", custom_partitioner, METH_VARARGS,
+     "custom_partitioner(callable, side effects) -> address of what a partitioning asks."},
+    {"asks_python", asks_python, METH_NOARGS,
+     "Whether a plugin was given something that calls Python while a program runs."},
+    {"compact_type", compact_type, METH_VARARGS,
+     "compact_type(base, name) -> a subclass without a dict and without slots."},
+    {"capsule_address", capsule_address, METH_O, "The pointer in a capsule of any name."},
+    {"lend", dlpack_lend, METH_VARARGS,
+     "lend(address, device, dtype, shape, strides, flags, deleter) -> a DLPack capsule."},
+    {"borrow", dlpack_borrow, METH_O, "borrow(capsule) -> the parts of the tensor that it lends."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "pjrt_hub.running.capi.hotpath",
+    "The compiled call path: the base types of Client, Buffer and LoadedExecutable.",
+    -1,
+    functions,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+};
+
+PyMODINIT_FUNC PyInit_hotpath(void) {
+  PyObject *module = PyModule_Create(&definition);
+  if (module == NULL) return NULL;
+  if (PyModule_AddObject(module, "MOST_BYTES", PyLong_FromSsize_t(MOST_BYTES)) < 0 ||
+      PyModule_AddObject(module, "MOST_ELEMENTS", PyLong_FromSsize_t(MOST_ELEMENTS)) < 0 ||
+      add_type(module, &FunctionType, &function_spec, "Function") < 0 ||
+      add_type(module, &FunctionsType, &functions_spec, "Functions") < 0 ||
+      add_type(module, &StagingType, &staging_spec, "Staging") < 0 ||
+      add_type(module, &ClientType, &client_spec, "Client") < 0 ||
+      add_type(module, &InCallType, &in_call_spec, "InCall") < 0 ||
+      add_type(module, &BufferType, &buffer_spec, "Buffer") < 0 ||
+      add_type(module, &OwnedType, &owned_spec, "Owned") < 0 ||
+      add_type(module, &EventType, &event_spec, "Event") < 0 ||
+      add_type(module, &HostViewType, &host_view_spec, "HostView") < 0 ||
+      add_type(module, &ExecutableType, &executable_spec, "LoadedExecutable") < 0 ||
+      add_type(module, &BoundCallType, &bound_call_spec, "BoundCall") < 0 ||
+      pthread_atfork(staging_before_fork, staging_after_fork, in_forked_child) != 0 ||
+      pthread_atfork(ticket_before_fork, ticket_after_fork, ticket_after_fork) != 0) {
+    Py_DECREF(module);
+    return NULL;
+  }
+  return module;
+}

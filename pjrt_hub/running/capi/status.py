@@ -1,0 +1,137 @@
+"""PJRT_Error -> exception: the one place where a plugin's error is read and freed.
+
+Owns the classes per status code; must not decide what to do about an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from pjrt_hub import errors
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.running.capi import hotpath, table
+from pjrt_hub.running.capi._pjrt import ffi
+
+#: Of a table, in bytes: struct_size, extension_start and PJRT_Api_Version come before it.
+FIRST_SLOT = 40
+
+_CLASSES: dict[int, type[errors.PjrtError]] = {
+    cls.code: cls
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, errors.PjrtError) and cls is not errors.PjrtError
+}
+#: Of a message in bytes: what says that it is longer is not looked at.
+_LONGEST = 1 << 28
+
+
+def raise_error(api: int, error: int, function: str) -> NoReturn:
+    """Raises the exception for a `PJRT_Error*`, which it frees on every path.
+
+    Args:
+        api: the address of the `PJRT_Api` that made the error.
+        error: the address of the error.
+        function: the C function that returned it; empty for an asynchronous failure.
+
+    Raises:
+        PjrtError: always, as the class of its status code.
+    """
+    functions = ffi.cast("PJRT_Api*", api)
+    pointer = ffi.cast("PJRT_Error*", error)
+    try:
+        code = _code(functions, pointer)
+        message = _message(functions, pointer)
+        payloads = hotpath.payloads(api, error)
+    finally:
+        args = _args("PJRT_Error_Destroy_Args", pointer)
+        functions.PJRT_Error_Destroy(args)
+    cls = error_class(code)
+    # Some plugins name the function themselves.
+    where = f"{function}: " if function and not message.startswith(function) else ""
+    raise cls(
+        where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads
+    )
+
+
+def raise_absent(api: int, slot: int) -> NoReturn:
+    """Raises for a call of a function that the plugin lacks.
+
+    Args:
+        api: the address of the `PJRT_Api`.
+        slot: of the function, in words from the table's beginning.
+
+    Raises:
+        UnsupportedByPluginError: always.
+    """
+    version = ffi.cast("PJRT_Api*", api).pjrt_api_version
+    have = ApiVersion(version.major_version, version.minor_version)
+    number = slot - FIRST_SLOT // 8
+    raise lack(next(name for name, each in table.FUNCTIONS.items() if each.slot == number), have)
+
+
+def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.UnsupportedByPluginError:
+    """Gives the error for a function that a plugin lacks.
+
+    Args:
+        function: "PJRT_Buffer_Bitcast".
+        have: the version that the plugin announces.
+        plugin: its file's name; empty where nobody knows it.
+    """
+    since = ApiVersion(0, table.FUNCTIONS[function].since)
+    came = f"came with PJRT API {since}" if since.minor else "is in every PJRT API"
+    who = f"the plugin {plugin}" if plugin else "the plugin"
+    return errors.UnsupportedByPluginError(
+        f"{who} lacks {function}: it {came}, the plugin has {have}",
+        function=function,
+        since=str(since),
+        have=str(have),
+    )
+
+
+def refuse_answer(function: str, what: str) -> NoReturn:
+    """Raises for an answer without an error that cannot be.
+
+    Args:
+        function: the C function that gave it.
+        what: was found in it.
+
+    Raises:
+        PluginError: always.
+    """
+    raise errors.PluginError(
+        f"{function}: the plugin answered without an error and gave {what}",
+        hint="`pjrt-hub check` with the plugin's library says what else it does wrong; tell its "
+        "makers",
+    )
+
+
+def error_class(code: int) -> type[errors.PjrtError]:
+    """The class of a status code; PjrtError itself for one that no class stands for."""
+    return _CLASSES.get(code, errors.PjrtError)
+
+
+def _args(struct: str, error: Any) -> Any:
+    args = ffi.new(f"{struct}*")
+    args.struct_size = table.STRUCT_SIZE[struct]
+    args.error = error
+    return args
+
+
+def _code(functions: Any, error: Any) -> int:
+    args = _args("PJRT_Error_GetCode_Args", error)
+    failure = functions.PJRT_Error_GetCode(args)
+    if failure != ffi.NULL:  # an error about an error: only its memory is of interest
+        functions.PJRT_Error_Destroy(_args("PJRT_Error_Destroy_Args", failure))
+        return errors.UnknownError.code
+    return int(args.code)
+
+
+def _message(functions: Any, error: Any) -> str:
+    args = _args("PJRT_Error_Message_Args", error)
+    functions.PJRT_Error_Message(args)
+    if args.message == ffi.NULL:
+        return ""
+    if args.message_size > _LONGEST:
+        return ""
+    # A plugin may put a dump of megabytes into an error; its beginning says what happened.
+    size = min(args.message_size, 1 << 16)
+    return bytes(ffi.buffer(args.message, size)).decode("utf-8", "replace").strip("\0\n ")

@@ -1,0 +1,257 @@
+"""The C API as a stranger may use it, for whoever checks a plugin.
+
+Owns memory that nobody vouches for, structs of any size, and errors that are looked at before they
+are freed. Must not be used to run programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.running.capi import hotpath, irregular, table, values
+from pjrt_hub.running.capi._pjrt import ffi
+from pjrt_hub.running.capi.call import BoundFunction, _assign, _output
+from pjrt_hub.running.capi.extensions import Extension
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.status import FIRST_SLOT, raise_error
+
+_WORD = 8
+_JUNK = 0xA5
+_BEHIND = 16  # words behind a struct that a plugin must not touch
+
+
+class Entry(NamedTuple):
+    """The first words of what `GetPjrtApi` returns.
+
+    Attributes:
+        address: of the table.
+        struct_size: of the table, as it says.
+        version: that it announces.
+        extension_start: the address of the first node of the chain, 0 for none.
+    """
+
+    address: int
+    struct_size: int
+    version: ApiVersion
+    extension_start: int
+
+    @classmethod
+    def of(cls, path: Path) -> Entry | None:
+        """Loads a library and reads them, and nothing behind them; None where there is no table.
+
+        Raises:
+            OSError: the library cannot be loaded.
+        """
+        address = hotpath.get_pjrt_api(hotpath.open_library(str(path)))
+        if not address:
+            return None
+        api = ffi.cast("PJRT_Api*", address)
+        version = api.pjrt_api_version
+        return cls(
+            address,
+            int(api.struct_size),
+            ApiVersion(version.major_version, version.minor_version),
+            _number(api.extension_start),
+        )
+
+    def slots(self) -> list[int]:
+        """The address of the function in each slot, 0 for NULL."""
+        words = ffi.cast("uintptr_t*", self.address + FIRST_SLOT)
+        return [int(words[i]) for i in range((self.struct_size - FIRST_SLOT) // _WORD)]
+
+    def chain(self) -> Iterator[tuple[int, int, int]]:
+        """Yields address, type and struct_size of each node; it may have no end."""
+        node = ffi.cast("PJRT_Extension_Base*", self.extension_start)
+        while node:
+            yield _number(node), int(node.type), int(node.struct_size)
+            node = node.next
+
+
+class Sized:
+    """A struct of another size than the newest, as callers older or newer than this one have it.
+
+    What lies behind a shorter struct is junk.
+
+    Args:
+        name: of the C struct.
+        size: its struct_size.
+        members: its fields by name, as for `BoundFunction`.
+
+    Attributes:
+        name: of the C struct.
+        size: that it says it has.
+        address: of it.
+    """
+
+    def __init__(self, name: str, size: int, **members: Any) -> None:
+        self.name = name
+        self.size = size
+        self._keep: list[Any] = []
+        newest = ffi.sizeof(name)
+        self._memory = ffi.new("uint64_t[]", -(-max(newest, size) // _WORD) + _BEHIND)
+        self._bytes = ffi.buffer(self._memory)
+        self._struct = ffi.cast(f"{name}*", self._memory)
+        fields = {field.name: field for field in table.FIELDS[name]}
+        for member, value in members.items():
+            _assign(self._struct, fields[member], value, self._keep)
+        # Of a struct that says it is empty, everything is there: it shall be refused, not crash.
+        self._end = size if size >= _WORD else len(self._bytes)
+        if size < newest:
+            self._bytes[self._end :] = bytes([_JUNK]) * (len(self._bytes) - self._end)
+        self._struct.struct_size = size
+        self._behind = self._bytes[self._end :]
+        self.address = _number(self._memory)
+
+    def overwritten(self) -> int:
+        """How many bytes behind its end have changed."""
+        behind = self._bytes[self._end :]
+        return sum(now != then for now, then in zip(behind, self._behind, strict=True))
+
+    def __getattr__(self, member: str) -> Any:
+        value = getattr(self._struct, member)
+        return _number(value) if isinstance(value, ffi.CData) else value
+
+
+def call(functions: Api | Extension, name: str, args: Sized) -> None:
+    """Calls a function with a struct of any size.
+
+    Raises:
+        PjrtError: the plugin answers with an error.
+    """
+    function = functions.function(name)
+    if error := function._pointer(ffi.cast(f"{function.struct}*", args.address)):
+        raise_error(function._api_address, _number(error), name)
+
+
+def size_at(struct: str, minor: int) -> int:
+    """The struct_size that a caller of an older API sends: the end of the last field it knows."""
+    known = [field.name for field in table.FIELDS[struct] if field.since <= minor]
+    fields = dict(ffi.typeof(struct).fields)
+    return int(max(fields[name].offset + ffi.sizeof(fields[name].type) for name in known))
+
+
+def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.NamedValue]]:
+    """What a function answers with, in its order: a name may come twice."""
+    function = api.function(name)
+    args = function.raw(**inputs)
+    field = next(
+        each for each in table.FIELDS[function.struct] if each.ctype == "const PJRT_NamedValue*"
+    )
+    array = getattr(args, field.name)
+    return [
+        pair
+        for i in range(getattr(args, field.count))
+        for pair in values.decode(array + i, 1).items()
+    ]
+
+
+#: What the tables cannot express of an answer, by the function.
+_READERS: dict[str, Callable[[Any], object]] = {
+    "PJRT_Buffer_GetMemoryLayout": irregular.order,
+    "PJRT_Executable_OutputDimensions": irregular.shapes,
+}
+
+
+def kept(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
+    """Asks a function and gives what reads its answer again, from where the plugin left it."""
+    function = api.function(name)
+    args = function.raw(**inputs)
+    if reader := _READERS.get(name):
+        return lambda: reader(args)
+    return lambda: [_output(name, args, field, known) for field, known in function._outputs]
+
+
+def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
+    """Asks for an answer that is the caller's, and frees it where the plugin says how.
+
+    An answer that is empty needs no deleter.
+    """
+    function = api.function(name)
+    args = function.raw(**inputs)
+    counts = (each.count for each in table.FIELDS[function.struct] if each.direction == "out")
+    is_empty = not any(getattr(args, count) for count in counts if count)
+    deleter, holder = irregular.owner(function, args)
+    irregular.let_go(deleter, holder)
+    return is_empty or bool(deleter != ffi.NULL)
+
+
+@contextmanager
+def provoked(api: Api, name: str, **inputs: Any) -> Iterator[int]:
+    """Makes a call that should fail, and gives the address of its error, 0 for success.
+
+    The error is freed at the end.
+    """
+    error = 0
+
+    def keep(_: int, address: int, __: str) -> NoReturn:
+        nonlocal error
+        error = address
+        raise _Found
+
+    bound = api.function(name)
+    struct, pointer = bound.struct, bound._pointer
+    function = BoundFunction(api.address, api.version.minor, name, pointer, struct, keep)
+    with suppress(_Found):
+        function.raw(**inputs)
+    try:
+        yield error
+    finally:
+        if error:
+            api.call("PJRT_Error_Destroy", error=error)
+
+
+def by_its_table(error: int) -> tuple[int, bytes] | None:
+    """The code and the message of an error by the functions that its first field points at.
+
+    None where there is no such table, or one without a function.
+    """
+    told = ffi.cast("PJRT_Error*", error)
+    table = told.vtable
+    if not table or not all((table.destroy, table.message, table.get_code, table.for_each_payload)):
+        return None
+    message, size = ffi.new("const char**"), ffi.new("size_t*")
+    table.message(told, message, size)
+    return int(table.get_code(told)), bytes(ffi.buffer(message[0], size[0])) if size[0] else b""
+
+
+class UserData:
+    """What hosts keep beside a memory, by the functions that its first field points at.
+
+    Args:
+        memory: a `PJRT_Memory`.
+
+    Attributes:
+        is_there: whether there are both functions.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._memory = ffi.cast("PJRT_Memory*", memory)
+        self._table = self._memory.vtable
+        self.is_there = bool(
+            self._table and self._table.get_user_data and self._table.set_user_data
+        )
+
+    def get(self, key: int) -> int:
+        """The address that is kept by a key, 0 for none."""
+        return _number(self._table.get_user_data(self._memory, ffi.cast("void*", key)))
+
+    def set(self, key: int, data: int, destroy: int) -> None:
+        """Keeps an address until the memory ends, which calls `destroy` with it."""
+        self._table.set_user_data(
+            self._memory,
+            ffi.cast("void*", key),
+            ffi.cast("void*", data),
+            ffi.cast("void(*)(void*)", destroy),
+        )
+
+
+class _Found(Exception):
+    """The plugin answered with an error."""
+
+
+def _number(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))

@@ -1,0 +1,90 @@
+"""PJRT_NamedValue in both directions: options in, attributes out.
+
+Owns the five value types; must not know which options a plugin takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pjrt_hub.running.capi import bounds, table
+from pjrt_hub.running.capi._pjrt import ffi
+from pjrt_hub.running.capi.status import refuse_answer
+
+#: What a named value can be: `PJRT_NamedValue_Type` in its order.
+NamedValue = str | int | Sequence[int] | float | bool
+
+_TYPES = table.ENUMS["PJRT_NamedValue_Type"]
+_STRING = _TYPES["PJRT_NamedValue_kString"]
+_INT64 = _TYPES["PJRT_NamedValue_kInt64"]
+_INT64_LIST = _TYPES["PJRT_NamedValue_kInt64List"]
+_FLOAT = _TYPES["PJRT_NamedValue_kFloat"]
+_BOOL = _TYPES["PJRT_NamedValue_kBool"]
+
+
+def encode(values: Mapping[str, NamedValue], keep: list[Any]) -> Any:
+    """Makes a `PJRT_NamedValue[]`.
+
+    Args:
+        values: name to value; the Python type decides the C type.
+        keep: takes whatever the array points into; it must live as long as the array.
+
+    Raises:
+        TypeError: a value is of none of the five types.
+    """
+    array = ffi.new("PJRT_NamedValue[]", len(values))
+    for item, (name, value) in zip(array, values.items(), strict=True):
+        item.struct_size = table.STRUCT_SIZE["PJRT_NamedValue"]
+        item.name, item.name_size = _characters(name, keep)
+        if isinstance(value, bool):  # before int, whose subclass it is
+            item.type, item.bool_value, item.value_size = _BOOL, value, 1
+        elif isinstance(value, int):
+            item.type, item.int64_value, item.value_size = _INT64, value, 1
+        elif isinstance(value, float):
+            item.type, item.float_value, item.value_size = _FLOAT, value, 1
+        elif isinstance(value, str | bytes):
+            item.type = _STRING
+            item.string_value, item.value_size = _characters(value, keep)
+        elif isinstance(value, Sequence) and all(isinstance(each, int) for each in value):
+            numbers = ffi.new("int64_t[]", list(value))
+            keep.append(numbers)
+            item.type, item.int64_array_value, item.value_size = _INT64_LIST, numbers, len(value)
+        else:
+            raise TypeError(
+                f"option {name!r} is {value!r}; it can be a str, bool, int, float or a list of int"
+            )
+    return array
+
+
+def decode(array: Any, count: int) -> dict[str, NamedValue]:
+    """Reads `count` values of a `PJRT_NamedValue*`, copying everything."""
+    return {_text(array[i].name, array[i].name_size): _value(array[i]) for i in range(count)}
+
+
+def _value(item: Any) -> NamedValue:
+    match item.type:
+        case kind if kind == _STRING:
+            return _text(item.string_value, item.value_size)
+        case kind if kind == _INT64:
+            return int(item.int64_value)
+        case kind if kind == _INT64_LIST:
+            count = bounds.count("PJRT_NamedValue", "value_size", item.value_size)
+            if count and item.int64_array_value == ffi.NULL:
+                refuse_answer("PJRT_NamedValue", "NULL as int64_array_value")
+            return tuple(item.int64_array_value[i] for i in range(count))
+        case kind if kind == _FLOAT:
+            return float(item.float_value)
+        case _:
+            return bool(item.bool_value)
+
+
+def _characters(text: str | bytes, keep: list[Any]) -> tuple[Any, int]:
+    data = text.encode() if isinstance(text, str) else text
+    pointer = ffi.from_buffer("char[]", data)
+    keep.append(pointer)
+    return pointer, len(data)
+
+
+def _text(pointer: Any, size: int) -> str:
+    return bounds.text("PJRT_NamedValue", "a text", pointer, size).decode("utf-8", "replace")

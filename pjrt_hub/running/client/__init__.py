@@ -1,0 +1,1 @@
+"""Plugins, clients and topologies: the doors to everything on a platform."""

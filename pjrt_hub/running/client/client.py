@@ -1,0 +1,554 @@
+"""Clients: a process's hold on a platform, and the door to everything on it.
+
+Owns devices, memories and the making of buffers and executables; must not choose a plugin.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import (
+    PjrtError,
+    PluginError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer import placeholder, placement, tensor, upload
+from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.buffer.device_memory import DmaMapping
+from pjrt_hub.running.buffer.placeholder import Alias
+from pjrt_hub.running.buffer.transfer import Transfer
+from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi.call import interruptible
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.client import exit
+from pjrt_hub.running.compilation import compilation, compile_cache
+from pjrt_hub.running.device import display
+from pjrt_hub.running.device.closing import Closing
+from pjrt_hub.running.device.device import Device, Memory, default_assignment, int32
+from pjrt_hub.running.device.event import SettableEvent
+from pjrt_hub.running.distributed import pickled, process_info
+from pjrt_hub.running.executable.executable import Executable
+from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
+from pjrt_hub.running.executable.serialized import Guards
+from pjrt_hub.running.program.compile_options import CompileOptions
+from pjrt_hub.running.program.program import Program
+from pjrt_hub.running.program.signature import known_shapes
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from pjrt_hub.running.client.plugin import Plugin
+    from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.distributed.process_info import ProcessInfo
+
+_COPIED = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+_put_plain = Buffer._put_plain
+
+
+class Client(Closing, hotpath.Client):
+    """A `PJRT_Client`.
+
+    Closing it closes its buffers, events and executables first; using any of them afterwards raises
+    ClosedError. Arrays that `Buffer.to_numpy` gave stay valid. Also a context manager.
+
+    Attributes:
+        plugin: the plugin that made it.
+        api: the plugin's function table.
+        options: the create options that it was asked for with.
+        closed: whether `close` was called, or the process forked since.
+    """
+
+    #: Why no other process could have a client as this one; empty where none was tried, or could.
+    _not_isolated = ""
+
+    def __init__(
+        self, plugin: Plugin, address: int, options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.plugin = plugin
+        self.options = dict(options or {})
+        self.api: Api = plugin.api
+        try:
+            name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # told when it is asked
+                _require_devices(name, self.api.call("PJRT_Client_Devices", client=address))
+        except BaseException:
+            self.api.give_back("PJRT_Client_Destroy", client=address)
+            raise
+        self.platform_name: str = name
+        self._on_host = name == "cpu"
+        self._devices: dict[int, Device] = {}
+        self._memories: dict[int, Memory] = {}
+        self._bind(self.api, self.api.address, address, self._on_host)
+        exit.watch(self)
+        pickled.welcome(self)
+
+    @cached_property
+    def guards(self) -> Guards:
+        """What a serialized executable must have been compiled with to be loaded here."""
+        return Guards.of(self)
+
+    @cached_property
+    def platform_version(self) -> str:
+        """The plugin's own words (`PJRT_Client_PlatformVersion`)."""
+        return str(self._ask("PJRT_Client_PlatformVersion").decode())
+
+    @cached_property
+    def process_index(self) -> int:
+        """This process among those that share the platform (`PJRT_Client_ProcessIndex`)."""
+        return int(self._ask("PJRT_Client_ProcessIndex"))
+
+    @cached_property
+    def all_devices(self) -> tuple[Device, ...]:
+        """The devices of all processes (`PJRT_Client_Devices`)."""
+        return tuple(map(self._device, self._ask("PJRT_Client_Devices")))
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that this process can use (`PJRT_Client_AddressableDevices`)."""
+        return tuple(map(self._device, self._ask("PJRT_Client_AddressableDevices")))
+
+    @cached_property
+    def process_count(self) -> int:
+        """How many processes share the platform: those that its devices belong to."""
+        return len({device.process_index for device in self.all_devices})
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Its devices as a topology, which ends with it (`PJRT_Client_TopologyDescription`)."""
+        from pjrt_hub.running.client.topology import Topology
+
+        return Topology(self.api, self._ask("PJRT_Client_TopologyDescription"), self)
+
+    def lookup_device(self, id: int) -> Device:
+        """The device of that `Device.id` (`PJRT_Client_LookupDevice`).
+
+        Args:
+            id: unique among the devices of all processes.
+
+        Raises:
+            PjrtError: there is none.
+        """
+        number = int32("the id", id)
+        return self._device(self._call("PJRT_Client_LookupDevice", client=self._address, id=number))
+
+    def lookup_addressable_device(self, local_hardware_id: int) -> Device:
+        """The device of that number on this machine (`PJRT_Client_LookupAddressableDevice`).
+
+        Args:
+            local_hardware_id: as `Device.local_hardware_id` tells it.
+
+        Raises:
+            PjrtError: there is none.
+        """
+        return self._device(
+            self._call(
+                "PJRT_Client_LookupAddressableDevice",
+                client=self._address,
+                local_hardware_id=int32("the local hardware id", local_hardware_id),
+            )
+        )
+
+    def default_device_assignment(
+        self, num_replicas: int = 1, num_partitions: int = 1
+    ) -> tuple[tuple[int, ...], ...]:
+        """The device ids that a program runs on if nobody says.
+
+        The C function is `PJRT_Client_DefaultDeviceAssignment`.
+
+        Args:
+            num_replicas: how many copies of the program run.
+            num_partitions: how many parts each is split into.
+
+        Returns:
+            A row for each replica, of the device of each partition: as `CompileOptions.device_ids`.
+
+        Raises:
+            ValueError: a count below 1, or more devices than there are.
+        """
+        return default_assignment(self, num_replicas, num_partitions)
+
+    @cached_property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories that this process can use (`PJRT_Client_AddressableMemories`)."""
+        return tuple(map(self._memory, self._ask("PJRT_Client_AddressableMemories")))
+
+    def buffer_from_host(
+        self,
+        array: ArrayLike,
+        *,
+        dtype: Any = None,
+        device: Device | None = None,
+        memory: Memory | None = None,
+        semantics: HostBufferSemantics = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
+        layout: tuple[int, ...] | None = None,
+    ) -> Buffer:
+        """Puts an array on a device (`PJRT_Client_BufferFromHostBuffer`).
+
+        Args:
+            array: anything that numpy can make an array of: the buffer protocol, `__array__`,
+                numbers and nested lists, with any strides. Python's ints become int32, floats
+                float32 and complex numbers complex64 unless `dtype` says otherwise; arrays keep
+                their dtype. Masked arrays are refused: a device has no masks.
+            dtype: of the buffer, converted on the host. A name means what numpy means by it, "i4"
+                has 4 bytes; else what ml_dtypes, StableHLO or XLA do: "int4", "bf16", "s32". Ints
+                must fit, floats are rounded, and never become ints.
+            device: one of `devices`; by default the first, unless `memory` says where.
+            memory: one of a device's memories; by default the device's own.
+            semantics: how long the array must stay unchanged; by default it is copied at once.
+            layout: minor_to_major, the dimensions from the fastest-varying in the device's memory;
+                by default the plugin's own. The value is the array's in every layout.
+
+        Raises:
+            TypeError: PJRT has no such dtype, or a float would become an int.
+            ValueError: a device or memory of another client, or a layout that is no permutation.
+            OverflowError: an int does not fit the dtype, a Python int by itself int32.
+            UnsupportedByPluginError: the plugin is older than the dtype, or makes no such layout.
+            ClosedError: the client is closed.
+        """
+        nowhere_else = dtype is None and device is None and memory is None and layout is None
+        if nowhere_else and semantics is _COPIED:
+            put = _put_plain(self, array, self._first_place, known_shapes)
+            if put is not None:
+                return put
+        return placement.from_host(self, array, dtype, (device, memory), semantics, layout)
+
+    def buffer_from_file(
+        self,
+        file: str | os.PathLike[str],
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        offset: int = 0,
+        device: Device | None = None,
+        memory: Memory | None = None,
+    ) -> Buffer:
+        """Reads an array from a file onto a device, its bytes once, without a copy on the CPU.
+
+        Elsewhere the next part is read while the device copies those before it
+        (`PJRT_AsyncHostToDeviceTransferManager_TransferData`), where the plugin can.
+
+        Args:
+            file: its path; it may change once this returns.
+            shape: the dimensions, in elements, which lie row by row.
+            dtype: numpy's, ml_dtypes' or StableHLO's name, of 8 bits or more, in native byte order.
+            offset: of the first element, in bytes.
+            device: one of `devices`; by default the first, unless `memory` says where.
+            memory: one of a device's memories; by default the device's own.
+
+        Raises:
+            FileFormatError: the file ends before the array does.
+            OSError: it cannot be read.
+            TypeError: `file` is no path, PJRT has no such dtype, or its elements share bytes.
+            ValueError: the shape cannot be, or the offset is negative.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version)
+        return upload.from_file(self, os.fspath(file), spec, offset, device, memory)
+
+    def from_dlpack(
+        self, source: Any, *, device: Device | None = None, copy: bool | None = None
+    ) -> Buffer:
+        """Takes another framework's array over DLPack, without a copy where the plugin can.
+
+        On the CPU that needs memory that begins at a multiple of 64 bytes, as torch's and JAX's
+        does (`PJRT_Client_CreateViewOfDeviceBuffer`). Shared memory must not change while the
+        buffer lives. A transposed array is copied into row-major order, which programs take; with
+        copy=False it is shared, and `Buffer.layout` says how it lies.
+
+        Args:
+            source: an object with `__dlpack__`, or a DLPack capsule, which works once.
+            device: one of `devices`; by default where the array is, else the first.
+            copy: True always copies, so that the array may change at once; False never does; None
+                copies where sharing is not possible.
+
+        Raises:
+            TypeError: it speaks no DLPack, or PJRT has no such element type.
+            ValueError: the capsule was taken before, or the device is another client's.
+            BufferError: only a copy would do and copy=False, or it lives on a foreign device.
+            UnsupportedByPluginError: the plugin is older than the element type.
+            ClosedError: the client is closed.
+        """
+        return tensor.borrow(self, source, device, copy)
+
+    def create_uninitialized_buffer(
+        self,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        device: Device | None = None,
+        memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
+    ) -> Buffer:
+        """A buffer with whatever the memory held (`PJRT_Client_CreateUninitializedBuffer`, 0.69).
+
+        Args:
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            device: one of `devices`; by default the first, unless `memory` says where.
+            memory: one of a device's memories; by default the device's own.
+            layout: minor_to_major; by default the plugin's own.
+
+        Raises:
+            TypeError: PJRT has no such dtype.
+            ValueError: the shape cannot be, or device or memory belong to another client.
+            UnsupportedByPluginError: the plugin is older.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
+        return placeholder.uninitialized(self, spec, device, memory)
+
+    def create_error_buffer(
+        self,
+        error: PjrtError,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
+    ) -> Buffer:
+        """A buffer that failed: whatever uses it gets the error (`PJRT_Client_CreateErrorBuffer`).
+
+        Args:
+            error: its code, message and payloads arrive.
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            memory: one of a device's memories; by default the first device's own.
+            layout: minor_to_major; by default the plugin's own.
+
+        Raises:
+            TypeError: the error is no PjrtError.
+            UnsupportedByPluginError: the plugin is older than API 0.82.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
+        return placeholder.failed(self, error, spec, memory or self._default_memory)
+
+    def create_alias_buffer(
+        self,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
+    ) -> Alias:
+        """A buffer that stands for one made later (`PJRT_Client_CreateAliasBuffer`, API 0.77).
+
+        Args:
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            memory: one of a device's memories; by default the first device's own.
+            layout: minor_to_major; by default the plugin's own.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
+        return Alias(self, spec, memory or self._default_memory)
+
+    def create_view_of_device_buffer(
+        self,
+        memory_at: Any,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        device: Device | None = None,
+        memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
+        stream: int = 0,
+        on_delete: Callable[[], object] | None = None,
+    ) -> Buffer:
+        """A buffer over device memory that is there (`PJRT_Client_CreateViewOfDeviceBuffer`).
+
+        Args:
+            memory_at: its address, whose memory must live until `on_delete` is called; on the CPU
+                also an array, which is kept alive. On the CPU it begins at a multiple of 64 bytes.
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            device: one of `devices`; by default the first, unless `memory` says where.
+            memory: one of a device's memories; by default the device's own.
+            layout: minor_to_major; by default the plugin's own.
+            stream: the GPU stream on which the memory is ready; 0 is none.
+            on_delete: called once the plugin is done with the memory, on pjrt-hub's own thread.
+
+        Raises:
+            ValueError: the memory is too small, or not aligned.
+        """
+        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
+        return placeholder.view(self, memory_at, spec, device, memory, stream, on_delete)
+
+    def create_buffers_for_async_host_to_device(
+        self, shape_specs: Iterable[Any], *, memory: Memory | None = None
+    ) -> Transfer:
+        """Makes buffers that are filled in parts (`PJRT_Client_CreateBuffersForAsyncHostToDevice`).
+
+        Args:
+            shape_specs: (shape, dtype) for each, or anything with `.shape` and `.dtype`; or
+                (shape, dtype, layout) for all, minor_to_major, where the parts come as the bytes
+                lie in that.
+            memory: where they go; by default the first device's own.
+
+        Raises:
+            ValueError: there is none, a shape cannot be, or only some have a layout.
+            UnsupportedByPluginError: the plugin is older than API 0.60, or heeds no layouts.
+        """
+        return Transfer(self, shape_specs, memory or self._default_memory)
+
+    def create_event(self) -> SettableEvent:
+        """An event that becomes ready by `event.set()` (`PJRT_Event_Create`, API 0.89)."""
+        return SettableEvent(self)
+
+    def dma_map(self, array: Any) -> DmaMapping:
+        """Lets devices reach host memory directly until that is closed (`PJRT_Client_DmaMap`).
+
+        Args:
+            array: contiguous; see `pjrt_hub.empty_aligned`.
+
+        Raises:
+            UnimplementedError: the plugin has no such devices (the XLA CPU plugin).
+        """
+        return DmaMapping(self, array)
+
+    def compile(
+        self,
+        program: Program | str | bytes | os.PathLike[str],
+        options: CompileOptions | None = None,
+        *,
+        cache: bool | compile_cache.CompileCache | None = None,
+        isolated: bool | None = None,
+    ) -> LoadedExecutable:
+        """Compiles a program and loads it (`PJRT_Client_Compile`); Ctrl-C ends the waiting.
+
+        Args:
+            program: StableHLO text or bytecode, a serialized HloModuleProto, or a file of these;
+                see `Program.of`.
+            options: see `CompileOptions`.
+            cache: True loads an equal compilation from the compile cache on disk, or keeps this one
+                there; an object with `get(key)` and `put(key, bytes)` is used instead of that.
+                None asks `PJRT_HUB_COMPILE_CACHE`.
+            isolated: True compiles in a process of its own, so that a program at which the compiler
+                dies is an exception and not the end of this process. None asks `PJRT_HUB_ISOLATE`.
+
+        Raises:
+            FileFormatError: the program is none of these.
+            PjrtError: the plugin cannot compile it.
+            PluginCrashedError: the compiler died, in its own process.
+            PluginTimeoutError: it passed `PJRT_HUB_ISOLATE_SECONDS` there.
+            TypeError: it takes a tuple, and the options do not say so.
+            ValueError: it needs more devices than there are.
+            ClosedError: the client is closed.
+        """
+        return compilation.compiled(self, program, options, cache, isolated)
+
+    def load(self, serialized: bytes | Executable) -> LoadedExecutable:
+        """Loads what `serialize` gave (`PJRT_Executable_DeserializeAndLoad`).
+
+        Args:
+            serialized: the bytes; or an executable that `Topology.compile` made in this process
+                (`PJRT_Client_Load`, 0.95), which is given away and closed by that.
+
+        Raises:
+            FileFormatError: the bytes are damaged, or nothing that `serialize` gave.
+            IncompatiblePluginError: they are from another plugin, version or machine.
+            PjrtError: the plugin refuses them.
+            ClosedError: the client is closed.
+        """
+        if isinstance(serialized, Executable):
+            return compilation.loaded(self, serialized)
+        return compilation.deserialized(self, serialized)
+
+    def update_global_process_info(self, infos: Sequence[ProcessInfo]) -> None:
+        """Tells the plugin how all processes are (`PJRT_Client_UpdateGlobalProcessInfo`).
+
+        Args:
+            infos: of `runtime.process_info`, one for each process.
+
+        Raises:
+            TypeError: one is no ProcessInfo.
+            ValueError: there is none, or one has a number or a state that cannot be.
+            UnsupportedByPluginError: the plugin is older than 0.78.
+        """
+        process_info.update(self, infos)
+
+    def close(self) -> None:
+        """Frees everything that belongs to the client, then the client; may be called again.
+
+        Waits for running programs; Ctrl-C ends the waiting, and the freeing goes on by itself.
+        Where another thread is inside a call, the freeing happens when that call ends; where
+        `to_numpy` arrays are alive, when the last of them dies.
+        """
+        if not self.closed:
+            interruptible(self._close, lambda _: None)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a client, its devices, memories and events belong to their process and cannot be "
+            "pickled\n\nhint: make a client in the other process; programs, options, executables, "
+            "topologies and buffers can be pickled"
+        )
+
+    @cached_property
+    def _moves_data(self) -> bool:
+        return placement.moves_data(self)
+
+    @cached_property
+    def _default_place(self) -> tuple[Device, int]:
+        return self._place(None, None)
+
+    @cached_property
+    def _first_place(self) -> tuple[Device, int, int]:
+        """As `_default_place`, with the device's address, as the compiled call path takes it."""
+        device, memory_address = self._default_place
+        return device, device._address, memory_address
+
+    @property
+    def _default_memory(self) -> Memory:
+        return self._default_place[0].default_memory
+
+    def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
+        for place, kind in ((device, Device), (memory, Memory)):
+            if place is not None and not isinstance(place, kind):
+                raise TypeError(
+                    f"{place!r} is not a {kind.__name__}\n\n"
+                    f"hint: client.{'devices' if kind is Device else 'memories'}[0] is one"
+                )
+            if place is not None and place.client is not self:
+                raise ValueError(f"{place} belongs to another client")
+        if memory is None:
+            if not self.devices:
+                raise ValueError(f"{self.platform_name} has no device that this process can use")
+            return device or self.devices[0], 0
+        if device is not None and device not in memory.devices:
+            raise ValueError(f"{device} does not address the memory {memory}")
+        return device or memory.devices[0], memory._address
+
+    def _device(self, address: int) -> Device:
+        device = self._devices.get(address)
+        if device is None:
+            device = self._devices[address] = Device(self, address)
+        return device
+
+    def _memory(self, address: int) -> Memory:
+        memory = self._memories.get(address)
+        if memory is None:
+            memory = self._memories[address] = Memory(self, address)
+        return memory
+
+    def _ask(self, function: str) -> Any:
+        return self._call(function, client=self._address)
+
+    def _repr_html_(self) -> str:
+        return display.html_of_client(self)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<Client {self.platform_name} closed>"
+        count = len(self.devices)
+        return f"<Client {self.platform_name} with {count} device{'s' if count != 1 else ''}>"
+
+
+def _require_devices(platform: str, devices: Sequence[int]) -> None:
+    if not devices:
+        raise PluginError(
+            f"PJRT_Client_Create: the plugin made a client of {platform} without any device",
+            hint="its create options, or a variable such as CUDA_VISIBLE_DEVICES, leave none",
+        )

@@ -1,0 +1,97 @@
+"""Exit: how open clients end with Python, and what becomes of work that outlives it.
+
+A plugin's threads must not outlive what they work on: clients are closed while Python still runs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from pjrt_hub.running.capi import hotpath
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+
+#: How long the native calls of other threads may take to come back; waits end at once.
+_CALLS_SECONDS = 1.0
+#: How long work may take whose waiting somebody ended, by Ctrl-C for example.
+_ABANDONED_SECONDS = 0.25
+_PAUSE_SECONDS = 0.001
+
+_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def watch(client: Client) -> None:
+    """Closes the client when Python ends, if it lives then."""
+    _open_clients.add(client)
+
+
+@atexit.register
+def _end() -> None:
+    """Closes what is open, and waits for running programs, except where Ctrl-C ended such a wait.
+
+    What is not done then is left to the end of the process. Ctrl-C here ends it as its signal does.
+    """
+    hotpath.ends()
+    closed = threading.Event()
+
+    def close() -> None:
+        try:
+            for client in tuple(_open_clients):
+                _close(client)
+        finally:
+            closed.set()
+
+    seconds = _ABANDONED_SECONDS if _interrupted() else None
+    try:
+        hotpath.aside(close)
+        if not closed.wait(seconds) or _calls_are_under_way():
+            hotpath.leave()
+        if not hotpath.upcalls_end(math.inf if seconds is None else seconds):
+            _die_of_interrupt()  # Python must not end under a function that a plugin waits for
+    except KeyboardInterrupt:
+        _die_of_interrupt()
+    except BaseException:
+        hotpath.leave()
+        raise
+
+
+def _close(client: Client) -> None:
+    client._close()
+    last = time.monotonic() + _CALLS_SECONDS
+    while client._freeing or (client._busy and time.monotonic() < last):
+        time.sleep(_PAUSE_SECONDS)
+    if client._address:  # arrays look into it, or a thread is in a call
+        hotpath.leave()
+
+
+def _interrupted() -> bool:
+    last = getattr(sys, "last_type", None)
+    return hotpath.interrupted() or (last is not None and issubclass(last, KeyboardInterrupt))
+
+
+def _calls_are_under_way() -> bool:
+    """Whether another thread may be inside of a plugin without a client, to make one maybe."""
+    ours = ("pjrt-hub events", "pjrt_hub.native")
+    threads = (thread for thread in threading.enumerate() if thread.name not in ours)
+    return any(thread is not threading.current_thread() for thread in threads)
+
+
+def _die_of_interrupt() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
+
+
+os.register_at_fork(after_in_child=_open_clients.clear)

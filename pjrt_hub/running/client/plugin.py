@@ -1,0 +1,313 @@
+"""Plugins: a loaded library and the making of clients.
+
+Must not find plugins, and does not know which create options one takes: connect brings the check.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.running.capi import library, values
+from pjrt_hub.running.capi.call import interruptible
+from pjrt_hub.running.client.client import Client
+from pjrt_hub.running.compilation.compile_cache import CompileCache
+from pjrt_hub.running.device import display
+from pjrt_hub.running.distributed.pickled import Reload
+from pjrt_hub.running.program.compile_flags import CompileFlags
+from pjrt_hub.running.program.option import Flag
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.compilation.isolation import Workplace
+    from pjrt_hub.running.distributed.kv_store import Distributed
+    from pjrt_hub.running.extensions.custom_calls import CustomCalls
+    from pjrt_hub.running.extensions.profiler import Profiler
+
+#: Takes a user's create options and the plugin's version, gives those to send.
+CreateOptions = Callable[
+    [Mapping[str, values.NamedValue], ApiVersion], Mapping[str, values.NamedValue]
+]
+#: Takes a machine's name, a user's topology options and the plugin's version, gives those to send.
+TopologyOptions = Callable[
+    [str, Mapping[str, values.NamedValue], ApiVersion],
+    tuple[str, Mapping[str, values.NamedValue]],
+]
+
+#: Takes a user's flags, the plugin's version and a program, gives those to add to the first.
+ChooseFlags = Callable[[Mapping[str, Flag], ApiVersion, bytes], Mapping[str, Flag]]
+
+
+class Plugin:
+    """A loaded and initialized PJRT plugin.
+
+    Attributes:
+        name: what it was chosen as.
+        api: its function table.
+        compile_cache: what `Client.compile(cache=True)` uses, or None.
+        caches_by_default: whether `Client.compile` uses it unasked.
+        isolates_by_default: whether `Client.compile` compiles in a process of its own unasked.
+        workplace: says where `Client.compile(isolated=True)` compiles, or None.
+        reload: loads the same plugin in another process, or None.
+    """
+
+    def __init__(
+        self,
+        api: library.Api,
+        *,
+        name: str | None = None,
+        create_options: CreateOptions | None = None,
+        topology_options: TopologyOptions | None = None,
+        try_client: Callable[[Mapping[str, values.NamedValue]], None] = lambda _: None,
+        takes_option: Callable[[str], bool] = lambda _: True,
+        sha256: Callable[[], str] | None = None,
+        compile_cache: CompileCache | None = None,
+        caches_by_default: bool = False,
+        compile_flags: ChooseFlags = lambda _given, _api, _code: {},
+        isolates_by_default: bool = False,
+        workplace: Callable[[], Workplace] | None = None,
+        reload: Reload | None = None,
+    ) -> None:
+        """Takes what was loaded: `pjrt_hub.load(path)` verifies, loads and makes one.
+
+        Args:
+            api: its function table, initialized.
+            name: what it was chosen as; by default the file's name.
+            create_options: checks a user's options and adds defaults; by default they pass as they
+                are, which is for plugins that nobody described.
+            topology_options: the same for topologies.
+            try_client: is given the checked options before a client is made of them, and raises
+                where that would end this process.
+            takes_option: whether there is a create option of a name.
+            sha256: gives the library's digest where it is known; by default the file is hashed.
+            compile_cache: for `Client.compile(cache=True)`.
+            caches_by_default: use it unasked.
+            compile_flags: chooses those to compile with beside the user's.
+            isolates_by_default: compile in processes of their own unasked.
+            workplace: says where these run; without it nothing is isolated.
+            reload: loads the same plugin in another process, where something of it is unpickled.
+
+        Raises:
+            TypeError: the table is none, but a path for one.
+        """
+        if not isinstance(api, library.Api):
+            raise TypeError(
+                f"a Plugin is made of a library that was loaded, not of {api!r}\n\n"
+                "hint: pjrt_hub.load(path) verifies and loads one"
+            )
+        self.api = api
+        self.name = name or self.api.path.name
+        self._create_options: CreateOptions = create_options or (lambda options, _: options)
+        self._topology_options: TopologyOptions = topology_options or (
+            lambda name, options, _: (name, options)
+        )
+        self._try_client = try_client
+        self._takes_option = takes_option
+        self.api.known_sha256 = sha256
+        self.compile_cache = compile_cache
+        self.caches_by_default = caches_by_default
+        self._compile_flags = CompileFlags(
+            lambda given, code: compile_flags(given, self.api_version, code)
+        )
+        self.isolates_by_default = isolates_by_default
+        self.workplace = workplace
+        self.reload = reload
+
+    @property
+    def path(self) -> Path:
+        """The library's absolute path."""
+        return self.api.path
+
+    @property
+    def api_version(self) -> ApiVersion:
+        """The PJRT API version that it announces."""
+        return self.api.version
+
+    @property
+    def attributes(self) -> Mapping[str, values.NamedValue]:
+        """XLA and StableHLO versions and whatever else it reports (`PJRT_Plugin_Attributes`)."""
+        return self.api.attributes
+
+    @property
+    def compile_flags(self) -> Mapping[str, Flag]:
+        """XLA's flags that compilations get where `CompileOptions.flags` names none.
+
+        Some are not for every program: `exe.compile_options` tells what one was compiled with.
+        """
+        return self._compile_flags.beside({})
+
+    @property
+    def extensions(self) -> Mapping[str, int]:
+        """The extensions of its table: name to the size of the node in bytes."""
+        return self.api.extensions
+
+    @property
+    def ffi(self) -> CustomCalls:
+        """Functions that programs call by name."""
+        from pjrt_hub.running.extensions.custom_calls import CustomCalls
+
+        return CustomCalls(self.api)
+
+    def profiler(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        host_level: int = 2,
+        device_level: int = 1,
+        hlo: bool = True,
+    ) -> Profiler:
+        """Makes a profiler.
+
+        Args:
+            path: of the file to write; TensorBoard looks for "*.xplane.pb".
+            host_level: of the plugin's own threads: 0 nothing, 1 few, 2 much, 3 all.
+            device_level: 0 nothing, 1 what runs on the device; more where the plugin knows it.
+            hlo: keep the programs' HLO.
+
+        Raises:
+            UnsupportedByPluginError: the plugin has none.
+        """
+        from pjrt_hub.running.extensions.profiler import Profiler
+
+        return Profiler(self.api, path, host_level=host_level, device_level=device_level, hlo=hlo)
+
+    def client(
+        self,
+        options: Mapping[str, values.NamedValue] | None = None,
+        *,
+        distributed: Distributed | None = None,
+    ) -> Client:
+        """Makes a client (`PJRT_Client_Create`); Ctrl-C ends the waiting.
+
+        Args:
+            options: create options by name.
+            distributed: the place of this process among those that it shares the platform with.
+
+        Raises:
+            TypeError: an option has another type than the plugin takes.
+            ValueError: the plugin has no such option.
+            PjrtError: the plugin cannot make a client, for example without its hardware.
+            PluginError: it died or hung in the process where that was tried first.
+            PjrtHubError: the client did not join the other processes.
+        """
+        # Checked before the call, because a wrong type aborts some plugins.
+        given = dict(options or {})
+        exchange = None
+        if distributed is not None:
+            from pjrt_hub.running.distributed.kv_store import Exchange
+
+            given = {**distributed.create_options(self._takes_option), **given}
+            exchange = Exchange(distributed.store)
+        checked = self._create_options(given, self.api_version)
+        if exchange is None:  # else the one that is tried would join the others
+            self._try_client(checked)
+        callbacks = exchange.arguments() if exchange else {}
+        address = interruptible(
+            lambda: self.api.call("PJRT_Client_Create", create_options=checked, **callbacks),
+            lambda late: self.api.give_back("PJRT_Client_Destroy", client=late),
+        )
+        client = Client(self, address, given)
+        if distributed is not None and exchange is not None:
+            try:
+                distributed.check(client, exchange)
+            except BaseException:
+                client.close()
+                raise
+        return client
+
+    def check_create_options(
+        self, options: Mapping[str, values.NamedValue]
+    ) -> Mapping[str, values.NamedValue]:
+        """Gives what `client` would send for these create options: checked, over the defaults.
+
+        Args:
+            options: by name.
+
+        Raises:
+            TypeError: an option has another type than the plugin takes.
+            ValueError: the plugin has no such option.
+        """
+        return self._create_options(options, self.api_version)
+
+    def try_client(self, options: Mapping[str, values.NamedValue]) -> None:
+        """Makes sure that making a client will not end this process; a host does it by itself.
+
+        Args:
+            options: what `check_create_options` gave.
+
+        Raises:
+            PluginError: it died or hung in the process where that was tried.
+        """
+        self._try_client(options)
+
+    def check_topology_options(
+        self, name: str, options: Mapping[str, values.NamedValue]
+    ) -> tuple[str, Mapping[str, values.NamedValue]]:
+        """Gives the name and options that `topology` would send for a machine.
+
+        Args:
+            name: of the machine, as for `topology`.
+            options: by name.
+
+        Raises:
+            TargetNotFoundError: nothing describes a machine of that name.
+            TypeError: an option has another type than the plugin takes.
+            ValueError: no such option, or a shape that no machine has.
+        """
+        return self._topology_options(name, options, self.api_version)
+
+    def topology(
+        self, name: str = "", options: Mapping[str, values.NamedValue] | None = None
+    ) -> Topology:
+        """Describes a machine that need not be there (`PJRT_TopologyDescription_Create`).
+
+        Args:
+            name: of the machine: "v5e:2x2", "H100", ...; `pjrt_hub.targets` lists them.
+            options: topology options by name.
+
+        Raises:
+            TargetNotFoundError: nothing describes a machine of that name.
+            TypeError: an option has another type than the plugin takes.
+            ValueError: no such option, or a shape that no machine has.
+            UnsupportedByPluginError: the plugin describes only what is there.
+            PjrtError: it knows no such machine.
+        """
+        from pjrt_hub.running.client.topology import Topology
+
+        # Checked before the call, because a wrong type or shape aborts some plugins.
+        topology = Topology.create(
+            self.api, *self._topology_options(name, options or {}, self.api_version), self.reload
+        )
+        topology._compile_flags = self._compile_flags
+        return topology
+
+    def deserialize_topology(self, serialized: bytes) -> Topology:
+        """Takes what `Topology.serialize` gave (`PJRT_TopologyDescription_Deserialize`).
+
+        Args:
+            serialized: the bytes, of a plugin of this platform.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.75.
+            PjrtError: the bytes are damaged, or another plugin's.
+        """
+        from pjrt_hub.running.client.topology import Topology
+
+        topology = Topology.deserialize(self.api, serialized, self.reload)
+        topology._compile_flags = self._compile_flags
+        return topology
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a plugin is loaded into its process and cannot be pickled\n\nhint: load it in the "
+            "other process; programs, options, executables, topologies and buffers can be pickled"
+        )
+
+    def _repr_html_(self) -> str:
+        return display.html_of_plugin(self)
+
+    def __repr__(self) -> str:
+        return f"<Plugin {self.name} API {self.api_version} {self.path}>"

@@ -1,0 +1,312 @@
+"""Topologies: the devices of a machine, described whether or not they are there.
+
+Owns compiling ahead of time; must not know any vendor's names for machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import (
+    ClosedError,
+    NotFoundError,
+    PjrtError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import irregular
+from pjrt_hub.running.capi.call import interruptible
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.compilation import compilation
+from pjrt_hub.running.device import display
+from pjrt_hub.running.device.device_description import DeviceDescription
+from pjrt_hub.running.distributed import pickled
+from pjrt_hub.running.executable.executable import Executable, destroy
+from pjrt_hub.running.extensions.tpu_topology import TpuTopology
+from pjrt_hub.running.program import entry, partitioning
+from pjrt_hub.running.program.compile_flags import CompileFlags
+from pjrt_hub.running.program.compile_options import CompileOptions
+from pjrt_hub.running.program.program import Program
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.capi.values import NamedValue
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.distributed.pickled import Reload
+
+_MAX_ELEMENTS = 1 << 48
+_NO_FLAGS = CompileFlags(lambda _given, _code: {})
+
+
+class Topology:
+    """A `PJRT_TopologyDescription`.
+
+    One that a client gave is its client's and ends with it; any other is freed with the last
+    reference to it.
+
+    Attributes:
+        api: the plugin's function table.
+        client: the client that it belongs to, or None.
+        reload: loads the same plugin in another process, or None.
+    """
+
+    def __init__(
+        self, api: Api, address: int, client: Client | None = None, reload: Reload | None = None
+    ) -> None:
+        self.api = api
+        self.client = client
+        self.reload = reload if client is None else client.plugin.reload
+        self._compile_flags = client.plugin._compile_flags if client else _NO_FLAGS
+        self._address = address
+        if client is None:  # a client frees its own, and freeing it twice would abort
+            weakref.finalize(self, _destroy, api, address).atexit = False
+
+    @classmethod
+    def create(
+        cls,
+        api: Api,
+        name: str = "",
+        options: Mapping[str, NamedValue] | None = None,
+        reload: Reload | None = None,
+    ) -> Topology:
+        """Describes devices by name and options (`PJRT_TopologyDescription_Create`).
+
+        Args:
+            api: the plugin's function table.
+            name: the plugin's name of a machine, "v5e:2x2"; some take everything from the options.
+            options: by name.
+            reload: see the attribute.
+
+        Raises:
+            UnsupportedByPluginError: the plugin describes only devices that are there.
+            PjrtError: it knows no such machine or option.
+        """
+        try:
+            address = interruptible(
+                lambda: api.call(
+                    "PJRT_TopologyDescription_Create",
+                    topology_name=name,
+                    create_options=dict(options or {}),
+                ),
+                lambda late: _destroy(api, late),
+            )
+        except UnimplementedError as exc:
+            raise UnsupportedByPluginError(
+                f"the plugin {api.path.name} describes no devices that are not there: "
+                f"{exc.message}",
+                function="PJRT_TopologyDescription_Create",
+                since="0.57",
+                have=str(api.version),
+                hint="use client.topology, which describes what is there",
+            ) from exc
+        return cls(api, address, reload=reload)
+
+    @classmethod
+    def deserialize(cls, api: Api, serialized: bytes, reload: Reload | None = None) -> Topology:
+        """Takes what `serialize` gave (`PJRT_TopologyDescription_Deserialize`).
+
+        Args:
+            api: the plugin's function table.
+            serialized: the bytes.
+            reload: how another process finds the plugin, for pickles of it.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.75.
+            PjrtError: the bytes are damaged, or another plugin's.
+        """
+        data = bytes(memoryview(serialized))  # of a number, `bytes` would make zeros
+        address = api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
+        return cls(api, address, reload=reload)
+
+    @cached_property
+    def platform_name(self) -> str:
+        """What the devices are, "tpu" (`PJRT_TopologyDescription_PlatformName`)."""
+        return str(self._ask("PJRT_TopologyDescription_PlatformName").decode())
+
+    @cached_property
+    def platform_version(self) -> str:
+        """The plugin's own words (`PJRT_TopologyDescription_PlatformVersion`)."""
+        return str(self._ask("PJRT_TopologyDescription_PlatformVersion").decode())
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Any]:
+        """What the vendor says of it (`PJRT_TopologyDescription_Attributes`)."""
+        attributes: Mapping[str, Any] = self._ask("PJRT_TopologyDescription_Attributes")
+        return attributes
+
+    @cached_property
+    def device_descriptions(self) -> tuple[DeviceDescription, ...]:
+        """Its devices (`PJRT_TopologyDescription_GetDeviceDescriptions`)."""
+        addresses = self._ask("PJRT_TopologyDescription_GetDeviceDescriptions")
+        return tuple(DeviceDescription(self, address) for address in addresses)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """64 bits, equal for equal topologies (`PJRT_TopologyDescription_Fingerprint`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.101.
+        """
+        return int(self._ask("PJRT_TopologyDescription_Fingerprint"))
+
+    @cached_property
+    def memory_space_kind_ids(self) -> tuple[int, ...]:
+        """Ids of its kinds of memory (`PJRT_TopologyDescription_GetMemorySpaceKindIds`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.110.
+        """
+        return tuple(self._ask("PJRT_TopologyDescription_GetMemorySpaceKindIds"))
+
+    @property
+    def tpu(self) -> TpuTopology:
+        """What libtpu tells about chips, cores and hosts.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is not libtpu.
+        """
+        return TpuTopology(self)
+
+    def make_canonical_shape(
+        self, memory_space_kind_id: int, dims: Sequence[int], dtype: Any
+    ) -> bytes:
+        """Lays an array out as a kind of memory has it, tiles and all.
+
+        The C function is `PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace`.
+
+        Args:
+            memory_space_kind_id: one of `memory_space_kind_ids`.
+            dims: the array's sizes, at least 0.
+            dtype: as for `Client.buffer_from_host`.
+
+        Returns:
+            XLA's ShapeProto, serialized.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.110 or than the dtype.
+            TypeError: a size that is no int, or no such dtype.
+            ValueError: no such kind of memory, or an impossible size.
+        """
+        if memory_space_kind_id not in self.memory_space_kind_ids:
+            raise ValueError(
+                f"there is no kind of memory {memory_space_kind_id!r}, only "
+                f"{', '.join(map(str, self.memory_space_kind_ids))}"
+            )
+        element = dtypes.of_numpy(dtype)
+        dtypes.require(element, self.api.version)
+        sizes = [operator.index(size) for size in dims]
+        if min(sizes, default=0) < 0 or math.prod(map(max, sizes, repeat(1))) > _MAX_ELEMENTS:
+            raise ValueError(f"an array of {sizes} is impossible")  # the plugin would abort
+        with self._in_call():
+            return irregular.serialized(
+                self.api,
+                "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
+                topology=self._address,
+                memory_space_kind_id=memory_space_kind_id,
+                dims=sizes,
+                element_type=element.code,
+            )
+
+    def serialize(self) -> bytes:
+        """The bytes for `Plugin.deserialize_topology` (`PJRT_TopologyDescription_Serialize`)."""
+        with self._in_call():
+            return irregular.serialized(
+                self.api, "PJRT_TopologyDescription_Serialize", topology=self._address
+            )
+
+    def compile(
+        self,
+        program: Program | str | bytes | os.PathLike[str],
+        options: CompileOptions | None = None,
+    ) -> Executable:
+        """Compiles a program for these devices (`PJRT_Compile`); Ctrl-C ends the waiting.
+
+        Args:
+            program: as for `Client.compile`.
+            options: see `CompileOptions`.
+
+        Raises:
+            FileFormatError: the program is none of the known formats.
+            IncompatiblePluginError: its StableHLO is newer than the plugin's.
+            PjrtError: the plugin cannot compile it.
+            ValueError: it needs more devices than there are.
+        """
+        source = Program.of(program)
+        source.require_readable(self.api)
+        chosen = partitioning.options_for(
+            source,
+            options,
+            len(self.device_descriptions),
+            "the topology",
+            lambda needed: f"describe a machine of {needed} devices, or several slices of one",
+        )
+        address, sent = compilation.attempt(
+            source,
+            lambda program: self._compile_flags.compiled(
+                chosen, program.outline, lambda options: self._compiled(program, options)
+            ),
+            _hint,
+        )
+        executable = Executable(self, address, entry.signature(source, chosen.num_partitions))
+        executable._given_options = sent
+        return executable
+
+    def _compiled(self, source: Program, options: CompileOptions) -> int:
+        message = options.serialize()
+        address: int = interruptible(
+            lambda: self._call(
+                "PJRT_Compile",
+                topology=self._address,
+                program={"code": source.code, "format": source.format},
+                compile_options=message,
+                client=self.client._address if self.client else 0,
+            ),
+            lambda late: destroy(self, late),
+        )
+        return address
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles `serialize()`, which becomes a topology of the same plugin, without a client."""
+        return pickled.of_topology(self)
+
+    def _ask(self, function: str) -> Any:
+        return self._call(function, topology=self._address)
+
+    def _call(self, function: str, /, **inputs: Any) -> Any:
+        call = self.client._call if self.client else self.api.call
+        return call(function, **inputs)
+
+    def _in_call(self) -> contextlib.AbstractContextManager[None]:
+        return self.client._in_call() if self.client else contextlib.nullcontext()
+
+    def _repr_html_(self) -> str:
+        return display.html_of_topology(self)
+
+    def __repr__(self) -> str:
+        if self.client and self.client.closed:
+            return "<Topology closed>"
+        return f"<Topology {self.platform_name} of {len(self.device_descriptions)} devices>"
+
+
+def _hint(error: PjrtError) -> str:
+    if isinstance(error, NotFoundError):  # no compiler is registered for the platform
+        return "the plugin may compile only on what is there: client.compile(program).serialize()"
+    if "autotune" in error.message:
+        return (
+            "there is no device to time kernels on: compile with "
+            'CompileOptions(flags={"xla_gpu_autotune_level": 0})'
+        )
+    return ""
+
+
+def _destroy(api: Api, address: int) -> None:
+    with contextlib.suppress(ClosedError, PjrtError):  # closed: a child process, after a fork
+        api.call("PJRT_TopologyDescription_Destroy", topology=address)

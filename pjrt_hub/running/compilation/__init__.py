@@ -1,0 +1,1 @@
+"""From a program to a loaded executable: through the cache, in a process of its own."""

@@ -1,0 +1,244 @@
+"""Isolated compilations: a compiler in a process of its own, whose death is an exception.
+
+Owns both sides. The program goes there in a file without a name, and what was compiled comes back
+in one. Must not load it, nor know who wants a compilation isolated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.errors import (
+    PjrtError,
+    PjrtHubError,
+    PluginCrashedError,
+    PluginTimeoutError,
+)
+from pjrt_hub.running.capi import irregular, library, status
+from pjrt_hub.running.executable import signature_sources
+from pjrt_hub.running.program import entry
+from pjrt_hub.running.program.program import Program
+from pjrt_hub.running.program.signature import Signature
+from pjrt_hub.running.sandbox import watch
+from pjrt_hub.running.sandbox.child import Child, listen, signal_name
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.program.compile_options import CompileOptions
+
+_COMPILE = "PJRT_Client_Compile"
+_TO_BEGIN = 30.0  # seconds for a process that loads the plugin and makes a client
+_DETAILS = ("message", "code", "function", "hint")
+
+
+@frozen
+class Workplace:
+    """Where a plugin compiles outside of this process.
+
+    Attributes:
+        env: the variables that the plugin was loaded with.
+        preload: the libraries that are loaded before it.
+        seconds: how long a compilation may take.
+    """
+
+    env: Mapping[str, str]
+    preload: Sequence[Path]
+    seconds: float
+
+
+class NotIsolatedError(Exception):
+    """No other process can compile it, or hand over what it compiled; the text says why."""
+
+
+def compiled(
+    client: Client, program: Program, options: CompileOptions, meanwhile: Callable[[], None]
+) -> tuple[bytes, Signature | None]:
+    """Compiles in a process of its own, which Ctrl-C ends, and the end of this one.
+
+    Args:
+        client: its plugin and create options are those of the other process's client.
+        program: what to compile.
+        options: as the plugin gets them.
+        meanwhile: is called beside it.
+
+    Returns:
+        The plugin's own bytes of the executable, and what it takes and gives, unless that has to be
+        asked where it is loaded.
+
+    Raises:
+        PjrtError: the plugin refuses the program.
+        PluginCrashedError: its compiler died.
+        PluginTimeoutError: it did not end in time.
+        NotIsolatedError: it has to be compiled here.
+    """
+    if client.plugin.workplace is None:
+        raise NotIsolatedError(f"{client.plugin!r} was not loaded by pjrt_hub.client() or load()")
+    if why := _obstacle(client):
+        raise NotIsolatedError(why)
+    workplace, path = client.plugin.workplace(), client.plugin.path
+    with _file() as request, _file() as answer:
+        _ask(request, client, program, options)
+        files = (request.fileno(), answer.fileno())
+        words = [*map(str, files), str(path), client.api.identity, *map(str, workplace.preload)]
+        with Child(__name__, words, env=workplace.env, pass_fds=files) as child:
+            meanwhile()
+            said = _heard(child, workplace.seconds)
+            late = not child.silent
+        if "nbytes" in said:
+            answer.seek(0)
+            told = said["signature"]
+            return answer.read(said["nbytes"]), told and Signature.of_lists(told)
+    if "refusal" in said:
+        raise _refusal(**said["refusal"])
+    if late and "step" in said:
+        raise PluginTimeoutError(
+            f"{path} was not done with compiling {program.origin} within {workplace.seconds:g} s",
+            seconds=workplace.seconds,
+            hint="set PJRT_HUB_ISOLATE_SECONDS to more",
+        )
+    code = said.get("status", child.status())
+    if said.get("step") == _COMPILE and "error" not in said:
+        raise _crash(f"{path} {_end(code)} as it compiled {program.origin}", code, child.words())
+    why = said.get("error") or (f"it took over {_TO_BEGIN:g} s" if late else _end(code))
+    if "step" not in said:
+        client._not_isolated = why  # as would the next one
+    raise NotIsolatedError(f"the process for it could not: {why}")
+
+
+def _heard(child: Child, seconds: float) -> dict[str, Any]:
+    """What the other process says, until nothing more can come, or the time is over."""
+    said: dict[str, Any] = {}
+    begun = time.monotonic()
+    until = begun + min(_TO_BEGIN, seconds)
+    while not child.silent and time.monotonic() < until:
+        for _, line in listen([child], until):
+            said.update(line)
+        if "step" in said:
+            until = begun + seconds
+    return said
+
+
+def _obstacle(client: Client) -> str:
+    """Why nothing can be compiled for a client elsewhere; empty where it can."""
+    from pjrt_hub.running.extensions import custom_partitioner
+
+    if client.process_count > 1:
+        return "the client is one of several processes, which do not know another"
+    if custom_partitioner.is_used(client.api):
+        return "a custom partitioner is registered, which only this process can ask"
+    if not client.api.is_as_loaded():
+        return f"{client.plugin.path} is not the file any more that was loaded"
+    return client._not_isolated
+
+
+def _ask(file: BinaryIO, client: Client, program: Program, options: CompileOptions) -> None:
+    """Writes what the other side reads in `_work`."""
+    message = options.serialize()
+    asked = {
+        "create_options": dict(client.plugin.check_create_options(client.options)),
+        "custom_calls": client.plugin.ffi._described,
+        "format": program.format,
+        "options_nbytes": len(message),
+    }
+    file.write(json.dumps(asked, default=_plain).encode() + b"\n")
+    file.write(message)
+    file.write(program.code)
+    file.flush()
+
+
+def _plain(option: Any) -> Any:
+    return option.decode() if isinstance(option, bytes) else list(option)
+
+
+def _file() -> BinaryIO:
+    """A file without a name, in memory where the system has such."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("pjrt-hub"), "w+b")
+    from tempfile import TemporaryFile
+
+    return TemporaryFile()
+
+
+def _refusal(code: int, payloads: Mapping[str, str], **details: str) -> PjrtError:
+    received = {name: bytes.fromhex(value) for name, value in payloads.items()}
+    return status.error_class(code)(code=code, payloads=received, **details)
+
+
+def _crash(what: str, code: int, words: str) -> PluginCrashedError:
+    return PluginCrashedError(
+        f"{what}; its last words:\n{words}" if words else what,
+        signal=signal_name(-code) if code < 0 else None,
+        returncode=code,
+        stderr=words,
+        hint="docs/executables.md lists what compilers die of: write the program otherwise, or try "
+        "another release of the plugin",
+    )
+
+
+def _end(code: int) -> str:
+    return f"died of {signal_name(-code)}" if code < 0 else f"exited with status {code}"
+
+
+def _work(
+    tell: watch.Tell, request: str, answer: str, path: str, identity: str, *preload: str
+) -> int:
+    """What the other process does: it compiles, and writes what came of it."""
+    with open(int(request), "rb") as file:
+        file.seek(0)
+        asked = json.loads(file.readline())
+        options, code = file.read(asked["options_nbytes"]), file.read()
+    try:
+        for dependency in preload:
+            library.preload(dependency)
+        api = library.load(path, identity=identity)
+        client = api.call("PJRT_Client_Create", create_options=asked["create_options"])
+        _register(api, asked["custom_calls"])
+        tell(step=_COMPILE)
+        try:
+            executable = api.call(
+                _COMPILE,
+                client=client,
+                program={"code": code, "format": asked["format"]},
+                compile_options=options,
+            )
+            view = api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=executable)
+            said = entry.signature(Program(code, asked["format"]))
+            signature, takes_tuple = signature_sources.of_executable(api, view, said)
+        except PjrtError as exc:
+            details = {name: getattr(exc, name) for name in _DETAILS}
+            payloads = {name: value.hex() for name, value in exc.payloads.items()}
+            tell(refusal={**details, "payloads": payloads})
+            return 0
+        tell(step="PJRT_Executable_Serialize")
+        compiled = irregular.serialized_executable(api, view)
+    except PjrtHubError as exc:
+        tell(error=exc.message)
+        return 1
+    with open(int(answer), "wb") as file:
+        file.write(compiled)
+    tell(
+        nbytes=len(compiled),
+        signature=None if takes_tuple or signature is None else signature.to_lists(),
+    )
+    return 0
+
+
+def _register(api: library.Api, described: Sequence[tuple[str, str, bool]]) -> None:
+    """Lets the compiler know the custom calls of the process that asks; nothing calls them here."""
+    if described:
+        from pjrt_hub.running.extensions.custom_calls import CustomCalls
+
+        for name, platform, recorded in described:
+            CustomCalls(api).register(
+                name, lambda: None, platform=platform, command_buffer_compatible=recorded
+            )
+
+
+if __name__ == "__main__":
+    watch.serve(_work)

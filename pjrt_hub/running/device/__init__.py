@@ -1,0 +1,1 @@
+"""Devices, their memories, and events: what everything on a platform refers to."""

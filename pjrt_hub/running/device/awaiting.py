@@ -1,0 +1,92 @@
+"""Awaiting: how a task of asyncio or trio sleeps until a plugin's event fires.
+
+Owns finding out which of them runs, without importing either that nobody uses; anyio runs on
+both. Must not know what an event stands for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+Steps = Generator[Any, Any, None]
+
+
+class Waiters:
+    """The tasks that await one event. One that is cancelled leaves nothing behind.
+
+    Without a lock, because a collected task may end its sleep in the middle of anything.
+    """
+
+    def __init__(self) -> None:
+        self._wakes: dict[object, Callable[[], object]] = {}
+        self._fired = False
+
+    def fire(self) -> None:
+        """Wakes every task, on whatever threads their loops run; later ones do not sleep."""
+        self._fired = True
+        with contextlib.suppress(KeyError):
+            while True:
+                wake = self._wakes.popitem()[1]
+                with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits
+                    wake()
+
+    def sleep(self) -> Steps:
+        """Suspends the running task until `fire`.
+
+        Raises:
+            RuntimeError: it is no task of asyncio or trio.
+        """
+        sleep, wake = _sleep_of_trio() if _in_trio() else _sleep_of_asyncio()
+        key = object()
+        self._wakes[key] = wake
+        try:
+            if not self._fired:  # else `fire` may have been done before it could see this one
+                yield from sleep()
+        finally:  # also when it is cancelled, or its loop ends under it
+            self._wakes.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._wakes)
+
+
+def checkpoint() -> Steps:
+    """What an await that need not sleep does: under trio every await lets others run."""
+    if _in_trio():
+        yield from sys.modules["trio"].lowlevel.checkpoint().__await__()
+
+
+def _in_trio() -> bool:
+    """Whether a task of trio runs; where one is the guest of the other, both have a loop."""
+    trio, asyncio = sys.modules.get("trio"), sys.modules.get("asyncio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    try:
+        return asyncio is None or asyncio.current_task() is None
+    except RuntimeError:  # no loop of asyncio runs
+        return True
+
+
+def _sleep_of_trio() -> tuple[Callable[[], Steps], Callable[[], object]]:
+    trio = sys.modules["trio"]
+    ready, token = trio.Event(), trio.lowlevel.current_trio_token()
+    return lambda: ready.wait().__await__(), lambda: token.run_sync_soon(ready.set)
+
+
+def _sleep_of_asyncio() -> tuple[Callable[[], Steps], Callable[[], object]]:
+    import asyncio  # late: it costs 20 ms, and most programs never await
+
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    return ready.__await__, lambda: loop.call_soon_threadsafe(settle)

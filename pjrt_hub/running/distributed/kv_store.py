@@ -1,0 +1,269 @@
+"""Key-value stores: how the processes of one job find each other.
+
+Owns what a store must offer and two that need nothing but this machine or a shared disk; the
+callbacks that a plugin calls are the compiled call path's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pjrt_hub.errors import PjrtHubError, UnsupportedByPluginError
+from pjrt_hub.running.capi import hotpath, table
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+
+_CODES = table.ENUMS["PJRT_Error_Code"]
+_NOT_FOUND = _CODES["PJRT_Error_Code_NOT_FOUND"]
+_INTERNAL = _CODES["PJRT_Error_Code_INTERNAL"]
+#: Seconds between two looks at a store that cannot tell of news: it doubles between these.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+
+
+class KeyValueStore(Protocol):
+    """What the processes of a job share; called from any thread.
+
+    An exception becomes the plugin's error. A value that was put under a key is visible to every
+    process from then on; a second one replaces it.
+    """
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """Waits for a value.
+
+        Args:
+            key: what it was put under, or will be.
+            timeout: seconds to wait at most.
+
+        Raises:
+            TimeoutError: nobody put one.
+        """
+
+    def try_get(self, key: str) -> bytes | None:
+        """Gives the value at once, or None where there is none yet.
+
+        Args:
+            key: what it was put under.
+        """
+
+    def put(self, key: str, value: bytes) -> None:
+        """Makes a value visible to all processes.
+
+        Args:
+            key: under which they find it; plugins choose these.
+            value: any bytes.
+        """
+
+
+class InMemoryStore:
+    """A store for clients of one process, as in tests."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """See `KeyValueStore`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: key in self._values, timeout):
+                raise TimeoutError(f"nobody put {key!r} within {timeout} seconds")
+            return self._values[key]
+
+    def try_get(self, key: str) -> bytes | None:
+        """See `KeyValueStore`."""
+        with self._changed:
+            return self._values.get(key)
+
+    def put(self, key: str, value: bytes) -> None:
+        """See `KeyValueStore`."""
+        with self._changed:
+            self._values[key] = bytes(value)
+            self._changed.notify_all()
+
+
+class DirectoryStore:
+    """A store in a directory that all processes see, a file for each key.
+
+    The directory is of one job: what an earlier one left there would be taken for this one's.
+
+    Args:
+        path: of the directory; it is made where it is missing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """See `KeyValueStore`."""
+        return look_until(lambda: self.try_get(key), key, timeout)
+
+    def try_get(self, key: str) -> bytes | None:
+        """See `KeyValueStore`."""
+        try:
+            return self._file(key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, key: str, value: bytes) -> None:
+        """See `KeyValueStore`."""
+        file = self._file(key)
+        partial = file.with_name(f".{file.name}.{os.urandom(8).hex()}")  # of this call alone
+        try:
+            partial.write_bytes(value)
+            partial.replace(file)  # whole or not at all
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+    def _file(self, key: str) -> Path:
+        return self.path / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def look_until(look: Callable[[], bytes | None], key: str, timeout: float) -> bytes:
+    """Looks for a value again and again, for stores that cannot tell of news.
+
+    Args:
+        look: gives the value, or None where there is none yet.
+        key: what is looked for, for the error.
+        timeout: seconds to look at most.
+
+    Raises:
+        TimeoutError: it was not there within `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    pause = _SHORTEST_PAUSE
+    while (value := look()) is None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"nobody put {key!r} within {timeout} seconds")
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Distributed:
+    """The place of this process in a job of several, each with a client of its own.
+
+    Attributes:
+        num_processes: of the job.
+        process_id: of this one, from 0.
+        store: what they share.
+    """
+
+    num_processes: int
+    process_id: int
+    store: KeyValueStore
+
+    def __post_init__(self) -> None:
+        """Refuses what no plugin could make sense of.
+
+        Raises:
+            TypeError: a number that is no int, or a store that lacks a method.
+            ValueError: the process is none of that many.
+        """
+        for name in ("num_processes", "process_id"):
+            if type(getattr(self, name)) is not int:
+                raise TypeError(f"{name} is {getattr(self, name)!r}; it must be an int")
+        if not 0 <= self.process_id < self.num_processes:
+            raise ValueError(
+                f"process_id is {self.process_id}; of {self.num_processes} processes it must be "
+                f"from 0 to {self.num_processes - 1}"
+            )
+        for method in ("get", "try_get", "put"):
+            if not callable(getattr(self.store, method, None)):
+                raise TypeError(f"the store {self.store!r} has no method {method}")
+
+    def create_options(self, takes: Callable[[str], bool]) -> dict[str, int]:
+        """The create options that tell a plugin of it, those that it takes.
+
+        Args:
+            takes: says whether the plugin takes an option of that name.
+        """
+        told = {"node_id": self.process_id, "num_nodes": self.num_processes}
+        return {name: value for name, value in told.items() if takes(name)}
+
+    def check(self, client: Client, exchange: Exchange) -> None:
+        """Refuses a client that did not join the others.
+
+        Args:
+            client: made with this place.
+            exchange: what the plugin was given to reach the store.
+
+        Raises:
+            PjrtHubError: the plugin made a client of this process alone, or of another number.
+        """
+        try:
+            index = client.process_index
+            processes = {device.process_index for device in client.all_devices}
+        except UnsupportedByPluginError:
+            return
+        alone = len(processes) == 1 and not exchange.used
+        if self.num_processes > 1 and (index != self.process_id or alone):
+            raise PjrtHubError(
+                f"process {self.process_id} of {self.num_processes} did not join the others: the "
+                f"client of {client.platform_name!r} is of process {index}, its devices are of "
+                f"{len(processes)}",
+                hint="this plugin does not join processes, or wants other create options for it",
+            )
+
+
+class Exchange:
+    """A store as `PJRT_Client_Create` takes it; lives as long as the process.
+
+    Attributes:
+        used: whether a plugin asked anything of it.
+    """
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self.used = False
+        self._store = store
+        addresses = hotpath.kv_store(self._get, self._try_get, self._put)
+        self._get_address, self._try_get_address, self._put_address, self._user_arg = addresses
+
+    def arguments(self) -> dict[str, int]:
+        """The fields of the call. Plugins drop a store that lacks one of the three."""
+        return {
+            "kv_get_callback": self._get_address,
+            "kv_get_user_arg": self._user_arg,
+            "kv_put_callback": self._put_address,
+            "kv_put_user_arg": self._user_arg,
+            "kv_try_get_callback": self._try_get_address,
+            "kv_try_get_user_arg": self._user_arg,
+        }
+
+    # What C reads as an answer: a value, None for "not yet" or "done", or a code with a text.
+
+    def _get(self, key: bytes, milliseconds: int) -> object:
+        return self._answer(lambda: self._store.get(_text(key), milliseconds / 1000))
+
+    def _try_get(self, key: bytes) -> object:
+        answer = self._answer(lambda: self._store.try_get(_text(key)))
+        return (_NOT_FOUND, b"no value under the key yet") if answer is None else answer
+
+    def _put(self, key: bytes, value: bytes) -> object:
+        return self._answer(lambda: self._store.put(_text(key), value))
+
+    def _answer(self, ask: Callable[[], bytes | None]) -> object:
+        self.used = True
+        try:
+            value = ask()
+        except TimeoutError:
+            return None
+        except BaseException as exc:  # nothing may leave to the plugin
+            return _INTERNAL, f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")
+        if value is None or isinstance(value, bytes):
+            return value
+        return _INTERNAL, f"the store gave {type(value).__name__} instead of bytes".encode()
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")

@@ -1,0 +1,70 @@
+"""Process information: what a client is told about the other processes of a program.
+
+Owns the check in front of it; who is alive, somebody else knows.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+
+State = Literal["unspecified", "uninitialized", "disconnected", "connected", "error"]
+
+_STATES = get_args(State)  # in the order of PJRT_ProcessState
+_READABLE = 78  # before that the struct did not tell its size
+
+
+class ProcessInfo(NamedTuple):
+    """A `PJRT_ProcessInfo`.
+
+    Attributes:
+        task_id: the process's number, as in `Client.process_index`.
+        incarnation_id: another one each time that it is started.
+        state: how it is.
+        error: why, where the state is "error".
+    """
+
+    task_id: int
+    incarnation_id: int = 0
+    state: State = "connected"
+    error: PjrtError | None = None
+
+
+def update(client: Client, infos: Sequence[ProcessInfo]) -> None:
+    """`Client.update_global_process_info`."""
+    name = "PJRT_Client_UpdateGlobalProcessInfo"
+    client.api.require(name)
+    if client.api.version.minor < _READABLE:
+        raise UnsupportedByPluginError(
+            f"the plugin reads another {name} than later ones do",
+            function=name,
+            since=f"0.{_READABLE}",
+            have=str(client.api.version),
+        )
+    given = [_checked(info) for info in infos]
+    if not given:
+        raise ValueError("there is no process to tell about")
+    client._call(name, client=client._address, process_infos=given)
+
+
+def _checked(info: ProcessInfo) -> dict[str, object]:
+    if not isinstance(info, ProcessInfo):
+        raise TypeError(f"{info!r} is not a ProcessInfo")
+    if info.state not in _STATES:
+        raise ValueError(f"there is no state {info.state!r}, only {', '.join(_STATES)}")
+    task, incarnation = operator.index(info.task_id), operator.index(info.incarnation_id)
+    if not 0 <= task < 1 << 31 or not 0 <= incarnation < 1 << 64:
+        raise ValueError(f"{info!r} has a number that is negative or too large")
+    return {
+        "task_id": task,
+        "incarnation_id": incarnation,
+        "state": _STATES.index(info.state),
+        "error_code": (info.error.code or 0) if info.error else 0,
+        "error_message": info.error.message if info.error else "",
+    }

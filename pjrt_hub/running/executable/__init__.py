@@ -1,0 +1,1 @@
+"""What was compiled: loaded or not, called, saved and described."""

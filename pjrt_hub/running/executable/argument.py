@@ -1,0 +1,135 @@
+"""Arguments: arrays that are given for a parameter, and the words for what is refused.
+
+The call path compares Buffers, and puts arrays again that are like one that was put here. Imports
+numpy late.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import ClosedError
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.buffer.buffer import Buffer
+from pjrt_hub.running.program.signature import ANYTHING, UNTOLD_DTYPE, UNTOLD_LAYOUT, Slot
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.device.device import Device
+    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
+
+
+def put(executable: LoadedExecutable, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
+    """Puts an array for one parameter; it may change as soon as this returns.
+
+    Args:
+        executable: what takes it.
+        index: of the parameter.
+        given: an array or scalar of numpy, or something else with DLPack or the buffer protocol.
+        device: where to.
+
+    Returns:
+        The buffer; and the dtype of a plain numpy array, whose like the call path may put itself,
+        or None.
+
+    Raises:
+        TypeError: it is nothing of the kind, or has another dtype.
+        ValueError: it has another shape.
+    """
+    slot, what = _wanted(executable, index)
+    array = _array(given)
+    if array is None:
+        if not hasattr(type(given), "__dlpack__"):
+            reject(executable, index, given)
+        return executable.client.from_dlpack(given, device=device, copy=True), None
+    dtype = array.dtype
+    if slot.dtype != UNTOLD_DTYPE:
+        wanted = dtypes.numpy_dtype(slot.dtype)
+        if (dtype if dtype.isnative else dtype.newbyteorder("=")) != wanted:
+            raise TypeError(
+                f"{what}, the array has elements of {dtype}\n\n"
+                f'hint: array.astype("{wanted}") converts them'
+            )
+    if array.shape != slot.shape is not None:
+        raise ValueError(f"{what}, the array has the shape {array.shape}")
+    if slot.layout == UNTOLD_LAYOUT:
+        buffer = executable.client.buffer_from_host(array, device=device)
+        by_itself = buffer._order() is None
+    else:
+        buffer = executable.client.buffer_from_host(array, device=device, layout=slot.layout)
+        by_itself = slot.layout is None and buffer._order() is None
+        if buffer._order() != slot.layout:  # rows are not what the plugin makes of itself
+            buffer = executable.client.buffer_from_host(array, device=device, layout=slot.order)
+    plain = type(given) is type(array) is _numpy().ndarray and dtype.isnative
+    again = plain and by_itself and slot.dtype and slot.shape is not None and not slot.dynamic
+    return buffer, dtype if again else None
+
+
+def reject(executable: LoadedExecutable, index: int, given: object) -> None:
+    """Raises for an argument that the call path refused."""
+    slot, what = _wanted(executable, index)
+    if not isinstance(given, Buffer):
+        raise TypeError(
+            f"{what} in a Buffer or an array, not {type(given).__name__}\n\n"
+            "hint: client.buffer_from_host(value) makes a buffer of numbers and lists"
+        )
+    if given._is_gone:
+        raise ClosedError(f"argument {index} is a buffer that was deleted or donated")
+    if given.client is not executable.client:
+        raise ValueError(
+            f"argument {index} is a buffer of another client ({given.client!r}) than the "
+            f"program ({executable.client!r})"
+        )
+    if given._dtype != slot.dtype != UNTOLD_DTYPE:
+        found = dtypes.of_code(given._dtype).name
+        raise TypeError(f"{what}, the buffer has elements of {found}")
+    if given.shape != slot.shape is not None:
+        raise ValueError(f"{what}, the buffer has the shape {given.shape}")
+    if slot.shape is not None and given._dynamic != bool(slot.dynamic):
+        raise ValueError(
+            f"{what}, the dynamic dimensions of the buffer are {given.dynamic_dimensions}"
+            "\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) is one without any"
+        )
+    if executable.devices and given.device not in executable.devices:
+        places = ", ".join(map(str, executable.devices))
+        raise ValueError(
+            f"argument {index} is on {given.device}, the program runs on {places}\n\n"
+            "hint: buffer.copy_to_device(device) moves it"
+        )
+    if slot.order is not None and given.layout != slot.order:
+        raise ValueError(
+            f"{what} with dimensions in the order {slot.layout or 'row-major'}, the buffer has "
+            f"{given.layout}\n\nhint: client.buffer_from_host(numpy.asarray(buffer), "
+            f"layout={slot.order}) lays it out anew"
+        )
+    raise ValueError(f"argument {index} is on {given.device}, its row is for another device")
+
+
+def _wanted(executable: LoadedExecutable, index: int) -> tuple[Slot, str]:
+    signature = executable.signature
+    if signature.open:
+        return ANYTHING, f"argument {index} must be"
+    slot, count = signature.parameters[index], len(signature.parameters)
+    return slot, f"argument {index} of {count} must be {slot}"
+
+
+def _array(given: Any) -> Any:
+    """Numpy's view of it, or None where it is none of numpy's and shows no memory either."""
+    numpy = sys.modules.get("numpy")  # without it nothing of numpy's can exist
+    if numpy is not None and isinstance(given, numpy.ndarray):
+        return given
+    if numpy is not None and isinstance(given, numpy.generic):
+        return numpy.asarray(given)
+    if hasattr(type(given), "__dlpack__"):
+        return None
+    try:
+        memory = memoryview(given)
+    except TypeError:
+        return None
+    return _numpy().asarray(memory)
+
+
+def _numpy() -> Any:
+    import numpy
+
+    return numpy

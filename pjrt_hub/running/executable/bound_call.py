@@ -1,0 +1,78 @@
+"""Bound calls: an executable with its arguments, to be run again and again.
+
+Owns how one is made and shown; checking and running are the compiled call path's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.running.buffer.buffer import Buffer
+from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi.compact import compact
+from pjrt_hub.running.executable.argument import put
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
+
+
+@compact
+class BoundCall(hotpath.BoundCall):
+    """A call that has its arguments: `call = exe.bind(a, b)`, then `call()`.
+
+    The arguments were compared with the program once; each call only looks whether one was deleted
+    and whether something was closed. It holds its buffers. Many threads may call it.
+
+    Attributes:
+        executable: what it runs.
+    """
+
+    __slots__ = ()
+
+    executable: LoadedExecutable
+
+    @classmethod
+    def _of(
+        cls,
+        executable: LoadedExecutable,
+        rows: tuple[tuple[Any, ...], ...],
+        single: bool,
+        simplify: bool,
+    ) -> BoundCall:
+        donated = executable.signature.donated
+        if donated:
+            raise ValueError(
+                f"the program donates argument {donated[0]}, which it can take only once\n\n"
+                "hint: call exe(a, b) with the buffer of each turn: x = exe(x, b)"
+            )
+        executable._check()
+        call = cls()
+        call._bind(executable, _on_devices(executable, rows), single, simplify)
+        return call
+
+    @property
+    def arguments(self) -> tuple[tuple[Buffer, ...], ...]:
+        """The buffers that it holds, a row for each of the executable's devices."""
+        rows: tuple[tuple[Buffer, ...], ...] = self._rows
+        return rows
+
+    def __repr__(self) -> str:
+        return f"<BoundCall of {self.executable!r}>"
+
+
+def _on_devices(
+    executable: LoadedExecutable, rows: tuple[tuple[Any, ...], ...]
+) -> tuple[tuple[Any, ...], ...]:
+    """The same with buffers of the arrays; the call path says what does not fit otherwise."""
+    signature, places = executable.signature, len(executable.devices)
+    counts = {len(row) for row in rows}
+    fit = len(counts) == 1 if signature.open else counts == {len(signature.parameters)}
+    if len(rows) != places or not fit:
+        return rows
+    return tuple(
+        tuple(
+            each if isinstance(each, Buffer) else put(executable, index, each, device)[0]
+            for index, each in enumerate(row)
+        )
+        for row, device in zip(rows, executable.devices, strict=True)
+    )

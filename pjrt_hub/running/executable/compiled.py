@@ -1,0 +1,188 @@
+"""Compiled programs: what a `PJRT_Executable` tells about itself, loaded or not.
+
+Owns the questions; whoever inherits it owns the executable and says where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import irregular
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.program.compile_options import CompileOptions
+from pjrt_hub.running.program.signature import UNTOLD_DTYPE, Signature
+
+if TYPE_CHECKING:
+    import numpy
+
+
+@frozen
+class Parameter:
+    """One parameter of a compiled program, on one device.
+
+    Attributes:
+        name: as the compiler has it, "" where it has none.
+        dtype: numpy's, as `Buffer.dtype`; None where nobody tells.
+        shape: one device's dimensions; None where nobody tells.
+        layout: minor_to_major; None where nobody tells.
+        donated: whether a call may take the argument's memory.
+    """
+
+    name: str
+    dtype: numpy.dtype[Any] | None
+    shape: tuple[int, ...] | None
+    layout: tuple[int, ...] | None
+    donated: bool
+
+
+class Compiled:
+    """Base of executables: `_viewed` gives the `PJRT_Executable` while it is used."""
+
+    signature: Signature
+    #: What it was compiled with, where that is known without the plugin.
+    _given_options: CompileOptions | None = None
+
+    @property
+    def _api(self) -> Api:
+        raise NotImplementedError
+
+    def _viewed(self) -> AbstractContextManager[int]:
+        raise NotImplementedError
+
+    @cached_property
+    def name(self) -> str:
+        """The program's name (`PJRT_Executable_Name`)."""
+        return str(self._ask("PJRT_Executable_Name").decode())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies the compiled code (`PJRT_Executable_Fingerprint`); bytes become escapes.
+
+        Raises:
+            UnimplementedError: the plugin has none.
+        """
+        return str(self._ask("PJRT_Executable_Fingerprint").decode("ascii", "backslashreplace"))
+
+    @cached_property
+    def num_replicas(self) -> int:
+        """Copies of the program that run together (`PJRT_Executable_NumReplicas`)."""
+        return int(self._ask("PJRT_Executable_NumReplicas"))
+
+    @cached_property
+    def num_partitions(self) -> int:
+        """Parts that the program was split into (`PJRT_Executable_NumPartitions`)."""
+        return int(self._ask("PJRT_Executable_NumPartitions"))
+
+    @property
+    def generated_code_nbytes(self) -> int:
+        """Bytes of machine code; some plugins do not know (0 or -1).
+
+        The C function is `PJRT_Executable_SizeOfGeneratedCodeInBytes`.
+        """
+        return int(self._ask("PJRT_Executable_SizeOfGeneratedCodeInBytes"))
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What it takes on one device, as `signature` has it.
+
+        Raises:
+            UnsupportedByPluginError: nobody tells how many there are.
+        """
+        signature = self.signature
+        if signature.open:
+            raise UnsupportedByPluginError(
+                "the program cannot be read, and the plugin does not tell what it takes",
+                function="PJRT_Executable_ParameterMemoryKinds",
+                since="0.102",
+                have=str(self._api.version),
+            )
+        names: Iterable[str] = signature.names or [""] * len(signature.parameters)
+        return tuple(
+            Parameter(
+                name,
+                None if slot.dtype == UNTOLD_DTYPE else dtypes.numpy_dtype(slot.dtype),
+                slot.shape,
+                slot.order,
+                index in signature.donated,
+            )
+            for index, (name, slot) in enumerate(zip(names, signature.parameters, strict=True))
+        )
+
+    @cached_property
+    def parameter_memory_kinds(self) -> tuple[str, ...]:
+        """The kind of memory of each parameter (`PJRT_Executable_ParameterMemoryKinds`, 0.102).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older.
+            UnimplementedError: the plugin does not tell.
+        """
+        with self._viewed() as view:
+            return tuple(
+                irregular.memory_kinds(self._api, "PJRT_Executable_ParameterMemoryKinds", view)
+            )
+
+    @cached_property
+    def output_memory_kinds(self) -> tuple[str, ...]:
+        """The kind of memory of each output (`PJRT_Executable_OutputMemoryKinds`).
+
+        Raises:
+            UnimplementedError: the plugin does not tell (XLA's CPU plugin of 0.81).
+        """
+        with self._viewed() as view:
+            return tuple(
+                irregular.memory_kinds(self._api, "PJRT_Executable_OutputMemoryKinds", view)
+            )
+
+    @cached_property
+    def compile_options(self) -> CompileOptions:
+        """What it was compiled with (`PJRT_Executable_GetCompileOptions`, 0.87).
+
+        A plugin that is older is not asked: the answer is what `compile` was given.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older, and the executable was loaded from bytes.
+        """
+        function = "PJRT_Executable_GetCompileOptions"
+        if self._given_options is not None and not self._api.has(function):
+            return self._given_options
+        with self._viewed() as view:
+            return CompileOptions.parse(irregular.serialized(self._api, function, executable=view))
+
+    def cost_analysis(self) -> dict[str, float]:
+        """The compiler's estimates: "flops", ... (`PJRT_Executable_GetCostAnalysis`)."""
+        costs: dict[str, float] = self._ask("PJRT_Executable_GetCostAnalysis")
+        return costs
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes of code, arguments, ... (`PJRT_Executable_GetCompiledMemoryStats`)."""
+        stats = vars(self._ask("PJRT_Executable_GetCompiledMemoryStats"))
+        return {name: value for name, value in stats.items() if value is not None}
+
+    def optimized_program(self) -> tuple[bytes, str]:
+        """The program after the compiler, with its format (`PJRT_Executable_OptimizedProgram`)."""
+        with self._viewed() as view:
+            return irregular.optimized_program(self._api, view)
+
+    def report(self) -> str:
+        """All of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # which reads everything here
+
+        return report.of(self)
+
+    @property
+    def _title(self) -> str:
+        """Its name, where the plugin tells one."""
+        try:
+            return self.name
+        except (UnimplementedError, UnsupportedByPluginError):
+            return "program"
+
+    def _ask(self, function: str) -> Any:
+        with self._viewed() as view:
+            return self._api.call(function, executable=view)

@@ -1,0 +1,123 @@
+"""Executables: programs compiled for devices that need not be there.
+
+Owns what a compiled program tells about itself; it cannot run: `Client.load` loads its bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import irregular
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.device import display
+from pjrt_hub.running.distributed import pickled
+from pjrt_hub.running.executable import signature_sources
+from pjrt_hub.running.executable.compiled import Compiled
+from pjrt_hub.running.executable.serialized import Guards
+from pjrt_hub.running.program.signature import Signature
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.array.dtypes import ElementType
+    from pjrt_hub.running.client.topology import Topology
+
+
+class Executable(Compiled):
+    """A `PJRT_Executable` that `Topology.compile` made; freed with the last reference to it.
+
+    Attributes:
+        topology: the devices that it was compiled for.
+    """
+
+    def __init__(self, topology: Topology, address: int, said: Signature | None) -> None:
+        self.topology = topology
+        self._address = address
+        #: What the program said of itself, where it can be read.
+        self._said = said
+        self._given_away = False
+        weakref.finalize(self, destroy, topology, address).atexit = False
+
+    @cached_property
+    def output_types(self) -> tuple[ElementType, ...]:
+        """The outputs' element types (`PJRT_Executable_OutputElementTypes`)."""
+        return tuple(map(dtypes.of_code, self._ask("PJRT_Executable_OutputElementTypes")))
+
+    @cached_property
+    def output_dimensions(self) -> tuple[tuple[int, ...], ...]:
+        """One device's shape of each output (`PJRT_Executable_OutputDimensions`)."""
+        with self._viewed() as view:
+            return tuple(irregular.output_dimensions(self._api, view))
+
+    @cached_property
+    def signature(self) -> Signature:  # type: ignore[override]
+        """What it takes and gives on one device, as far as the plugin and the program tell.
+
+        Raises:
+            UnsupportedByPluginError: neither tells how many outputs there are.
+        """
+        with self._viewed() as view:
+            told = signature_sources.of_executable(self._api, view, self._said)
+        return signature_sources.require(told.signature, self._api)
+
+    def serialize(self) -> bytes:
+        """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`).
+
+        A header stands before the plugin's own bytes, as in `LoadedExecutable.serialize`.
+        """
+        with self._viewed() as view:
+            code = irregular.serialized_executable(self._api, view)
+        # A client's version names what is there, a topology's what is described: left open.
+        guards = Guards(
+            platform=self.topology.platform_name,
+            platform_version="",
+            api_version=str(self._api.version),
+            plugin_sha256=self._api.sha256,
+        )
+        return guards.seal(code)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles `serialize()`, which becomes what `Client.load` makes of it there.
+
+        That is on the oldest open client of the same plugin; without one, on a client that is made,
+        and kept, for it. Where the devices are not there, unpickling fails as making a client does.
+        """
+        return pickled.of_executable_ahead_of_time(self)
+
+    @property
+    def _api(self) -> Api:
+        return self.topology.api
+
+    @contextlib.contextmanager
+    def _viewed(self) -> Iterator[int]:
+        if self._given_away:
+            raise ClosedError("the executable was given to a client, which loaded it")
+        with self.topology._in_call():
+            yield self._address
+
+    def _give_away(self) -> int:
+        """The native executable, for a client that makes it its own; this object is closed."""
+        with self._viewed() as view:
+            self._given_away = True
+            return view
+
+    def _repr_html_(self) -> str:
+        return display.html_of_executable_ahead_of_time(self)
+
+    def __repr__(self) -> str:
+        if self._given_away:
+            return "<Executable given away>"
+        if self.topology.client and self.topology.client.closed:
+            return "<Executable closed>"
+        return f"<Executable {self._title} for {self.topology}>"
+
+
+def destroy(topology: Topology, address: int) -> None:
+    """Frees a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
+    # Closed: a child process after a fork, or a client that is gone. Better leaked than crashed.
+    with contextlib.suppress(ClosedError, PjrtError):
+        topology._call("PJRT_Executable_Destroy", executable=address)

@@ -1,0 +1,85 @@
+"""Execute contexts: what the custom calls of an execution share.
+
+Owns a context's lifetime: the plugin needs it until the last execution with it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from typing import TYPE_CHECKING
+
+from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.running.device.closing import Closing
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.capi.library import Api
+    from pjrt_hub.running.client.client import Client
+
+
+class ExecuteContext(Closing):
+    """A `PJRT_ExecuteContext`, given to executions as `ExecuteOptions(context=...)`.
+
+    It may be closed or forgotten at any time: running executions keep what they need. Also a
+    context manager.
+
+    Attributes:
+        client: the client whose plugin made it.
+        closed: whether `close` was called.
+    """
+
+    def __init__(self, client: Client) -> None:
+        """Makes one (`PJRT_ExecuteContext_Create`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.52.
+            UnimplementedError: the plugin has none (libtpu).
+        """
+        self.client = client
+        self._native: _Native | None = _Native(
+            client.api, client._call("PJRT_ExecuteContext_Create")
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._native is None
+
+    def close(self) -> None:
+        """Lets it go; it is freed when the executions with it have ended; may be called again."""
+        self._native = None
+
+    def keep(self, thing: object) -> None:
+        """Keeps an object alive for as long as the plugin may use this context.
+
+        Args:
+            thing: whatever a plugin's user data points into.
+        """
+        self._usable().kept.append(thing)
+
+    @property
+    def _address(self) -> int:
+        return self._usable().address
+
+    def _usable(self) -> _Native:
+        if self._native is None:
+            raise ClosedError("the execute context is closed")
+        return self._native
+
+    def __repr__(self) -> str:
+        return f"<ExecuteContext {'closed' if self.closed else self.client.platform_name}>"
+
+
+class _Native:
+    """The native context, destroyed with the last reference to it."""
+
+    def __init__(self, api: Api, address: int) -> None:
+        self.address = address
+        self.kept: list[object] = []
+        # What it keeps must outlive it: the list is the finalizer's, too.
+        weakref.finalize(self, _destroy, api, address, self.kept).atexit = False
+
+
+def _destroy(api: Api, address: int, _kept: list[object]) -> None:
+    with contextlib.suppress(ClosedError, PjrtError):  # closed: in the child of a fork
+        api.call("PJRT_ExecuteContext_Destroy", context=address)

@@ -1,0 +1,231 @@
+"""Host transfers: what a running program sends to the host and receives from it.
+
+Owns what Python functions see of it and the checks of a stream; the callbacks that a plugin calls
+are `native/host_transfer.c`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base.fork import Lock
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array.host_array import address_of, as_bytes
+from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, transfer_callbacks, upcall
+from pjrt_hub.running.capi.call import Struct
+from pjrt_hub.running.device.event import Event
+
+if TYPE_CHECKING:
+    import numpy
+
+    from pjrt_hub.running.client.client import Client
+
+    #: Called with a chunk of the value in row-major order, the bytes of the whole value, and
+    #: whether this is its last chunk. An exception fails the program.
+    SendCallback = Callable[[bytes, int, bool], object]
+    #: Called with the stream to fill. An exception fails the program.
+    RecvCallback = Callable[["CopyToDeviceStream"], object]
+    #: Called with a copy of the value, the replica, the partition, and the plugin's number of it.
+    OutputCallback = Callable[[numpy.ndarray[Any, Any], int, int, int], object]
+
+_STREAM_FUNCTIONS = ("Destroy", "AddChunk", "TotalBytes", "GranuleSize", "CurrentBytes")
+
+
+class CopyToDeviceStream(hotpath.Owned):
+    """A `PJRT_CopyToDeviceStream`: a value on its way into a running program, in chunks.
+
+    A receive callback gets it and fills it, there or later, from any thread. The program fails
+    where it is forgotten, or closed with its client, before it is full.
+
+    Attributes:
+        client: the client whose program receives.
+        closed: whether it was closed, itself or with its client.
+    """
+
+    client: Client
+    _address: int
+    _added: int
+    _lock: Lock
+
+    __slots__ = ("__weakref__", "_added", "_address", "_lock")
+
+    @classmethod
+    def _of(cls, client: Client, address: int) -> CopyToDeviceStream:
+        stream = cls()
+        stream._address = address
+        stream._added = 0
+        stream._lock = Lock()
+        stream._bind(client, partial(hotpath.host_transfer_end, client.api.address, address))
+        return stream
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of the value in bytes (`PJRT_CopyToDeviceStream_TotalBytes`)."""
+        return self._ask("PJRT_CopyToDeviceStream_TotalBytes")
+
+    @property
+    def granule_size(self) -> int:
+        """What the size of a chunk is a multiple of (`PJRT_CopyToDeviceStream_GranuleSize`)."""
+        return self._ask("PJRT_CopyToDeviceStream_GranuleSize")
+
+    @property
+    def current_bytes(self) -> int:
+        """How many bytes were added (`PJRT_CopyToDeviceStream_CurrentBytes`)."""
+        return self._ask("PJRT_CopyToDeviceStream_CurrentBytes")
+
+    def add_chunk(self, data: Any) -> Event:
+        """Adds the next bytes of the value, without waiting (`PJRT_CopyToDeviceStream_AddChunk`).
+
+        Args:
+            data: bytes or a contiguous array, in row-major order. It must not change until the
+                event is ready, and is kept alive for as long as the plugin needs it.
+
+        Returns:
+            An event that is ready when they have arrived.
+
+        Raises:
+            TypeError: it has no bytes.
+            ValueError: it is no multiple of the granule size, or more than is missing.
+            ClosedError: the stream was closed.
+        """
+        memory = as_bytes(data)
+        with self.client._in_call(), self._lock:
+            self._check()
+            missing, granule = self.total_bytes - self._added, self.granule_size
+            if memory.nbytes > missing:
+                raise ValueError(f"{memory.nbytes} bytes are given, {missing} are missing")
+            if memory.nbytes % max(granule, 1):
+                raise ValueError(f"{memory.nbytes} bytes are given, no multiple of {granule}")
+            deleter, argument = callbacks.deleter(_nothing, memory)
+            chunk = {
+                "data": address_of(memory),
+                "size": memory.nbytes,  # after the address, which counts nothing
+                "deleter": deleter,
+                "deleter_arg": argument,
+            }
+            address = self.client.api.call(
+                "PJRT_CopyToDeviceStream_AddChunk", stream=self._address, chunk=chunk
+            )
+            self._added += memory.nbytes
+            event = Event._of(self.client, address)
+            callbacks.keep(self.client.api.address, address, self)  # until the chunk has arrived
+            return event
+
+    def cancel(self) -> None:
+        """Closes it; the program fails if it was not full. May be called again."""
+        with self._lock:
+            self._release()
+
+    def _ask(self, function: str) -> int:
+        with self.client._in_call():
+            self._check()
+            return int(self.client.api.call(function, stream=self._address))
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<CopyToDeviceStream closed>"
+        return f"<CopyToDeviceStream {self.current_bytes} of {self.total_bytes} bytes>"
+
+
+class HostTransfers:
+    """The callbacks of one execution, as a plugin calls them; lives until the execution is done."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kept: list[object] = []
+
+    def send(self, struct: Struct, rows: Sequence[Mapping[int, SendCallback]]) -> None:
+        """Puts what a program sends into execute options, for each device by channel."""
+        made = [
+            [(each, *self._called("send", _sender(each, row[each]))) for each in row]
+            for row in rows
+        ]
+        transfer_callbacks.put_rows(struct, "send", made)
+
+    def receive(self, struct: Struct, rows: Sequence[Mapping[int, RecvCallback]]) -> None:
+        """Puts what a program receives into execute options, for each device by channel."""
+        for each in _STREAM_FUNCTIONS:
+            self._client.api.require(f"PJRT_CopyToDeviceStream_{each}")
+        receiver = partial(_receiver, self._client)
+        made = [
+            [(each, *self._called("recv", receiver(each, row[each]))) for each in row]
+            for row in rows
+        ]
+        transfer_callbacks.put_rows(struct, "recv", made)
+
+    def outputs(self, given: Mapping[int, tuple[OutputCallback, int]]) -> list[dict[str, int]]:
+        """HLO output callbacks by their id, as members of execute options."""
+        members = []
+        for callback_id, (callback, num_operands) in given.items():
+            user_arg, function = self._called("output", _viewer(callback))
+            members.append(
+                {
+                    "user_arg": user_arg,
+                    "callback": function,
+                    "callback_id": callback_id,
+                    "num_operands": num_operands,
+                }
+            )
+        return members
+
+    def _called(self, way: str, function: Callable[..., object]) -> tuple[int, int]:
+        """What C is given for a function: the user_arg and the address that takes it."""
+        callbacks.start()  # it ends a close that a callback puts off
+        kept, user_arg, *functions = hotpath.host_transfer(self._client.api.address, function)
+        self._kept.append(kept)
+        return user_arg, functions[("send", "recv", "output", "announce").index(way)]
+
+
+def _nothing() -> None:
+    """What becomes of a chunk that has arrived: it is let go."""
+
+
+# What C calls: a sender answers None or (code, text), and raises nothing.
+
+
+def _sender(channel: int, callback: SendCallback) -> Callable[..., object]:
+    def send(chunk: bytes, total: int, done: bool) -> object:
+        try:
+            callback(chunk, total, done)
+        except BaseException as exc:
+            return upcall.failure(exc, f"the send callback of channel {channel}", depth=1)
+        return None
+
+    return send
+
+
+def _receiver(client: Client, channel: int, callback: RecvCallback) -> Callable[..., object]:
+    def receive(address: int) -> None:
+        try:
+            stream = CopyToDeviceStream._of(client, address)
+        except BaseException:
+            hotpath.host_transfer_end(client.api.address, address)
+            raise
+        try:
+            if client.closed:  # else its close may have come before the stream was listed
+                stream.cancel()
+            else:
+                callback(stream)
+        except BaseException as exc:
+            stream.cancel()
+            exc.add_note(f"in the receive callback of channel {channel}; the program fails")
+            raise
+
+    return receive
+
+
+def _viewer(callback: OutputCallback) -> Callable[..., object]:
+    def output(
+        address: int, shape: tuple[int, ...], dtype: int, replica: int, partition: int, number: int
+    ) -> None:
+        import numpy
+
+        kind = dtypes.numpy_dtype(dtype)
+        nbytes = math.prod(shape) * kind.itemsize
+        data = bytearray(custom_calls.memory(address, nbytes)) if nbytes else bytearray()
+        callback(numpy.ndarray(shape, kind, data), replica, partition, number)
+
+    return output

@@ -1,0 +1,506 @@
+"""Loaded executables: compiled programs, ready to call.
+
+Owns where a program runs and the words for refused arguments; checking and running are the
+compiled call path's, and what a program tells about itself is `Compiled`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.running.buffer.buffer import Buffer
+from pjrt_hub.running.capi import callbacks, hotpath, irregular
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.device import display
+from pjrt_hub.running.device.device import Device
+from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.distributed import pickled
+from pjrt_hub.running.executable import signature_sources
+from pjrt_hub.running.executable.argument import put, reject
+from pjrt_hub.running.executable.bound_call import BoundCall
+from pjrt_hub.running.executable.compiled import Compiled
+from pjrt_hub.running.executable.execute_options import ExecuteOptions
+from pjrt_hub.running.program.option import DeviceAssignment
+from pjrt_hub.running.program.signature import Signature
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+
+
+class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
+    """A `PJRT_LoadedExecutable`: a program compiled for and loaded on the devices of one client.
+
+    `exe(a, b)` runs it on one device: it never waits for results, and gives one Buffer for one
+    output and a tuple of them otherwise; `exe(a, b, simplify=False)` gives always a tuple. Every
+    argument must be a Buffer of the same client and device, neither deleted nor donated, or an
+    array, which is copied to the device for this call; with the parameter's dtype and shape.
+    Anything else raises TypeError, ValueError or ClosedError before the plugin is called, because
+    plugins compare only byte counts.
+
+    Attributes:
+        client: the client that it belongs to.
+        devices: the devices that it runs on, in the order of `execute`'s rows.
+        signature: what it takes and gives on one device.
+        closed: whether it was closed, itself or with its client, or the process forked since.
+    """
+
+    #: What it was loaded from: what a plugin serializes of such an executable may not load again.
+    _origin: bytes | None = None
+    #: Whether a parameter is a tuple, which a plugin makes of a call's arguments where it is told.
+    _takes_tuple = False
+
+    client: Client
+    devices: tuple[Device, ...]
+    #: None where nobody tells how many outputs there are.
+    _told: Signature | None
+
+    @property
+    def signature(self) -> Signature:  # type: ignore[override]
+        """What it takes and gives on one device, as far as the plugin and the program tell.
+
+        Raises:
+            UnsupportedByPluginError: neither tells how many outputs there are, so that it cannot
+                be called.
+        """
+        return signature_sources.require(self._told, self.client.api)
+
+    @classmethod
+    def _load(
+        cls,
+        client: Client,
+        address: int,
+        signature: Signature | None = None,
+        program: Signature | None = None,
+        has_devices: bool = False,
+    ) -> LoadedExecutable:
+        """Takes over a native executable; on any failure it is destroyed.
+
+        Args:
+            client: whose it is.
+            address: of the `PJRT_LoadedExecutable`.
+            signature: what it takes and gives, where that is known.
+            program: what the program says of itself, for one of a plugin that tells little.
+            has_devices: whether it is known not to be portable.
+        """
+        executable = cls()
+        try:
+            devices = _devices(client, address, has_devices)
+            with _view_if_any(client, address) as view:
+                if signature is None:
+                    signature, executable._takes_tuple = signature_sources.of_executable(
+                        client.api, view, program
+                    )
+                elif view is not None:
+                    signature_sources.require_outputs(client.api, view, signature)
+        except BaseException:
+            client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=address)
+            raise
+        executable._told = signature
+        takes = None if signature is None or signature.open else signature.parameters
+        gives = None if signature is None else signature.outputs
+        executable._bind(client, address, Buffer, takes, gives, devices)
+        return executable
+
+    @property
+    def gil(self) -> Literal["release", "adaptive"]:
+        """What a launch does with Python's global lock: it releases it, unless told otherwise.
+
+        `exe.gil = "adaptive"` keeps it while launches take less than 20 µs, which every 32nd is
+        timed for: beside a thread that computes in Python, each release may cost the 5 ms of
+        `sys.getswitchinterval()`. Only for CPU clients of one device. It is released all the same
+        where Python may be waited for: while another thread is inside a call of the client, while a
+        promise or transfer is open, and for good once a custom call, host callback or key-value
+        store was registered in the process.
+
+        Raises:
+            ValueError: another word, or no launch of it could ever keep the lock.
+        """
+        return "adaptive" if self._adaptive else "release"
+
+    @gil.setter
+    def gil(self, mode: Literal["release", "adaptive"]) -> None:
+        if mode not in ("release", "adaptive"):
+            raise ValueError(f'gil is {mode!r}, neither "release" nor "adaptive"')
+        if mode == "adaptive":
+            self._check()
+            why = self._must_release()
+            if why is not None:
+                raise ValueError(f"launches cannot keep Python's lock: {why}")
+        self._adaptive = mode == "adaptive"
+
+    def _must_release(self) -> str | None:
+        if not self.client._on_host:
+            return f"on {self.client.platform_name} they may wait for the device"
+        if len(self.client.devices) != 1 or len(self.devices) != 1:
+            return "on a client of several devices they take turns"
+        if hotpath.asks_python():
+            return "a custom call, host callback or key-value store may need it while they run"
+        return None
+
+    def bind(self, *arguments: Any, simplify: bool = True) -> BoundCall:
+        """Checks arguments once, for a call that is made again and again on one device.
+
+        `call = exe.bind(a, b)`, then `call()` is `exe(a, b)` with less to do.
+
+        Args:
+            arguments: as for `exe(...)`. The call holds them; arrays are copied to the device once.
+            simplify: give the Buffer itself where there is one output, not a tuple of one.
+
+        Raises:
+            TypeError, ValueError, ClosedError: as for `exe(...)`; ValueError also if the program
+                donates an argument, which can be given only once.
+        """
+        if len(self.devices) != 1:
+            raise TypeError(
+                f"the program runs on {len(self.devices)} devices\n\n"
+                "hint: exe.bind_rows([[a0], [a1]]) binds a row of arguments for each of them"
+            )
+        return BoundCall._of(self, (arguments,), True, simplify)
+
+    def bind_rows(self, arguments: Sequence[Sequence[Any]]) -> BoundCall:
+        """Checks arguments once, for a call that is made again and again on all its devices.
+
+        `call = exe.bind_rows(rows)`, then `call()` is `exe.execute(rows)` with less to do.
+
+        Args:
+            arguments: a row of buffers or arrays for each device, in the order of `devices`.
+
+        Raises:
+            TypeError, ValueError, ClosedError: as for `execute`; ValueError also if the program
+                donates an argument, which can be given only once.
+        """
+        return BoundCall._of(self, self._rows(arguments), False, False)
+
+    @overload
+    def execute(
+        self,
+        arguments: Sequence[Sequence[Any]],
+        options: ExecuteOptions | None = None,
+        *,
+        return_events: Literal[False] = False,
+    ) -> list[tuple[Buffer, ...]]: ...
+
+    @overload
+    def execute(
+        self,
+        arguments: Sequence[Sequence[Any]],
+        options: ExecuteOptions | None = None,
+        *,
+        return_events: Literal[True],
+    ) -> tuple[list[tuple[Buffer, ...]], list[Event]]: ...
+
+    def execute(
+        self,
+        arguments: Sequence[Sequence[Any]],
+        options: ExecuteOptions | None = None,
+        *,
+        return_events: bool = False,
+    ) -> Any:
+        """Runs it on all its devices (`PJRT_LoadedExecutable_Execute`), not waiting for results.
+
+        Args:
+            arguments: a row of buffers or arrays for each device, in the order of `devices`.
+            options: see `ExecuteOptions`.
+            return_events: give also an event for each device, ready when it is done.
+
+        Returns:
+            The outputs of each device; with `return_events` these and the events.
+
+        Raises:
+            TypeError: a wrong number of rows or arguments, neither a Buffer nor an array, or a
+                wrong dtype; or the program is portable.
+            ValueError: a wrong shape, layout, device or client, or no such argument to keep.
+            UnsupportedByPluginError: the plugin is older than an option.
+            ClosedError: something deleted, donated or closed.
+        """
+        if not self.devices:
+            raise TypeError("the program belongs to no device: give execute_portable() one")
+        rows = self._rows(arguments)
+        outputs, events = self._launch(rows, self.devices, 0, options, return_events)
+        return (list(outputs), events) if return_events else list(outputs)
+
+    def execute_sharded(
+        self,
+        arguments: Sequence[Any],
+        device: Device,
+        options: ExecuteOptions | None = None,
+    ) -> tuple[tuple[Buffer, ...], Event]:
+        """Runs the part of one of its devices, not waiting for results.
+
+        Where parts exchange values all of them must be started, each with its own call: it may
+        block until they are, so from a thread for each device. The C function is
+        `PJRT_LoadedExecutable_Execute` with an `execute_device`.
+
+        Args:
+            arguments: buffers on the device, or arrays.
+            device: one of `devices`.
+            options: see `ExecuteOptions`.
+
+        Returns:
+            The outputs, and an event that is ready when the device is done.
+
+        Raises:
+            TypeError, ValueError, ClosedError: as for `execute`.
+        """
+        if device not in self.devices:
+            places = ", ".join(map(str, self.devices)) or "no device of its own: execute_portable()"
+            raise ValueError(f"{device} is none of the program's devices, {places}")
+        return self._launch_on(device, arguments, options)
+
+    def execute_portable(
+        self,
+        arguments: Sequence[Any],
+        device: Device,
+        options: ExecuteOptions | None = None,
+    ) -> tuple[tuple[Buffer, ...], Event]:
+        """Runs a program of `CompileOptions(compile_portable_executable=True)` on any one device.
+
+        It does not wait for results. The C function is `PJRT_LoadedExecutable_Execute` with an
+        `execute_device`.
+
+        Args:
+            arguments: buffers on the device, or arrays.
+            device: one of the client's devices.
+            options: see `ExecuteOptions`.
+
+        Returns:
+            The outputs, and an event that is ready when the device is done.
+
+        Raises:
+            TypeError, ValueError, ClosedError: as for `execute`; also if the program has devices.
+        """
+        if self.devices:
+            raise TypeError("the program is not portable: it runs where it was compiled for")
+        if device not in self.client.devices:
+            raise ValueError(f"{device} is no device of {self.client!r} that this process can use")
+        return self._launch_on(device, arguments, options)
+
+    def _launch_on(
+        self, device: Device, arguments: Sequence[Any], options: ExecuteOptions | None
+    ) -> tuple[tuple[Buffer, ...], Event]:
+        [outputs], [event] = self._launch(
+            (tuple(arguments),), (device,), device._address, options, True
+        )
+        return outputs, event
+
+    def _launch(
+        self,
+        rows: tuple[tuple[Any, ...], ...],
+        devices: tuple[Device, ...],
+        execute_device: int,
+        options: ExecuteOptions | None,
+        return_events: bool,
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
+        prepared = None
+        if isinstance(options, ExecuteOptions):
+            prepared = options._for(self, len(devices), whole=not execute_device)
+        elif options is not None:
+            raise TypeError(f"the options are {options!r}, not ExecuteOptions")
+        if self.signature.donated and len(self.devices) > 1:
+            self._refuse_twice(rows, options)
+        address = 0 if prepared is None else prepared.struct.address
+        kept = [] if prepared is None else prepared.kept
+        with self.client._in_call():
+            outputs, events = self._execute(
+                rows, devices, address, execute_device, Event if return_events or kept else None
+            )
+            if kept:
+                for event in events:
+                    callbacks.keep(self._api.address, event._address, kept)
+        return outputs, list(events)
+
+    @cached_property
+    def device_assignment(self) -> tuple[tuple[int, ...], ...]:
+        """The device id of each `[replica][partition]`, also of other processes' devices.
+
+        The C function is `PJRT_LoadedExecutable_GetDeviceAssignment`, of 0.79. A portable program
+        has none.
+        """
+        if not self.devices:
+            return ()
+        with self.client._in_call():
+            self._check()
+            message = irregular.serialized(
+                self._api, "PJRT_LoadedExecutable_GetDeviceAssignment", executable=self._address
+            )
+        return DeviceAssignment().parse(message)
+
+    @cached_property
+    def addressable_device_logical_ids(self) -> tuple[tuple[int, int], ...]:
+        """The (replica, partition) that each of `devices` runs.
+
+        The C function is `PJRT_LoadedExecutable_AddressableDeviceLogicalIds`, of 0.96; for an older
+        plugin the device assignment tells the same.
+        """
+        if self._api.has("PJRT_LoadedExecutable_AddressableDeviceLogicalIds"):
+            with self.client._in_call():
+                self._check()
+                return tuple(irregular.logical_ids(self._api, self._address))
+        where = {
+            device: (replica, partition)
+            for replica, row in enumerate(self.device_assignment)
+            for partition, device in enumerate(row)
+        }
+        return tuple(where[device.id] for device in self.devices)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it can run no more (`PJRT_LoadedExecutable_IsDeleted`)."""
+        if self.closed:
+            return True
+        with self.client._in_call():
+            self._check()
+            return bool(self._api.call("PJRT_LoadedExecutable_IsDeleted", executable=self._address))
+
+    def delete(self) -> None:
+        """Frees the devices' memory and closes it (`PJRT_LoadedExecutable_Delete`).
+
+        Programs that run already end as if nothing happened. May be called again.
+        """
+        if not self.closed:
+            with self.client._in_call():
+                self._check()
+                self._api.call("PJRT_LoadedExecutable_Delete", executable=self._address)
+        self.close()
+
+    def serialize(self) -> bytes:
+        """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`).
+
+        A header that names the platform, the plugin and the machine stands before the plugin's own
+        bytes; `runtime.serialized.read` takes them apart. An executable that was loaded gives the
+        bytes that it was loaded from.
+        """
+        with self._viewed() as view:
+            if self._origin is not None:
+                return self._origin
+            code = irregular.serialized_executable(self.client.api, view)
+            return self.client.guards.seal(code, None if self._takes_tuple else self.signature)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as `serialize`, and loads on a client of the same plugin in the other process.
+
+        That is the oldest open one with the same create options, or a new one.
+        """
+        return pickled.of_executable(self)
+
+    @property
+    def _api(self) -> Api:
+        return self.client.api
+
+    @contextmanager
+    def _viewed(self) -> Iterator[int]:
+        with self.client._in_call():
+            self._check()
+            with _view(self.client, self._address) as view:
+                yield view
+
+    def _rows(self, arguments: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
+        found = "the arguments are"
+        row: Any = arguments
+        try:
+            rows = []
+            for number, row in enumerate(arguments):
+                found = f"row {number} is"
+                rows.append(tuple(row))
+            return tuple(rows)
+        except TypeError as exc:
+            places, takes = len(self.devices), len(self.signature.parameters)
+            raise TypeError(
+                f"the arguments must be a row of buffers for each of {places} device(s), "
+                f"{places} x {takes} buffer(s); {found} of type {type(row).__name__}\n\n"
+                "hint: exe.execute([[a, b]]) on one device, or exe(a, b)"
+            ) from exc
+
+    def _put(self, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
+        return put(self, index, given, device)
+
+    def _reject(self, index: int, given: object) -> None:
+        reject(self, index, given)
+
+    def _require(self, function: str) -> None:
+        self.client.api.require(function)
+
+    def _refuse_twice(
+        self, rows: tuple[tuple[Any, ...], ...], options: ExecuteOptions | None
+    ) -> None:
+        """Raises if what is donated is given twice: that fails where other devices have started."""
+        kept = () if options is None else options.non_donatable
+        for donated in set(self.signature.donated).difference(kept):
+            for row in rows:
+                for index, argument in enumerate(row):
+                    if not isinstance(argument, Buffer):
+                        continue  # each place of an array has a buffer of its own
+                    if index != donated < len(row) and argument is row[donated]:
+                        raise ValueError(
+                            f"argument {index} is the buffer that argument {donated} donates\n\n"
+                            "hint: give a copy of it, or ExecuteOptions(non_donatable=...)"
+                        )
+
+    def _refuse_deleted(self, arguments: tuple[Any, ...]) -> None:
+        """Raises if an argument was donated earlier: the plugin's own words for it are vague."""
+        for index, argument in enumerate(arguments):
+            if isinstance(argument, Buffer) and argument.is_deleted:
+                raise ClosedError(
+                    f"argument {index} is a buffer that was deleted or donated",
+                    hint="a program that donates an argument takes its memory: keep the output",
+                )
+
+    def _repr_html_(self) -> str:
+        return display.html_of_executable(self)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<LoadedExecutable closed>"
+        places = ", ".join(map(str, self.devices)) or "any device"
+        return f"<LoadedExecutable {self._title} {self._told or '(?)'} on {places}>"
+
+
+def _devices(client: Client, address: int, has_devices: bool) -> tuple[Device, ...]:
+    """Where it runs; a plugin of one device need not say, or may say that there is none.
+
+    One of several that does not say is asked for the device assignment.
+    """
+    only = client.devices if len(client.devices) == 1 else ()
+    try:
+        found = client._call("PJRT_LoadedExecutable_AddressableDevices", executable=address)
+    except (UnsupportedByPluginError, UnimplementedError):
+        if only:
+            return only
+        function = "PJRT_LoadedExecutable_GetDeviceAssignment"
+        with client._in_call():
+            message = irregular.serialized(client.api, function, executable=address)
+        local = {device.id: device for device in client.devices}
+        ids = (number for row in DeviceAssignment().parse(message) for number in row)
+        return tuple(local[number] for number in ids if number in local)
+    return tuple(client._device(each) for each in found) or (only if has_devices else ())
+
+
+@contextmanager
+def _view(client: Client, address: int) -> Iterator[int]:
+    """The `PJRT_Executable` inside a loaded one.
+
+    On the XLA CPU plugin it only views the loaded one and using it after that crashes, so it is
+    fetched for each question and freed at once.
+    """
+    with client._in_call():
+        view = client.api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=address)
+        try:
+            yield view
+        finally:
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # it has no way to
+                client.api.call("PJRT_Executable_Destroy", executable=view)
+
+
+@contextmanager
+def _view_if_any(client: Client, address: int) -> Iterator[int | None]:
+    """As `_view`; None where the plugin gives none."""
+    with ExitStack() as stack:
+        try:
+            view: int | None = stack.enter_context(_view(client, address))
+        except (UnsupportedByPluginError, UnimplementedError):
+            view = None
+        yield view

@@ -1,0 +1,113 @@
+"""Reports: one page about a compiled program, for people.
+
+Owns the words; asks only what an executable answers, and leaves out what a plugin does not tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.running.extensions import layouts
+from pjrt_hub.running.program.signature import Signature
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.executable.compiled import Compiled
+
+_WIDTH, _LABEL = 100, 16
+#: Of the cost analysis; the rest are numbers for each operand.
+_COSTS = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
+
+
+def of(program: Compiled) -> str:
+    """Writes the page, a line for each fact; ends without a newline."""
+    signature = _told(lambda: program.signature)
+    title = f"{program._title}{signature or ''}"
+    lines = [title if len(title) <= _WIDTH else program._title]
+    for label, value in _facts(program):
+        first, *more = value if isinstance(value, list) else [value]
+        lines.append(f"  {label:<{_LABEL}}{first}")
+        lines += [f"  {'':<{_LABEL}}{line}" for line in more]
+    return "\n".join(lines)
+
+
+def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
+    devices = getattr(program, "devices", None)
+    if devices is not None:
+        yield "devices", ", ".join(map(str, devices)) or "any one, chosen at each execution"
+    counts = _told(lambda: (program.num_replicas, program.num_partitions))
+    if counts is not None:
+        yield "split", "{} replica(s) x {} partition(s)".format(*counts)
+    fingerprint = _told(lambda: program.fingerprint)
+    if fingerprint:
+        shown = (each if each.isprintable() else f"\\x{ord(each):02x}" for each in fingerprint)
+        yield "fingerprint", "".join(shown)
+    texts = _told(lambda: layouts.parameter_layouts(program)) or ()
+    kinds = _told(lambda: program.parameter_memory_kinds) or ()
+    signature = _told(lambda: program.signature) or Signature((), ())
+    for index, parameter in enumerate(signature.parameters):
+        name = f"{signature.names[index]}: " if signature.names and signature.names[index] else ""
+        where = _layout(texts, index, parameter.order) + _kind(kinds, index)
+        donated = ", donated" * (index in signature.donated)
+        yield f"parameter {index}", f"{name}{parameter}{where}{donated}"
+    texts = _told(lambda: layouts.output_layouts(program)) or ()
+    kinds = _told(lambda: program.output_memory_kinds) or ()
+    for index, output in enumerate(signature.outputs):
+        where = _layout(texts, index, output.order) + _kind(kinds, index)
+        yield f"output {index}", f"{output}{where}"
+    yield from _costs(_told(program.cost_analysis) or {})
+    memory = _told(program.memory_stats) or {}
+    sizes = [
+        f"{_bytes(size):>10}  {name.removesuffix('_in_bytes').replace('_', ' ')}"
+        for name, size in memory.items()
+        if size > 0
+    ]
+    if sizes:
+        yield "memory", sizes
+    options = _told(lambda: program.compile_options)
+    if options is not None:
+        changed = options.changed()
+        changed |= changed.pop("flags", {})  # a line for each of XLA's, too
+        yield "options", [_line(name, value) for name, value in changed.items()] or "defaults"
+
+
+def _layout(texts: Sequence[object], index: int, order: Sequence[int] | None) -> str:
+    """The compiler's words, which tell tiles, too; of one dimension only those."""
+    if order is None:
+        return f" {texts[index]}" if index < len(texts) else ""
+    plain = "{" + ",".join(map(str, order)) + "}"
+    text = str(texts[index]) if index < len(texts) else plain
+    return f" {text}" if len(order) > 1 or text != plain else ""
+
+
+def _kind(kinds: Sequence[str], index: int) -> str:
+    return f" in {kinds[index]}" if index < len(kinds) else ""
+
+
+def _costs(costs: dict[str, float]) -> Iterator[tuple[str, str]]:
+    for name in _COSTS:
+        if costs.get(name, -1) >= 0:
+            yield name.replace("_", " "), f"{costs[name]:,.10g}"
+
+
+def _bytes(size: int) -> str:
+    """In the largest unit of which there is at least one: 1536 is "1.5 KiB"."""
+    amount, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.4g} {unit}"
+
+
+def _line(name: str, value: Any) -> str:
+    text = f"{name} = {f'<{len(value)} bytes>' if isinstance(value, bytes) else repr(value)}"
+    return text if len(text) <= 82 else f"{text[:79]}..."
+
+
+def _told(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except (UnimplementedError, UnsupportedByPluginError):
+        return None

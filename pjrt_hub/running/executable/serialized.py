@@ -1,0 +1,204 @@
+"""Serialized executables: a plugin's bytes behind a header that says where they run.
+
+Plugins check little of what they deserialize, so the header is compared before they see a byte. It
+also says what the code takes and gives, which plugins need long to tell. Must not load anything.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from pjrt_hub.base.frozen import frozen, values
+from pjrt_hub.errors import (
+    FileFormatError,
+    IncompatiblePluginError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+from pjrt_hub.running.capi import irregular, wire
+from pjrt_hub.running.program.signature import Signature
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.client import Client
+
+#: Magic, the sha256 of what follows, the header's length in four little-endian bytes, the header as
+#: JSON, the plugin's bytes.
+MAGIC = b"\x93pjrt-hub executable 2\n"
+_DIGEST_NBYTES = 32
+_LENGTH_NBYTES = 4
+#: CpuTopologyProto: what the machine's processor can do, a string each.
+_CPU_TOPOLOGY_MACHINE_ATTRIBUTES = 4
+_HINT = "compile the program again here, or load it with the plugin that it was compiled with"
+
+
+@frozen
+class Guards:
+    """Where a serialized executable runs: what it was compiled with must be here, too.
+
+    An empty one is not compared: the compiler did not know it, or it does not matter.
+
+    Attributes:
+        platform: "cpu", "cuda", ...
+        platform_version: the plugin's own words (`PJRT_Client_PlatformVersion`).
+        api_version: the plugin's PJRT API version, as text.
+        plugin_sha256: of the plugin's library.
+        machine: sha256 of the processor's features, where the platform is the processor; code for
+            another one would end the process.
+    """
+
+    platform: str
+    platform_version: str
+    api_version: str
+    plugin_sha256: str
+    machine: str = ""
+
+    @classmethod
+    def of(cls, client: Client) -> Guards:
+        """What runs on `client`."""
+        return cls(
+            client.platform_name,
+            client.platform_version,
+            str(client.api.version),
+            client.api.sha256,
+            _machine(client),
+        )
+
+    def seal(self, code: bytes, signature: Signature | None = None) -> bytes:
+        """Puts the header before what `PJRT_Executable_Serialize` gave.
+
+        Args:
+            code: the plugin's bytes.
+            signature: what they take and give; without it the plugin is asked when they are loaded.
+        """
+        fields = {**values(self), "signature": signature and signature.to_lists()}
+        header = json.dumps(fields).encode()
+        sealed = len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
+        return MAGIC + _sha256(sealed) + sealed
+
+    def open(self, blob: bytes) -> Serialized:
+        """Takes a serialized executable apart, if it runs here.
+
+        Raises:
+            FileFormatError: no header, or damaged bytes.
+            IncompatiblePluginError: they were compiled with something else.
+        """
+        found = taken_apart(blob)
+        for name, need, have in found.guards.differences(self):
+            raise IncompatiblePluginError(
+                f"the executable was compiled for the {_SAY[name]} {need!r}, here is {have!r}",
+                need=need,
+                have=have,
+                hint=_HINT,
+            )
+        return found
+
+    def differences(self, here: Guards) -> list[tuple[str, str, str]]:
+        """The name, the need and what is here of each guard that keeps it from running here."""
+        pairs = ((name, need, getattr(here, name)) for name, need in values(self).items())
+        return [(name, need, have) for name, need, have in pairs if need and need != have]
+
+
+_SAY = {
+    "platform": "platform",
+    "platform_version": "platform version",
+    "api_version": "PJRT API",
+    "plugin_sha256": "plugin with sha256",
+    "machine": "processor features with sha256",
+}
+
+
+class Serialized(NamedTuple):
+    """The parts of a serialized executable.
+
+    Attributes:
+        guards: where it runs.
+        code: the plugin's own bytes.
+        signature: what they take and give, where that is written down.
+    """
+
+    guards: Guards
+    code: bytes
+    signature: Signature | None
+
+
+def read(blob: bytes) -> tuple[Guards, bytes]:
+    """Takes a serialized executable apart: its guards, and the plugin's own bytes.
+
+    Args:
+        blob: what `serialize` gave.
+
+    Raises:
+        FileFormatError: it is none, or damaged.
+    """
+    guards, code, _ = taken_apart(blob)
+    return guards, code
+
+
+def taken_apart(blob: bytes) -> Serialized:
+    """As `read`, with the signature.
+
+    Raises:
+        FileFormatError: it is none, or damaged.
+    """
+    if not blob.startswith(MAGIC):
+        raise _damaged(f"they begin {blob[:8].hex(' ')!r}" if blob else "they are empty")
+    sealed = memoryview(blob)[len(MAGIC) + _DIGEST_NBYTES :]
+    expected = blob[len(MAGIC) : len(MAGIC) + _DIGEST_NBYTES]
+    actual = _sha256(sealed)
+    if actual != expected:
+        raise _damaged(f"they have sha256 {actual.hex()}, written is {expected.hex()}")
+    end = _LENGTH_NBYTES + int.from_bytes(sealed[:_LENGTH_NBYTES], "little")
+    try:
+        fields = json.loads(bytes(sealed[_LENGTH_NBYTES:end]))
+        told = fields.pop("signature")
+        signature = None if told is None else Signature.of_lists(told)
+        guards = Guards(**fields)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as exc:
+        raise _damaged("their header cannot be read") from exc
+    if not all(isinstance(value, str) for value in fields.values()):
+        raise _damaged("their header cannot be read")
+    return Serialized(guards, bytes(sealed[end:]), signature)
+
+
+def _damaged(what: str) -> FileFormatError:
+    return FileFormatError(
+        f"the bytes are no serialized executable of pjrt-hub, or damaged: {what}",
+        path="the serialized executable",
+        hint="give what LoadedExecutable.serialize() gave, all of it",
+    )
+
+
+def topology(client: Client) -> bytes:
+    """The devices and their machine as the plugin writes them, or nothing where it does not.
+
+    (`PJRT_TopologyDescription_Serialize`)
+    """
+    try:
+        with client._in_call():
+            address = client._ask("PJRT_Client_TopologyDescription")
+            return irregular.serialized(
+                client.api, "PJRT_TopologyDescription_Serialize", topology=address
+            )
+    except (UnsupportedByPluginError, UnimplementedError):
+        return b""
+
+
+def _machine(client: Client) -> str:
+    if client.platform_name != "cpu":
+        return ""
+    try:
+        attributes = sorted(
+            bytes(value)
+            for number, value in wire.fields(memoryview(topology(client)))
+            if number == _CPU_TOPOLOGY_MACHINE_ATTRIBUTES and isinstance(value, memoryview)
+        )
+    except ValueError:  # a plugin that calls itself cpu and writes something else
+        return ""
+    return _sha256(b"\0".join(attributes)).hex() if attributes else ""
+
+
+def _sha256(data: bytes | memoryview) -> bytes:
+    import hashlib
+
+    return hashlib.sha256(data).digest()

@@ -1,0 +1,262 @@
+"""Where signatures come from: the optimized program, the C API, and the program itself.
+
+XLA's plugins tell all of it in the optimized program. Others answer in another format or not at
+all, so no source is required, and what they tell is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from pjrt_hub.base.frozen import replace
+from pjrt_hub.errors import PjrtError, PluginError, UnsupportedByPluginError
+from pjrt_hub.running.capi import irregular
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.status import refuse_answer
+from pjrt_hub.running.program import entry, host_feed, signature
+from pjrt_hub.running.program.program import Program
+from pjrt_hub.running.program.signature import (
+    ANYTHING,
+    UNTOLD_DTYPE,
+    UNTOLD_LAYOUT,
+    Signature,
+    Slot,
+)
+
+if TYPE_CHECKING:
+    import logging
+
+T = TypeVar("T")
+
+
+class Outputs(NamedTuple):
+    """What the C API tells of an executable's outputs; None where it does not.
+
+    Attributes:
+        number: `PJRT_Executable_NumOutputs`.
+        dtypes: `PJRT_Executable_OutputElementTypes`.
+        shapes: `PJRT_Executable_OutputDimensions`.
+    """
+
+    number: int | None
+    dtypes: Sequence[int] | None
+    shapes: Sequence[tuple[int, ...]] | None
+
+    def agree(self, slots: Sequence[Slot]) -> bool:
+        """Tells whether nothing that the plugin tells speaks against these outputs.
+
+        Args:
+            slots: what another source says.
+        """
+        return (
+            (self.number is None or self.number == len(slots))
+            and (self.dtypes is None or list(self.dtypes) == [each.dtype for each in slots])
+            and (self.shapes is None or list(self.shapes) == [each.shape for each in slots])
+        )
+
+    def require(self, signature: Signature) -> None:
+        """Refuses another number of outputs: the plugin writes all, whatever room there is.
+
+        Args:
+            signature: what another source says.
+
+        Raises:
+            TypeError: the plugin has more: those that are no arrays.
+            PluginError: it has fewer, so that it took the program for another.
+        """
+        if self.number is not None and self.number < len(signature.outputs):
+            refuse_answer(
+                "PJRT_Executable_NumOutputs", f"{self.number} for {len(signature.outputs)} outputs"
+            )
+        if self.number not in (None, len(signature.outputs)):
+            raise TypeError(
+                f"the program gives {self.number} values, of which {len(signature.outputs)} are "
+                "arrays: tokens cannot be given\n\nhint: let its main function return arrays only"
+            )
+
+
+class Told(NamedTuple):
+    """A signature, and what goes with it.
+
+    Attributes:
+        signature: None where nobody tells how many outputs there are.
+        takes_tuple: whether a parameter is a tuple, which a plugin makes of a call's arguments
+            where it is told to.
+    """
+
+    signature: Signature | None
+    takes_tuple: bool = False
+
+
+def of_executable(api: Api, view: int | None, program: Signature | None) -> Told:
+    """Puts together what an executable takes and gives on one device.
+
+    Args:
+        api: the plugin's function table.
+        view: a `PJRT_Executable`; None where the plugin gives none of what it loaded.
+        program: what the program says of itself, where it is known and can be read.
+
+    Raises:
+        TypeError: it gives tokens.
+        UnimplementedError: it has an infeed or outfeed.
+    """
+    outputs = Outputs(None, None, None) if view is None else _outputs(api, view)
+    found = None if view is None else _optimized(api, view)
+    if found is not None and found.signature is not None:
+        outputs.require(found.signature)
+        if _take_the_same(found.signature, program) and outputs.agree(found.signature.outputs):
+            return found
+        _log().info("the optimized program is another than the program that it was made of")
+    if program is not None:
+        outputs.require(program)
+    return Told(_composed(api, view, outputs, program))
+
+
+def require(signature: Signature | None, api: Api) -> Signature:
+    """Gives the signature, if there is one.
+
+    Args:
+        signature: what `of_executable` told.
+        api: the plugin's function table.
+
+    Raises:
+        UnsupportedByPluginError: there is none.
+    """
+    if signature is None:
+        raise UnsupportedByPluginError(
+            "the program cannot be read, and the plugin does not tell how many outputs it has, for "
+            "which a call needs room",
+            function="PJRT_Executable_NumOutputs",
+            since="0.0",
+            have=str(api.version),
+        )
+    return signature
+
+
+def require_outputs(api: Api, view: int, signature: Signature) -> None:
+    """Refuses an executable that gives another number of outputs than its signature says.
+
+    Args:
+        api: the plugin's function table.
+        view: a `PJRT_Executable`.
+        signature: of it.
+
+    Raises:
+        TypeError: it does.
+    """
+    Outputs(_number(api, view), None, None).require(signature)
+
+
+def _optimized(api: Api, view: int) -> Told | None:
+    """What `PJRT_Executable_OptimizedProgram` says, where it can be read."""
+    answer = _ask(lambda: irregular.optimized_program(api, view))
+    if answer is None:
+        return None
+    code, form = answer
+    if not form.startswith("hlo"):
+        read = entry.signature(Program(code, "mlir"))
+        return None if read is None else Told(read)
+    try:
+        told = Told(Signature.of_optimized(code, form), any(signature.tuple_parameters(code, form)))
+        host_feed.refuse(code, form)
+    except (ValueError, TypeError) as exc:
+        _log().info("the optimized program cannot be read: %s", exc)
+        return None
+    return told
+
+
+def _outputs(api: Api, view: int) -> Outputs:
+    return Outputs(
+        _number(api, view),
+        _ask(lambda: tuple(api.call("PJRT_Executable_OutputElementTypes", executable=view))),
+        _ask(lambda: irregular.output_dimensions(api, view)),
+    )
+
+
+def _number(api: Api, view: int) -> int | None:
+    return _ask(lambda: int(api.call("PJRT_Executable_NumOutputs", executable=view)))
+
+
+def _take_the_same(optimized: Signature, program: Signature | None) -> bool:
+    """Compares numbers and types: shapes are one device's here and, maybe, of the whole there."""
+    if program is None:
+        return True
+    pairs = [[each.dtype for each in s.parameters] for s in (optimized, program)]
+    return pairs[0] == pairs[1]
+
+
+def _composed(
+    api: Api, view: int | None, outputs: Outputs, program: Signature | None
+) -> Signature | None:
+    """The program's parameters and the C API's outputs; None where nobody tells their number."""
+    count = outputs.number
+    if count is None:
+        gives = None if program is None else program.outputs
+        lists = (outputs.dtypes, outputs.shapes, gives)
+        count = next((len(each) for each in lists if each is not None), None)
+    if count is None:
+        return None
+    if program is None:
+        program = _unread(api, view, count)
+    return replace(
+        program,
+        outputs=tuple(
+            _known(slot, dtype, shape)
+            for slot, dtype, shape in zip(
+                program.outputs,
+                _each(outputs.dtypes, count),
+                _each(outputs.shapes, count),
+                strict=True,
+            )
+        ),
+    )
+
+
+def _unread(api: Api, view: int | None, count: int) -> Signature:
+    """Of a program that nobody can read, or that is not here."""
+    kinds = None
+    if view is not None:
+        name = "PJRT_Executable_ParameterMemoryKinds"
+        kinds = _ask(lambda: irregular.memory_kinds(api, name, view))
+    _log().warning(
+        "nobody tells what a program takes: its arguments are passed %s",
+        "unchecked" if kinds is None else "with no check but of their number",
+    )
+    return Signature((ANYTHING,) * len(kinds or ()), (ANYTHING,) * count, open=kinds is None)
+
+
+def _known(slot: Slot, dtype: int | None, shape: tuple[int, ...] | None) -> Slot:
+    """An output; its layout, and what the C API and the program tell differently, each buffer."""
+    if shape is None or any(size < 0 for size in shape):  # MLIR's sign for a dynamic one
+        shape = slot.shape
+    elif slot.shape not in (None, shape):  # of a part, or of a plugin that fills in nothing
+        shape = None
+    if dtype is None:
+        dtype = slot.dtype
+    elif slot.dtype not in (UNTOLD_DTYPE, dtype):
+        dtype = UNTOLD_DTYPE
+    dynamic = slot.dynamic if shape == slot.shape else ()
+    return Slot.known(dtype, shape, UNTOLD_LAYOUT, dynamic)
+
+
+def _each(told: Sequence[T] | None, count: int) -> Sequence[T | None]:
+    """What is told of each output; nothing where it is told of another number."""
+    return told if told is not None and len(told) == count else [None] * count
+
+
+def _ask(question: Callable[[], T]) -> T | None:
+    """The answer, or None where the plugin has none."""
+    try:
+        return question()
+    except (PjrtError, UnsupportedByPluginError):
+        return None
+    except PluginError as exc:
+        _log().info("%s", exc.message)
+        return None
+
+
+def _log() -> logging.Logger:
+    import logging
+
+    return logging.getLogger("pjrt_hub.signature")

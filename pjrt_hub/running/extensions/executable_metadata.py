@@ -1,0 +1,25 @@
+"""Executable metadata: what a plugin keeps about compiled code (ExecutableMetadata)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pjrt_hub.running.capi import irregular
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.executable.compiled import Compiled
+
+
+def executable_metadata(executable: Compiled) -> bytes:
+    """The plugin's own proto: for libtpu memory and compiler flags.
+
+    The C function is `PJRT_ExecutableMetadata_GetExecutableMetadata`.
+
+    Args:
+        executable: compiled, loaded or not.
+
+    Raises:
+        UnsupportedByPluginError: the plugin has no such extension.
+    """
+    with executable._viewed() as view:
+        return irregular.executable_metadata(executable._api.extension("ExecutableMetadata"), view)

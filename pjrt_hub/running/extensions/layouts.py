@@ -1,0 +1,151 @@
+"""Layouts: how arrays lie in a device's memory, tiles included (extension Layouts).
+
+Owns reading a plugin's layouts; the dimension order that calls are checked with is the buffer's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import ClosedError
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import hotpath, irregular
+from pjrt_hub.running.capi.library import Api
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.buffer.buffer import Buffer
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.executable.compiled import Compiled
+
+_ORDER = re.compile(r"\{([\d,]*)")
+_TILE = re.compile(r"\(([\d,*]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A `PJRT_Layouts_MemoryLayout`, read.
+
+    Attributes:
+        text: as XLA writes it, "{1,0:T(8,128)}".
+    """
+
+    text: str
+
+    @property
+    def minor_to_major(self) -> tuple[int, ...]:
+        """The dimensions, fastest-varying first."""
+        found = _ORDER.match(self.text)
+        return tuple(map(int, filter(None, found[1].split(",")))) if found else ()
+
+    @property
+    def tiles(self) -> tuple[tuple[int, ...], ...]:
+        """The tiles, outermost first; a dimension that is combined with the next one is -1."""
+        _, _, rest = self.text.partition("T")
+        tiles = re.match(r"(\([\d,*]+\))*", rest)
+        return tuple(
+            tuple(-1 if size == "*" else int(size) for size in each.split(","))
+            for each in _TILE.findall(tiles[0] if tiles else "")
+        )
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def default_layout(place: Client | Topology, dtype: Any, shape: Sequence[int]) -> Layout:
+    """What a plugin chooses where a program does not say.
+
+    The C functions are `PJRT_Layouts_PJRT_Client_GetDefaultLayout` and
+    `PJRT_Layouts_PJRT_Topology_GetDefaultLayout`.
+
+    Args:
+        place: a client, or a topology of devices that need not be there.
+        dtype: numpy's, ml_dtypes' or StableHLO's names.
+        shape: the dimensions, in elements.
+
+    Raises:
+        TypeError: PJRT has no such dtype.
+        ValueError: a dimension is negative.
+        UnsupportedByPluginError: the plugin has no layouts, is older than the dtype, or tells only
+            a client's.
+    """
+    element = dtypes.of_numpy(dtype)
+    dtypes.require(element, place.api.version)
+    dims = [int(size) for size in shape]
+    if any(size < 0 for size in dims):
+        raise ValueError(f"the shape {tuple(dims)} has a negative dimension")
+    if isinstance(place, hotpath.Client):
+        name, owner = "PJRT_Layouts_PJRT_Client_GetDefaultLayout", "client"
+    else:
+        name, owner = "PJRT_Layouts_PJRT_Topology_GetDefaultLayout", "topology_description"
+    with place._in_call():
+        call = place.api.extension("Layouts").call
+        layout = call(name, **{owner: place._address}, type=element.code, dims=dims)
+        return _taken(place.api, layout)
+
+
+def buffer_layout(buffer: Buffer) -> Layout:
+    """How a buffer lies in its device's memory (`PJRT_Layouts_PJRT_Buffer_MemoryLayout`).
+
+    Args:
+        buffer: on any device.
+
+    Raises:
+        UnsupportedByPluginError: the plugin has no layouts.
+        ClosedError: the buffer was deleted, donated or closed.
+    """
+    buffer._check()
+    if buffer.is_deleted:
+        raise ClosedError("the buffer was deleted or donated")
+    api = buffer.client.api
+    with buffer.client._in_call():
+        call = api.extension("Layouts").call
+        return _taken(api, call("PJRT_Layouts_PJRT_Buffer_MemoryLayout", buffer=buffer._address))
+
+
+def output_layouts(executable: Compiled) -> tuple[Layout, ...]:
+    """The layouts of a program's outputs (`PJRT_Layouts_PJRT_Executable_GetOutputLayouts`).
+
+    Args:
+        executable: compiled, loaded or not.
+
+    Raises:
+        UnsupportedByPluginError: the plugin's Layouts have less than 72 bytes (older than 0.81).
+    """
+    return _all(executable, "PJRT_Layouts_PJRT_Executable_GetOutputLayouts")
+
+
+def parameter_layouts(executable: Compiled) -> tuple[Layout, ...]:
+    """The layouts of a program's parameters (`PJRT_Layouts_PJRT_Executable_GetParameterLayouts`).
+
+    Args:
+        executable: compiled, loaded or not.
+
+    Raises:
+        UnsupportedByPluginError: the plugin's Layouts have less than 80 bytes (older than 0.93).
+    """
+    return _all(executable, "PJRT_Layouts_PJRT_Executable_GetParameterLayouts")
+
+
+def _all(executable: Compiled, name: str) -> tuple[Layout, ...]:
+    with executable._viewed() as view:
+        api = executable._api
+        layouts = api.extension("Layouts").call(name, executable=view)
+        return tuple(_read(api, each) for each in layouts)  # the executable owns them
+
+
+def _taken(api: Api, layout: int) -> Layout:
+    """Reads and frees a layout that is the caller's."""
+    try:
+        return _read(api, layout)
+    finally:
+        api.extension("Layouts").call("PJRT_Layouts_MemoryLayout_Destroy", layout=layout)
+
+
+def _read(api: Api, layout: int) -> Layout:
+    node = api.extension("Layouts")
+    text = irregular.serialized(node, "PJRT_Layouts_MemoryLayout_Serialize", layout=layout)
+    return Layout(text.decode())

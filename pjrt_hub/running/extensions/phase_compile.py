@@ -1,0 +1,143 @@
+"""Phase compile: a compiler run phase by phase (extension PhaseCompile).
+
+What passes between phases is a PjRtPartialProgramProto; the code in it is the plugin's own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import ClosedError
+from pjrt_hub.running.capi import irregular, wire
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.program.compile_options import CompileOptions
+from pjrt_hub.running.program.program import Program
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.client.topology import Topology
+
+
+# Fields of PjRtPartialProgramProto.
+_CODE, _FORMAT, _PHASE, _NEXT, _NAME = 1, 2, 3, 4, 6
+_TEXTS = (_FORMAT, _PHASE, _NEXT, _NAME)
+
+
+class PartialProgram(NamedTuple):
+    """What one phase gives and another one takes.
+
+    Attributes:
+        code: as the phase left it.
+        format: the plugin's word for that, "" where it says none.
+        generating_phase: the phase that gave it.
+        next_phases: those that take it.
+        name: which of the parts of a program it is: some phases want several, in an order.
+    """
+
+    code: bytes
+    format: str
+    generating_phase: str
+    next_phases: tuple[str, ...]
+    name: str
+
+    @classmethod
+    def read(cls, serialized: bytes) -> PartialProgram:
+        """Takes apart what `PhaseCompiler.run` gave.
+
+        Args:
+            serialized: the bytes.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        found: dict[int, list[bytes]] = {number: [] for number in (_CODE, *_TEXTS)}
+        for number, value in wire.fields(memoryview(serialized)):
+            if number in found and not isinstance(value, int):
+                found[number].append(bytes(value))
+        format, phase, name = (
+            b"".join(found[number][-1:]).decode() for number in (_FORMAT, _PHASE, _NAME)
+        )
+        following = tuple(each.decode() for each in found[_NEXT])
+        return cls(b"".join(found[_CODE][-1:]), format, phase, following, name)
+
+
+class PhaseCompiler:
+    """A `PJRT_PhaseCompiler`; freed with the last reference to it."""
+
+    def __init__(self, api: Api) -> None:
+        """Gets the plugin's compiler (`PJRT_PhaseCompile_Get_Compiler`).
+
+        Raises:
+            UnsupportedByPluginError: the plugin compiles in one go only (XLA's CPU plugin has the
+                extension without a compiler in it).
+        """
+        self._api = api
+        self._address = api.extension("PhaseCompile").call("PJRT_PhaseCompile_Get_Compiler")
+        weakref.finalize(self, _destroy, api, self._address).atexit = False
+
+    @cached_property
+    def phase_names(self) -> tuple[str, ...]:
+        """The phases in their order (`PJRT_PhaseCompile_Get_PhaseNames`)."""
+        names = irregular.phase_texts(
+            self._api, "PJRT_PhaseCompile_Get_PhaseNames", phase_compiler=self._address
+        )
+        return tuple(name.decode() for name in names)
+
+    def run(
+        self,
+        programs: Sequence[bytes | Program],
+        phases: Sequence[str],
+        topology: Topology,
+        options: CompileOptions | None = None,
+    ) -> tuple[bytes, ...]:
+        """Runs some phases (`PJRT_PhaseCompile_Run_Phase`).
+
+        Args:
+            programs: for the first phase a `Program`; for the others what those before gave, all
+                that they want and in their order. `PartialProgram.read` tells which one is what.
+            phases: some of `phase_names`, in their order.
+            topology: of this plugin: the devices to compile for.
+            options: see `CompileOptions`.
+
+        Returns:
+            The programs for the next phase.
+
+        Raises:
+            ValueError: no program, no phase, one that the plugin has not, or another's topology.
+            PjrtError: a program is not what the phase takes, or cannot be compiled.
+        """
+        if not programs or not phases:
+            raise ValueError("there is no program, or no phase to run it through")
+        unknown = [name for name in phases if name not in self.phase_names]
+        if unknown:
+            known = ", ".join(self.phase_names)
+            raise ValueError(f"the plugin has no phase {unknown[0]!r}, it has {known}")
+        if topology.api is not self._api:
+            raise ValueError(f"{topology!r} belongs to another plugin than the compiler")
+        with topology._in_call():
+            programs_after = irregular.phase_texts(
+                self._api,
+                "PJRT_PhaseCompile_Run_Phase",
+                phase_compiler=self._address,
+                input_programs=[_partial(program) for program in programs],
+                phases_to_run=list(phases),
+                compile_options=(options or CompileOptions()).serialize(),
+                topology=topology._address,
+            )
+        return tuple(programs_after)
+
+
+def _partial(program: bytes | Program) -> bytes:
+    if isinstance(program, Program):
+        return wire.length_delimited(_CODE, program.code)
+    return bytes(memoryview(program))
+
+
+def _destroy(api: Api, address: int) -> None:
+    with suppress(ClosedError):  # in the child of a fork
+        api.extension("PhaseCompile").call(
+            "PJRT_PhaseCompile_Destroy_Compiler", phase_compiler=address
+        )

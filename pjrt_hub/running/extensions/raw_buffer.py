@@ -1,0 +1,116 @@
+"""Raw buffers: the bytes of a buffer's device memory, copied both ways (RawBuffer).
+
+Must not know what the bytes mean: tiles and packed elements are as the device has them.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.running.array.host_array import address_of, as_bytes
+from pjrt_hub.running.buffer.device_memory import await_memory
+from pjrt_hub.running.capi import callbacks, hotpath
+from pjrt_hub.running.device.closing import Closing
+from pjrt_hub.running.device.event import Event
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.buffer.buffer import Buffer
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import Memory
+
+
+class RawBuffer(Closing, hotpath.Owned):
+    """A `PJRT_RawBuffer`: an alias of a buffer's memory, which it keeps alive.
+
+    Ends with `close`, a `with` block, its client, or when it dies.
+
+    Attributes:
+        client: the buffer's.
+    """
+
+    __slots__ = ("__weakref__", "_address", "client")
+
+    def __init__(self, buffer: Buffer) -> None:
+        """Makes the alias (`PJRT_RawBuffer_CreateRawAliasOfBuffer`), once the memory is there.
+
+        Raises:
+            UnsupportedByPluginError: the plugin has no raw buffers (all but libtpu).
+            ClosedError: the buffer was deleted, donated or closed.
+        """
+        self.client: Client = buffer.client
+        call = buffer.client.api.extension("RawBuffer").call
+        await_memory(buffer)
+        with self.client._in_call():
+            buffer._check()
+            address = call("PJRT_RawBuffer_CreateRawAliasOfBuffer", buffer=buffer._address)
+            self._address: int = address
+            self._bind(self.client, lambda: call("PJRT_RawBuffer_Destroy", buffer=address))
+
+    @property
+    def on_device_nbytes(self) -> int:
+        """Bytes on the device (`PJRT_RawBuffer_GetOnDeviceSizeInBytes`)."""
+        return int(self._ask("PJRT_RawBuffer_GetOnDeviceSizeInBytes"))
+
+    @property
+    def memory(self) -> Memory:
+        """Where it lies (`PJRT_RawBuffer_GetMemorySpace`)."""
+        return self.client._memory(self._ask("PJRT_RawBuffer_GetMemorySpace"))
+
+    @property
+    def host_pointer(self) -> int | None:
+        """The address on the host; None where the host sees it not.
+
+        The C function is `PJRT_RawBuffer_GetHostPointer`; the address ends with this object.
+        """
+        return self._ask("PJRT_RawBuffer_GetHostPointer") or None
+
+    def copy_raw_host_to_device(self, source: Any, offset: int = 0) -> Event:
+        """Overwrites a part of it (`PJRT_RawBuffer_CopyRawHostToDevice`).
+
+        Args:
+            source: a contiguous array or buffer, kept alive until the event is ready.
+            offset: in bytes.
+
+        Raises:
+            ValueError: the part lies outside of it.
+            ClosedError: it is closed.
+        """
+        memory = as_bytes(source)
+        return self._copy("PJRT_RawBuffer_CopyRawHostToDevice", "src", memory, offset)
+
+    def copy_raw_device_to_host(self, destination: Any, offset: int = 0) -> Event:
+        """Reads a part of it (`PJRT_RawBuffer_CopyRawDeviceToHost`).
+
+        Args:
+            destination: a writable contiguous array or buffer, kept alive until the event is ready.
+            offset: in bytes.
+
+        Raises:
+            ValueError: the part lies outside of it, or the destination is read-only.
+            ClosedError: it is closed.
+        """
+        memory = as_bytes(destination)
+        if not memory.flags.writeable:
+            raise ValueError("the destination is read-only")
+        return self._copy("PJRT_RawBuffer_CopyRawDeviceToHost", "dst", memory, offset)
+
+    def close(self) -> None:
+        """Lets go of the memory (`PJRT_RawBuffer_Destroy`); may be called again."""
+        self._release()
+
+    def _copy(self, name: str, side: str, memory: Any, offset: int) -> Event:
+        start, whole = operator.index(offset), self.on_device_nbytes
+        if start < 0 or start + memory.nbytes > whole:
+            raise ValueError(f"{memory.nbytes} bytes at {start} lie outside of the {whole} bytes")
+        with self.client._in_call():
+            given = {side: address_of(memory), "transfer_size": memory.nbytes}  # in this order
+            event = self._ask(name, offset=start, **given)
+            callbacks.start()  # the event's end may be before that of the copy
+            return Event._of(self.client, event, memory)
+
+    def _ask(self, name: str, **inputs: Any) -> Any:
+        with self.client._in_call():
+            self._check()
+            call = self.client.api.extension("RawBuffer").call
+            return call(name, buffer=self._address, **inputs)

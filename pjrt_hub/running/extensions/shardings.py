@@ -1,0 +1,44 @@
+"""Shardings: how a compiled program splits its arrays (extension Shardings).
+
+Gives serialized OpSharding messages, which XLA's own tools read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.executable.compiled import Compiled
+
+
+def parameter_shardings(executable: Compiled) -> tuple[bytes, ...]:
+    """An OpSharding for each parameter; none at all where the program is not partitioned.
+
+    The C function is `PJRT_Shardings_PJRT_Executable_ParameterShardings`.
+
+    Args:
+        executable: compiled, loaded or not.
+
+    Raises:
+        UnsupportedByPluginError: the plugin has no such extension.
+    """
+    return _ask(executable, "PJRT_Shardings_PJRT_Executable_ParameterShardings")
+
+
+def output_shardings(executable: Compiled) -> tuple[bytes, ...]:
+    """An OpSharding for each output; none at all where the program is not partitioned.
+
+    The C function is `PJRT_Shardings_PJRT_Executable_OutputShardings`.
+
+    Args:
+        executable: compiled, loaded or not.
+
+    Raises:
+        UnsupportedByPluginError: the plugin has no such extension.
+    """
+    return _ask(executable, "PJRT_Shardings_PJRT_Executable_OutputShardings")
+
+
+def _ask(executable: Compiled, name: str) -> tuple[bytes, ...]:
+    with executable._viewed() as view:
+        return tuple(executable._api.extension("Shardings").call(name, executable=view))

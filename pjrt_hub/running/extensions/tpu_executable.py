@@ -1,0 +1,148 @@
+"""TPU executables: what libtpu reads out of compiled code (extension TpuExecutable).
+
+All of it is libtpu's own protos, kept as bytes; code is an `Executable` of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.running.capi import irregular
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.capi.library import Api
+    from pjrt_hub.running.executable.compiled import Compiled
+
+
+def target_arguments(executable: Compiled) -> bytes:
+    """The chip that it was compiled for (`PJRT_TpuExecutable_GetTargetArguments`).
+
+    Args:
+        executable: of libtpu, loaded or not.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+    """
+    return _read(executable, "PJRT_TpuExecutable_GetTargetArguments")
+
+
+def hlo_module_with_config(executable: Compiled) -> bytes:
+    """The program in it, an HloModuleProtoWithConfig.
+
+    The C function is `PJRT_TpuExecutable_GetHloModuleWithConfig`.
+
+    Args:
+        executable: of libtpu, loaded or not.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+    """
+    return _read(executable, "PJRT_TpuExecutable_GetHloModuleWithConfig")
+
+
+def compiled_memory_stats(executable: Compiled) -> bytes:
+    """Its memory, buffer by buffer: a CompiledMemoryStatsProto.
+
+    The C function is `PJRT_TpuExecutable_GetCompiledMemoryStats`; the sums are
+    `executable.memory_stats`.
+
+    Args:
+        executable: of libtpu, loaded or not.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+    """
+    return _read(executable, "PJRT_TpuExecutable_GetCompiledMemoryStats")
+
+
+def run_hlo_cost_analysis(
+    executable: Compiled, hlo_modules: Sequence[bytes] | None = None
+) -> Mapping[str, Any]:
+    """Floating-point operations, bytes and seconds on the executable's chip.
+
+    The C function is `PJRT_TpuExecutable_RunHloCostAnalysis`.
+
+    Args:
+        executable: the one whose chip counts.
+        hlo_modules: what `hlo_module_with_config` gave; by default of this executable.
+
+    Raises:
+        ValueError: there is no module.
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+        UnimplementedError: there are several modules, and this libtpu takes one.
+        InvalidArgumentError: a module is damaged.
+    """
+    modules = [hlo_module_with_config(executable)] if hlo_modules is None else list(hlo_modules)
+    if not modules:
+        raise ValueError("there is no module to analyse")
+    return irregular.named_values(
+        executable._api.extension("TpuExecutable"),
+        "PJRT_TpuExecutable_RunHloCostAnalysis",
+        target_arguments=target_arguments(executable),
+        hlo_module=[bytes(module) for module in modules],
+    )
+
+
+def compilation_environments(api: Api, given: bytes = b"") -> bytes:
+    """A CompilationEnvironmentsProto with libtpu's defaults filled in.
+
+    The C function is `PJRT_TpuExecutable_SetTpuCompilationEnv`.
+
+    Args:
+        api: libtpu's function table.
+        given: one to begin with.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+        PjrtError: the bytes are damaged.
+    """
+    return irregular.serialized(
+        api.extension("TpuExecutable"),
+        "PJRT_TpuExecutable_SetTpuCompilationEnv",
+        serialized_compilation_environments=bytes(given),
+    )
+
+
+def compilation_environment_field(api: Api, environments: bytes, name: str) -> str:
+    """One of libtpu's compiler flags, "xla_tpu_..." (`...GetTpuCompilationEnvFieldAsString`).
+
+    Args:
+        api: libtpu's function table.
+        environments: what `compilation_environments` gave.
+        name: of the flag.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+        InvalidArgumentError: there is no such flag.
+    """
+    value = irregular.serialized(
+        api.extension("TpuExecutable"),
+        "PJRT_TpuExecutable_GetTpuCompilationEnvFieldAsString",
+        serialized_compilation_environments=bytes(environments),
+        field_name=name,
+    )
+    return value.decode()
+
+
+def is_predetermined_error(api: Api, status: bytes) -> bool:
+    """Whether a program that failed so would always (`PJRT_TpuExecutable_IsTpuPredeterminedError`).
+
+    Args:
+        api: libtpu's function table.
+        status: a StatusProto, serialized.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+        InvalidArgumentError: the bytes are damaged.
+    """
+    call = api.extension("TpuExecutable").call
+    return bool(call("PJRT_TpuExecutable_IsTpuPredeterminedError", serialized_status=bytes(status)))
+
+
+def _read(executable: Compiled, name: str) -> bytes:
+    node = executable._api.extension("TpuExecutable")
+    node.require(name)  # before the work of serializing
+    with executable._viewed() as view:
+        code = irregular.serialized_executable(executable._api, view)
+        return irregular.serialized(node, name, serialized_executable=code)

@@ -1,0 +1,451 @@
+"""TPU topologies: chips, cores and hosts, and where they stand (extension TpuTopology).
+
+Owns the checks in front of libtpu, which ends the process where a number is negative or outside of
+a slice; the devices themselves are the topology's.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pjrt_hub.running.capi import irregular
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.capi.library import Api
+    from pjrt_hub.running.client.topology import Topology
+
+_MAX_DIMS = 8
+_MAX_SLICE_CONFIGS = 1 << 14
+_MAX_ROUTING_STRATEGY = 64
+
+Coordinates = tuple[int, ...]
+
+
+class OnProcess(NamedTuple):
+    """Where a chip or device is plugged in.
+
+    Attributes:
+        process_id: of the process, or host.
+        number: which one it is there.
+    """
+
+    process_id: int
+    number: int
+
+
+class SliceConfig(NamedTuple):
+    """A `PJRT_TpuTopology_SliceConfig`: how many chips there are and how they are wired.
+
+    Attributes:
+        dimensions: chips along each axis.
+        wrap: whether an axis is a ring.
+        twist: whether the rings are twisted.
+    """
+
+    dimensions: tuple[int, ...]
+    wrap: tuple[bool, ...]
+    twist: bool
+
+
+class PlatformConfig(NamedTuple):
+    """What one host of a platform has by default.
+
+    Attributes:
+        num_chips_per_tray: chips on a tray.
+        num_trays: trays of a host.
+    """
+
+    num_chips_per_tray: int
+    num_trays: int
+
+
+class TpuTopology:
+    """What libtpu tells about a topology beyond the C API; it is `topology.tpu`.
+
+    Chips stand on a grid of (x, y, z); a chip has cores, and one or several of its cores are a
+    device. Devices have the ids of `topology.device_descriptions`.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        """Takes a topology of libtpu.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is not libtpu, or older.
+        """
+        self.topology = topology
+        self._node = topology.api.extension("TpuTopology")
+
+    @property
+    def chip_count(self) -> int:
+        """All chips (`PJRT_TpuTopology_ChipCount`)."""
+        return int(self._ask("PJRT_TpuTopology_ChipCount"))
+
+    @property
+    def core_count(self) -> int:
+        """All cores of the default kind (`PJRT_TpuTopology_CoreCount`)."""
+        return int(self._ask("PJRT_TpuTopology_CoreCount"))
+
+    @property
+    def core_count_per_chip(self) -> int:
+        """A chip's cores of the default kind (`PJRT_TpuTopology_CoreCountPerChip`)."""
+        return int(self._ask("PJRT_TpuTopology_CoreCountPerChip"))
+
+    @property
+    def core_count_per_process(self) -> int:
+        """A process's cores of the default kind (`PJRT_TpuTopology_CoreCountPerProcess`)."""
+        return int(self._ask("PJRT_TpuTopology_CoreCountPerProcess"))
+
+    @property
+    def device_count(self) -> int:
+        """All devices (`PJRT_TpuTopology_LogiDeviceCount`)."""
+        return int(self._ask("PJRT_TpuTopology_LogiDeviceCount"))
+
+    @property
+    def device_count_per_chip(self) -> int:
+        """Devices of one chip (`PJRT_TpuTopology_LogiDeviceCountPerChip`)."""
+        return int(self._ask("PJRT_TpuTopology_LogiDeviceCountPerChip"))
+
+    @property
+    def device_count_per_process(self) -> int:
+        """Devices of one process (`PJRT_TpuTopology_LogiDeviceCountPerProcess`)."""
+        return int(self._ask("PJRT_TpuTopology_LogiDeviceCountPerProcess"))
+
+    @property
+    def process_count(self) -> int:
+        """Processes, one for each host (`PJRT_TpuTopology_ProcessCount`)."""
+        return int(self._ask("PJRT_TpuTopology_ProcessCount"))
+
+    @property
+    def chips_per_process(self) -> int:
+        """Chips of one process (`PJRT_TpuTopology_ChipsPerProcess`)."""
+        return int(self._ask("PJRT_TpuTopology_ChipsPerProcess"))
+
+    @property
+    def chip_bounds(self) -> Coordinates:
+        """Chips along x, y and z (`PJRT_TpuTopology_ChipBounds`)."""
+        return self._filled("PJRT_TpuTopology_ChipBounds", _MAX_DIMS)
+
+    @property
+    def process_bounds(self) -> Coordinates:
+        """Processes along x, y and z (`PJRT_TpuTopology_ProcessBounds`)."""
+        return self._filled("PJRT_TpuTopology_ProcessBounds", _MAX_DIMS)
+
+    @property
+    def chips_per_process_bounds(self) -> Coordinates:
+        """One process's chips along x, y and z (`PJRT_TpuTopology_ChipsPerProcessBounds`)."""
+        return self._filled("PJRT_TpuTopology_ChipsPerProcessBounds", _MAX_DIMS)
+
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """The processes' ids (`PJRT_TpuTopology_ProcessIds`)."""
+        return self._filled("PJRT_TpuTopology_ProcessIds", self.process_count)
+
+    @property
+    def is_subslice(self) -> bool:
+        """Whether it was cut out of another (`PJRT_TpuTopology_IsSubsliceTopology`)."""
+        return bool(self._ask("PJRT_TpuTopology_IsSubsliceTopology"))
+
+    @property
+    def is_enhanced_barrier_enabled(self) -> bool:
+        """Whether chips meet in hardware (`PJRT_TpuTopology_IsEnhancedBarrierEnabled`)."""
+        return bool(self._ask("PJRT_TpuTopology_IsEnhancedBarrierEnabled"))
+
+    @property
+    def has_limited_ici_connectivity(self) -> bool:
+        """Whether some chips do not reach each other.
+
+        The C function is `PJRT_TpuTopology_HasLimitedIciConnectivity`.
+        """
+        return bool(self._ask("PJRT_TpuTopology_HasLimitedIciConnectivity"))
+
+    @property
+    def routing_strategy(self) -> str:
+        """How messages find their way, "mesh" (`PJRT_TpuTopology_GetRoutingStrategy`)."""
+        with self.topology._in_call():
+            return irregular.routing_strategy(
+                self._node, self.topology._address, _MAX_ROUTING_STRATEGY
+            )
+
+    def is_reachable_over_limited_ici(self, source_chip_id: int, dest_chip_id: int) -> bool:
+        """Whether one chip reaches another (`PJRT_TpuTopology_IsReachableOverLimitedIci`).
+
+        Args:
+            source_chip_id: the one that sends.
+            dest_chip_id: the one that receives.
+
+        Raises:
+            ValueError: there is no such chip.
+            InvalidArgumentError: the topology is not flat.
+        """
+        return bool(
+            self._ask(
+                "PJRT_TpuTopology_IsReachableOverLimitedIci",
+                source_chip_id=self._chip(source_chip_id),
+                dest_chip_id=self._chip(dest_chip_id),
+            )
+        )
+
+    def process_coordinates(self, process_id: int) -> Coordinates:
+        """Where a process's chips stand (`PJRT_TpuTopology_ProcessCoordFromId`).
+
+        Args:
+            process_id: one of `process_ids`.
+
+        Raises:
+            InvalidArgumentError: there is no such process.
+        """
+        return self._filled(
+            "PJRT_TpuTopology_ProcessCoordFromId", _MAX_DIMS, process_id=_number(process_id)
+        )
+
+    def device_ids_on_process(self, process_id: int) -> tuple[int, ...]:
+        """The devices of a process (`PJRT_TpuTopology_LogiDeviceIdsOnProcess`).
+
+        Args:
+            process_id: one of `process_ids`.
+
+        Raises:
+            InvalidArgumentError: there is no such process.
+        """
+        return self._filled(
+            "PJRT_TpuTopology_LogiDeviceIdsOnProcess",
+            self.device_count_per_process,
+            process_id=_number(process_id),
+        )
+
+    def chip_on_process(self, chip_id: int) -> OnProcess:
+        """Where a chip is plugged in (`PJRT_TpuTopology_ProcIdAndIdxOnProcForChip`).
+
+        Args:
+            chip_id: from 0 to `chip_count` - 1.
+
+        Raises:
+            ValueError: there is no such chip.
+        """
+        found = self._ask("PJRT_TpuTopology_ProcIdAndIdxOnProcForChip", chip_id=self._chip(chip_id))
+        return OnProcess(found.process_id, found.index_on_process)
+
+    def device_on_process(self, device_id: int) -> OnProcess:
+        """Where a device is plugged in (`PJRT_TpuTopology_ProcIdAndIdxOnProcForLogiDevice`).
+
+        Args:
+            device_id: from 0 to `device_count` - 1.
+
+        Raises:
+            ValueError: there is no such device.
+        """
+        found = self._ask(
+            "PJRT_TpuTopology_ProcIdAndIdxOnProcForLogiDevice", device_id=self._device(device_id)
+        )
+        return OnProcess(found.process_id, found.index_on_process)
+
+    def chip_id(self, coordinates: Sequence[int]) -> int:
+        """The chip at a place (`PJRT_TpuTopology_ChipIdFromCoord`).
+
+        Args:
+            coordinates: along x, y and z.
+
+        Raises:
+            InvalidArgumentError: no chip is there.
+        """
+        coords = _numbers(coordinates)
+        return int(self._ask("PJRT_TpuTopology_ChipIdFromCoord", coords=coords))
+
+    def device_id(self, chip_coordinates: Sequence[int], index_on_chip: int = 0) -> int:
+        """A device of the chip at a place (`PJRT_TpuTopology_LogiDeviceIdFromChipCoordAndIdx`).
+
+        Args:
+            chip_coordinates: along x, y and z.
+            index_on_chip: from 0 to `device_count_per_chip` - 1.
+
+        Raises:
+            ValueError: a chip has no such device.
+            InvalidArgumentError: no chip is there.
+        """
+        index = _below(index_on_chip, self.device_count_per_chip, "devices on a chip")
+        return int(
+            self._ask(
+                "PJRT_TpuTopology_LogiDeviceIdFromChipCoordAndIdx",
+                chip_coords=_numbers(chip_coordinates),
+                logical_device_index_on_chip=index,
+            )
+        )
+
+    def chip_coordinates(self, device_id: int) -> tuple[Coordinates, int]:
+        """Where a device's chip stands, and the device's number on that chip.
+
+        The C function is `PJRT_TpuTopology_ChipCoordAndIdxForLogiDevice`.
+
+        Args:
+            device_id: from 0 to `device_count` - 1.
+
+        Raises:
+            ValueError: there is no such device.
+        """
+        with self.topology._in_call():
+            numbers, args = irregular.filled(
+                self._node,
+                "PJRT_TpuTopology_ChipCoordAndIdxForLogiDevice",
+                _MAX_DIMS,
+                topology=self.topology._address,
+                device_id=self._device(device_id),
+            )
+        return numbers, int(args.device_index_on_chip)
+
+    def subslice(
+        self, chips_per_host_bounds: Sequence[int], host_bounds: Sequence[int] = (1, 1, 1)
+    ) -> Topology:
+        """A part of it as a topology of its own (`PJRT_TpuTopology_Subslice`).
+
+        Args:
+            chips_per_host_bounds: chips of one host along x, y and z.
+            host_bounds: hosts along x, y and z.
+
+        Raises:
+            InvalidArgumentError: it is larger than this one.
+        """
+        return self._made(
+            "PJRT_TpuTopology_Subslice",
+            chips_per_host_bounds=_numbers(chips_per_host_bounds),
+            host_bounds=_numbers(host_bounds),
+        )
+
+    def replace_host_bounds(self, host_bounds: Sequence[int]) -> Topology:
+        """The same hosts, more or fewer of them (`PJRT_TpuTopology_ReplaceHostBounds`).
+
+        Args:
+            host_bounds: hosts along x, y and z.
+
+        Raises:
+            InvalidArgumentError: no such machine can be.
+        """
+        bounds = _numbers(host_bounds)
+        return self._made("PJRT_TpuTopology_ReplaceHostBounds", host_bounds=bounds)
+
+    def subslice_device_id(
+        self, subslice: Topology, origin: Sequence[int], full_device_id: int
+    ) -> int:
+        """What a device is called in a part of this topology.
+
+        The C function is `PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId`.
+
+        Args:
+            subslice: what `subslice` gave.
+            origin: where its first chip stands here.
+            full_device_id: one of this topology's devices.
+
+        Raises:
+            ValueError: it is no subslice, or the device stands outside of it.
+        """
+        start, part = _numbers(origin), TpuTopology(subslice)
+        if subslice.api is not self.topology.api or not part.is_subslice:
+            raise ValueError(f"{subslice!r} is no subslice of {self.topology!r}")
+        place, _ = self.chip_coordinates(full_device_id)
+        bounds = part.chip_bounds
+        if not len(start) == len(place) == len(bounds) or not all(
+            0 <= at - first < size for at, first, size in zip(place, start, bounds, strict=True)
+        ):
+            raise ValueError(
+                f"device {full_device_id} at {place} is outside of the subslice, which has "
+                f"{bounds} chips from {tuple(start)} on"
+            )
+        with self.topology._in_call():
+            return int(
+                self._node.call(
+                    "PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId",
+                    client_topology=self.topology._address,
+                    subslice_topology=subslice._address,
+                    subslice_origin=start,
+                    full_device_id=full_device_id,
+                )
+            )
+
+    def _made(self, name: str, **inputs: Any) -> Topology:
+        return type(self.topology)(self.topology.api, self._ask(name, **inputs))
+
+    def _chip(self, number: int) -> int:
+        return _below(number, self.chip_count, "chips")
+
+    def _device(self, number: int) -> int:
+        return _below(number, self.device_count, "devices")
+
+    def _ask(self, name: str, **inputs: Any) -> Any:
+        with self.topology._in_call():
+            return self._node.call(name, topology=self.topology._address, **inputs)
+
+    def _filled(self, name: str, capacity: int, **inputs: Any) -> tuple[int, ...]:
+        with self.topology._in_call():
+            topology = self.topology._address
+            return irregular.filled(self._node, name, capacity, topology=topology, **inputs)[0]
+
+    def __repr__(self) -> str:
+        return f"<TpuTopology of {self.chip_count} chips {self.chip_bounds}>"
+
+
+def slice_configs(api: Api, platform: str) -> tuple[SliceConfig, ...]:
+    """All machines of a platform (`PJRT_TpuTopology_GetSliceConfigs`).
+
+    Args:
+        api: libtpu's function table.
+        platform: "tpuv4", "tpuv5", "tpuv5e", "tpuv6e", "tpu7x".
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+        InvalidArgumentError: it knows no such platform.
+    """
+    found = irregular.slice_configs(
+        api.extension("TpuTopology"), _MAX_SLICE_CONFIGS, platform_type_name=platform
+    )
+    return tuple(SliceConfig(*each) for each in found)
+
+
+def slice_config(api: Api, platform: str, name: str) -> SliceConfig:
+    """One machine of a platform by its name, "2x2x1" (`PJRT_TpuTopology_GetSliceConfig`).
+
+    Args:
+        api: libtpu's function table.
+        platform: as for `slice_configs`.
+        name: of the machine.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+        InvalidArgumentError: it knows no such platform, or no such machine.
+    """
+    node = api.extension("TpuTopology")
+    return SliceConfig(*irregular.slice_config(node, platform_type_name=platform, slice_name=name))
+
+
+def default_platform_config(api: Api, platform: str) -> PlatformConfig:
+    """A host of a platform (`PJRT_TpuTopology_GetDefaultPlatformConfig`).
+
+    Args:
+        api: libtpu's function table.
+        platform: as for `slice_configs`.
+
+    Raises:
+        UnsupportedByPluginError: the plugin is not libtpu, or older.
+        InvalidArgumentError: it knows no such platform.
+    """
+    call = api.extension("TpuTopology").call
+    found = call("PJRT_TpuTopology_GetDefaultPlatformConfig", platform_type_name=platform)
+    return PlatformConfig(found.num_chips_per_tray, found.num_trays)
+
+
+def _numbers(values: Sequence[int]) -> list[int]:
+    return [_number(value) for value in values]
+
+
+def _number(value: int) -> int:
+    number = operator.index(value)
+    if not -(1 << 31) <= number < 1 << 31:
+        raise ValueError(f"{number} is no number of a chip, device or process")
+    return number
+
+
+def _below(value: int, count: int, what: str) -> int:
+    number = operator.index(value)
+    if not 0 <= number < count:
+        raise ValueError(f"there is no {number}: the {what} have the numbers 0 to {count - 1}")
+    return number

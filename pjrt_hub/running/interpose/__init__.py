@@ -1,0 +1,1 @@
+"""Between any host and any plugin: trampolines in C, and tables handed on."""

@@ -1,0 +1,131 @@
+"""The layers between a host and a plugin: their library, and a table seen through them.
+
+`wrap` puts them round a table in this process; `preload_path` is for a program's LD_PRELOAD.
+The C files in layers/ know nothing of Python. Must not read the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.running.capi import table
+from pjrt_hub.running.capi._pjrt import ffi
+
+#: What can be on, from the host inwards.
+LAYERS = ("validate", "trace", "pad", "without")
+
+
+def preload_path() -> Path:
+    """The library for a program's LD_PRELOAD.
+
+    It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE and PJRT_HUB_WITHOUT.
+    """
+    return Path(__file__).with_suffix("") / "preload.abi3.so"
+
+
+def wrap(
+    address: int,
+    layers: str,
+    folder: str | os.PathLike[str] | None = None,
+    without: str | None = None,
+) -> int:
+    """Gives the address of a table whose calls go through layers to the one at `address`.
+
+    The layers are those of the process: what the first call names holds for all later plugins.
+
+    Args:
+        address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
+        layers: names from `LAYERS`, joined by commas.
+        folder: where the layer `trace` records; it must exist.
+        without: what the layer `without` takes away, as `lacking` reads it.
+
+    Raises:
+        PjrtHubError: a layer is unknown, `trace` has no folder, or `without` has nothing to take.
+    """
+    names = [name.strip() for name in layers.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in LAYERS]:
+        raise PjrtHubError(
+            f"there is no layer {unknown[0]!r}",
+            hint=f"name some of {', '.join(LAYERS)}, joined by commas",
+        )
+    if "trace" in names and (folder is None or not os.path.isdir(folder)):
+        raise PjrtHubError(
+            f"the layer trace has no folder to record to: {folder}",
+            hint="make a folder and name it in PJRT_HUB_TRACE",
+        )
+    if not names:
+        return address
+    place = os.fsencode(folder) if folder is not None else None
+    taken = ",".join(lacking(without or "")) if "without" in names else ""
+    return _wrap(address, ",".join(names).encode(), place, taken.encode())
+
+
+def lacking(names: str) -> list[str]:
+    """Reads what a plugin is to be without: functions and extensions, joined by commas.
+
+    A function by its name answers UNIMPLEMENTED, `PJRT_Buffer_IsOnCpu:null` is NULL in the table;
+    an extension, `Layouts`, is not in the chain.
+
+    Raises:
+        PjrtHubError: nothing is named, or something that there is not.
+    """
+    taken = [name.strip() for name in names.split(",") if name.strip()]
+    known = {*function_names(), *(f"{name}:null" for name in function_names()), *table.EXTENSIONS}
+    if unknown := [name for name in taken if name not in known]:
+        raise PjrtHubError(
+            f"the layer without cannot take away {unknown[0]!r}: there is none",
+            hint="name functions as in docs/coverage.md, PJRT_Buffer_IsOnCpu or "
+            "PJRT_Buffer_IsOnCpu:null, and extensions, Layouts",
+        )
+    if not taken:
+        raise PjrtHubError(
+            "the layer without has nothing to take away",
+            hint="name functions or extensions in PJRT_HUB_WITHOUT, joined by commas",
+        )
+    return taken
+
+
+def _wrap(address: int, layers: bytes, folder: bytes | None, without: bytes) -> int:
+    import ctypes  # only here: a process without layers does not pay for it
+
+    function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
+    function.restype = ctypes.c_void_p
+    function.argtypes = (ctypes.c_void_p, *[ctypes.c_char_p] * 3)
+    return int(function(address, layers, folder, without))
+
+
+def grown(host: int, plugin: int) -> tuple[str, ...]:
+    """Names the structs that a plugin may insist on being larger than a host makes them.
+
+    Args:
+        host: the minor of the PJRT API that the host was built for.
+        plugin: the plugin's minor.
+    """
+    names = {function.args for function in table.FUNCTIONS.values()} | {"PJRT_ExecuteOptions"}
+    fields = {name: [field.since for field in table.FIELDS[name]] for name in sorted(names)}
+    return tuple(
+        name
+        for name, since in fields.items()
+        if since and min(since) <= host and any(host < each <= plugin for each in since)
+    )
+
+
+def function_names() -> tuple[str, ...]:
+    """Every function by the number that recordings give it."""
+    nodes = (each for node in table.EXTENSIONS.values() for each in node.functions.values())
+    return (*table.FUNCTIONS, *(each.args.removesuffix("_Args") for each in nodes))
+
+
+@cache
+def offsets(struct: str) -> dict[str, int]:
+    """Where each field of a struct stands, in bytes."""
+    return {field.name: int(ffi.offsetof(struct, field.name)) for field in table.FIELDS[struct]}
+
+
+@cache
+def sizeof(ctype: str) -> int:
+    """The bytes of a type."""
+    return int(ffi.sizeof(ctype))

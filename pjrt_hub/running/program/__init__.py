@@ -1,0 +1,1 @@
+"""What is compiled: programs in each form, read without MLIR, and compile options."""

@@ -1,0 +1,376 @@
+"""Programs in MLIR's bytecode, read without MLIR: operations, custom calls, the module.
+
+The layout is that of MLIR's BytecodeFormat documentation, versions 0 to 6; the numbers of
+attributes are those of StableHLO's VhloBytecode.cpp. Must not read what programs compute.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+from pjrt_hub.base.frozen import frozen
+
+#: What bytecode begins with.
+MAGIC = b"ML\xefR"
+#: What a version brought: dialects have versions, bodies that stand alone are sections, the number
+#: of operations is told, and whether an operation keeps its attributes as properties.
+VERSIONED_DIALECTS, LAZY_BODIES, _COUNTED_OPERATIONS, NATIVE_PROPERTIES = 1, 2, 4, 5
+_VERSIONS = range(7)
+_STRINGS, _DIALECTS, _ATTRIBUTES, _OFFSETS, OPERATIONS, _PROPERTIES = 0, 1, 2, 3, 4, 8
+#: Attributes of the dialect builtin: dictionaries, text, numbers.
+_DICTIONARY, _TEXT, _INTEGER = 1, 2, 8
+_COUNTS = ("mhlo.num_replicas", "mhlo.num_partitions")
+#: Of the dialect vhlo: the attribute that only custom calls have, and text.
+_API_VERSION, _STRING = 5, 14
+#: An operation's attributes are in the order of their names: api_version, backend_config, ...
+_TARGET, _TARGET_NAME = 2, "call_target_name"
+
+
+@frozen(slots=False)
+class Uses:
+    """What a program is made of.
+
+    Attributes:
+        operations: "vhlo.add_v1" and so on, sorted.
+        custom_calls: the functions that it calls by name, sorted.
+    """
+
+    operations: tuple[str, ...]
+    custom_calls: tuple[str, ...]
+
+    @property
+    def dialects(self) -> tuple[str, ...]:
+        """The dialects of the operations, sorted."""
+        return tuple(sorted({name.partition(".")[0] for name in self.operations}))
+
+
+class Module(NamedTuple):
+    """What a program says before its first function.
+
+    Attributes:
+        dialects: of its operations.
+        counts: "mhlo.num_replicas" and "mhlo.num_partitions", where it has them.
+    """
+
+    dialects: frozenset[str]
+    counts: Mapping[str, int]
+
+
+def uses(code: bytes) -> Uses | None:
+    """Reads what a program is made of.
+
+    Returns:
+        None where it is not bytecode of a known version, or is malformed: the compiler says how.
+    """
+    try:
+        return _uses(code)
+    except (ValueError, LookupError):  # UnicodeDecodeError is a ValueError
+        return None
+
+
+def module(code: bytes) -> Module | None:
+    """Reads what a program says of itself; None as for `uses`."""
+    try:
+        return _module(code)
+    except (ValueError, LookupError):
+        return None
+
+
+def words(code: bytes) -> bytes:
+    """Gives all that a program spells: names, and text of attributes; empty as None for `uses`."""
+    try:
+        part = _sections_of(code)[1][_STRINGS]
+    except (ValueError, LookupError):
+        return b""
+    return part.rest()
+
+
+class Contents(NamedTuple):
+    """The parts of bytecode, and the names that they call by number.
+
+    Attributes:
+        version: of the format.
+        sections: by their numbers.
+        strings: all that it spells.
+        dialects: the names of dialects.
+        operations: the full names of operations, "vhlo.add_v1".
+    """
+
+    version: int
+    sections: dict[int, Reader]
+    strings: list[bytes]
+    dialects: list[str]
+    operations: list[str]
+
+
+class Entry(NamedTuple):
+    """An attribute or a type.
+
+    Attributes:
+        dialect: whose it is.
+        is_text: whether its assembly is kept, and not numbers of the dialect's own.
+        content: what is kept.
+    """
+
+    dialect: str
+    is_text: bool
+    content: Reader
+
+
+def contents(code: bytes) -> Contents:
+    """Takes bytecode apart.
+
+    Raises:
+        ValueError, LookupError: it is not bytecode of a known version, or is malformed.
+    """
+    version, sections = _sections_of(code)
+    strings = _strings(sections[_STRINGS])
+    dialects, operations = _operations(sections[_DIALECTS].again(), strings, version)
+    return Contents(version, sections, strings, dialects, operations)
+
+
+class Entries:
+    """All attributes and types of a program, each taken out when it is asked for.
+
+    Attributes:
+        attributes: how many attributes there are; the types follow them.
+
+    Raises:
+        ValueError, LookupError: the bytecode is malformed.
+    """
+
+    def __init__(self, opened: Contents) -> None:
+        offsets, self._data = opened.sections[_OFFSETS].again(), opened.sections[_ATTRIBUTES]
+        self.attributes = offsets.varint()
+        total = fitting(self.attributes + offsets.varint(), offsets)
+        self._sizes = list[int]()
+        self._firsts, self._dialects = list[int](), list[str]()
+        while len(self._sizes) < total:
+            self._dialects.append(opened.dialects[offsets.varint()])
+            self._firsts.append(len(self._sizes))
+            self._sizes += offsets.varints(offsets.varint())
+        ends = accumulate((size >> 1 for size in self._sizes), initial=self._data.position)
+        self._begins = list(ends)
+
+    def attribute(self, number: int) -> Entry:
+        """Gives an attribute by its number."""
+        if number >= self.attributes:
+            raise LookupError(f"there is no attribute {number}")
+        return self._at(number)
+
+    def type(self, number: int) -> Entry:
+        """Gives a type by its number."""
+        return self._at(self.attributes + number)
+
+    def _at(self, place: int) -> Entry:
+        begin, size = self._begins[place], self._sizes[place]
+        reader = Reader(self._data.data, begin, self._data.end)
+        dialect = self._dialects[bisect_right(self._firsts, place) - 1]
+        return Entry(dialect, not size & 1, reader.part(size >> 1))
+
+
+def properties(opened: Contents) -> list[Reader]:
+    """Lists what operations keep as their properties.
+
+    Raises:
+        ValueError, LookupError: the bytecode is malformed.
+    """
+    if _PROPERTIES not in opened.sections:
+        return []
+    reader = opened.sections[_PROPERTIES].again()
+    return [reader.part(reader.varint()) for _ in range(fitting(reader.varint(), reader))]
+
+
+def _uses(code: bytes) -> Uses:
+    opened = contents(code)
+    operations = tuple(sorted(set(opened.operations)))
+    if not any("custom_call" in name for name in operations):
+        return Uses(operations, ())
+    texts, versions, targets = dict[int, str](), set[int](), set[str]()
+    found = Entries(opened)
+    for number in range(found.attributes):
+        dialect, is_text, content = found.attribute(number)
+        kind = content.varint() if dialect == "vhlo" and not is_text else None
+        if kind == _STRING:
+            texts[number] = opened.strings[content.varint()].decode("utf-8", "replace")
+        elif kind == _API_VERSION:
+            versions.add(number)
+    if opened.version < NATIVE_PROPERTIES:
+        named = (value for name, value in _dictionaries(opened)[0] if name == _TARGET_NAME)
+        return Uses(operations, tuple(sorted({texts[each] for each in named if each in texts})))
+    for each in properties(opened):
+        numbers = list[int]()
+        while each:
+            numbers.append(each.varint())
+        if len(numbers) > _TARGET and numbers[0] in versions and numbers[_TARGET] in texts:
+            targets.add(texts[numbers[_TARGET]])
+    return Uses(operations, tuple(sorted(targets)))
+
+
+def _module(code: bytes) -> Module:
+    opened = contents(code)
+    named, integers = _dictionaries(opened)
+    # A number of 32 bits is a varint whose lowest bit is the sign.
+    counts = {
+        name: integers[value].again().varint() >> 1
+        for name, value in named
+        if name in _COUNTS and value in integers
+    }
+    return Module(frozenset(name.partition(".")[0] for name in opened.operations), counts)
+
+
+def _dictionaries(opened: Contents) -> tuple[list[tuple[str, int]], dict[int, Reader]]:
+    """What dictionaries of MLIR's own name, each with the number of its value; and all integers."""
+    texts, integers, named = dict[int, str](), dict[int, Reader](), list[tuple[int, int]]()
+    found = Entries(opened)
+    for number in range(found.attributes):
+        dialect, is_text, content = found.attribute(number)
+        kind = content.varint() if dialect == "builtin" and not is_text else None
+        if kind == _TEXT:
+            texts[number] = opened.strings[content.varint()].decode("utf-8", "replace")
+        elif kind == _INTEGER:
+            content.varint()  # its type
+            integers[number] = content
+        elif kind == _DICTIONARY:
+            for _ in range(fitting(content.varint(), content)):
+                named.append((content.varint(), content.varint()))
+    return [(texts[name], value) for name, value in named if name in texts], integers
+
+
+def _sections_of(code: bytes) -> tuple[int, dict[int, Reader]]:
+    """The version, and the sections by their numbers."""
+    if not code.startswith(MAGIC):
+        raise ValueError("no bytecode")
+    reader = Reader(code, len(MAGIC), len(code))
+    version = reader.varint()
+    if version not in _VERSIONS:
+        raise ValueError("another version of bytecode")
+    reader.position = code.index(b"\0", reader.position) + 1  # behind the producer's name
+    sections = dict[int, Reader]()
+    while reader:
+        number, content = section(reader)
+        sections[number] = content
+    return version, sections
+
+
+class Reader:
+    """A part of bytes, and how far it is read; what goes beyond raises IndexError or ValueError."""
+
+    def __init__(self, data: bytes, position: int, end: int) -> None:
+        self.data = data
+        self.position = position
+        self.end = end
+
+    def __bool__(self) -> bool:
+        return self.position < self.end
+
+    def varint(self) -> int:
+        """A number whose first byte tells by its trailing zeros how many follow."""
+        first = self.data[self.position]
+        more = 8 if not first else (first & -first).bit_length() - 1
+        value = int.from_bytes(self.take(more + 1), "little")
+        return value >> 8 if more == 8 else value >> (more + 1)
+
+    def varints(self, count: int) -> list[int]:
+        """So many numbers, of which most are short."""
+        data, position, found = self.data, self.position, list[int]()
+        for _ in range(fitting(count, self)):
+            first = data[position]
+            if first & 1:
+                found.append(first >> 1)
+                position += 1
+            elif first & 2:
+                found.append((first | data[position + 1] << 8) >> 2)
+                position += 2
+            else:
+                self.position = position
+                found.append(self.varint())
+                position = self.position
+        self.position = position
+        if position > self.end:
+            raise ValueError("the bytes end")
+        return found
+
+    def signed(self) -> int:
+        """A number whose lowest bit is its sign."""
+        value = self.varint()
+        return value >> 1 ^ -(value & 1)
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        taken = self.part(count)
+        return self.data[taken.position : taken.end]
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.take(self.end - self.position)
+
+    def part(self, count: int) -> Reader:
+        """A reader of the next bytes, which may be many."""
+        begin, self.position = self.position, self.position + count
+        if self.position > self.end:
+            raise ValueError("the bytes end")
+        return Reader(self.data, begin, self.position)
+
+    def again(self) -> Reader:
+        """A reader of the same, from here."""
+        return Reader(self.data, self.position, self.end)
+
+
+def section(reader: Reader) -> tuple[int, Reader]:
+    """Reads the number and the content of a section.
+
+    Raises:
+        ValueError, LookupError: they are malformed.
+    """
+    number = reader.take(1)[0]
+    length = reader.varint()
+    if number & 0x80:
+        alignment = reader.varint()
+        if not 0 < alignment <= 1 << 16:
+            raise ValueError("no alignment")
+        reader.take(-reader.position % alignment)
+    return number & 0x7F, reader.part(length)
+
+
+def _strings(reader: Reader) -> list[bytes]:
+    reader = reader.again()
+    count = reader.varint()
+    lengths = reader.varints(count)
+    # The lengths stand in reverse order, and each counts the zero at the string's end.
+    return [reader.take(length)[:-1] for length in reversed(lengths)]
+
+
+def _operations(reader: Reader, strings: list[bytes], version: int) -> tuple[list[str], list[str]]:
+    texts = [each.decode("utf-8", "replace") for each in strings]
+    dialects = list[str]()
+    for _ in range(fitting(reader.varint(), reader)):
+        name = reader.varint()
+        has_version = version >= VERSIONED_DIALECTS and name & 1
+        dialects.append(texts[name >> 1 if version >= VERSIONED_DIALECTS else name])
+        if has_version:  # which is a section of its own
+            reader.take(1)
+            reader.take(reader.varint())
+    if version >= _COUNTED_OPERATIONS:
+        reader.varint()
+    names = list[str]()
+    while reader:
+        dialect = dialects[reader.varint()]
+        for _ in range(fitting(reader.varint(), reader)):
+            name = reader.varint()
+            names.append(f"{dialect}.{texts[name >> 1 if version >= NATIVE_PROPERTIES else name]}")
+    return dialects, names
+
+
+def fitting(count: int, reader: Reader) -> int:
+    """Gives a number of things that take a byte each.
+
+    Raises:
+        ValueError: there are not so many bytes.
+    """
+    if count > reader.end - reader.position:
+        raise ValueError("more of them than bytes")
+    return count

@@ -1,0 +1,290 @@
+"""Attributes and types in MLIR's bytecode, read without MLIR.
+
+The numbers are those of MLIR's BuiltinDialectBytecode.td, of StableHLO's VhloBytecode.cpp and
+StablehloBytecode.cpp, and of Shardy's bytecode.td.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from pjrt_hub.running.program import bytecode, mlir_text
+from pjrt_hub.running.program.bytecode import Contents, Reader, fitting
+from pjrt_hub.running.program.main_function import DEEPEST, MOST_TYPES, Tensor, Tensors, Unreadable
+
+T = TypeVar("T")
+
+_DICTIONARY = 1
+_FLOATS = {
+    **{3: "bf16", 4: "f16", 5: "f32", 6: "f64", 22: "f8E5M2", 23: "f8E4M3", 24: "f8E4M3FN"},
+    **{25: "f8E5M2FNUZ", 26: "f8E4M3FNUZ", 27: "f8E4M3B11FNUZ", 28: "f8E3M4", 29: "f4E2M1FN"},
+    **{30: "f6E2M3FN", 31: "f6E3M2FN", 32: "f8E8M0FNU"},
+}
+_PORTABLE_ELEMENTS = {
+    **{0: "i1", 31: "i2", 10: "i4", 11: "i8", 12: "i16", 13: "i32", 14: "i64"},
+    **{32: "ui2", 15: "ui4", 16: "ui8", 17: "ui16", 18: "ui32", 19: "ui64"},
+    **{2: "bf16", 3: "f16", 4: "f32", 5: "f64", 6: "f8E4M3FN", 7: "f8E5M2", 9: "index"},
+    **{27: "f8E4M3FNUZ", 28: "f8E5M2FNUZ", 29: "f8E4M3B11FNUZ", 35: "f8E4M3", 36: "f8E3M4"},
+    **{37: "f4E2M1FN", 38: "f6E2M3FN", 39: "f6E3M2FN", 40: "f8E8M0FNU"},
+}
+#: The signs of integers: of none, signed, unsigned.
+_SIGNS = ("i", "si", "ui")
+#: Of Shardy, which has a number for each way to say how values are summed.
+_SHARDINGS = (6, 15, 17)
+#: Of the assembly that is made of an attribute: meshes and shardings are short.
+_LONGEST = 1 << 16
+
+
+class TypeNumber(NamedTuple):
+    """An attribute that is a type: its number, for `Values.type` and `Values.function_type`."""
+
+    number: int
+
+
+class Values:
+    """The attributes and types of a program, by their numbers; each is read once."""
+
+    def __init__(self, opened: Contents) -> None:
+        self._strings = opened.strings
+        self._entries = bytecode.Entries(opened)
+        self._read_attributes = dict[int, Any]()
+        self._read_types = dict[int, Tensors]()
+        self._depth = self._tensors = 0
+
+    def attribute(self, number: int) -> Any:
+        """What an attribute says, as `main_function.Attributes` has it, or a TypeNumber.
+
+        Lists are lists, and what nobody asks for is an empty text.
+
+        Raises:
+            ValueError, LookupError: it is malformed.
+        """
+        if number not in self._read_attributes:
+            self._read_attributes[number] = self._nested(
+                self._attribute, self._entries.attribute(number)
+            )
+        return self._read_attributes[number]
+
+    def type(self, number: int) -> Tensors:
+        """A type, as the tensors that a buffer each holds.
+
+        Raises:
+            ValueError, LookupError: it is malformed, or nothing that a buffer holds.
+        """
+        if number not in self._read_types:
+            self._read_types[number] = self._nested(self._type, self._entries.type(number))
+        return self._read_types[number]
+
+    def function_type(self, kind: TypeNumber) -> tuple[list[Tensors], list[Tensors]]:
+        """The types of a function's parameters and results.
+
+        Raises:
+            ValueError, LookupError: it is malformed, or has a type that no buffer holds.
+        """
+        dialect, is_text, content = self._entries.type(kind.number)
+        content = content.again()
+        if is_text or (dialect, content.varint()) not in (("builtin", 2), ("vhlo", 8)):
+            raise Unreadable("the function's type is that of no function")
+        inputs, outputs = (_listed(content, self._type_in) for _ in range(2))
+        self._count(sum(map(len, inputs + outputs)))
+        return inputs, outputs
+
+    def numbers(self, number: int) -> dict[str, int]:
+        """The numbers of the attributes in a dictionary, by their names.
+
+        Raises:
+            ValueError, LookupError: it is malformed, or no dictionary.
+        """
+        dialect, is_text, content = self._entries.attribute(number)
+        content = content.again()
+        if is_text or (dialect, content.varint()) != ("builtin", _DICTIONARY):
+            raise Unreadable("an operation's attributes are no dictionary")
+        return dict(_listed(content, lambda of: (self._name(of), of.varint())))
+
+    def _nested(self, read: Callable[[bytecode.Entry], T], entry: bytecode.Entry) -> T:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise Unreadable("types or attributes in one another, deeper than any program has")
+        found = read(entry._replace(content=entry.content.again()))
+        self._depth -= 1
+        return found
+
+    def _attribute(self, entry: bytecode.Entry) -> Any:
+        dialect, is_text, content = entry
+        if is_text:
+            return mlir_text.attribute(content.rest().rstrip(b"\0"))
+        read = {
+            "builtin": self._builtin_attribute,
+            "vhlo": self._portable_attribute,
+            "stablehlo": self._stablehlo_attribute,
+            "sdy": self._shardy_attribute,
+        }.get(dialect)
+        return "" if read is None else read(content.varint(), content)
+
+    def _builtin_attribute(self, kind: int, content: Reader) -> Any:
+        if kind == 0:
+            return _listed(content, self._attribute_in)
+        if kind == _DICTIONARY:
+            return dict(_listed(content, lambda of: (self._name(of), self._attribute_in(of))))
+        if kind in (2, 3):  # without and with a type
+            return self._strings[content.varint()]
+        if kind == 4:
+            name = self._attribute_in(content)
+            return f'@"{name.decode("utf-8", "replace")}"' if isinstance(name, bytes) else ""
+        if kind == 6:
+            return TypeNumber(content.varint())
+        if kind == 8:
+            return self._integer(content)
+        return ""
+
+    def _portable_attribute(self, kind: int, content: Reader) -> Any:
+        if kind == 1:
+            return _listed(content, self._attribute_in)
+        if kind == 2:
+            return bool(content.varint())
+        if kind == 6:
+            return dict(_listed(content, lambda of: (self._name(of), self._attribute_in(of))))
+        if kind == 9:
+            return self._integer(content)
+        if kind == 14:
+            return self._strings[content.varint()]
+        if kind == 17:
+            return TypeNumber(content.varint())
+        return _bounds(content) if kind == 18 else ""
+
+    def _stablehlo_attribute(self, kind: int, content: Reader) -> str:
+        return _bounds(content) if kind == 13 else ""
+
+    def _shardy_attribute(self, kind: int, content: Reader) -> str:
+        """The assembly, as text has it."""
+        if kind == 1:
+            return f'"{self._string(content)}"={content.signed()}'
+        if kind == 2:
+            return f"#sdy.mesh<[{_joined(_listed(content, self._attribute_in))}]>"
+        if kind == 3:
+            return f":({content.signed()}){content.signed()}"
+        if kind == 4:
+            name, part = f'"{self._string(content)}"', content.varint()
+            return f"{name}{self.attribute(part >> 1)}" if part & 1 else name
+        if kind == 5:
+            axes = _listed(content, self._attribute_in)
+            is_closed = content.take(1)[0]
+            return f"{{{_joined(axes if is_closed else [*axes, '?'])}}}"
+        if kind in _SHARDINGS:
+            mesh = str(self._attribute_in(content)).removeprefix("#sdy.")
+            return f"#sdy.sharding<{mesh}, [{_joined(_listed(content, self._attribute_in))}]>"
+        return ""
+
+    def _type(self, entry: bytecode.Entry) -> Tensors:
+        dialect, is_text, content = entry
+        if is_text:
+            return mlir_text.value_type(content.rest().rstrip(b"\0"))
+        kind = content.varint()
+        if dialect == "builtin":
+            return self._builtin_type(kind, content)
+        if dialect == "vhlo":
+            return self._portable_type(kind, content)
+        if (dialect, kind) == ("stablehlo", 0):  # a token
+            return ()
+        raise Unreadable(f"type {kind} of {dialect}")
+
+    def _builtin_type(self, kind: int, content: Reader) -> Tensors:
+        if kind == 0:
+            told = content.varint()
+            return (Tensor(f"{_SIGNS[told & 3]}{told >> 2}", ()),)
+        if kind in _FLOATS:
+            return (Tensor(_FLOATS[kind], ()),)
+        if kind == 1:
+            return (Tensor("index", ()),)
+        if kind == 9:
+            return (Tensor(f"complex<{self._element(content)}>", ()),)
+        if kind in (13, 14):
+            return (self._tensor(content, has_encoding=kind == 14),)
+        if kind == 15:
+            return self._tuple(content)
+        raise Unreadable(f"type {kind} of MLIR itself")
+
+    def _portable_type(self, kind: int, content: Reader) -> Tensors:
+        if kind in _PORTABLE_ELEMENTS:
+            return (Tensor(_PORTABLE_ELEMENTS[kind], ()),)
+        if kind == 1:
+            return (Tensor(f"complex<{self._element(content)}>", ()),)
+        if kind in (20, 21):
+            return (self._tensor(content, has_encoding=kind == 21),)
+        if kind == 22:
+            return ()
+        if kind == 23:
+            return self._tuple(content)
+        raise Unreadable(f"type {kind} of StableHLO's portable form")
+
+    def _tensor(self, content: Reader, *, has_encoding: bool) -> Tensor:
+        encoding = self._attribute_in(content) if has_encoding else None
+        sizes = _listed(content, Reader.signed)
+        return Tensor(
+            self._element(content),
+            tuple(size if size >= 0 else None for size in sizes),
+            mlir_text.bounds_in(str(encoding)) if has_encoding else (),
+        )
+
+    def _tuple(self, content: Reader) -> Tensors:
+        parts = list[Tensor]()
+        for each in _listed(content, self._type_in):
+            parts += each
+            self._count(len(each))
+        return tuple(parts)
+
+    def _count(self, tensors: int) -> None:
+        self._tensors += tensors
+        if self._tensors > MOST_TYPES:
+            raise Unreadable("more types than any program has")
+
+    def _element(self, content: Reader) -> str:
+        found = self._type_in(content)
+        if len(found) != 1 or found[0].sizes:
+            raise Unreadable("an array of arrays")
+        return found[0].element
+
+    def _integer(self, content: Reader) -> int:
+        element = self._element(content)
+        if element in ("i1", "si1", "ui1"):
+            return bool(content.take(1)[0])
+        width = element.lstrip("siu")
+        if width.isdigit() and int(width) <= 8:
+            return content.take(1)[0]
+        return content.signed()
+
+    def _attribute_in(self, content: Reader) -> Any:
+        return self.attribute(content.varint())
+
+    def _type_in(self, content: Reader) -> Tensors:
+        return self.type(content.varint())
+
+    def _name(self, content: Reader) -> str:
+        name = self._attribute_in(content)
+        if not isinstance(name, bytes):
+            raise Unreadable("a name that is no text")
+        return name.decode("utf-8", "replace")
+
+    def _string(self, content: Reader) -> str:
+        return self._strings[content.varint()].decode("utf-8", "replace")
+
+
+def _listed(content: Reader, read: Callable[[Reader], T]) -> list[T]:
+    return [read(content) for _ in range(fitting(content.varint(), content))]
+
+
+def _bounds(content: Reader) -> str:
+    sizes = _listed(content, Reader.signed)
+    return f"#stablehlo.bounds<{_joined(str(size) if size >= 0 else '?' for size in sizes)}>"
+
+
+def _joined(parts: Iterable[Any]) -> str:
+    """A list in assembly, whose parts may be one thing many times."""
+    text, length = list[str](), 0
+    for each in map(str, parts):
+        text.append(each)
+        length += len(each)
+        if length > _LONGEST:
+            raise Unreadable("an attribute longer than any program has")
+    return ", ".join(text)

@@ -1,0 +1,120 @@
+"""Compile errors: the next step after what a compiler refused.
+
+Owns reading the compilers' words; must not compile, nor replace what they say.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pjrt_hub.base.frozen import replace
+from pjrt_hub.errors import PjrtError, UnknownError
+from pjrt_hub.running.program import long_booleans
+from pjrt_hub.running.program.program import Program
+
+_NO_FUNCTION = re.compile(
+    r"No (?:FFI handler registered for|registered implementation for (?P<old>untyped )?custom call"
+    r" to) \"?(?P<name>[^\s\"]+)"
+)
+_NO_FLAG = re.compile(r"No such compile option: '([^']*)'")
+_NO_VALUE = re.compile(r"While setting option (\w+), ")
+_NO_EMITTER = re.compile(r"Custom emitter for (\S+) not found")  # libtpu's words
+_NO_OPERATION = re.compile(
+    r"custom op '(stablehlo\.\w+)' is unknown|unregistered operation '((?:stablehlo|vhlo)\.\w+)'"
+)
+_OTHER_BOOLEANS = re.compile(
+    r"elements hex data size is invalid for provided type: '[^']*[x<]i1[,>]"
+)
+_NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
+_NO_DIALECT = re.compile(
+    r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
+)
+#: What a reader of portable artifacts says of all else, as MLIR's parser behind it.
+_NO_ARTIFACT = "failed to deserialize portable artifact"
+_NO_FUNC = re.compile(r"[Dd]ialect [`']func' (?:not found|is unknown)")
+#: Custom calls by which JAX and Shardy say where a program is split.
+_SPLITS = ("xla.sdy.", "SPMDFullToShardShape", "SPMDShardToFullShape")
+_READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
+
+
+def refused_flag(error: PjrtError) -> str:
+    """The flag whose name or value a compiler does not know; empty where it refused no flag."""
+    found = _NO_FLAG.search(error.message) or _NO_VALUE.search(error.message)
+    return found[1] if found else ""
+
+
+def rewritten(error: PjrtError, program: Program) -> Program | None:
+    """The program as an MLIR of another age writes it, where the plugin's reads only that."""
+    if not _OTHER_BOOLEANS.search(error.message):
+        return None
+    code = long_booleans.rewrite(program.code)
+    return None if code is None else replace(program, code=code)
+
+
+def hint(error: PjrtError, program: Program) -> str:
+    """What to do about an error of `PJRT_Client_Compile` or `PJRT_Compile`; empty: nobody knows."""
+    said = error.message
+    if missing := _NO_FUNCTION.search(said):
+        return _about_function(missing["name"], old=missing["old"] is not None, said=said)
+    if missing := _NO_EMITTER.search(said):
+        return f"the plugin has no function {missing[1]!r} and takes none: express it in StableHLO"
+    if flag := _NO_FLAG.search(said):
+        bare = flag[1].lstrip("-")
+        if bare != flag[1]:
+            return f"give the name without dashes: {bare!r}"
+        return (
+            "CompileOptions.flags are XLA's flags by name, as far as this plugin's build has them"
+        )
+    if "SPMD partitioning not enabled" in said:
+        return "a program of several partitions needs use_spmd_partitioning, which is the default"
+    if program.stablehlo_version is None and (_NO_ARTIFACT in said or _NO_FUNC.search(said)):
+        return (
+            f"the plugin reads portable artifacts alone, and {program.origin} is none: jaxlib's "
+            "`stablehlo.serialize_portable_artifact_str(code, version)`, of jaxlib.mlir.dialects, "
+            "makes one of text and of bytecode; what jax.export gives has one as its "
+            "`mlir_module_serialized`"
+        )
+    if not isinstance(error, UnknownError):  # the code of MLIR's parser and verifier
+        return ""
+    reads = (
+        f"StableHLO up to {found[1]}" if (found := _READS.search(said)) else "an older StableHLO"
+    )
+    if unknown := _NO_OPERATION.search(said):
+        return (
+            f"the plugin reads {reads}: {unknown[1] or unknown[2]} is misspelled or newer; "
+            "serialize the program as a portable artifact of that version, or use a newer plugin"
+        )
+    if _NEWER_BYTECODE.search(said):
+        return (
+            f"the plugin reads {reads}: serialize the program as a portable artifact of that "
+            "version, which all later plugins read too, or give it as text"
+        )
+    if dialect := _NO_DIALECT.search(said):
+        return (
+            f"lower what the program has of the dialect {dialect[1] or dialect[2]!r} to StableHLO"
+        )
+    if "requires module with `main` function" in said:
+        return "a plugin runs the public function `func.func @main`: give the program one"
+    where = (
+        f"{program.origin} was taken as {program.format!r}; the plugin's line and column numbers "
+        "refer to it"
+    )
+    if found:
+        where += ", and its words about StableHLO's version follow every error of its parser"
+    return where
+
+
+def _about_function(name: str, *, old: bool, said: str) -> str:
+    if name.startswith("lapack_") and "Host" in said:
+        return (
+            "jaxlib has the LAPACK functions, named lapack_..._ffi: install jaxlib, from which "
+            "load_exported takes them; or register them before compiling as docs/custom_calls.md "
+            "shows, with plugin.ffi.register(name, handler) for those of "
+            'jaxlib.lapack.registrations()["cpu"]'
+        )
+    if name.startswith(_SPLITS):
+        return "the program is for several devices, and does not say how many: give num_partitions"
+    register = f"before compiling, plugin.ffi.register({name!r}, function): docs/custom_calls.md"
+    if old:
+        return f"{register}; and call it with `api_version = 4 : i32`"
+    return register

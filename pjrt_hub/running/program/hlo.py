@@ -1,0 +1,165 @@
+"""HLO modules: a writer of small ones, and what readers of any share.
+
+The numbers are fields of XLA's HloModuleProto, of what is in it, and of what is around it. Shapes
+are ShapeProtos, which `signature` owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pjrt_hub.running.capi import wire
+
+WITH_CONFIG_MODULE, _WITH_CONFIG_CONFIG = 1, 2
+_CONFIG_ENTRY_LAYOUT, _CONFIG_REPLICA_COUNT, _CONFIG_NUM_PARTITIONS = 1, 4, 5
+
+MODULE_COMPUTATIONS, MODULE_PROGRAM_SHAPE, MODULE_ALIASES, MODULE_DONORS = 3, 4, 8, 18
+MODULE_OUTPUT_SHARDING, MODULE_PARAMETER_SHARDINGS, MODULE_DEVICE_ASSIGNMENT = 12, 14, 15
+ASSIGNMENT_REPLICAS, ASSIGNMENT_PARTITIONS = 1, 2
+MODULE_ENTRY_ID = 6
+_MODULE_NAME, _MODULE_ENTRY_NAME, _MODULE_ID = 1, 2, 5
+ENTRIES = 1  # of the aliases, and of the donors
+ALIAS_PARAMETER, ALIAS_PARAMETER_INDEX = 2, 3
+DONOR_PARAMETER, DONOR_PARAMETER_INDEX = 1, 2
+
+COMPUTATION_INSTRUCTIONS, COMPUTATION_ID, COMPUTATION_ROOT = 2, 5, 6
+_COMPUTATION_NAME, _COMPUTATION_SHAPE = 1, 4
+
+INSTRUCTION_OPCODE, PARAMETER_NUMBER = 2, 9
+INSTRUCTION_ID, INSTRUCTION_SHARDING = 35, 40
+_NAME, _SHAPE, _CALL_TARGET, _OPERANDS = 1, 3, 28, 36
+
+PROGRAM_PARAMETERS, PROGRAM_RESULT, PROGRAM_NAMES = 1, 2, 3
+
+SHARDING_TYPE, SHARDING_TILES, SHARDING_DEVICES, SHARDING_TUPLE = 1, 3, 4, 5
+#: What the tiles are that an array has no dimensions for: copies, by a bool, or each by its type.
+SHARDING_COPIES_LAST, SHARDING_COPIES = 6, 8
+SHARDING_IOTA, SHARDING_IOTA_ORDER = 9, 10
+REPLICATED, MAXIMAL, TUPLE, TILED, MANUAL = range(5)  # types of an OpSharding
+
+_ENTRY = "main"
+_ENTRY_NUMBER = 1
+
+
+class Instruction(NamedTuple):
+    """One instruction; a module's parameters come first, its result last.
+
+    Attributes:
+        name: distinct in the module.
+        opcode: "parameter", "add", "custom-call".
+        shape: of what it gives.
+        operands: the places of other instructions, from 0.
+        target: of a custom call.
+    """
+
+    name: str
+    opcode: str
+    shape: bytes
+    operands: Sequence[int] = ()
+    target: str = ""
+
+    def serialize(self, place: int) -> bytes:
+        """Makes the HloInstructionProto; ids begin at 1, for 0 is none."""
+        return b"".join(
+            [
+                _text(_NAME, self.name),
+                _text(INSTRUCTION_OPCODE, self.opcode),
+                wire.length_delimited(_SHAPE, self.shape),
+                wire.varint(PARAMETER_NUMBER, place) if self.opcode == "parameter" else b"",
+                _text(_CALL_TARGET, self.target) if self.target else b"",
+                wire.varint(INSTRUCTION_ID, place + 1),
+                wire.packed(_OPERANDS, [each + 1 for each in self.operands]),
+            ]
+        )
+
+
+def module(name: str, instructions: Sequence[Instruction], donated: Sequence[int] = ()) -> bytes:
+    """Makes an HloModuleProto of one computation.
+
+    Args:
+        name: of the module.
+        instructions: what it does.
+        donated: the numbers of the parameters that a call may take the memory of.
+    """
+    parameters = [each for each in instructions if each.opcode == "parameter"]
+    program = b"".join(
+        [
+            *(wire.length_delimited(PROGRAM_PARAMETERS, each.shape) for each in parameters),
+            wire.length_delimited(PROGRAM_RESULT, instructions[-1].shape),
+            *(_text(PROGRAM_NAMES, each.name) for each in parameters),
+        ]
+    )
+    computation = b"".join(
+        [
+            _text(_COMPUTATION_NAME, _ENTRY),
+            *(
+                wire.length_delimited(COMPUTATION_INSTRUCTIONS, each.serialize(place))
+                for place, each in enumerate(instructions)
+            ),
+            wire.length_delimited(_COMPUTATION_SHAPE, program),
+            wire.varint(COMPUTATION_ID, _ENTRY_NUMBER),
+            wire.varint(COMPUTATION_ROOT, len(instructions)),
+        ]
+    )
+    donors = b"".join(
+        wire.length_delimited(ENTRIES, wire.varint(DONOR_PARAMETER, number)) for number in donated
+    )
+    return b"".join(
+        [
+            _text(_MODULE_NAME, name),
+            _text(_MODULE_ENTRY_NAME, _ENTRY),
+            wire.length_delimited(MODULE_COMPUTATIONS, computation),
+            wire.length_delimited(MODULE_PROGRAM_SHAPE, program),
+            wire.varint(_MODULE_ID, 1),
+            wire.varint(MODULE_ENTRY_ID, _ENTRY_NUMBER),
+            wire.length_delimited(MODULE_DONORS, donors) if donors else b"",
+        ]
+    )
+
+
+def with_config(module: bytes, replicas: int, partitions: int) -> bytes:
+    """Makes an HloModuleProtoWithConfig, the "hlo_with_config" of compilers."""
+    (shape,) = (
+        value for each, value in wire.fields(memoryview(module)) if each == MODULE_PROGRAM_SHAPE
+    )
+    config = b"".join(
+        [
+            wire.length_delimited(_CONFIG_ENTRY_LAYOUT, bytes(shape)),
+            wire.varint(_CONFIG_REPLICA_COUNT, replicas),
+            wire.varint(_CONFIG_NUM_PARTITIONS, partitions),
+        ]
+    )
+    return wire.length_delimited(WITH_CONFIG_MODULE, module) + wire.length_delimited(
+        _WITH_CONFIG_CONFIG, config
+    )
+
+
+def module_in(code: bytes, form: str) -> memoryview:
+    """Gives the HloModuleProto in the answer of `PJRT_Executable_OptimizedProgram`.
+
+    Args:
+        code: the module, or one with its configuration around it.
+        form: the format that the plugin names, "hlo" or "hlo_with_config".
+
+    Raises:
+        ValueError: the bytes are not what their format says.
+    """
+    whole = memoryview(code)
+    return message(whole, WITH_CONFIG_MODULE) if form == "hlo_with_config" else whole
+
+
+def message(of: memoryview, number: int) -> memoryview:
+    """Gives the first message in a field of another.
+
+    Raises:
+        ValueError: it has none there.
+    """
+    for each, value in wire.fields(of):
+        if each == number and isinstance(value, memoryview):
+            return value
+    raise ValueError(f"field {number} is missing")
+
+
+def _text(number: int, text: str) -> bytes:
+    return wire.length_delimited(number, text.encode())

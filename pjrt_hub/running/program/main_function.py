@@ -1,0 +1,77 @@
+"""The main function of a program: its types and attributes, whatever form says them.
+
+Owns the words that the readers of text and of bytecode share; must not know what a plugin makes of
+them, which is `entry`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+#: Tuples of tuples grow with their depth, and aliases of aliases: more than these no program has.
+MOST_TYPES = 1 << 17
+DEEPEST = 32
+
+#: What a parameter is said to be beside its type. Values are bytes for MLIR's strings, numbers and
+#: truth values, dictionaries, and the assembly of all others as text.
+Attributes = Mapping[str, Any]
+#: The sizes of a mesh's axes, by their names.
+Mesh = Mapping[str, int]
+
+
+class Unreadable(ValueError):
+    """What stands there is malformed, or nothing that a buffer holds."""
+
+
+class Tensor(NamedTuple):
+    """The type of an array.
+
+    Attributes:
+        element: the type of its elements, as MLIR writes it.
+        sizes: of its dimensions; None where only a running program knows.
+        bounds: the greatest that those can be, None for the others; empty where nobody says.
+    """
+
+    element: str
+    sizes: tuple[int | None, ...]
+    bounds: tuple[int | None, ...] = ()
+
+
+#: The one; a tuple's, in their order; none of a token.
+Tensors = tuple[Tensor, ...]
+
+
+class Declared(NamedTuple):
+    """A parameter or a result.
+
+    Attributes:
+        tensors: of its type.
+        attributes: what is said of it.
+    """
+
+    tensors: Tensors
+    attributes: Attributes
+
+
+class MainFunction(NamedTuple):
+    """What a program takes and gives, as it says.
+
+    Attributes:
+        parameters: in their order.
+        results: in their order.
+    """
+
+    parameters: list[Declared]
+    results: list[Declared]
+
+
+def declared(types: list[Tensors], attributes: list[Attributes]) -> list[Declared]:
+    """Joins types and what is said of them; without attributes nothing is said of any.
+
+    Raises:
+        Unreadable: there are more of one than of the other.
+    """
+    if attributes and len(attributes) != len(types):
+        raise Unreadable(f"{len(types)} types and {len(attributes)} dictionaries of attributes")
+    return [Declared(*each) for each in zip(types, attributes or [{}] * len(types), strict=True)]

@@ -1,0 +1,427 @@
+"""Programs in MLIR's text, read without MLIR: the head of the main function.
+
+Owns the grammar of what stands there: types, attributes, aliases of both. Must not read bodies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+from pjrt_hub.running.program.main_function import (
+    DEEPEST,
+    MOST_TYPES,
+    Attributes,
+    Declared,
+    MainFunction,
+    Mesh,
+    Tensor,
+    Tensors,
+    Unreadable,
+    declared,
+)
+
+T = TypeVar("T")
+
+_STRING = rb'"(?:[^"\\\n]|\\.)*+"'
+_SYMBOL = rb'(?:[\w$.-]++|"[^"\n]*")'
+#: What may hold anything: comments, and strings, which the end of what is looked through may cut.
+_HIDING = re.compile(rb'//[^\n]*|"(?:[^"\\\n]|\\.?)*+(?P<closed>")?')
+#: A function's head, up to its parameters or, in the generic form, to what it is by name.
+_FUNCTION = re.compile(
+    rb'func\.func(?:(?P<quoted>"\s*\(\s*\)\s*<\s*(?=\{))|'
+    rb"\s+(?:(?P<visibility>public|private|nested)\s+)?@(?P<name>%b)\s*\()" % _SYMBOL
+)
+#: In the generic form until 2023, a function's attributes stand behind its body.
+_OLD_NAME, _OLD_BODY = re.compile(rb'sym_name\s*=\s*"main"'), re.compile(rb"\}\)\s*(?=\{)")
+_MODULE = re.compile(rb'module(?:(?P<quoted>"\s*\()|\s*(?:@|attributes\b|\{))')
+_ALIAS = re.compile(rb"(?:\A|\n)[ \t]*([!#][\w$.-]++)[ \t]*=(?!=)")
+_MESH = re.compile(rb"sdy\.mesh\s+@(?P<name>%b)\s*=\s*(?P<mesh><[^>]*>|#[\w$.-]+)" % _SYMBOL)
+_GENERIC_MESH = re.compile(
+    rb'"sdy\.mesh"\s*\(\s*\)\s*<\s*\{\s*mesh\s*=\s*(?P<mesh>#sdy\.mesh<[^>]*>|#[\w$.-]+)\s*,'
+    rb"\s*sym_name\s*=\s*(?P<name>%b)" % _STRING
+)
+_MESHES = re.compile(rb'xla\.sdy\.meshes"?\s*=\s*(?P<meshes>%b)' % _STRING)
+
+
+def _token(pattern: bytes) -> re.Pattern[bytes]:
+    """What may stand behind space and comments."""
+    return re.compile(rb"(?:\s|//[^\n]*)*+(?P<token>%b)" % pattern)
+
+
+_OPEN, _CLOSE, _COMMA, _ARROW = map(_token, (rb"\(", rb"\)", rb",", rb"->"))
+_BRACE, _UNBRACE, _BRACKET, _UNBRACKET = map(_token, (rb"\{", rb"\}", rb"\[", rb"\]"))
+_COLON, _EQUALS, _UNANGLE = map(_token, (rb":", rb"=", rb">"))
+_VARIABLE, _QUOTED, _NAME = map(_token, (rb"%[\w$.-]+(?:#\d+)?", _STRING, rb"[\w$.-]+"))
+_LOCATION, _NUMBER, _TRUTH = map(
+    _token, (rb"loc\s*(?=\()", rb"-?\d{1,19}(?=\s*[:,}\])>])", rb"(?:true|false)\b")
+)
+_TENSOR, _TUPLE, _COMPLEX = map(_token, (rb"tensor\s*<", rb"tuple\s*<", rb"complex\s*<"))
+_NO_ARRAY = _token(rb"!(?:stablehlo|mhlo)\.token\b")
+_DIMENSION, _ELEMENT = _token(rb"(?:\d{1,19}|\?)\s*x"), _token(rb"[a-zA-Z]\w*")
+_TYPE_ALIAS, _ATTRIBUTE_ALIAS = _token(rb"![\w$.-]++(?!\s*<)"), _token(rb"#[\w$.-]++(?!\s*<)")
+#: Where a value's assembly may end, and what does not end it.
+_PIECE = re.compile(_STRING + rb"|//[^\n]*|->|[<>=]=|[()\[\]{}<>,\n\"]")
+_BOUNDS = re.compile(
+    r"#(?:stablehlo\.bounds<|(?:stablehlo|mhlo)\.type_extensions<\s*bounds\s*=\s*\[)([\d?,\s]*)[]>]"
+)
+_ESCAPE = re.compile(rb'\\(?:([0-9a-fA-F]{2})|([nt"\\]))')
+_OPENING, _CLOSING = (b"(", b"[", b"{", b"<"), (b")", b"]", b"}", b">")
+_ESCAPED = {b"n": b"\n", b"t": b"\t"}
+_AXIS = re.compile(rb'"([^"]*)"\s*=\s*(\d{1,10})')
+_NAMED_MESH = re.compile(rb'([\w$.-]+|"[^"]*")\s*=\s*#sdy\.mesh(<[^>]*>)')
+
+
+def main_function(text: bytes) -> MainFunction:
+    """Reads the head of a program's main function, which is @main, or the only one that it has.
+
+    Args:
+        text: the program, of any size: what stands behind the head is not looked at.
+
+    Raises:
+        Unreadable: there is none, or it has a type that no buffer holds.
+    """
+    only: Callable[[], MainFunction] | None = None
+    for number, head in enumerate(_visible(_FUNCTION, text)):
+        reader = _Reader(text, head.end())
+        if head["name"] is None:
+            name, visibility, read = reader.generic_head()
+        else:
+            name, visibility, read = head["name"].strip(b'"'), head["visibility"], reader.function
+        if name == b"main" and visibility != b"private":
+            if len([*islice(_visible(_MODULE, text, head.start()), 2)]) > 1:
+                raise Unreadable("the main function may stand in a module inside another")
+            return read()
+        only = None if number or visibility == b"private" else read
+    for found in islice(_visible(_OLD_NAME, text), 1):
+        for body in deque(_visible(_OLD_BODY, text, found.start()), 1):  # the last before it
+            name, visibility, read = _Reader(text, body.end()).generic_head()
+            if name == b"main" and visibility != b"private":
+                return read()
+    if only is None:
+        raise Unreadable("there is no public main function")
+    return only()
+
+
+def meshes(text: bytes) -> dict[str, Mesh]:
+    """Reads the meshes that Shardy's annotations name."""
+    found = dict[str, Mesh]()
+    for each in (*_visible(_MESH, text), *_visible(_GENERIC_MESH, text)):
+        mesh = each["mesh"]
+        if b"<" not in mesh:
+            mesh = str(_Reader(text, each.start("mesh")).value()).encode()
+        found[each["name"].strip(b'"').decode("utf-8", "replace")] = axes(mesh)
+    for each in _MESHES.finditer(text):
+        found |= meshes_of(_unescaped(each["meshes"]))
+    return found
+
+
+def meshes_of(told: bytes) -> dict[str, Mesh]:
+    """Reads the meshes in the text that stands for them in other dialects.
+
+    Args:
+        told: `{mesh = #sdy.mesh<["x"=8]>}`, which is the attribute xla.sdy.meshes.
+    """
+    return {
+        name.strip(b'"').decode("utf-8", "replace"): axes(mesh)
+        for name, mesh in _NAMED_MESH.findall(told)
+    }
+
+
+def axes(mesh: bytes) -> Mesh:
+    """Reads the axes of a mesh: `<["x"=4, "y"=2]>`."""
+    return {name.decode("utf-8", "replace"): int(size) for name, size in _AXIS.findall(mesh)}
+
+
+def value_type(text: bytes) -> Tensors:
+    """Reads a type that stands alone.
+
+    Raises:
+        Unreadable: it is malformed, or nothing that a buffer holds.
+    """
+    return _Reader(text, 0).type()
+
+
+def attribute(text: bytes) -> Any:
+    """Reads what an attribute that stands alone says, as `main_function.Attributes` has it.
+
+    Raises:
+        Unreadable: it is malformed.
+    """
+    return _Reader(text, 0, is_alone=True).value()
+
+
+def bounds_in(encoding: str) -> tuple[int | None, ...]:
+    """Reads the bounds of dynamic dimensions: `#stablehlo.bounds<4, ?>`.
+
+    Raises:
+        Unreadable: it is another encoding.
+    """
+    found = _BOUNDS.match(encoding)
+    if found is None:
+        raise Unreadable(f"the encoding {encoding[:80]}")
+    sizes = [each.strip() for each in found[1].split(",")]
+    if not all(each == "?" or (each.isdigit() and len(each) < 20) for each in sizes):
+        raise Unreadable(f"the bounds {found[1][:80]}")
+    return tuple(None if each == "?" else int(each) for each in sizes)
+
+
+def _visible(
+    pattern: re.Pattern[bytes], text: bytes, end: int | None = None
+) -> Iterator[re.Match[bytes]]:
+    """What matches outside comments and strings, in a part of a program that begins with it."""
+    begin = 0  # in no comment or string that is around a later match
+    for found in pattern.finditer(text, 0, len(text) if end is None else end):
+        at = found.start()
+        if found.groupdict().get("quoted"):  # the name of an operation, and no string
+            at = text.rfind(b'"', 0, at)
+        begin = max(begin, text.rfind(b"\n", begin, at) + 1)  # neither goes beyond its line
+        for hiding in _HIDING.finditer(text, begin, max(begin, at)):
+            begin = hiding.end()
+            if not hiding["closed"]:
+                around = _HIDING.match(text, hiding.start())
+                begin = around.end() if around else begin
+        if begin <= at:
+            yield found
+
+
+def _unescaped(string: bytes) -> bytes:
+    """What a string in quotation marks says."""
+    if b"\\" not in string:
+        return string[1:-1]
+    return _ESCAPE.sub(
+        lambda found: (
+            bytes.fromhex(found[1].decode()) if found[1] else _ESCAPED.get(found[2], found[2])
+        ),
+        string[1:-1],
+    )
+
+
+#: How what an attribute says is meant.
+_MEANINGS: tuple[tuple[re.Pattern[bytes], Callable[[bytes], Any]], ...] = (
+    (_QUOTED, _unescaped),
+    (_NUMBER, int),
+    (_TRUTH, lambda word: word == b"true"),
+)
+
+
+class _Reader:
+    """A place in a text, and what can be read from there."""
+
+    def __init__(self, text: bytes, position: int, *, is_alone: bool = False) -> None:
+        self.text = text
+        self.position = self._begin = position
+        self._depth = 0
+        self._in_alias = int(is_alone)
+        self._types = 0
+        self._aliases: dict[bytes, int] | None = None
+
+    def take(self, token: re.Pattern[bytes]) -> bytes | None:
+        """The token, if it is what comes next."""
+        found = token.match(self.text, self.position)
+        if found is None:
+            return None
+        self.position = found.end()
+        return found["token"]
+
+    def require(self, token: re.Pattern[bytes]) -> bytes:
+        taken = self.take(token)
+        if taken is None:
+            found = self.text[self.position : self.position + 40]
+            raise Unreadable(f"the text {found!r} at byte {self.position}")
+        return taken
+
+    def function(self) -> MainFunction:
+        """A function, behind the bracket that opens its parameters."""
+        parameters = [*self._listed(self._annotated, _CLOSE)]
+        results = list[tuple[Tensors, Attributes]]()
+        if self.take(_ARROW):
+            if self.take(_OPEN):
+                results += self._listed(self._annotated, _CLOSE)
+            else:
+                results.append((self.type(), {}))
+        return MainFunction(
+            [Declared(*each) for each in parameters], [Declared(*each) for each in results]
+        )
+
+    def generic_head(self) -> tuple[object, object, Callable[[], MainFunction]]:
+        """Name and visibility, from before the dictionary of a function, and how to read the rest.
+
+        Types are read only of what is called main, for those of others may be anything.
+        """
+        places = dict[str, int]()
+        self.require(_BRACE)
+        while not self.take(_UNBRACE):
+            if places:
+                self.require(_COMMA)
+            name = self._key()
+            if self.take(_EQUALS):
+                places[name] = self.position
+                self._skip()
+        name, visibility = (self._at(places.get(each)) for each in ("sym_name", "sym_visibility"))
+        return name, visibility, lambda: self._generic_function(places)
+
+    def _generic_function(self, places: Mapping[str, int]) -> MainFunction:
+        if "function_type" not in places:
+            raise Unreadable("the function has no type")
+        self.position = places["function_type"]
+        inputs, outputs = self.function_type()
+        return MainFunction(
+            declared(inputs, self._dictionaries(places.get("arg_attrs"))),
+            declared(outputs, self._dictionaries(places.get("res_attrs"))),
+        )
+
+    def function_type(self) -> tuple[list[Tensors], list[Tensors]]:
+        """The types of parameters and of results: `(tensor<f32>) -> tensor<f32>`."""
+        if alias := self.take(_TYPE_ALIAS):
+            return self._of_alias(alias, _Reader.function_type)
+        self.require(_OPEN)
+        inputs = [*self._listed(self.type, _CLOSE)]
+        self.require(_ARROW)
+        return inputs, [*self._listed(self.type, _CLOSE)] if self.take(_OPEN) else [self.type()]
+
+    def type(self) -> Tensors:
+        """A type, as the tensors that a buffer each holds."""
+        self._types += 1
+        if self._types > MOST_TYPES:
+            raise Unreadable("more types than any program has")
+        if self.take(_TENSOR):
+            return (self._tensor(),)
+        if self.take(_TUPLE):
+            return self._tuple()
+        if self.take(_NO_ARRAY):
+            return ()
+        if alias := self.take(_TYPE_ALIAS):
+            return self._of_alias(alias, _Reader.type)
+        return (Tensor(self._element(), ()),)
+
+    def value(self) -> Any:
+        """What an attribute says, as `main_function.Attributes` has it, up to what follows it."""
+        begin = self.position
+        if alias := self.take(_ATTRIBUTE_ALIAS):
+            return self._of_alias(alias, _Reader.value) if b"." not in alias else alias.decode()
+        if self.take(_BRACE):
+            return self._dictionary()
+        for token, meant in _MEANINGS:
+            if (found := self.take(token)) is not None:
+                self._skip()  # the type of a number
+                return meant(found)
+        self._skip()
+        return self.text[begin : self.position].strip().decode("utf-8", "replace")
+
+    def _annotated(self) -> tuple[Tensors, Attributes]:
+        """A type and the dictionary behind it; before them, of a parameter, its name."""
+        if self.take(_VARIABLE):
+            self.require(_COLON)
+        tensors = self.type()
+        attributes = self._dictionary() if self.take(_BRACE) else {}
+        if self.take(_LOCATION):
+            self._skip()
+        return tensors, attributes
+
+    def _tensor(self) -> Tensor:
+        sizes = list[int | None]()
+        while size := self.take(_DIMENSION):
+            sizes.append(None if size.startswith(b"?") else int(size.rstrip(b"x")))
+        element = self._element()
+        bounds: tuple[int | None, ...] = ()
+        if self.take(_COMMA):
+            bounds = bounds_in(str(self.value()))
+        self.require(_UNANGLE)
+        return Tensor(element, tuple(sizes), bounds)
+
+    def _element(self) -> str:
+        if alias := self.take(_TYPE_ALIAS):
+            return self._of_alias(alias, _Reader._element)
+        if self.take(_COMPLEX):
+            part = self.require(_ELEMENT)
+            self.require(_UNANGLE)
+            return f"complex<{part.decode()}>"
+        return self.require(_ELEMENT).decode()
+
+    def _tuple(self) -> Tensors:
+        self._deepen()
+        parts = [part for each in self._listed(self.type, _UNANGLE) for part in each]
+        self._depth -= 1
+        return tuple(parts)
+
+    def _dictionary(self) -> Attributes:
+        self._deepen()
+        found = dict(self._listed(self._entry, _UNBRACE))
+        self._depth -= 1
+        return found
+
+    def _entry(self) -> tuple[str, Any]:
+        name = self._key()
+        return name, self.value() if self.take(_EQUALS) else ""
+
+    def _key(self) -> str:
+        quoted = self.take(_QUOTED)
+        name = self.require(_NAME) if quoted is None else _unescaped(quoted)
+        return name.decode("utf-8", "replace")
+
+    def _dictionaries(self, place: int | None) -> list[Attributes]:
+        if place is None:
+            return []
+        self.position = place
+        self.require(_BRACKET)
+        found = [*self._listed(self.value, _UNBRACKET)]
+        if not all(isinstance(each, dict) for each in found):
+            raise Unreadable("attributes of parameters that are no dictionaries")
+        return found
+
+    def _listed(self, read: Callable[[], T], end: re.Pattern[bytes]) -> Iterator[T]:
+        """What stands between commas, up to an end."""
+        if self.take(end) is None:
+            yield read()
+            while self.take(end) is None:
+                self.require(_COMMA)
+                yield read()
+
+    def _at(self, place: int | None) -> Any:
+        if place is None:
+            return None
+        self.position = place
+        return self.value()
+
+    def _skip(self) -> None:
+        """Goes to the comma or bracket, or of an alias the line's end, that ends what is here."""
+        depth = 0
+        for piece in _PIECE.finditer(self.text, self.position):
+            text = piece[0]
+            if text in _OPENING:
+                depth += 1
+            elif text in _CLOSING or text == b"," or (text == b"\n" and self._in_alias):
+                if depth == 0:
+                    self.position = piece.start()
+                    return
+                depth -= text in _CLOSING
+            elif text == b'"':
+                raise Unreadable("a string without an end")
+        if depth or not self._in_alias:
+            raise Unreadable("the text ends in an attribute")
+        self.position = len(self.text)
+
+    def _deepen(self) -> None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise Unreadable("types or attributes in one another, deeper than any program has")
+
+    def _of_alias(self, name: bytes, read: Callable[[_Reader], T]) -> T:
+        """What an alias stands for; they are written before what uses them."""
+        if self._aliases is None:
+            aliases = _ALIAS.finditer(self.text, 0, self._begin)
+            self._aliases = {each[1]: each.end() for each in aliases}
+        if name not in self._aliases:
+            raise Unreadable(f"{name[:80]!r}, which is nothing known")
+        self._deepen()
+        behind, self.position = self.position, self._aliases[name]
+        self._in_alias += 1
+        found = read(self)
+        self._in_alias -= 1
+        self.position = behind
+        self._depth -= 1
+        return found

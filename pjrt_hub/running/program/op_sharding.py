@@ -1,0 +1,134 @@
+"""OpShardings: which part of an array each device has, as a compiler split it.
+
+Read from the optimized HLO, where XLA leaves one for each parameter and each output of a program
+that it partitioned. Must not move data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program import hlo
+
+Part = tuple[slice, ...]
+
+#: The numbers of the fields that say who has what.
+_FIELDS = (
+    *(hlo.SHARDING_TYPE, hlo.SHARDING_TILES, hlo.SHARDING_DEVICES),
+    *(hlo.SHARDING_IOTA, hlo.SHARDING_IOTA_ORDER, hlo.SHARDING_COPIES),
+)
+
+
+def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
+    """Reads the OpShardings of all parameters, and those of all outputs, from an optimized program.
+
+    Args:
+        code: an HloModuleProto, or one with its configuration around it.
+        form: the format that the plugin names, "hlo" or "hlo_with_config".
+
+    Returns:
+        Either is empty where the program says nothing.
+
+    Raises:
+        ValueError: the bytes are not what their format says.
+    """
+    parameters: list[bytes] = []
+    outputs: list[bytes] = []
+    for number, value in wire.fields(hlo.module_in(code, form)):
+        if number == hlo.MODULE_PARAMETER_SHARDINGS and isinstance(value, memoryview):
+            parameters += _flattened(value)
+        elif number == hlo.MODULE_OUTPUT_SHARDING and isinstance(value, memoryview):
+            outputs += _flattened(value)
+    return parameters, outputs
+
+
+def of_instructions(code: bytes) -> tuple[list[bytes | None], list[bytes | None]]:
+    """Reads the OpShardings of all parameters, and those of all outputs, before any partitioning.
+
+    Args:
+        code: an HloModuleProto as a compiler takes it.
+
+    Returns:
+        None for each that the program leaves to the compiler.
+
+    Raises:
+        ValueError: the bytes are not a module, or it has no entry.
+    """
+    module = memoryview(code)
+    entry = dict(wire.fields(module)).get(hlo.MODULE_ENTRY_ID)
+    for number, computation in wire.fields(module):
+        if number != hlo.MODULE_COMPUTATIONS or not isinstance(computation, memoryview):
+            continue
+        if dict(wire.fields(computation)).get(hlo.COMPUTATION_ID) == entry:
+            return _of_computation(computation)
+    raise ValueError("the module has no entry computation")
+
+
+def _of_computation(computation: memoryview) -> tuple[list[bytes | None], list[bytes | None]]:
+    root = dict(wire.fields(computation)).get(hlo.COMPUTATION_ROOT)
+    parameters: dict[int, list[bytes | None]] = {}
+    outputs: list[bytes | None] = [None]
+    for number, instruction in wire.fields(computation):
+        if number != hlo.COMPUTATION_INSTRUCTIONS or not isinstance(instruction, memoryview):
+            continue
+        told = dict(wire.fields(instruction))
+        opcode, sharding = (told.get(n) for n in (hlo.INSTRUCTION_OPCODE, hlo.INSTRUCTION_SHARDING))
+        each: list[bytes | None] = [None]
+        if isinstance(sharding, memoryview):
+            each = [*_flattened(sharding)]
+        if isinstance(opcode, memoryview) and opcode.tobytes() == b"parameter":
+            place = told.get(hlo.PARAMETER_NUMBER, 0)
+            parameters[place if isinstance(place, int) else 0] = each
+        if told.get(hlo.INSTRUCTION_ID) == root:
+            outputs = each
+    return [one for _, each in sorted(parameters.items()) for one in each], outputs
+
+
+def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
+    """Gives the part of an array that each device has.
+
+    Args:
+        sharding: an OpSharding; where it is empty, each device has all.
+        shape: of the whole array.
+        count: of the devices.
+
+    Raises:
+        ValueError: it says something else than parts and copies of them.
+    """
+    import numpy as np
+
+    numbers: dict[int, list[int]] = {}
+    for number, value in wire.fields(memoryview(sharding)):
+        if number in _FIELDS:
+            numbers.setdefault(number, []).extend(wire.integers(value))
+    kind, tiles, listed, iota, order, copies = (numbers.get(each, []) for each in _FIELDS)
+    if kind in ([], [hlo.REPLICATED]):
+        return [tuple(slice(0, size) for size in shape)] * count
+    if kind != [hlo.TILED] or any(copies):
+        raise ValueError(f"one has the type {kind} and {copies} behind its tiles")
+    devices = np.array(listed) if listed else np.arange(math.prod(iota)).reshape(iota)
+    if order:
+        devices = devices.transpose(order)
+    if sorted(devices.flat) != list(range(count)) or len(tiles) < len(shape):
+        raise ValueError(f"{tiles} tiles of {list(shape)} on the devices {devices.tolist()}")
+    lengths = [-(-size // pieces) for size, pieces in zip(shape, tiles, strict=False)]
+    found: list[Part] = [()] * count
+    # What tiles have more of than the array has dimensions is copies.
+    for place, device in np.ndenumerate(devices.reshape(tiles)):
+        starts = (piece * length for piece, length in zip(place, lengths, strict=False))
+        found[device] = tuple(
+            slice(start, start + length) for start, length in zip(starts, lengths, strict=True)
+        )
+    return found
+
+
+def _flattened(sharding: memoryview) -> Iterator[bytes]:
+    """The OpShardings of a tuple, or the one."""
+    found = list(wire.fields(sharding))
+    if (hlo.SHARDING_TYPE, hlo.TUPLE) not in found:
+        yield bytes(sharding)
+    for number, value in found:
+        if number == hlo.SHARDING_TUPLE and isinstance(value, memoryview):
+            yield from _flattened(value)

@@ -1,0 +1,140 @@
+"""Partitioning: for how many devices a program says that it is, and the options for it.
+
+Owns reading the counts of a module in text, bytecode and HLO; must not split anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from pjrt_hub.base.frozen import replace
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program import bytecode, hlo
+from pjrt_hub.running.program.compile_options import CompileOptions
+from pjrt_hub.running.program.program import Program
+
+_REPLICAS, _PARTITIONS = "mhlo.num_replicas", "mhlo.num_partitions"
+#: What no program without a count contains, in text or bytecode, so that most are read no further.
+_MENTION = b"mhlo.num_"
+#: A count, beside comments and strings, which may hold anything.
+_COUNT = re.compile(
+    rb'//[^\n]*|(?P<quote>")?\b(?P<name>mhlo\.num_(?:replicas|partitions))(?(quote)")'
+    rb'\s*=\s*(?P<count>\d{1,10})\b|"[^"\\]*(?:\\.[^"\\]*)*"'
+)
+#: A mesh of Shardy's, as an operation and as the attribute that stands for it in other dialects.
+_MESH = re.compile(rb'(?m)^\s*"?sdy\.mesh\b')
+_MESH_ATTRIBUTE = b"xla.sdy.meshes"
+
+
+class Partitioning(NamedTuple):
+    """What a program says of itself.
+
+    Attributes:
+        num_replicas: how many copies run together.
+        num_partitions: how many parts it is split into.
+        is_shardy: whether Shardy's annotations say how.
+    """
+
+    num_replicas: int
+    num_partitions: int
+    is_shardy: bool
+
+    @classmethod
+    def of(cls, program: Program) -> Partitioning:
+        """Reads a program; what it does not say, or what cannot be read, is one device."""
+        outline = program.outline
+        is_shardy = _MESH_ATTRIBUTE in outline
+        counts: Mapping[str, int] = {}
+        if program.format == "hlo":
+            counts = _of_hlo(program.code)
+        elif program.code.startswith(bytecode.MAGIC):
+            if b"sdy" in outline or _MENTION in outline:
+                module = bytecode.module(program.code)
+                is_shardy |= module is not None and "sdy" in module.dialects
+                counts = module.counts if module else {}
+        else:
+            is_shardy |= b"sdy.mesh" in outline and _MESH.search(outline) is not None
+            counts = _of_text(outline)
+        return cls(counts.get(_REPLICAS, 1), counts.get(_PARTITIONS, 1), is_shardy)
+
+
+def options_for(
+    program: Program,
+    given: CompileOptions | None,
+    there: int,
+    where: str,
+    more: Callable[[int], str],
+) -> CompileOptions:
+    """Completes a user's options by what the program says of itself.
+
+    Args:
+        program: what will be compiled.
+        given: the user's.
+        there: how many devices there are.
+        where: what has them, for messages.
+        more: says how to get so many.
+
+    Raises:
+        TypeError: the options are no CompileOptions.
+        ValueError: they contradict the program, or it needs more devices than there are.
+    """
+    options = CompileOptions() if given is None else given
+    if not isinstance(options, CompileOptions):
+        raise TypeError(f"the options are {options!r}, not CompileOptions")
+    said = Partitioning.of(program)
+    replicas = _agreed("num_replicas", said.num_replicas, options.num_replicas, program)
+    partitions = _agreed("num_partitions", said.num_partitions, options.num_partitions, program)
+    needed = replicas * partitions
+    if needed > there and not options.serialized_multi_slice_config:
+        raise ValueError(
+            f"{replicas} replica(s) of {partitions} partition(s) need {needed} devices, "
+            f"{where} has {there}\n\nhint: {more(needed)}"
+        )
+    spmd, shardy = options.use_spmd_partitioning, options.use_shardy_partitioner
+    return replace(
+        options,
+        num_replicas=replicas,
+        num_partitions=partitions,
+        use_spmd_partitioning=partitions > 1 if spmd is None else spmd,
+        use_shardy_partitioner=said.is_shardy if shardy is None else shardy,
+    )
+
+
+def _agreed(name: str, said: int, given: int | None, program: Program) -> int:
+    """The count that a program and the options agree on.
+
+    A program that says 1, as JAX writes into every one, may still be told to run as several.
+    """
+    if given is None or given == said or said == 1:
+        return said if given is None else given
+    raise ValueError(
+        f"{program.origin} says mhlo.{name} = {said}, the options say {name}={given}\n\n"
+        f"hint: leave {name} out of the options: the program's own is the default"
+    )
+
+
+def _of_text(text: bytes) -> dict[str, int]:
+    """The counts of the outermost module, whose stand first."""
+    counts: dict[str, int] = {}
+    first, last = text.find(_MENTION), text.rfind(_MENTION)
+    if first >= 0:
+        line = text.rfind(b"\n", 0, first) + 1
+        for found in _COUNT.finditer(text, line, text.find(b"\n", last) + 1 or len(text)):
+            if found["name"]:
+                counts.setdefault(found["name"].decode(), int(found["count"]))
+    return counts
+
+
+def _of_hlo(code: bytes) -> dict[str, int]:
+    """The counts of an HloModuleProto's device assignment, where it has one."""
+    with suppress(ValueError):  # the compiler says what is wrong
+        for number, value in reversed(list(wire.fields(memoryview(code)))):
+            if number == hlo.MODULE_DEVICE_ASSIGNMENT and isinstance(value, memoryview):
+                counts = dict(wire.fields(value))
+                named = {_REPLICAS: hlo.ASSIGNMENT_REPLICAS, _PARTITIONS: hlo.ASSIGNMENT_PARTITIONS}
+                found = {name: counts.get(number) for name, number in named.items()}
+                return {name: each for name, each in found.items() if isinstance(each, int)}
+    return {}

@@ -1,0 +1,304 @@
+"""Signatures: what a compiled program takes and gives on one device.
+
+Owns reading them from the optimized HLO; `signature_sources` knows the other sources. The numbers
+here are the fields of XLA's ShapeProto and LayoutProto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program import hlo
+
+_SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT, _SHAPE_DYNAMIC = 2, 3, 4, 5, 6
+_LAYOUT_MINOR_TO_MAJOR = 1
+_TUPLE, _TOKEN = 13, 17
+
+#: What a slot has for a dtype or a layout that nobody tells.
+UNTOLD_DTYPE = 0
+UNTOLD_LAYOUT: tuple[int, ...] = ()
+
+#: Equal shapes are one object, so that the call path compares them by identity.
+known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+
+class Slot(NamedTuple):
+    """One parameter or output.
+
+    Attributes:
+        dtype: the `PJRT_Buffer_Type`; UNTOLD_DTYPE where nobody tells.
+        shape: one device's dimensions; None where nobody tells.
+        layout: minor_to_major, or None for row-major; UNTOLD_LAYOUT where nobody tells.
+        dynamic: the dimensions whose size is only a bound.
+    """
+
+    dtype: int
+    shape: tuple[int, ...] | None
+    layout: tuple[int, ...] | None
+    dynamic: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        dtype: Any,
+        shape: Sequence[int],
+        layout: Sequence[int] | None = None,
+        dynamic: Sequence[int] = (),
+    ) -> Slot:
+        """Makes one of what a user says.
+
+        Args:
+            dtype: a `PJRT_Buffer_Type`, or what `dtypes.of_numpy` takes.
+            shape: one device's dimensions.
+            layout: minor_to_major, a permutation of the dimensions' numbers; None is row-major.
+            dynamic: the dimensions whose size is only a bound.
+
+        Raises:
+            TypeError: no such dtype.
+            ValueError: a negative dimension, a layout that is no permutation, or a dynamic
+                dimension that is none of them.
+        """
+        code = dtype if isinstance(dtype, int) else dtypes.of_numpy(dtype).code
+        dims = tuple(shape)
+        if dtypes.of_code(code).primitive < 0:
+            raise TypeError(f"XLA's programs have no {dtypes.of_code(code).name}")
+        if not all(isinstance(size, int) and size >= 0 for size in dims):
+            raise ValueError(f"the shape {dims} holds something that is no size")
+        order = None if layout is None else tuple(layout)
+        if order is not None and sorted(order) != list(range(len(dims))):
+            raise ValueError(f"the layout {order} is no permutation of {len(dims)} dimension(s)")
+        if not all(d in range(len(dims)) for d in dynamic):
+            raise ValueError(f"of {len(dims)} dimension(s) {tuple(dynamic)} cannot be dynamic")
+        return cls(code, dims, row_major_or(order), tuple(dynamic))
+
+    @classmethod
+    def known(
+        cls,
+        dtype: int,
+        shape: Sequence[int] | None,
+        layout: Sequence[int] | None,
+        dynamic: Sequence[int] = (),
+    ) -> Slot:
+        """Makes one of a compiled program, whose shape is one object for all that are equal.
+
+        Args:
+            dtype: as the attributes.
+            shape: as the attributes.
+            layout: as the attributes.
+            dynamic: as the attributes.
+        """
+        dims = None if shape is None else tuple(shape)
+        order = None if layout is None else tuple(layout)
+        same = None if dims is None else known_shapes.setdefault(dims, dims)
+        return cls(dtype, same, order, tuple(dynamic))
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The layout written out: minor_to_major for rows, too; None where nobody tells."""
+        if self.shape is None or self.layout == UNTOLD_LAYOUT:
+            return None
+        return self.layout or tuple(range(len(self.shape) - 1, -1, -1))
+
+    def serialize(self) -> bytes:
+        """Makes the ShapeProto, always with a layout: without one a compiler may choose.
+
+        Raises:
+            ValueError: nobody tells its shape.
+        """
+        if self.shape is None:
+            raise ValueError(f"{self} has no shape that could be written")
+        order = self.layout or tuple(range(len(self.shape) - 1, -1, -1))
+        return (
+            wire.varint(_SHAPE_TYPE, dtypes.of_code(self.dtype).primitive)
+            + wire.packed(_SHAPE_DIMENSIONS, list(self.shape))
+            + wire.packed(_SHAPE_DYNAMIC, [d in self.dynamic for d in range(len(self.shape))])
+            + wire.length_delimited(_SHAPE_LAYOUT, wire.packed(_LAYOUT_MINOR_TO_MAJOR, list(order)))
+        )
+
+    def __str__(self) -> str:
+        element = dtypes.of_code(self.dtype).name if self.dtype != UNTOLD_DTYPE else "?"
+        if self.shape is None:
+            return f"*x{element}"
+        dimensions = dims_text(self.shape, self.dynamic, "x")
+        return f"{dimensions}{'x' if self.shape else ''}{element}"
+
+
+#: Of which nobody tells anything.
+ANYTHING = Slot(UNTOLD_DTYPE, None, UNTOLD_LAYOUT)
+
+
+@frozen
+class Signature:
+    """The parameters and outputs of a compiled program, on one device.
+
+    Attributes:
+        parameters: what it takes.
+        outputs: what it gives.
+        names: of the parameters, as the compiler has them; empty where it has none.
+        donated: the numbers of the parameters that a call may take the memory of.
+        open: whether nobody tells how many parameters there are; they are none here, then.
+    """
+
+    parameters: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    names: tuple[str, ...] = ()
+    donated: tuple[int, ...] = ()
+    open: bool = False
+
+    @classmethod
+    def of_optimized(cls, code: bytes, form: str) -> Signature:
+        """Reads the answer of `PJRT_Executable_OptimizedProgram`.
+
+        Args:
+            code: an HloModuleProto, or one with its configuration around it.
+            form: the format that the plugin names, "hlo" or "hlo_with_config".
+
+        Raises:
+            ValueError, TypeError: the bytes are not what their format says, or have elements that
+                the C API cannot pass.
+        """
+        module = hlo.module_in(code, form)
+        program = hlo.message(module, hlo.MODULE_PROGRAM_SHAPE)
+        parameters: list[Slot] = []
+        outputs: list[Slot] = []
+        names: list[str] = []
+        for number, value in wire.fields(program):
+            if not isinstance(value, memoryview):
+                continue
+            if number == hlo.PROGRAM_PARAMETERS:
+                parameters.extend(flatten(value))
+            elif number == hlo.PROGRAM_RESULT:
+                outputs.extend(flatten(value))
+            elif number == hlo.PROGRAM_NAMES:
+                names.append(bytes(value).decode("utf-8", "replace"))
+        if len(names) != len(parameters):  # a tuple of arguments has one name
+            names = []
+        return cls(tuple(parameters), tuple(outputs), tuple(names), _donated(module))
+
+    def to_lists(self) -> list[Any]:
+        """The same in lists, numbers and texts, for JSON."""
+        return [self.parameters, self.outputs, self.names, self.donated, self.open]
+
+    @classmethod
+    def of_lists(cls, lists: Any) -> Signature:
+        """Makes one again.
+
+        Args:
+            lists: what `to_lists` gave, after its way through JSON.
+
+        Raises:
+            ValueError, TypeError: they are something else.
+        """
+        parameters, outputs, names, donated, *more = lists  # older ones have no more
+        return cls(
+            tuple(Slot.known(*each) for each in parameters),
+            tuple(Slot.known(*each) for each in outputs),
+            tuple(names),
+            tuple(donated),
+            *more,
+        )
+
+    def __str__(self) -> str:
+        parameters, outputs = (", ".join(map(str, s)) for s in (self.parameters, self.outputs))
+        return f"({'...' if self.open else parameters}) -> ({outputs})"
+
+
+def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Gives the object that stands for an equal shape of a compiled program, or `shape` itself."""
+    return known_shapes.get(shape, shape)
+
+
+def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...], separator: str) -> str:
+    """Writes dimensions as XLA does: "<=8" where the size is a bound."""
+    return separator.join(f"{'<=' if d in dynamic else ''}{size}" for d, size in enumerate(shape))
+
+
+def row_major_or(layout: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Writes row-major as None, so that layouts compare by identity in the common case."""
+    if layout is None or layout == tuple(range(len(layout) - 1, -1, -1)):
+        return None
+    return layout
+
+
+def tuple_parameters(code: bytes, form: str) -> list[bool]:
+    """Of each parameter of an HLO program, whether it is a tuple; see `Signature.of_optimized`.
+
+    Raises:
+        ValueError: the bytes are not what their format says.
+    """
+    program = hlo.message(hlo.module_in(code, form), hlo.MODULE_PROGRAM_SHAPE)
+    return [
+        any(field == (_SHAPE_TYPE, _TUPLE) for field in wire.fields(value))
+        for number, value in wire.fields(program)
+        if number == hlo.PROGRAM_PARAMETERS and isinstance(value, memoryview)
+    ]
+
+
+def _donated(module: memoryview) -> tuple[int, ...]:
+    """The parameters that alias an output or give their memory away, whatever way it is said."""
+    found: set[int] = set()
+    for number, value in wire.fields(module):
+        if number == hlo.MODULE_ALIASES and isinstance(value, memoryview):
+            found.update(_parameters(value, hlo.ALIAS_PARAMETER, hlo.ALIAS_PARAMETER_INDEX))
+        elif number == hlo.MODULE_DONORS and isinstance(value, memoryview):
+            found.update(_parameters(value, hlo.DONOR_PARAMETER, hlo.DONOR_PARAMETER_INDEX))
+    return tuple(sorted(found))
+
+
+def _parameters(entries: memoryview, number_field: int, index_field: int) -> Iterator[int]:
+    """A parameter in a tuple of all arguments is told by its place there."""
+    for number, entry in wire.fields(entries):
+        if number != hlo.ENTRIES or not isinstance(entry, memoryview):
+            continue
+        parameter, index = 0, list[int]()
+        for each, value in wire.fields(entry):
+            if each == number_field and isinstance(value, int):
+                parameter = value
+            elif each == index_field:
+                index += wire.integers(value)
+        yield index[0] if index else parameter
+
+
+def tupled(slots: Sequence[Slot]) -> bytes:
+    """Makes the ShapeProto of several outputs together."""
+    parts = (wire.length_delimited(_SHAPE_TUPLE, slot.serialize()) for slot in slots)
+    return wire.varint(_SHAPE_TYPE, _TUPLE) + b"".join(parts)
+
+
+def flatten(shape: memoryview) -> Iterator[Slot]:
+    """Reads a ShapeProto: a tuple becomes its elements, as PJRT passes it, a token nothing."""
+    element = 0
+    dimensions: list[int] = []
+    layout: tuple[int, ...] | None = None
+    dynamic: list[int] = []
+    parts: list[memoryview] = []
+    for number, value in wire.fields(shape):
+        if number == _SHAPE_TYPE and isinstance(value, int):
+            element = value
+        elif number == _SHAPE_DIMENSIONS:
+            dimensions += wire.integers(value)
+        elif number == _SHAPE_TUPLE and isinstance(value, memoryview):
+            parts.append(value)
+        elif number == _SHAPE_LAYOUT and isinstance(value, memoryview):
+            layout = _minor_to_major(value)
+        elif number == _SHAPE_DYNAMIC:
+            dynamic += wire.integers(value)
+    if element == _TUPLE:
+        for part in parts:
+            yield from flatten(part)
+    elif element != _TOKEN:
+        code = dtypes.of_primitive(element).code
+        bounds = [d for d, is_dynamic in enumerate(dynamic) if is_dynamic]
+        yield Slot.known(code, dimensions, row_major_or(layout), bounds)
+
+
+def _minor_to_major(layout: memoryview) -> tuple[int, ...]:
+    order: list[int] = []
+    for number, value in wire.fields(layout):
+        if number == _LAYOUT_MINOR_TO_MAJOR:
+            order += wire.integers(value)
+    return tuple(order)

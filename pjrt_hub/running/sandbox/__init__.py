@@ -1,0 +1,1 @@
+"""Processes that meet a plugin before this one does."""

@@ -1,0 +1,180 @@
+"""A process that meets plugins for this one: started, listened to, and ended.
+
+Its own side is `watch.serve`, whose leash is the process's standard input. Must not know what it is
+asked, nor remember what it answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pjrt_hub.base import safe_path
+
+_WORDS_TAIL = 2000  # characters of the plugin's last words
+_KEPT_NBYTES = 4 * _WORDS_TAIL  # of what it writes; a flood of words must not fill our memory
+_MAX_ANSWER_NBYTES = 1 << 22
+_TO_END = 2.0  # seconds that the child has to end all that the plugin started
+
+_TO_READ = 1.0  # seconds for what lies in the pipes of one that has ended
+
+
+class Child:
+    """A Python process that runs a module of ours, which does nothing but `watch.serve`.
+
+    It answers in lines of JSON, on a pipe of its own: whatever the plugin writes to the standard
+    streams is kept apart. A context manager, which ends it.
+
+    Attributes:
+        silent: whether nothing can come from it any more.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """Starts it.
+
+        Args:
+            module: is run with the descriptor to answer on, then `words`.
+            words: its arguments.
+            env: its environment.
+            pass_fds: descriptors of this process that it takes over.
+        """
+        import subprocess  # the child, which runs the same modules, need not wait for it
+
+        package_root = str(Path(__file__).resolve().parents[3])
+        self._answers, answering = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                safe_path.python("-m", module, str(answering), *words),
+                env=safe_path.environment(env, package_root),
+                stdin=subprocess.PIPE,  # nothing is said there: its end is the sign to end
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[answering, *pass_fds],
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._answers)
+            raise
+        finally:
+            os.close(answering)
+        assert self._process.stdout is not None
+        self._open = {self._answers, self._process.stdout.fileno()}
+        self._answer, self._written = bytearray(), bytearray()
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing can come from it any more."""
+        return not self._open
+
+    def answers(self, until: float) -> Iterator[dict[str, Any]]:
+        """Yields each line that comes, until it is silent or the time is over.
+
+        Args:
+            until: the time of `time.monotonic`.
+        """
+        while not self.silent and time.monotonic() < until:
+            for _, line in listen([self], until):
+                yield line
+
+    def words(self, limit: int = _WORDS_TAIL) -> str:
+        """The last characters of what was written to its standard streams."""
+        return self._written.decode("utf-8", "replace")[-limit:].strip()
+
+    def forget_words(self) -> None:
+        """Lets what comes from now on be all that was written."""
+        self._written.clear()
+
+    def status(self) -> int:
+        """Waits for its end and gives its exit status, negative for a signal."""
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Lets it end itself and what the plugin started; ends it where it does not."""
+        from subprocess import TimeoutExpired
+
+        if self._answers < 0:
+            return
+
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(TimeoutExpired):
+            self._process.wait(_TO_END)
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        last = time.monotonic() + _TO_READ
+        while not self.silent and time.monotonic() < last:  # its last words
+            listen([self], last)
+        self._process.__exit__(None, None, None)
+        os.close(self._answers)
+        self._answers = -1
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _take(self, descriptor: int) -> list[dict[str, Any]]:
+        """Reads what is there; gives the lines that it completes."""
+        chunk = os.read(descriptor, 1 << 16)
+        if not chunk:
+            self._open.discard(descriptor)
+            return []
+        if descriptor != self._answers:
+            self._written += chunk
+            del self._written[:-_KEPT_NBYTES]
+            return []
+        self._answer += chunk
+        *lines, self._answer = self._answer.split(b"\n")
+        del self._answer[:-_MAX_ANSWER_NBYTES]
+        return [answer for line in lines if (answer := _read(line)) is not None]
+
+
+def listen(children: Sequence[Child], until: float) -> list[tuple[Child, dict[str, Any]]]:
+    """Waits until one of several children answers or falls silent, or the time is over.
+
+    Args:
+        children: at least one that is not silent.
+        until: the time of `time.monotonic`.
+
+    Returns:
+        Each line that came, and from whom.
+    """
+    import selectors
+
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            for descriptor in child._open:
+                selector.register(descriptor, selectors.EVENT_READ, child)
+        ready = selector.select(max(until - time.monotonic(), 0))
+        return [(key.data, line) for key, _ in ready for line in key.data._take(key.fd)]
+
+
+def signal_name(number: int) -> str:
+    """What a signal is called: "SIGABRT"."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # between SIGRTMIN and SIGRTMAX they have no names
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def _read(line: bytes | bytearray) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):
+        answer = json.loads(line)
+        if isinstance(answer, dict):
+            return answer
+    return None

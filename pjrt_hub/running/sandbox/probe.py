@@ -1,0 +1,229 @@
+"""First contact with a plugin, in a child process with a deadline.
+
+An abort, a segfault, an exit or a hang of the plugin becomes an exception here instead of the
+end of the user's process. Must not remember anything: the caller keeps the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub import errors
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.running.sandbox import watch
+from pjrt_hub.running.sandbox.child import Child, listen, signal_name
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.capi.library import Api
+    from pjrt_hub.running.capi.values import NamedValue
+
+#: What the child's error tells beside its words, so that the same error is raised here.
+_DETAILS = ("path", "need", "have", "function", "since", "code")
+_TPU_LOCK = "/tmp/libtpu_lockfile"
+_CREATE = "PJRT_Client_Create"
+_DESCRIBE = "PJRT_TopologyDescription_Create"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What a plugin says of itself.
+
+    Attributes:
+        api_version: as text, "0.81".
+        extensions: name to the size of the extension's node in bytes.
+        attributes: of the plugin (`PJRT_Plugin_Attributes`).
+        libraries: the files that the loader mapped for it, itself among them (Linux only).
+        modules: the files of the Python modules that it imported.
+        client_error: why it makes no client, in its own words; empty where it made one, None where
+            it was not asked.
+        topology_error: why it describes no devices that are not there, as `client_error`.
+    """
+
+    api_version: str
+    extensions: dict[str, int]
+    attributes: dict[str, object]
+    libraries: list[str] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    client_error: str | None = None
+    topology_error: str | None = None
+
+    @property
+    def version(self) -> ApiVersion:
+        """The PJRT API version."""
+        return ApiVersion.parse(self.api_version)
+
+
+def probe(
+    path: Path,
+    *,
+    env: Mapping[str, str],
+    preload: Sequence[Path] = (),
+    create_options: Mapping[str, NamedValue] | None = None,
+    describe: bool = False,
+    seconds: float = 30.0,
+    identity: str = "",
+) -> ProbeResult:
+    """Loads and initializes a plugin in a child process, and makes a client there.
+
+    Args:
+        path: of the library.
+        env: the child's environment.
+        preload: libraries to load before it, as the parent will.
+        create_options: of the client; None makes none.
+        describe: ask whether it describes devices that are not there.
+        seconds: the deadline of the loading, and that of the client; a child that passes one is
+            ended, with all that it started.
+        identity: of the file that is to be loaded, and no other; by default of what lies there.
+
+    Raises:
+        PluginLoadError: the library cannot be loaded.
+        IncompatiblePluginError: its API version cannot be driven.
+        UnsupportedByPluginError: it lacks a function that every plugin must have.
+        PjrtError: its initialization failed.
+        PluginCrashedError: the child died of a signal or exited by itself.
+        PluginTimeoutError: the deadline passed.
+    """
+    deadline = time.monotonic() + seconds
+    said: dict[str, Any] = {}
+    words = [
+        str(path),
+        identity or digest.identity_if_any(path),
+        json.dumps([create_options, describe]),
+        *map(str, preload),
+    ]
+    with Child(__spec__.name, words, env=env) as child:
+        while not child.silent and time.monotonic() < deadline:
+            for _, answer in listen([child], deadline):
+                said.update(answer)
+                if answer.get("step") == _CREATE:
+                    deadline = time.monotonic() + seconds
+        late = not child.silent
+    step = f" in {said['step']}" if said.get("step") else ""
+    doing = "make a client" if said.get("step") == _CREATE else "finish loading"
+    if late:
+        raise errors.PluginTimeoutError(
+            f"{path} did not {doing} within {seconds:g} s{step and f': it hung{step}'}",
+            seconds=seconds,
+            hint=_timeout_hint(path),
+        )
+    if "api_version" in said:
+        return ProbeResult(**{each.name: said[each.name] for each in fields(ProbeResult)})
+    if "error" in said:
+        raise getattr(errors, said["error"])(said["message"], hint=said["hint"], **said["details"])
+    raise _crash(path, said.get("status", child.status()), step, child.words())
+
+
+def _crash(path: Path, status: int, step: str, tail: str) -> errors.PluginCrashedError:
+    name = signal_name(-status) if status < 0 else None
+    how = f"died of {name}" if name else f"exited with status {status}"
+    hint = "the library is damaged or not made for this machine; try another release of it"
+    if step.endswith(_CREATE):
+        hint = "see that its device is here and free, that its driver fits, and that it takes the "
+        hint += "create options given; else try another release of it"
+    last_words = f"; its last words:\n{tail}" if tail else ""
+    return errors.PluginCrashedError(
+        f"{path}: the process that loaded it {how}{step}{last_words}",
+        signal=name,
+        returncode=status,
+        stderr=tail,
+        hint=hint,
+    )
+
+
+def _timeout_hint(path: Path) -> str:
+    if "tpu" in path.name and os.path.exists(_TPU_LOCK):
+        return (
+            f"{_TPU_LOCK} exists: another process holds the TPU, or left it behind; "
+            f"end that process, or `sudo rm {_TPU_LOCK}` where there is none"
+        )
+    return (
+        "another process may hold the device, or the plugin waits for a server; see its own "
+        "documentation for a setting that skips the wait, or set PJRT_HUB_PROBE_SECONDS"
+    )
+
+
+def _load(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) -> int:
+    """What the child's child does: it meets the plugin."""
+    try:
+        from pjrt_hub.running.capi import library
+    except ImportError as exc:
+        tell(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
+        return 1
+    files, modules = set(_mapped()), set(sys.modules)
+    try:
+        tell(step="dlopen")
+        for dependency in preload:
+            library.preload(dependency)
+        api = library.load(path, lambda step: tell(step=step), identity=identity)
+    except errors.PjrtHubError as exc:
+        details = {name: getattr(exc, name) for name in _DETAILS if hasattr(exc, name)}
+        tell(error=type(exc).__name__, message=exc.message, hint=exc.hint, details=details)
+        return 1
+    (options, describe), client_error, topology_error = json.loads(asked), None, None
+    if options is not None:
+        tell(step=_CREATE)
+        try:
+            api.call(_CREATE, create_options=options)
+            client_error = ""
+        except errors.PjrtHubError as exc:
+            client_error = exc.message
+    if describe:
+        tell(step=_DESCRIBE)
+        topology_error = _topology_error(api)
+    mapped = [each for each in _mapped() if each not in files]
+    imported = _files_of(sys.modules.keys() - modules)
+    attributes: dict[str, object] = dict(api.attributes)
+    result = ProbeResult(
+        str(api.version),
+        api.extensions,
+        attributes,
+        mapped,
+        imported,
+        client_error,
+        topology_error,
+    )
+    tell(**asdict(result))
+    return 0
+
+
+def _topology_error(api: Api) -> str:
+    """Why it describes no devices that are not there; what it says of a name is no reason."""
+    try:
+        api.call(_DESCRIBE, topology_name="", create_options={})
+    except (errors.UnimplementedError, errors.UnsupportedByPluginError) as exc:
+        return exc.message
+    except errors.PjrtHubError:  # it wants a name, or options
+        pass
+    return ""
+
+
+def _files_of(modules: Iterable[str]) -> list[str]:
+    """The files that modules were imported from, of those that have one."""
+    found = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return sorted({file for file in found if isinstance(file, str)})
+
+
+def _mapped() -> list[str]:
+    """The files with code in this process, in the order of their addresses."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            rows = [line.rstrip("\n").split(maxsplit=5) for line in file]
+    except OSError:
+        return []  # not Linux
+    return list(
+        dict.fromkeys(
+            row[5] for row in rows if len(row) == 6 and "x" in row[1] and row[5][0] == "/"
+        )
+    )
+
+
+if __name__ == "__main__":
+    watch.serve(_load)

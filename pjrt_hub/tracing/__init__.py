@@ -1,9 +1,0 @@
-"""Seeing every call of any host to any plugin (layer 5), and reading what was recorded.
-
-`wrap` puts the layers round a plugin's table, `preload_path` is for a program's LD_PRELOAD;
-`recording.read` gives what they recorded, for a call log, a summary and a timeline.
-"""
-
-from pjrt_hub._capi.layers import preload_path, wrap
-
-__all__ = ["preload_path", "wrap"]
