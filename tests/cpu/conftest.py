@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import PROGRAMS, SLOW
 
 import pjrt_hub
-from pjrt_hub.kit.conformance import programs
 
-PROGRAMS = Path(__file__).parents[1] / "programs"
 OURS = ("PJRT_", "JAX_")
 
 
@@ -79,10 +78,6 @@ def vector(client):
     return lambda start=0: client.buffer_from_host(np.arange(start, start + 8, dtype=np.float32))
 
 
-#: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
-SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")
-
-
 @pytest.fixture(scope="session")
 def slow():
     """The text of a program that takes as long as its second argument says."""
@@ -111,17 +106,24 @@ def ones(): return client.buffer_from_host(np.ones(8, np.float32))
 
 @pytest.fixture(scope="session")
 def child(clean_env, program):
-    """Runs Python code in a process that has a client, and gives its output.
+    """Runs a function of a file of tests in a process of its own, and gives its output.
 
-    It must end with `status`, by itself, in time, and without a word on stderr.
+    The function is given a client, unless `prepared` is false, and the arguments, values that
+    `repr` tells. Code as text has what `PREAMBLE` defines. The process must end with `status`, by
+    itself, in time, and without a word on stderr.
     """
     preamble = PREAMBLE.format(add=str(program("add")), slow=SLOW)
 
-    def child(code, *, status=0, stderr="", timeout=120, prepared=True, **env):
-        code = (preamble if prepared else "") + textwrap.dedent(code)
+    def child(what, *arguments, status=0, stderr="", timeout=120, prepared=True, **env):
+        if callable(what):
+            file = Path(what.__code__.co_filename)
+            words = [file.stem, what.__name__, repr(arguments), "prepared" * prepared]
+            code = [str(file.with_name("children.py")), *words]
+        else:
+            code = ["-c", (preamble if prepared else "") + textwrap.dedent(what)]
         done = subprocess.run(
             # From 3.12 on Python warns of a fork beside threads.
-            [sys.executable, "-W", "ignore:This process", "-c", code],
+            [sys.executable, "-W", "ignore:This process", *code],
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -1,0 +1,78 @@
+"""Tests whose body runs in a process of its own, and what such bodies begin with."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pjrt_hub
+from pjrt_hub.kit.conformance import programs
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+ADD = PROGRAMS / "add.mlir"
+#: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
+SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")
+
+
+def in_child(
+    body: Callable[..., object] | None = None, *, stdout: str | None = None, **how: Any
+) -> Any:
+    """Makes the body of a test run in a process of its own, which must end well by itself.
+
+    Args:
+        body: takes a client of that process, then what the test is given: values that `repr`
+            tells. What it returns is alive until the process ends.
+        stdout: all that it prints; None where that does not matter.
+        how: as `child` of the conftest takes it.
+    """
+    if body is None:
+        return partial(in_child, stdout=stdout, **how)
+    (_, *given), kept = inspect.signature(body).parameters.values(), body
+
+    @wraps(kept)
+    def test(child: Callable[..., str], **values: object) -> None:
+        printed = child(kept, *(values[each.name] for each in given), **how)
+        assert stdout in (None, printed)
+
+    own = inspect.Parameter("child", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    test.__signature__ = inspect.Signature([own, *given])  # type: ignore[attr-defined]
+    return test
+
+
+def ones(client: Any) -> Any:
+    """A buffer of eight ones."""
+    return client.buffer_from_host(np.ones(8, np.float32))
+
+
+def start(client: Any, rounds: int) -> Any:
+    """Starts work in the background and gives its result, the identity, still pending."""
+    identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
+    return client.compile(SLOW)(identity, client.buffer_from_host(np.int32(rounds)))
+
+
+def in_threads(*work: Callable[[], object]) -> None:
+    """Calls each in a thread of its own, all at once, and waits for their ends."""
+    threads = [threading.Thread(target=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    module, name, arguments, prepared = sys.argv[1:]
+    function = inspect.unwrap(getattr(importlib.import_module(module), name))
+    given = ast.literal_eval(arguments)
+    if prepared:
+        client = pjrt_hub.client("cpu", offline=True)
+        given = (client, *given)
+    kept = function(*given)
