@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+
 import numpy as np
 import pytest
+from children import ADD, SLOW, in_child, ones, start
+
+from pjrt_hub.errors import ClosedError
 
 NUMBERS = np.arange(8, dtype=np.float32)
 
 
-def test_off_by_default(child):
+@in_child
+def test_off_by_default(client):
     """In a process of its own: in this one other tests register custom calls."""
-    printed = child("""
-        add = client.compile(ADD)
-        print(add.gil)
+    add = client.compile(ADD)
+    assert add.gil == "release"
+    add.gil = "adaptive"
+    bound = add.bind(NUMBERS, NUMBERS)
+    values = [tuple(call().tolist()) for call in [bound, lambda: add(NUMBERS, NUMBERS)] * 200]
+    assert (add.gil, set(values)) == ("adaptive", {tuple((2 * NUMBERS).tolist())})
+    add.gil = "release"
+    assert add.gil == "release"
+    with pytest.raises(ValueError, match='gil is \'hold\', neither "release" nor "adaptive"'):
+        add.gil = "hold"
+    add.gil = "adaptive"
+    add.close()
+    with pytest.raises(ValueError, match="gil is 'hold', neither"):
+        add.gil = "hold"
+    with pytest.raises(ClosedError, match="the executable is closed"):
         add.gil = "adaptive"
-        numbers = np.arange(8, dtype=np.float32)
-        bound = add.bind(numbers, numbers)
-        values = [tuple(call().tolist()) for call in [bound, lambda: add(numbers, numbers)] * 200]
-        print(add.gil, set(values))
-        add.gil = "release"
-        print(add.gil)
-        for end in (lambda: None, add.close):
-            end()
-            for mode in ("hold", "adaptive"):
-                try:
-                    add.gil = mode
-                except (ValueError, ClosedError) as exc:
-                    print(str(exc).splitlines()[0])
-    """)
-    assert printed.splitlines() == [
-        "release",
-        f"adaptive {{{tuple((2 * NUMBERS).tolist())}}}",
-        "release",
-        'gil is \'hold\', neither "release" nor "adaptive"',
-        'gil is \'hold\', neither "release" nor "adaptive"',
-        "the executable is closed",
-    ]
 
 
 def test_where_launches_take_turns(pair, program):
@@ -43,123 +41,107 @@ def test_where_launches_take_turns(pair, program):
         pair.compile(program("add")).gil = "adaptive"
 
 
-#: Counts, beside calls, what a thread in Python gets done. With a switch interval of half a second
-#: it keeps the lock for so long once it has it, and whoever lets go of it often loses it.
-BUSY = """
-def fast(program, mode):
-    executable = client.compile(program)
-    executable.gil = mode
-    for _ in range(100): executable(*arguments)
-    return executable
-count, stop = 0, False
-def busy():
-    global count
-    while not stop: count += 1
-def kept(executable, calls):
-    "Whether the thread got nothing done during the calls."
-    global stop
-    stop = False
-    thread = threading.Thread(target=busy)
-    thread.start()
-    for _ in range(200): executable(*arguments)
-    sys.setswitchinterval(0.5)
-    before = count
-    for _ in range(calls):
-        executable(*arguments)
-        if count != before: break
-    after = count
-    sys.setswitchinterval(0.005)
-    stop = True
-    thread.join()
-    return after == before
-"""
+class Busy:
+    """A thread in Python that counts beside calls.
+
+    With a switch interval of half a second it keeps the lock for so long once it has it, and
+    whoever lets go of it often loses it.
+    """
+
+    def __init__(self, executable, mode, *arguments):
+        self.count, self.stop = 0, False
+        self.run = lambda: executable(*arguments)
+        executable.gil = mode
+        for _ in range(100):
+            self.run()
+
+    def work(self):
+        while not self.stop:
+            self.count += 1
+
+    def stands(self, calls):
+        """Whether the thread got nothing done during the calls."""
+        self.stop = False
+        thread = threading.Thread(target=self.work)
+        thread.start()
+        for _ in range(200):
+            self.run()
+        sys.setswitchinterval(0.5)
+        before = self.count
+        for _ in range(calls):
+            self.run()
+            if self.count != before:
+                break
+        after = self.count
+        sys.setswitchinterval(0.005)
+        self.stop = True
+        thread.join()
+        return after == before
 
 
-def test_brief_launches_keep_it(child):
+@in_child
+def test_brief_launches_keep_it(client):
     """In one round of five at least: a launch may take long by chance."""
-    printed = child(
-        BUSY
-        + """
-arguments = [ones(), ones()]
-executable = fast(ADD, "adaptive")
-print(any(kept(executable, 1000) for _ in range(5)))
-"""
-    )
-    assert printed == "True\n"
+    busy = Busy(client.compile(ADD), "adaptive", ones(client), ones(client))
+    assert any(busy.stands(1000) for _ in range(5))
 
 
-def test_the_default_lets_go(child):
-    printed = child(
-        BUSY
-        + """
-arguments = [ones(), ones()]
-executable = fast(ADD, "release")
-print(any(kept(executable, 100_000) for _ in range(3)))
-"""
-    )
-    assert printed == "False\n"
+@in_child
+def test_the_default_lets_go(client):
+    busy = Busy(client.compile(ADD), "release", ones(client), ones(client))
+    assert not any(busy.stands(100_000) for _ in range(3))
 
 
-def test_long_launches_let_go(child):
+@in_child
+def test_long_launches_let_go(client):
     """The program runs 2 ms in the background; beyond 32 launches wait for a place."""
-    printed = child(
-        BUSY
-        + """
-arguments = [client.buffer_from_host(np.eye(256, dtype=np.float32))]
-arguments.append(client.buffer_from_host(np.int32(10)))
-executable = fast(SLOW, "adaptive")
-print(kept(executable, 200))
-"""
-    )
-    assert printed == "False\n"
+    eye = client.buffer_from_host(np.eye(256, dtype=np.float32))
+    busy = Busy(client.compile(SLOW), "adaptive", eye, client.buffer_from_host(np.int32(10)))
+    assert not busy.stands(200)
 
 
-def test_a_promise_that_another_thread_keeps(child):
+def adaptive(client):
+    add = client.compile(ADD)
+    add.gil = "adaptive"
+    for _ in range(100):
+        add(ones(client), ones(client))
+    return add
+
+
+@in_child
+def test_a_promise_that_another_thread_keeps(client):
     """More launches wait for it than may be under way, so that one waits for them."""
-    printed = child("""
-        add = client.compile(ADD)
-        add.gil = "adaptive"
-        one = ones()
-        for _ in range(100): add(one, one)
-        alias = client.create_alias_buffer((8,))
-        timer = threading.Timer(0.2, lambda: alias.fulfill(ones()))
-        timer.start()
-        results = [add(alias.buffer, one) for _ in range(100)]
-        print({result.tolist()[0] for result in results})
-        timer.join()
-        assert add.gil == "adaptive"
-    """)
-    assert printed == "{2.0}\n"
+    add, one = adaptive(client), ones(client)
+    alias = client.create_alias_buffer((8,))
+    timer = threading.Timer(0.2, lambda: alias.fulfill(ones(client)))
+    timer.start()
+    results = [add(alias.buffer, one) for _ in range(100)]
+    assert {result.tolist()[0] for result in results} == {2.0}
+    timer.join()
+    assert add.gil == "adaptive"
 
 
-def test_a_custom_call_in_python(child):
+CALL = """func.func @main(%a: tensor<8xf32>, %b: tensor<256x256xf32>) -> tensor<8xf32> {
+  %0 = stablehlo.custom_call @slowly(%a) {api_version = 4 : i32, backend_config = {}}
+    : (tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}"""
+
+
+@in_child
+def test_a_custom_call_in_python(client):
     """It needs the lock on another thread while launches wait for it."""
-    printed = child("""
-        CALL = '''func.func @main(%a: tensor<8xf32>, %b: tensor<256x256xf32>) -> tensor<8xf32> {
-          %0 = stablehlo.custom_call @slowly(%a) {api_version = 4 : i32, backend_config = {}}
-            : (tensor<8xf32>) -> tensor<8xf32>
-          return %0 : tensor<8xf32>
-        }'''
-        add = client.compile(ADD)
-        add.gil = "adaptive"
-        one = ones()
-        for _ in range(100): add(one, one)
-        def slowly(a, out):
-            time.sleep(0.05)
-            out[...] = a + 1
-        client.plugin.ffi.register("slowly", slowly)
-        calling = client.compile(CALL)
-        slow = client.compile(SLOW)
-        eye = client.buffer_from_host(np.eye(256, dtype=np.float32))
-        pending = slow(eye, client.buffer_from_host(np.int32(500)))
-        result = calling(one, pending)
-        assert not result.ready.is_ready()
-        results = [add(result, one) for _ in range(100)]
-        print({each.tolist()[0] for each in results})
-        try:
-            calling.gil = "adaptive"
-        except ValueError as exc:
-            print(exc)
-    """)
-    assert printed.splitlines()[0] == "{3.0}"
-    assert "a custom call, host callback or key-value store may need it" in printed
+    add, one = adaptive(client), ones(client)
+
+    def slowly(a, out):
+        time.sleep(0.05)
+        out[...] = a + 1
+
+    client.plugin.ffi.register("slowly", slowly)
+    calling = client.compile(CALL)
+    result = calling(one, start(client, 500))
+    assert not result.ready.is_ready()
+    results = [add(result, one) for _ in range(100)]
+    assert {each.tolist()[0] for each in results} == {3.0}
+    with pytest.raises(ValueError, match="a custom call, host callback or key-value store may nee"):
+        calling.gil = "adaptive"

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
+import re
+import resource
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+from children import in_child, in_threads
 
 import pjrt_hub
 from pjrt_hub import HostBufferSemantics
@@ -165,96 +171,78 @@ def test_what_a_program_reads_stays(own):
         del litter
 
 
-def test_the_client_may_go_first(child):
-    child(
-        f"""
-        source = np.arange({COUNT}, dtype=np.float32)
-        arrays = []
-        for _ in range(3):
-            c = client.plugin.client()
-            buffer = c.buffer_from_host(source)
-            arrays.append(buffer.to_numpy())
-            another = c.buffer_from_host(source)
-            c.close()
-        del buffer, another, c
-        assert all(np.array_equal(array, source) for array in arrays)
-        left = client.buffer_from_host(source)  # the process ends with it
-        """
-    )
+@in_child
+def test_the_client_may_go_first(client):
+    source = np.arange(COUNT, dtype=np.float32)
+    arrays = []
+    for _ in range(3):
+        c = client.plugin.client()
+        buffer = c.buffer_from_host(source)
+        arrays.append(buffer.to_numpy())
+        another = c.buffer_from_host(source)
+        c.close()
+    del buffer, another, c
+    assert all(np.array_equal(array, source) for array in arrays)
+    return client, client.buffer_from_host(source)
 
 
-def test_threads_put_at_once(child):
-    child(
-        f"""
-        import threading
-        wrong = []
-        def put(number):
-            for turn in range(50):
-                source = np.full({COUNT}, 100 * number + turn, np.float32)
-                buffer = client.buffer_from_host(source)
-                source[:] = -1
-                array = buffer.to_numpy()
-                if not (array == 100 * number + turn).all():
-                    wrong.append((number, turn))
-        threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
-        for thread in threads: thread.start()
-        for thread in threads: thread.join()
-        assert not wrong, wrong
-        """
-    )
+@in_child
+def test_threads_put_at_once(client):
+    wrong = []
+
+    def put(number):
+        for turn in range(50):
+            source = np.full(COUNT, 100 * number + turn, np.float32)
+            buffer = client.buffer_from_host(source)
+            source[:] = -1
+            if not (buffer.to_numpy() == 100 * number + turn).all():
+                wrong.append((number, turn))
+
+    in_threads(*(partial(put, number) for number in range(4)))
+    assert not wrong, wrong
 
 
-def test_a_fork_sees_the_values_and_keeps_nothing(child):
-    child(
-        f"""
-        import os
-        from pjrt_hub.running.capi import hotpath
-        source = np.arange({COUNT}, dtype=np.float32)
-        array = client.buffer_from_host(source).to_numpy()
-        client.buffer_from_host(source)
-        assert hotpath.Staging._kept() > 0
-        process = os.fork()
-        if process == 0:
-            right = np.array_equal(array, source) and hotpath.Staging._kept() == 0
-            right &= hotpath.Staging._of(1 << 21) is not None  # no lock is held
-            os._exit(0 if right else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
-        assert np.array_equal(client.buffer_from_host(source).to_numpy(), source)
-        """
-    )
+@in_child
+def test_a_fork_sees_the_values_and_keeps_nothing(client):
+    source = np.arange(COUNT, dtype=np.float32)
+    array = client.buffer_from_host(source).to_numpy()
+    client.buffer_from_host(source)
+    assert hotpath.Staging._kept() > 0
+    process = os.fork()
+    if process == 0:
+        right = np.array_equal(array, source) and hotpath.Staging._kept() == 0
+        right &= hotpath.Staging._of(HUGE) is not None  # no lock is held
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert np.array_equal(client.buffer_from_host(source).to_numpy(), source)
 
 
-def test_putting_again_and_again_takes_no_more_memory(child):
-    child(
-        f"""
-        import re
-        def held():
-            return int(re.search(r"VmRSS:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) << 10
-        exe = client.compile({DONATE!r})
-        ones = np.ones({COUNT}, np.float32)
-        def turns(count):
-            x = client.buffer_from_host(ones)
-            for _ in range(count):
-                x = exe(x, client.buffer_from_host(ones))
-                x.delete()
-                x = client.buffer_from_host(ones)
-        turns(50)
-        before = held()
-        turns(500)  # more than 2 GB in all
-        assert held() - before < 64 << 20, (before, held())
-        """
-    )
+def status(name):
+    """A figure of this process, in bytes."""
+    return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
 
 
-def test_where_no_more_can_be_mapped_there_is_none(child):
-    child(
-        """
-        import re, resource
-        from pjrt_hub.running.capi import hotpath
-        held = re.search(r"VmSize:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
-        limit = (int(held) << 10) + (16 << 20)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        assert hotpath.Staging._of(64 << 20) is None
-        assert hotpath.Staging._of(4096) is not None
-        """
-    )
+@in_child
+def test_putting_again_and_again_takes_no_more_memory(client):
+    exe = client.compile(DONATE)
+    source = np.ones(COUNT, np.float32)
+
+    def turns(count):
+        x = client.buffer_from_host(source)
+        for _ in range(count):
+            x = exe(x, client.buffer_from_host(source))
+            x.delete()
+            x = client.buffer_from_host(source)
+
+    turns(50)
+    before = status("VmRSS")
+    turns(500)  # more than 2 GB in all
+    assert status("VmRSS") - before < 64 << 20
+
+
+@in_child
+def test_where_no_more_can_be_mapped_there_is_none(client):
+    limit = status("VmSize") + (16 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    assert hotpath.Staging._of(64 << 20) is None
+    assert hotpath.Staging._of(4096) is not None
