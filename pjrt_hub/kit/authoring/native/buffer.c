@@ -1,51 +1,6 @@
 /* Buffers: arrays of a device, row-major without gaps. */
 #include "plugin.h"
 
-PJRT_Error *no_memory(size_t size) {
-  return make_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there is no memory for %zu bytes", size);
-}
-
-/* Fills *array, whose dims are the caller's to free. */
-PJRT_Error *array_type(int type, const int64_t *dims, size_t rank, ArrayType *array) {
-  *array = (ArrayType){.type = type, .rank = rank};
-  if (element_size(type) == 0)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "there are no buffers of the type %d", type);
-  if (!shape_size(type, dims, rank, &array->size))
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                      "no array has such dimensions: %zu of them, negative or too large", rank);
-  array->dims = malloc((rank + 1) * sizeof(int64_t));
-  if (array->dims == NULL) return no_memory(array->size);
-  if (rank > 0) memcpy(array->dims, dims, rank * sizeof(int64_t));
-  return NULL;
-}
-
-ArrayType array_type_copy(const ArrayType *array) {
-  ArrayType copy = *array;
-  copy.dims = malloc((array->rank + 1) * sizeof(int64_t));
-  if (copy.dims == NULL) abort();
-  memcpy(copy.dims, array->dims, array->rank * sizeof(int64_t));
-  return copy;
-}
-
-/* (type, dims) */
-PyObject *array_type_for_python(const ArrayType *array) {
-  PyObject *dims = PyTuple_New((Py_ssize_t)array->rank);
-  for (size_t i = 0; dims != NULL && i < array->rank; i++)
-    PyTuple_SetItem(dims, (Py_ssize_t)i, PyLong_FromLongLong(array->dims[i]));
-  return dims == NULL ? NULL : Py_BuildValue("(iN)", array->type, dims);
-}
-
-/* Of a buffer on a device there is no other layout than row-major. */
-PJRT_Error *check_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank) {
-  if (layout == NULL) return NULL;
-  bool row_major = layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled &&
-                   layout->tiled.num_tiles == 0 && layout->tiled.minor_to_major_size == rank;
-  for (size_t i = 0; row_major && i < rank; i++)
-    row_major = layout->tiled.minor_to_major[i] == (int64_t)(rank - 1 - i);
-  if (row_major) return NULL;
-  return make_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has row-major buffers only");
-}
-
 /* Takes the array type, the storage and the promise. */
 PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, Promise *ready) {
   PJRT_Buffer *buffer = calloc(1, sizeof(PJRT_Buffer));

@@ -64,6 +64,15 @@ void client_let_go(PJRT_Client *client) {
   free(client);
 }
 
+/* Makes the client's worker where there is none yet; false where there can be no more threads. */
+bool client_has_worker(PJRT_Client *client) {
+  pthread_mutex_lock(&client->lock);
+  if (client->worker == NULL) client->worker = worker_new();
+  bool has = client->worker != NULL;
+  pthread_mutex_unlock(&client->lock);
+  return has;
+}
+
 FUNCTION(PJRT_Client_Destroy) {
   if (args->client == NULL) return NULL;
   worker_end(args->client->worker);

@@ -16,7 +16,7 @@ static void vtable_message(const PJRT_Error *error, const char **text, size_t *s
   error_text(error, text, size);
 }
 
-static void visit_payloads(const PJRT_Error *error, PJRT_Error_PayloadVisitor visit, void *argument) {
+void error_visit(const PJRT_Error *error, PJRT_Error_PayloadVisitor visit, void *argument) {
   const Error *of = (const Error *)error;
   for (size_t i = 0; i < of->num_payloads; i++)
     visit(of->payloads[i].name, of->payloads[i].name_size, of->payloads[i].string_value,
@@ -29,7 +29,7 @@ static const PJRT_Error_FunctionTable vtable = {
     .destroy = destroy_error,
     .message = vtable_message,
     .get_code = error_code,
-    .for_each_payload = visit_payloads,
+    .for_each_payload = error_visit,
 };
 
 PJRT_Error *make_error_of(PJRT_Error_Code code, const char *text, size_t size) {
@@ -59,6 +59,10 @@ PJRT_Error *wrong_size(const char *name, size_t expected, size_t found) {
                     "unexpected %s_Args size: expected %zu, got %zu: the caller is older than the "
                     "versions that this plugin serves",
                     name, expected, found);
+}
+
+PJRT_Error *no_memory(size_t size) {
+  return make_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there is no memory for %zu bytes", size);
 }
 
 static char *copy_text(const char *text, size_t size) {
@@ -101,17 +105,4 @@ void destroy_error(PJRT_Error *error) {
   if (error == NULL) return;
   named_values_free(((Error *)error)->payloads, ((Error *)error)->num_payloads);
   free(error);
-}
-
-void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) { destroy_error(args->error); }
-
-void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
-  error_text(args->error, &args->message, &args->message_size);
-}
-
-TELLS(PJRT_Error_GetCode, code, error_code(args->error))
-
-FUNCTION(PJRT_Error_ForEachPayload) {
-  visit_payloads(args->error, args->visitor, args->user_arg);
-  return NULL;
 }

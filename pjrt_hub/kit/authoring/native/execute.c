@@ -7,8 +7,8 @@ typedef struct {
   PJRT_Buffer *donor; /* gets it back where the call fails */
 } Value;
 
-typedef struct Task {
-  struct Task *next;
+typedef struct {
+  Job job;
   PJRT_Executable *executable;
   PJRT_Client *client;
   size_t num_devices;
@@ -19,15 +19,6 @@ typedef struct Task {
   int64_t *kept; /* numbers of the inputs that the host will not give up */
   size_t num_kept;
 } Task;
-
-struct Worker {
-  pthread_t thread;
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  Task *first, *last;
-  size_t announced; /* tasks that wait for their inputs */
-  bool ending;
-};
 
 static size_t inputs_of(const Task *task) {
   return task->num_devices * task->executable->num_parameters;
@@ -133,80 +124,22 @@ static PJRT_Error *input_error(const Task *task) {
 
 /* The worker */
 
-static void *work(void *argument) {
-  Worker *worker = argument;
-  pthread_mutex_lock(&worker->lock);
-  for (;;) {
-    Task *task = worker->first;
-    if (task != NULL) {
-      worker->first = task->next;
-      if (worker->first == NULL) worker->last = NULL;
-      pthread_mutex_unlock(&worker->lock);
-      PJRT_Error *error = input_error(task);
-      finish(task, error != NULL ? error : run(task));
-      task_end(task);
-      pthread_mutex_lock(&worker->lock);
-    } else if (worker->ending && worker->announced == 0) {
-      break;
-    } else {
-      pthread_cond_wait(&worker->changed, &worker->lock);
-    }
-  }
-  pthread_mutex_unlock(&worker->lock);
-  pthread_mutex_destroy(&worker->lock);
-  pthread_cond_destroy(&worker->changed);
-  free(worker);
-  return NULL;
-}
-
-static Worker *worker_of(PJRT_Client *client) {
-  pthread_mutex_lock(&client->lock);
-  if (client->worker == NULL) {
-    Worker *worker = calloc(1, sizeof(Worker));
-    pthread_mutex_init(&worker->lock, NULL);
-    pthread_cond_init(&worker->changed, NULL);
-    if (pthread_create(&worker->thread, NULL, work, worker) == 0) {
-      pthread_detach(worker->thread);
-      client->worker = worker;
-    } else {
-      free(worker);
-    }
-  }
-  Worker *worker = client->worker;
-  pthread_mutex_unlock(&client->lock);
-  return worker;
-}
-
-/* Tasks that were launched still run; the thread goes when there are none. */
-void worker_end(Worker *worker) {
-  if (worker == NULL) return;
-  pthread_mutex_lock(&worker->lock);
-  worker->ending = true;
-  pthread_cond_signal(&worker->changed);
-  pthread_mutex_unlock(&worker->lock);
+static void run_now(Job *job) {
+  Task *task = (Task *)job;
+  PJRT_Error *error = input_error(task);
+  finish(task, error != NULL ? error : run(task));
+  task_end(task);
 }
 
 static void input_ready(const PJRT_Error *error, void *argument) {
   Task *task = argument;
-  if (atomic_fetch_sub(&task->pending, 1) > 1) return;
-  Worker *worker = task->client->worker;
-  pthread_mutex_lock(&worker->lock);
-  if (worker->last == NULL)
-    worker->first = task;
-  else
-    worker->last->next = task;
-  worker->last = task;
-  worker->announced--;
-  pthread_cond_signal(&worker->changed);
-  pthread_mutex_unlock(&worker->lock);
+  if (atomic_fetch_sub(&task->pending, 1) == 1) worker_do(task->client->worker, &task->job);
 }
 
 static void run_later(Task *task) {
-  Worker *worker = task->client->worker;
   size_t count = inputs_of(task);
-  pthread_mutex_lock(&worker->lock);
-  worker->announced++;
-  pthread_mutex_unlock(&worker->lock);
+  task->job.run = run_now;
+  worker_expect(task->client->worker);
   atomic_init(&task->pending, count + 1);
   for (size_t i = 0; i < count; i++) promise_then(task->inputs[i].ready, input_ready, task);
   input_ready(NULL, task);
@@ -345,7 +278,7 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
     PJRT_Error *carried = input_error(task); /* an input's error becomes the outputs' */
     if (carried == NULL) error = run(task);
     if (error == NULL) finish(task, carried);
-  } else if (error == NULL && worker_of(task->client) == NULL) {
+  } else if (error == NULL && !client_has_worker(task->client)) {
     error = make_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there can be no more threads");
   }
   if (error != NULL) {

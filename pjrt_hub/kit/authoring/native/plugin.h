@@ -1,7 +1,8 @@
 /* What the files of a plugin in Python share. Objects, their lifetimes and every answer that needs no
    Python are here in C; only compiling, running and where a device has memory of its own ask Python.
-   Each file uses those before it: fault, error, event, storage, platform, client, buffer, transfer,
-   executable, execute, table, module. interpreter/ and launcher/ hold a library of their own each.
+   Each file uses those before it: value, error, fault, bridge, event, worker, platform, client, array,
+   storage, buffer, transfer, executable, execute, table, module. interpreter/ and launcher/ hold a library
+   of their own each.
 
    Rules that hold everywhere in it:
    - Python is asked between upcall_begins and upcall_ends only, and with no lock of ours held: while it
@@ -10,7 +11,7 @@
 #ifndef PJRT_HUB_PLUGIN_H
 #define PJRT_HUB_PLUGIN_H
 
-#include "hotpath.h"
+#include "upcall.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,10 +20,40 @@
 
 enum { PLUGINS = 256 }; /* backends of one process */
 
-/* Functions of the table. Each refuses a struct that is too short for what every version of it has,
-   and goes through faults first. */
+/* value.c */
+typedef struct {
+  char *text;
+  size_t size;
+} Text;
+Text text_of(PyObject *object);
+void text_free(Text text);
+bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count);
+PyObject *dict_of(const PJRT_NamedValue *values, size_t count);
+void named_values_free(PJRT_NamedValue *values, size_t count);
+
+/* error.c */
+PJRT_Error *make_error(PJRT_Error_Code code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+PJRT_Error *make_error_of(PJRT_Error_Code code, const char *text, size_t size);
+PJRT_Error *wrong_size(const char *name, size_t expected, size_t found);
+PJRT_Error *with_payloads(PJRT_Error *error, const PJRT_NamedValue *payloads, size_t count);
+PJRT_Error *copy_error(const PJRT_Error *error);
+PJRT_Error_Code error_code(const PJRT_Error *error);
+void error_text(const PJRT_Error *error, const char **text, size_t *size);
+void error_visit(const PJRT_Error *error, PJRT_Error_PayloadVisitor visit, void *argument);
+void destroy_error(PJRT_Error *error);
+PJRT_Error *no_memory(size_t size);
+
+/* fault.c */
 PJRT_Error *fault_answer(int slot, bool *answered);
 extern atomic_bool faults_armed;
+PyObject *record_begins(PyObject *module, PyObject *unused);
+PyObject *record_ends(PyObject *module, PyObject *unused);
+PyObject *recorded(PyObject *module, PyObject *unused);
+PyObject *fault(PyObject *module, PyObject *args);
+
+/* Functions of the table. Each refuses a struct that is too short for what every version of it has,
+   and goes through faults first. */
 enum {
 #define SLOT(returns, name) SLOT_##name,
 #include "pjrt_slots.h"
@@ -80,16 +111,12 @@ enum {
     return NULL;                                          \
   }
 
-/* error.c */
-PJRT_Error *make_error(PJRT_Error_Code code, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-PJRT_Error *make_error_of(PJRT_Error_Code code, const char *text, size_t size);
-PJRT_Error *wrong_size(const char *name, size_t expected, size_t found);
-PJRT_Error *with_payloads(PJRT_Error *error, const PJRT_NamedValue *payloads, size_t count);
-PJRT_Error *copy_error(const PJRT_Error *error);
-PJRT_Error_Code error_code(const PJRT_Error *error);
-void error_text(const PJRT_Error *error, const char **text, size_t *size);
-void destroy_error(PJRT_Error *error);
+/* bridge.c */
+/* Asking Python: bridge.name(*arguments), whose tuple is taken; the answer or, with *error, NULL. */
+PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Error **error);
+PJRT_Error *python_is_ending(void);
+PJRT_Error *wrong_answer(const char *name);
+void let_go_of_python(PyObject *object);
 
 /* event.c: a Promise is something that will be done; a PJRT_Event is the host's hold on one. */
 typedef struct Promise Promise;
@@ -105,47 +132,24 @@ PJRT_Error *promise_await(Promise *promise);
 void promise_then(Promise *promise, Then *then, void *argument);
 PJRT_Event *event_of(Promise *promise);
 
-/* storage.c: the memory of a buffer, shared by what still reads it. There from the beginning, and filled
-   before the promise beside it is kept. */
-typedef struct Storage {
-  atomic_int references;
-  void *data; /* host memory; or NULL, where the device has memory of its own: */
-  PyObject *handle;
-  size_t size;
-  PJRT_Device *device; /* whose statistics count it, or NULL */
-  bool borrowed;       /* somebody else's, given back by: */
-  void (*release)(void *, void *);
-  void *release_argument;
-} Storage;
-Storage *storage_new(PJRT_Device *device, size_t size);
-Storage *storage_view(void *data, size_t size, void (*release)(void *, void *), void *argument);
-Storage *storage_room(PJRT_Device *device, size_t size);
-Storage *storage_staging(Storage *storage);
-Storage *storage_share(Storage *storage);
-void storage_let_go(Storage *storage);
-PyObject *storage_for_python(Storage *storage);
-extern PyTypeObject *StorageType;
-extern PyType_Spec storage_spec;
-size_t element_size(int type);
-bool shape_size(int type, const int64_t *dims, size_t rank, size_t *size);
-void dense_strides(int64_t *strides, const int64_t *dims, size_t rank, size_t width,
-                   const int64_t *minor_to_major);
-void copy_strided(char *to, const int64_t *to_strides, const char *from, const int64_t *from_strides,
-                  const int64_t *dims, size_t rank, size_t width);
-enum { ALIGNMENT = 64 };
+/* worker.c */
+typedef struct Worker Worker;
+typedef struct Job {
+  struct Job *next;
+  void (*run)(struct Job *job); /* takes it */
+} Job;
+Worker *worker_new(void);
+void worker_end(Worker *worker);
+void worker_expect(Worker *worker);
+void worker_do(Worker *worker, Job *job);
 
-/* platform.c: backends, topologies, memories; client.c: clients, devices. */
+/* platform.c: backends, topologies, memories */
 typedef struct {
   PyObject *bridge; /* answers what C asks; never freed */
   bool asynchronous, own_memory;
   PJRT_NamedValue *attributes;
   size_t num_attributes;
 } Backend;
-
-typedef struct {
-  char *text;
-  size_t size;
-} Text;
 
 struct PJRT_DeviceDescription {
   int id, process_index, local_hardware_id;
@@ -182,7 +186,6 @@ struct PJRT_Device {
   atomic_llong in_use, peak, allocations, largest;
 };
 
-typedef struct Worker Worker;
 struct PJRT_Client {
   atomic_int references; /* the host's, and those of what lies on its devices */
   Backend *backend;
@@ -192,7 +195,7 @@ struct PJRT_Client {
   PJRT_Device **list, **addressable;
   PJRT_Memory **memories;
   PyObject *state; /* what the bridge knows the client by */
-  Worker *worker;  /* execute.c; NULL until something must run later */
+  Worker *worker;  /* NULL until something must run later */
   pthread_mutex_t lock; /* for the worker's making */
 };
 
@@ -203,31 +206,61 @@ void memory_init(PJRT_Device *device);
 void memory_end(Memory *memory);
 extern const char MEMORY_KIND[];
 extern const int MEMORY_KIND_ID;
-PJRT_Client *client_share(PJRT_Client *client);
-void client_let_go(PJRT_Client *client);
-PJRT_Device *client_device(PJRT_Client *client, int64_t id);
-Text text_of(PyObject *object);
-void text_free(Text text);
-bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count);
-PyObject *dict_of(const PJRT_NamedValue *values, size_t count);
-void named_values_free(PJRT_NamedValue *values, size_t count);
-PJRT_Error *client_create(Backend *backend, PJRT_Client_Create_Args *args);
 PJRT_Error *topology_create(Backend *backend, PJRT_TopologyDescription_Create_Args *args);
 PJRT_Error *topology_deserialize(Backend *backend, PJRT_TopologyDescription_Deserialize_Args *args);
 PJRT_Error *plugin_attributes(Backend *backend, PJRT_Plugin_Attributes_Args *args);
 
-/* Asking Python: bridge.name(*arguments), whose tuple is taken; the answer or, with *error, NULL. */
-PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Error **error);
-PJRT_Error *python_is_ending(void);
-PJRT_Error *wrong_answer(const char *name);
-void let_go_of_python(PyObject *object);
+/* client.c: clients, devices */
+PJRT_Client *client_share(PJRT_Client *client);
+void client_let_go(PJRT_Client *client);
+PJRT_Device *client_device(PJRT_Client *client, int64_t id);
+bool client_has_worker(PJRT_Client *client);
+PJRT_Error *client_create(Backend *backend, PJRT_Client_Create_Args *args);
 
-/* buffer.c */
+/* array.c */
 typedef struct {
   int type;
   size_t rank, size;
   int64_t *dims;
 } ArrayType;
+PJRT_Error *array_type(int type, const int64_t *dims, size_t rank, ArrayType *array);
+ArrayType array_type_copy(const ArrayType *array);
+PyObject *array_type_for_python(const ArrayType *array);
+PJRT_Error *check_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank);
+size_t element_size(int type);
+bool shape_size(int type, const int64_t *dims, size_t rank, size_t *size);
+void dense_strides(int64_t *strides, const int64_t *dims, size_t rank, size_t width,
+                   const int64_t *minor_to_major);
+void copy_strided(char *to, const int64_t *to_strides, const char *from, const int64_t *from_strides,
+                  const int64_t *dims, size_t rank, size_t width);
+
+/* storage.c: the memory of a buffer, shared by what still reads it. There from the beginning, and filled
+   before the promise beside it is kept. */
+typedef struct Storage {
+  atomic_int references;
+  void *data; /* host memory; or NULL, where the device has memory of its own: */
+  PyObject *handle;
+  size_t size;
+  PJRT_Device *device; /* whose statistics count it, or NULL */
+  bool borrowed;       /* somebody else's, given back by: */
+  void (*release)(void *, void *);
+  void *release_argument;
+} Storage;
+Storage *storage_new(PJRT_Device *device, size_t size);
+Storage *storage_view(void *data, size_t size, void (*release)(void *, void *), void *argument);
+Storage *storage_room(PJRT_Device *device, size_t size);
+Storage *storage_staging(Storage *storage);
+Storage *storage_share(Storage *storage);
+void storage_let_go(Storage *storage);
+PyObject *storage_for_python(Storage *storage);
+PJRT_Error *storage_fill(Storage *to, Storage *host, const ArrayType *array);
+PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **host);
+PJRT_Error *storage_copy(Storage *to, Storage *from, const ArrayType *array);
+extern PyTypeObject *StorageType;
+extern PyType_Spec storage_spec;
+enum { ALIGNMENT = 64 };
+
+/* buffer.c */
 struct PJRT_Buffer {
   PJRT_Device *device;
   ArrayType array;
@@ -237,21 +270,12 @@ struct PJRT_Buffer {
   size_t external; /* references by pointer, which keep: */
   Storage *pinned;
 };
-PJRT_Error *array_type(int type, const int64_t *dims, size_t rank, ArrayType *array);
-ArrayType array_type_copy(const ArrayType *array);
-PyObject *array_type_for_python(const ArrayType *array);
-PJRT_Error *check_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank);
 PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, Promise *ready);
 PJRT_Error *buffer_take(PJRT_Buffer *buffer, Storage **storage, Promise **ready);
 PJRT_Error *buffer_donate(PJRT_Buffer *buffer, Storage **storage, Promise **ready);
 void buffer_give_back(PJRT_Buffer *buffer, Storage *storage);
 void buffer_delete(PJRT_Buffer *buffer);
 void buffer_destroy(PJRT_Buffer *buffer);
-PJRT_Error *no_memory(size_t size);
-
-/* transfer.c: between host memory and a device. */
-PJRT_Error *storage_fill(Storage *to, Storage *host, const ArrayType *array);
-PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **host);
 
 /* executable.c */
 struct PJRT_Executable {
@@ -281,16 +305,7 @@ struct PJRT_LoadedExecutable {
 PJRT_Executable *executable_share(PJRT_Executable *executable);
 void executable_let_go(PJRT_Executable *executable);
 
-/* execute.c */
-void worker_end(Worker *worker);
-
 /* table.c */
 const PJRT_Api *table_new(Backend *backend);
-
-/* fault.c, for Python */
-PyObject *record_begins(PyObject *module, PyObject *unused);
-PyObject *record_ends(PyObject *module, PyObject *unused);
-PyObject *recorded(PyObject *module, PyObject *unused);
-PyObject *fault(PyObject *module, PyObject *args);
 
 #endif

@@ -1,78 +1,6 @@
 /* Storage: the memory of a buffer. In host memory, unless the backend keeps it on a device of its own. */
 #include "plugin.h"
 
-/* In memory every element has a byte at least, also those of fewer bits: as numpy has them. */
-size_t element_size(int type) {
-  switch (type) {
-    case PJRT_Buffer_Type_S16:
-    case PJRT_Buffer_Type_U16:
-    case PJRT_Buffer_Type_F16:
-    case PJRT_Buffer_Type_BF16: return 2;
-    case PJRT_Buffer_Type_S32:
-    case PJRT_Buffer_Type_U32:
-    case PJRT_Buffer_Type_F32: return 4;
-    case PJRT_Buffer_Type_S64:
-    case PJRT_Buffer_Type_U64:
-    case PJRT_Buffer_Type_F64:
-    case PJRT_Buffer_Type_C64: return 8;
-    case PJRT_Buffer_Type_C128: return 16;
-    case PJRT_Buffer_Type_INVALID:
-    case PJRT_Buffer_Type_TOKEN: return 0;
-    default: return type > 0 && type <= PJRT_Buffer_Type_F6E3M2FN ? 1 : 0;
-  }
-}
-
-/* False for a shape that no memory holds. */
-bool shape_size(int type, const int64_t *dims, size_t rank, size_t *size) {
-  *size = element_size(type);
-  if (*size == 0 || rank > MAX_RANK) return false;
-  bool empty = false;
-  for (size_t i = 0; i < rank; i++) {
-    if (dims[i] < 0) return false;
-    if (dims[i] == 0)
-      empty = true;
-    else if (__builtin_mul_overflow(*size, (size_t)dims[i], size) || *size > PTRDIFF_MAX)
-      return false;
-  }
-  if (empty) *size = 0;
-  return true;
-}
-
-/* The steps in bytes of an array without gaps; row-major where the order of dimensions is NULL. */
-void dense_strides(int64_t *strides, const int64_t *dims, size_t rank, size_t width,
-                   const int64_t *minor_to_major) {
-  int64_t step = (int64_t)width;
-  for (size_t i = 0; i < rank; i++) {
-    size_t dimension = minor_to_major != NULL ? (size_t)minor_to_major[i] : rank - 1 - i;
-    strides[dimension] = step;
-    step *= dims[dimension];
-  }
-}
-
-/* Copies element by element, the innermost runs whole where both sides have no gaps. */
-void copy_strided(char *to, const int64_t *to_strides, const char *from, const int64_t *from_strides,
-                  const int64_t *dims, size_t rank, size_t width) {
-  size_t run = width;
-  while (rank > 0 && to_strides[rank - 1] == (int64_t)run && from_strides[rank - 1] == (int64_t)run)
-    run *= (size_t)dims[--rank];
-  int64_t index[MAX_RANK] = {0};
-  for (size_t i = 0; i < rank; i++)
-    if (dims[i] == 0) return;
-  for (;;) {
-    memcpy(to, from, run);
-    size_t i = rank;
-    for (; i > 0; i--) {
-      to += to_strides[i - 1];
-      from += from_strides[i - 1];
-      if (++index[i - 1] < dims[i - 1]) break;
-      index[i - 1] = 0;
-      to -= to_strides[i - 1] * dims[i - 1];
-      from -= from_strides[i - 1] * dims[i - 1];
-    }
-    if (i == 0) return;
-  }
-}
-
 static void count(PJRT_Device *device, size_t size) {
   long long now = atomic_fetch_add(&device->in_use, (long long)size) + (long long)size;
   atomic_fetch_add(&device->allocations, 1);
@@ -161,6 +89,66 @@ PyObject *storage_for_python(Storage *storage) {
   StorageObject *object = PyObject_New(StorageObject, StorageType);
   if (object != NULL) object->storage = storage_share(storage);
   return (PyObject *)object;
+}
+
+/* Memory of the backend's own, by asking */
+
+/* Writes host memory to a device; nothing to do where they are one. */
+PJRT_Error *storage_fill(Storage *to, Storage *host, const ArrayType *array) {
+  if (to == host) return NULL;
+  if (to->data != NULL) {
+    memcpy(to->data, host->data, to->size);
+    return NULL;
+  }
+  PyGILState_STATE state;
+  PJRT_Error *error = NULL;
+  if (!upcall_begins(&state)) return python_is_ending();
+  PyObject *bridge = to->device->client->backend->bridge;
+  PyObject *arguments =
+      Py_BuildValue("(NNi)", storage_for_python(host), array_type_for_python(array),
+                    to->device->description->id);
+  to->handle = ask(bridge, "put", arguments, &error);
+  upcall_ends(state);
+  return error;
+}
+
+/* Copies an answer of the bridge, contiguous bytes, into host memory. */
+static PJRT_Error *read_bytes(PyObject *answer, Storage *to, const char *name) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(answer, &view, PyBUF_C_CONTIGUOUS) < 0) return wrong_answer(name);
+  bool fits = (size_t)view.len == to->size;
+  if (fits) memcpy(to->data, view.buf, to->size);
+  PyBuffer_Release(&view);
+  return fits ? NULL : wrong_answer(name);
+}
+
+/* Shares or makes host memory with what is on a device. */
+PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **host) {
+  PyGILState_STATE state;
+  PJRT_Error *error = NULL;
+  *host = storage_staging(storage);
+  if (*host == NULL) return no_memory(storage->size);
+  if (*host == storage) return NULL;
+  if (!upcall_begins(&state)) return python_is_ending();
+  PyObject *arguments = Py_BuildValue("(NN)", storage_for_python(storage), array_type_for_python(array));
+  PyObject *answer = ask(storage->device->client->backend->bridge, "get", arguments, &error);
+  if (answer != NULL) error = read_bytes(answer, *host, "get");
+  Py_XDECREF(answer);
+  upcall_ends(state);
+  return error;
+}
+
+/* Between devices of one backend. */
+PJRT_Error *storage_copy(Storage *to, Storage *from, const ArrayType *array) {
+  if (from->data != NULL) return storage_fill(to, from, array);
+  PyGILState_STATE state;
+  PJRT_Error *error = NULL;
+  if (!upcall_begins(&state)) return python_is_ending();
+  PyObject *arguments = Py_BuildValue("(NNi)", storage_for_python(from), array_type_for_python(array),
+                                      to->device->description->id);
+  to->handle = ask(to->device->client->backend->bridge, "copy", arguments, &error);
+  upcall_ends(state);
+  return error;
 }
 
 static int get_buffer(PyObject *self, Py_buffer *view, int flags) {

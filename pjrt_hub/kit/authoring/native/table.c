@@ -23,6 +23,21 @@ ABSENT(PJRT_Device_CreateAsyncTrackingEvent)
 ABSENT(PJRT_AsyncTrackingEvent_Destroy)
 ABSENT(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace)
 
+/* Errors are what faults are told by, so their functions are not beside them. */
+
+void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) { destroy_error(args->error); }
+
+void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
+  error_text(args->error, &args->message, &args->message_size);
+}
+
+TELLS(PJRT_Error_GetCode, code, error_code(args->error))
+
+FUNCTION(PJRT_Error_ForEachPayload) {
+  error_visit(args->error, args->visitor, args->user_arg);
+  return NULL;
+}
+
 /* Which backend a function without an object is for: FUNCTION hands on `args` only. */
 static _Thread_local int current;
 FUNCTION(PJRT_Plugin_Attributes) { return plugin_attributes(backends[current], args); }

@@ -1,65 +1,6 @@
 /* Transfers: between host memory and devices, between devices, at once or when a program is done. */
 #include "plugin.h"
 
-/* Memory of the backend's own, by asking */
-
-/* Writes host memory to a device; nothing to do where they are one. */
-PJRT_Error *storage_fill(Storage *to, Storage *host, const ArrayType *array) {
-  if (to == host) return NULL;
-  if (to->data != NULL) {
-    memcpy(to->data, host->data, to->size);
-    return NULL;
-  }
-  PyGILState_STATE state;
-  PJRT_Error *error = NULL;
-  if (!upcall_begins(&state)) return python_is_ending();
-  PyObject *bridge = to->device->client->backend->bridge;
-  PyObject *arguments =
-      Py_BuildValue("(NNi)", storage_for_python(host), array_type_for_python(array),
-                    to->device->description->id);
-  to->handle = ask(bridge, "put", arguments, &error);
-  upcall_ends(state);
-  return error;
-}
-
-/* Copies an answer of the bridge, contiguous bytes, into host memory. */
-static PJRT_Error *read_bytes(PyObject *answer, Storage *to, const char *name) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(answer, &view, PyBUF_C_CONTIGUOUS) < 0) return wrong_answer(name);
-  bool fits = (size_t)view.len == to->size;
-  if (fits) memcpy(to->data, view.buf, to->size);
-  PyBuffer_Release(&view);
-  return fits ? NULL : wrong_answer(name);
-}
-
-/* Shares or makes host memory with what is on a device. */
-PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **host) {
-  PyGILState_STATE state;
-  PJRT_Error *error = NULL;
-  *host = storage_staging(storage);
-  if (*host == NULL) return no_memory(storage->size);
-  if (*host == storage) return NULL;
-  if (!upcall_begins(&state)) return python_is_ending();
-  PyObject *arguments = Py_BuildValue("(NN)", storage_for_python(storage), array_type_for_python(array));
-  PyObject *answer = ask(storage->device->client->backend->bridge, "get", arguments, &error);
-  if (answer != NULL) error = read_bytes(answer, *host, "get");
-  Py_XDECREF(answer);
-  upcall_ends(state);
-  return error;
-}
-
-static PJRT_Error *copy_to_device(Storage *to, Storage *from, const ArrayType *array) {
-  if (from->data != NULL) return storage_fill(to, from, array);
-  PyGILState_STATE state;
-  PJRT_Error *error = NULL;
-  if (!upcall_begins(&state)) return python_is_ending();
-  PyObject *arguments = Py_BuildValue("(NNi)", storage_for_python(from), array_type_for_python(array),
-                                      to->device->description->id);
-  to->handle = ask(to->device->client->backend->bridge, "copy", arguments, &error);
-  upcall_ends(state);
-  return error;
-}
-
 /* From the host: always read before the call returns, which every semantics allows. */
 
 static PJRT_Error *fill_from_host(PJRT_Client_BufferFromHostBuffer_Args *args, const ArrayType *array,
@@ -266,7 +207,7 @@ typedef struct {
 static void copy_now(const PJRT_Error *pending, void *argument) {
   Copying *copying = argument;
   PJRT_Error *error = copy_error(pending);
-  if (error == NULL) error = copy_to_device(copying->to, copying->from, &copying->array);
+  if (error == NULL) error = storage_copy(copying->to, copying->from, &copying->array);
   promise_keep(copying->done, error);
   promise_let_go(copying->done);
   storage_let_go(copying->to);

@@ -9,7 +9,7 @@
 static PyTypeObject *array_type;
 
 /* The message is made in Python, where the names of dtypes and devices are. */
-int launch_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
+int argument_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
   PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
   Py_XDECREF(none);
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an argument was refused silently");
@@ -34,15 +34,15 @@ static int check_buffer(ExecutableObject *exe, Py_ssize_t index, PyObject *devic
   const Slot *slot = parameter(exe, index);
   if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client ||
       (slot->dtype != 0 && buffer->dtype != slot->dtype) || buffer->device != device)
-    return launch_reject(exe, index, argument);
+    return argument_reject(exe, index, argument);
   if (slot->shape != NULL && (!same(&buffer->shape, slot->shape) ||
                               /* Memory of a dynamic shape holds less than its bound, and tells. */
                               buffer->dynamic != slot->dynamic))
-    return launch_reject(exe, index, argument);
+    return argument_reject(exe, index, argument);
   if (slot->layout == NULL) return 0;
   if (layout_know(buffer) < 0) return -1;
   /* A column-major result fed to a row-major parameter would be read transposed, and nobody says. */
-  return same(&buffer->layout, slot->layout) ? 0 : launch_reject(exe, index, argument);
+  return same(&buffer->layout, slot->layout) ? 0 : argument_reject(exe, index, argument);
 }
 
 /* Whether the array has the very dtype that Python found to be the parameter's. */
@@ -115,13 +115,13 @@ static int put_object(Launch *launch, ExecutableObject *exe, Py_ssize_t index, P
 }
 
 /* What take_argument does not take at once: -1 with an exception set. */
-int launch_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
-                    PyObject *device, PyObject *argument, PJRT_Buffer **out) {
+int argument_resolve(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
+                     PyObject *device, PyObject *argument, PJRT_Buffer **out) {
   if (PyObject_TypeCheck(argument, BufferType)) {
     *out = ((BufferObject *)argument)->ptr;
     return check_buffer(exe, index, device, argument);
   }
-  if (launch == NULL) return launch_reject(exe, index, argument);
+  if (launch == NULL) return argument_reject(exe, index, argument);
   if (launch->arrays_put) return 0;
   const Slot *slot = parameter(exe, index);
   if (slot->host_dtype != NULL && Py_TYPE(argument) == array_type) {

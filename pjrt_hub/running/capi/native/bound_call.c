@@ -25,7 +25,7 @@ static int refuse_gone(BoundCallObject *call) {
   for (Py_ssize_t i = 0; i < call->count; i++) {
     const BufferObject *buffer = call->arguments[i]; /* it ends with the client or this call */
     if (!buffer->deleted) continue;
-    return launch_reject(call->exe, i % call->num_arguments, (PyObject *)buffer);
+    return argument_reject(call->exe, i % call->num_arguments, (PyObject *)buffer);
   }
   return 0;
 }
@@ -35,7 +35,7 @@ static PyObject *run_single(BoundCallObject *call, Launch *launch) {
   PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
   PJRT_Error *error = launch_run(launch, exe, &options);
   if (error != NULL) return launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
-  return launch_outputs(exe, exe->device, launch->outputs[0], call->simplify);
+  return output_result(exe, exe->device, launch->outputs[0], call->simplify);
 }
 
 /* As run_single, where there are no turns: most calls, so with nothing that they do not need. */
@@ -46,7 +46,7 @@ static PyObject *run_alone(BoundCallObject *call) {
   PJRT_Buffer *outputs[ON_STACK], **list = outputs;
   PJRT_Error *error = launch_alone(exe, (PJRT_Buffer *const *const *)call->lists, call->num_arguments, &list);
   PyObject *result = error == NULL
-                         ? launch_outputs(exe, exe->device, outputs, call->simplify)
+                         ? output_result(exe, exe->device, outputs, call->simplify)
                          : launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
   client_leave(exe->client);
   return result;
@@ -107,7 +107,7 @@ static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 /* Checks the rows and writes down where their arguments are. */
 static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *rows) {
-  Py_ssize_t devices = exe->num_devices, in = arguments_in(exe, rows);
+  Py_ssize_t devices = exe->num_devices, in = executable_arguments_in(exe, rows);
   call->arguments = calloc((size_t)(devices * in) + 1, sizeof(BufferObject *));
   call->inputs = calloc((size_t)(devices * in) + 1, sizeof(PJRT_Buffer *));
   call->lists = calloc((size_t)devices, sizeof(PJRT_Buffer **));

@@ -4,19 +4,14 @@
 
 PyTypeObject *ClientType, *InCallType;
 
-/* Refuses a closed client and any client made before a fork; raises ClosedError. */
-bool client_usable(ClientObject *client) {
-  if (client->generation != fork_generation) {
-    raise_closed(
-        "this client was made before a fork; the plugin's threads do not exist in the child\n\n"
-        "hint: start workers with the 'spawn' method and make the client inside them");
-    return false;
-  }
-  if (client->closed || client->ptr == NULL) {
-    raise_closed("the client is closed");
-    return false;
-  }
-  return true;
+/* Raises ClosedError of one that is not usable: false. */
+bool client_refuse(const ClientObject *client) {
+  raise_closed(
+      client->generation == fork_generation
+          ? "the client is closed"
+          : "this client was made before a fork; the plugin's threads do not exist in the child\n\n"
+            "hint: start workers with the 'spawn' method and make the client inside them");
+  return false;
 }
 
 /* Lists an object; `destroy` frees its native part. */
@@ -74,7 +69,7 @@ static void destroy_idle(ClientObject *client) {
 
 /* Called by close(), and again by the last call in flight and the last view. On a plugin's own
    thread it would wait for the program that waits for that thread, so the dispatcher does it. */
-static void finish_close(ClientObject *client) {
+void client_finish_close(ClientObject *client) {
   if (!upcall_running()) {
     destroy_idle(client);
     return;
@@ -82,7 +77,7 @@ static void finish_close(ClientObject *client) {
   PyObject *type, *value, *traceback; /* also in destructors, while an exception is raised */
   PyErr_Fetch(&type, &value, &traceback);
   PyObject *later = PyObject_GetAttrString((PyObject *)client, "_destroy_idle");
-  if (later == NULL || !event_call_soon(later)) PyErr_WriteUnraisable((PyObject *)client);
+  if (later == NULL || !dispatcher_call(later)) PyErr_WriteUnraisable((PyObject *)client);
   Py_XDECREF(later);
   PyErr_Restore(type, value, traceback);
 }
@@ -90,12 +85,6 @@ static void finish_close(ClientObject *client) {
 static PyObject *client_destroy_idle(PyObject *self, PyObject *unused) {
   destroy_idle((ClientObject *)self);
   Py_RETURN_NONE;
-}
-
-void client_enter(ClientObject *client) { client->busy++; }
-
-void client_leave(ClientObject *client) {
-  if (--client->busy == 0 && client->closed) finish_close(client);
 }
 
 void client_view_begins(ClientObject *client, Child *child) {
@@ -106,7 +95,7 @@ void client_view_begins(ClientObject *client, Child *child) {
 void client_view_ended(ClientObject *client, Child *child) {
   child->views--;
   client->views--;
-  if (client->closed) finish_close(client);
+  if (client->closed) client_finish_close(client);
 }
 
 static PyObject *client_bind(PyObject *self, PyObject *args) {
@@ -145,7 +134,7 @@ static PyObject *client_close(PyObject *self, PyObject *unused) {
   ClientObject *client = (ClientObject *)self;
   if (client->closed) Py_RETURN_NONE;
   client->closed = true;
-  finish_close(client);
+  client_finish_close(client);
   Py_RETURN_NONE;
 }
 

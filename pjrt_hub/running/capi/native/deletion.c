@@ -15,7 +15,7 @@ static PJRT_Error *delete_native(BufferObject *buffer) {
 }
 
 /* A launch on several devices has used it; a delete that came meanwhile is done now. */
-void buffer_launched(BufferObject *buffer) {
+void deletion_catch_up(BufferObject *buffer) {
   if (--buffer->launches == 0 && buffer->deleted)
     drop_error(buffer->client->api, delete_native(buffer));
 }

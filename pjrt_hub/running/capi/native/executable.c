@@ -145,7 +145,7 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
   if (begin_row(&launch, exe, arguments)) {
     PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
     PJRT_Error *error = launch_run(&launch, exe, &options);
-    result = error == NULL ? launch_outputs(exe, exe->device, launch.outputs[0], simplify)
+    result = error == NULL ? output_result(exe, exe->device, launch.outputs[0], simplify)
                            : failed(exe, error, arguments, count);
   }
   launch_end(&launch, exe);
@@ -227,7 +227,7 @@ static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, Py
 }
 
 /* So many each row must hold. */
-Py_ssize_t arguments_in(const ExecutableObject *exe, PyObject *rows) {
+Py_ssize_t executable_arguments_in(const ExecutableObject *exe, PyObject *rows) {
   PyObject *first = PyTuple_GetItem(rows, 0);
   return exe->open && PyTuple_Check(first) ? PyTuple_Size(first) : exe->num_parameters;
 }
@@ -249,7 +249,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   if (exe->num_parameters < 0) return executable_wrong_count(exe, 0);
   Launch launch;
   PyObject *result = NULL;
-  if (launch_prepare(&launch, exe, count, arguments_in(exe, rows), launches_for(exe->client)) < 0) return NULL;
+  if (launch_prepare(&launch, exe, count, executable_arguments_in(exe, rows), launches_for(exe->client)) < 0) return NULL;
   launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
   launch.asked = event_type != Py_None;
   PJRT_ExecuteOptions none = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};

@@ -1,7 +1,8 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
-   Each file uses those before it: process, ticket, upcall, function, staging, client, owned, event,
-   dlpack, buffer, kv_store, host_transfer, ffi, compiler, launches, argument, output, launch, executable,
-   bound_call, compact, module. Some methods of Buffer have files of their own: upload, copy and layout.
+   Each file uses those before it: process, ticket, upcall, function, staging, native_event, dispatcher,
+   launches, client, owned, event, dlpack, buffer, deletion, layout, upload, copy, view, buffer_type,
+   kv_store, host_transfer, ffi, compiler, argument, output, launch, executable, bound_call, compact,
+   module.
 
    Rules that hold everywhere in it:
    - The GIL guards every field and list; it is released only around calls that may block.
@@ -10,14 +11,9 @@
 #ifndef PJRT_HUB_HOTPATH_H
 #define PJRT_HUB_HOTPATH_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <structmember.h>
+#include "upcall.h"
 
-#include "pjrt_api.h"
+#include <structmember.h>
 
 /* Python 3.11's limited API lacks these names; the layout behind them is stable since 3.8. */
 #if Py_LIMITED_API < 0x030c0000
@@ -56,7 +52,7 @@ typedef struct {
   int skip, skipped;         /* launches until the next that is; between it and the latest */
 } ClientObject;
 
-typedef struct Latch Latch; /* event.c: what waits block on */
+typedef struct Latch Latch; /* native_event.c: what waits block on */
 
 typedef struct {
   PyObject_HEAD
@@ -170,22 +166,6 @@ bool ticket_when_ready(PJRT_Event *event, Ticket ticket, PJRT_Error **error);
 void ticket_before_fork(void);
 void ticket_after_fork(void);
 
-/* upcall.c */
-bool upcall_begins(PyGILState_STATE *state);
-void upcall_ends(PyGILState_STATE state);
-bool upcall_running(void);
-bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size);
-PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer);
-PJRT_Error *upcall_plain_error(PJRT_CallbackError *maker, PJRT_Error_Code code, const char *text);
-PJRT_Error *upcall_refused(PJRT_CallbackError *maker);
-void upcall_unraisable(PyObject *callable);
-void raise_later(PyObject *exception);
-PyObject *upcalls_end(PyObject *module, PyObject *unused);
-void upcall_reset(void);
-
-/* A buffer has no more dimensions, as bounds.py says. */
-enum { MAX_RANK = 64 };
-
 /* function.c */
 #define MOST_BYTES ((Py_ssize_t)1 << 32)    /* what bounds.py says of texts */
 #define MOST_ELEMENTS ((Py_ssize_t)1 << 20) /* and of lists */
@@ -204,104 +184,26 @@ void staging_trim(void);
 void staging_before_fork(void);
 void staging_after_fork(void);
 
-/* client.c */
-extern PyTypeObject *ClientType, *InCallType;
-extern PyType_Spec client_spec, in_call_spec;
-bool client_usable(ClientObject *client);
-void client_enter(ClientObject *client);
-void client_leave(ClientObject *client);
-void client_adopt(ClientObject *client, Child *child, void (*destroy)(Child *child));
-void client_disown(ClientObject *client, Child *child);
-void client_view_begins(ClientObject *client, Child *child);
-void client_view_ended(ClientObject *client, Child *child);
-
-/* owned.c */
-extern PyTypeObject *OwnedType;
-extern PyType_Spec owned_spec;
-
-/* event.c */
-extern PyTypeObject *EventType;
-extern PyType_Spec event_spec;
-PyObject *event_wrap(PyTypeObject *type, ClientObject *client, PJRT_Event *ptr);
+/* native_event.c */
+enum { UNTOLD = 2 }; /* the plugin has no function that says it */
+int event_state(const PJRT_Api *api, PJRT_Event *event);
+int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *), void *holder);
 int event_await(const PJRT_Api *api, PJRT_Event *event);
+int event_await_pending(const PJRT_Api *api, PJRT_Event *event, Latch **shared, double seconds);
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
-bool event_call_soon(PyObject *callable);
-void event_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object);
-PyObject *event_notify(PyObject *module, PyObject *args);
-PyObject *event_keep(PyObject *module, PyObject *args);
-PyObject *event_deleter(PyObject *module, PyObject *args);
-PyObject *event_wake(PyObject *module, PyObject *fd);
-PyObject *event_dispatch(PyObject *module, PyObject *unused);
-PyObject *event_end(PyObject *module, PyObject *unused);
-void event_queue_reset(void);
+void latch_release(Latch *latch);
 
-/* dlpack.c */
-PyObject *dlpack_lend(PyObject *module, PyObject *args);
-PyObject *dlpack_borrow(PyObject *module, PyObject *capsule);
-
-/* upload.c */
-typedef struct {
-  const void *data;
-  size_t nbytes;
-  int dtype; /* PJRT_Buffer_Type */
-  const int64_t *dims;
-  size_t rank;
-  PJRT_Device *device; /* or memory */
-  PJRT_Memory *memory; /* NULL: the device's own */
-} HostMemory; /* contiguous */
-bool element_packed(int dtype);
-bool upload_opens(PyObject *object, Py_buffer *view, int *dtype);
-PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer);
-PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs);
-PyObject *upload_put(PyObject *type, PyObject *args);
-
-/* copy.c */
-PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
-PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
-
-/* layout.c */
-int layout_know(BufferObject *buffer);
-void layout_prove(Slot *slot, BufferObject *output);
-void layout_of_put(BufferObject *buffer);
-PyObject *buffer_order(PyObject *self, PyObject *unused);
-
-/* buffer.c */
-bool buffer_usable(BufferObject *buffer);
-void buffer_type_made(PyTypeObject *type);
-extern PyTypeObject *BufferType, *HostViewType;
-extern PyType_Spec buffer_spec, host_view_spec;
-extern PyType_Slot buffer_slots[];
-PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
-                      PyObject *shape, PyObject *layout, PyObject *device);
-bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr);
-void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
-
-/* deletion.c */
-void buffer_launched(BufferObject *buffer);
-PyObject *deletion_delete(PyObject *self, PyObject *unused);
-PyObject *deletion_asked(PyObject *self, void *unused);
-PyObject *deletion_looked(PyObject *self, void *unused);
-bool deletion_seen(const BufferObject *buffer);
-bool deletion_known(const PJRT_Api *api, PJRT_Buffer *ptr);
-
-/* kv_store.c */
-PyObject *kv_store(PyObject *module, PyObject *args);
-
-/* host_transfer.c */
-PyObject *host_transfer(PyObject *module, PyObject *args);
-PyObject *host_transfer_end(PyObject *module, PyObject *args);
-
-/* ffi.c */
-PyObject *ffi_entry(PyObject *module, PyObject *args);
-PyObject *ffi_return(PyObject *module, PyObject *entry);
-PyObject *ffi_share(PyObject *module, PyObject *args);
-PyObject *ffi_shown(PyObject *module, PyObject *unused);
-PyObject *ffi_deleter(PyObject *module, PyObject *unused);
-PyObject *ffi_keep(PyObject *module, PyObject *object);
-PyObject *ffi_kept(PyObject *module, PyObject *args);
-PyObject *capsule_address(PyObject *module, PyObject *capsule);
-PJRT_ExecuteContext *ffi_context(const PJRT_Api *api);
+/* dispatcher.c */
+bool dispatcher_call(PyObject *callable);
+void dispatcher_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object);
+PyObject *dispatcher_notify(PyObject *module, PyObject *args);
+PyObject *dispatcher_keep(PyObject *module, PyObject *args);
+PyObject *dispatcher_deleter(PyObject *module, PyObject *args);
+PyObject *dispatcher_wake(PyObject *module, PyObject *fd);
+PyObject *dispatcher_dispatch(PyObject *module, PyObject *unused);
+PyObject *dispatcher_end(PyObject *module, PyObject *unused);
+void dispatcher_reset(void);
 
 /* launches.c */
 typedef struct Launches Launches;
@@ -324,6 +226,118 @@ static inline Launches *launches_for(ClientObject *client) {
   if (--client->skip >= 0) return NULL;
   return launches_find(client);
 }
+
+/* client.c */
+extern PyTypeObject *ClientType, *InCallType;
+extern PyType_Spec client_spec, in_call_spec;
+bool client_refuse(const ClientObject *client);
+void client_adopt(ClientObject *client, Child *child, void (*destroy)(Child *child));
+void client_disown(ClientObject *client, Child *child);
+void client_view_begins(ClientObject *client, Child *child);
+void client_view_ended(ClientObject *client, Child *child);
+void client_finish_close(ClientObject *client);
+/* Whether it is open, in the process that made it; raises ClosedError. */
+static inline bool client_usable(const ClientObject *client) {
+  return (client->generation == fork_generation && !client->closed && client->ptr != NULL) ||
+         client_refuse(client);
+}
+static inline void client_enter(ClientObject *client) { client->busy++; }
+static inline void client_leave(ClientObject *client) {
+  if (--client->busy == 0 && client->closed) client_finish_close(client);
+}
+
+/* owned.c */
+extern PyTypeObject *OwnedType;
+extern PyType_Spec owned_spec;
+
+/* event.c */
+extern PyTypeObject *EventType;
+extern PyType_Spec event_spec;
+PyObject *event_wrap(PyTypeObject *type, ClientObject *client, PJRT_Event *ptr);
+
+/* dlpack.c */
+PyObject *dlpack_lend(PyObject *module, PyObject *args);
+PyObject *dlpack_borrow(PyObject *module, PyObject *capsule);
+
+/* buffer.c */
+extern PyTypeObject *BufferType;
+extern PyType_Slot buffer_slots[];
+bool buffer_refuse(const BufferObject *buffer);
+void buffer_type_made(PyTypeObject *type);
+PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
+                      PyObject *shape, PyObject *layout, PyObject *device);
+bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr);
+void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
+int buffer_traverse(PyObject *self, visitproc visit, void *arg);
+void buffer_dealloc(PyObject *self);
+/* Whether there is one to use; raises ClosedError. */
+static inline bool buffer_usable(const BufferObject *buffer) {
+  if (buffer->client == NULL || buffer->ptr == NULL || buffer->deleted) return buffer_refuse(buffer);
+  return client_usable(buffer->client);
+}
+
+/* deletion.c */
+void deletion_catch_up(BufferObject *buffer);
+PyObject *deletion_delete(PyObject *self, PyObject *unused);
+PyObject *deletion_asked(PyObject *self, void *unused);
+PyObject *deletion_looked(PyObject *self, void *unused);
+bool deletion_seen(const BufferObject *buffer);
+bool deletion_known(const PJRT_Api *api, PJRT_Buffer *ptr);
+
+/* layout.c */
+int layout_know(BufferObject *buffer);
+void layout_prove(Slot *slot, BufferObject *output);
+void layout_of_put(BufferObject *buffer);
+PyObject *buffer_order(PyObject *self, PyObject *unused);
+
+/* upload.c */
+typedef struct {
+  const void *data;
+  size_t nbytes;
+  int dtype; /* PJRT_Buffer_Type */
+  const int64_t *dims;
+  size_t rank;
+  PJRT_Device *device; /* or memory */
+  PJRT_Memory *memory; /* NULL: the device's own */
+} HostMemory; /* contiguous */
+bool element_packed(int dtype);
+bool upload_opens(PyObject *object, Py_buffer *view, int *dtype);
+PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer);
+PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs);
+PyObject *upload_put(PyObject *type, PyObject *args);
+
+/* copy.c */
+PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+
+/* view.c */
+extern PyTypeObject *HostViewType;
+extern PyType_Spec host_view_spec;
+PyObject *buffer_view(PyObject *self, PyObject *args);
+PyObject *buffer_array(PyObject *self, PyObject *unused);
+PyObject *buffer_take_dropped(PyObject *unused, PyObject *none);
+int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags);
+
+/* buffer_type.c */
+extern PyType_Spec buffer_spec;
+
+/* kv_store.c */
+PyObject *kv_store(PyObject *module, PyObject *args);
+
+/* host_transfer.c */
+PyObject *host_transfer(PyObject *module, PyObject *args);
+PyObject *host_transfer_end(PyObject *module, PyObject *args);
+
+/* ffi.c */
+PyObject *ffi_entry(PyObject *module, PyObject *args);
+PyObject *ffi_return(PyObject *module, PyObject *entry);
+PyObject *ffi_share(PyObject *module, PyObject *args);
+PyObject *ffi_shown(PyObject *module, PyObject *unused);
+PyObject *ffi_deleter(PyObject *module, PyObject *unused);
+PyObject *ffi_keep(PyObject *module, PyObject *object);
+PyObject *ffi_kept(PyObject *module, PyObject *args);
+PyObject *capsule_address(PyObject *module, PyObject *capsule);
+PJRT_ExecuteContext *ffi_context(const PJRT_Api *api);
 
 /* compiler.c */
 PyObject *xla_transform(PyObject *module, PyObject *callable);

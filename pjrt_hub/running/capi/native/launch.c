@@ -209,7 +209,7 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
       args.buffer = launch->inputs[d][i];
       PJRT_Error *error = CALL(exe->client->api, PJRT_Buffer_IsDeleted, &args);
       if (error == NULL && !args.is_deleted) continue;
-      if (error == NULL) return launch_reject(exe, i, PyTuple_GetItem(PyTuple_GetItem(rows, d), i));
+      if (error == NULL) return argument_reject(exe, i, PyTuple_GetItem(PyTuple_GetItem(rows, d), i));
       if (is_unimplemented(exe->client->api, error)) {
         drop_error(exe->client->api, error);
         return 0; /* nobody tells */
@@ -231,7 +231,7 @@ static void rows_launch(PyObject *rows, bool begins) {
       if (begins)
         ((BufferObject *)argument)->launches++;
       else
-        buffer_launched((BufferObject *)argument);
+        deletion_catch_up((BufferObject *)argument);
     }
   }
 }
@@ -257,7 +257,7 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
   PyObject *outputs = PyTuple_New(launch->num_devices);
   PyObject *events = PyTuple_New(launch->asked ? launch->num_devices : 0);
   for (Py_ssize_t d = 0; outputs != NULL && d < launch->num_devices; d++) {
-    PyObject *row = launch_outputs(exe, PyTuple_GetItem(devices, d), launch->outputs[d], false);
+    PyObject *row = output_result(exe, PyTuple_GetItem(devices, d), launch->outputs[d], false);
     if (row != NULL)
       PyTuple_SetItem(outputs, d, row);
     else

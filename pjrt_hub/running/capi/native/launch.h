@@ -1,5 +1,5 @@
-/* One launch of an executable: between executable.c and bound_call.c, which ask for it, and
-   argument.c, output.c and launch.c. */
+/* One launch of an executable: what argument.c, output.c and launch.c share with executable.c and
+   bound_call.c, which ask for it. */
 #ifndef PJRT_HUB_LAUNCH_H
 #define PJRT_HUB_LAUNCH_H
 
@@ -26,13 +26,14 @@ typedef struct {
   PJRT_Buffer *buffers[3 * ON_STACK];
 } Launch;
 
-/* executable.c */
-Py_ssize_t arguments_in(const ExecutableObject *exe, PyObject *rows);
-
 /* argument.c */
-int launch_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument);
-int launch_argument(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
-                    PyObject *device, PyObject *argument, PJRT_Buffer **out);
+int argument_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument);
+int argument_resolve(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
+                     PyObject *device, PyObject *argument, PJRT_Buffer **out);
+
+/* output.c */
+PyObject *output_result(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                        bool simplify);
 
 /* launch.c */
 int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py_ssize_t arguments,
@@ -48,22 +49,17 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type);
 
-/* output.c */
-PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
-                         bool simplify);
+/* executable.c */
+Py_ssize_t executable_arguments_in(const ExecutableObject *exe, PyObject *rows);
 
 /* Whether it can still run; raises ClosedError. */
 static inline bool executable_usable(const ExecutableObject *exe) {
-  if (exe->client == NULL) {
+  if (exe->client != NULL && exe->ptr != NULL && !exe->closed) return client_usable(exe->client);
+  if (exe->client == NULL)
     raise_closed("this executable was never loaded by a client");
-    return false;
-  }
-  if (!client_usable(exe->client)) return false;
-  if (exe->ptr == NULL || exe->closed) {
+  else if (client_usable(exe->client))
     raise_closed("the executable is closed");
-    return false;
-  }
-  return true;
+  return false;
 }
 
 /* What an argument is compared with. */
@@ -93,7 +89,7 @@ static inline int take_argument(Launch *launch, ExecutableObject *exe, Py_ssize_
       buffer->ptr == NULL || buffer->deleted || buffer->dtype != slot->dtype ||
       buffer->shape != slot->shape ||
       buffer->layout != slot->layout || buffer->dynamic != slot->dynamic || buffer->device != device)
-    return launch_argument(launch, exe, place, index, device, argument, out);
+    return argument_resolve(launch, exe, place, index, device, argument, out);
   *out = buffer->ptr;
   return 0;
 }

@@ -7,7 +7,7 @@
 static void in_forked_child(void) {
   fork_generation++;
   staging_after_fork();
-  event_queue_reset();
+  dispatcher_reset();
   upcall_reset();
 }
 
@@ -123,14 +123,14 @@ static PyMethodDef functions[] = {
      "GetPjrtApi() of an opened library: the table's address, or None without the function."},
     {"preload_library", preload_library, METH_VARARGS, "dlopen(path, NOW | GLOBAL | NODELETE)."},
     {"payloads", error_payloads, METH_VARARGS, "payloads(api, error) -> dict of str to bytes."},
-    {"wake", event_wake, METH_O, "wake(fd): what is written to when there is work to dispatch."},
-    {"dispatch", event_dispatch, METH_NOARGS, "Calls what became due, oldest first."},
-    {"end", event_end, METH_NOARGS, "Nothing is dispatched any more, because Python ends."},
-    {"notify", event_notify, METH_VARARGS,
+    {"wake", dispatcher_wake, METH_O, "wake(fd): what is written to when there is work to dispatch."},
+    {"dispatch", dispatcher_dispatch, METH_NOARGS, "Calls what became due, oldest first."},
+    {"end", dispatcher_end, METH_NOARGS, "Nothing is dispatched any more, because Python ends."},
+    {"notify", dispatcher_notify, METH_VARARGS,
      "notify(api, event, callback): dispatch will call it when the event is ready."},
-    {"keep", event_keep, METH_VARARGS,
+    {"keep", dispatcher_keep, METH_VARARGS,
      "keep(api, event, object): dispatch will let go of it when the event is ready."},
-    {"deleter", event_deleter, METH_VARARGS,
+    {"deleter", dispatcher_deleter, METH_VARARGS,
      "deleter(callback, kept) -> (function, argument) in C, on which dispatch will call it."},
     {"kv_store", kv_store, METH_VARARGS,
      "kv_store(get, try_get, put) -> addresses of the three callbacks and of their user_arg."},

@@ -103,8 +103,8 @@ static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffe
   return result;
 }
 
-PyObject *launch_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
-                         bool simplify) {
+PyObject *output_result(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                        bool simplify) {
   PyObject *result = wrap_outputs(exe, where, outputs, simplify);
   if (!exe->proven && result != NULL) prove_layouts(exe, result);
   return result;

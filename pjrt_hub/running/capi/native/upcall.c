@@ -1,6 +1,6 @@
 /* Upcalls: a plugin's thread that asks Python something and waits for the answer. It takes the GIL,
    no exception leaves, and once Python is ending nothing is asked of it any more. */
-#include "hotpath.h"
+#include "upcall.h"
 
 #include <stdatomic.h>
 #include <string.h>

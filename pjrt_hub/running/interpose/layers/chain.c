@@ -15,23 +15,6 @@ static Plugin plugins[MAX_PLUGINS];
 static unsigned num_plugins;
 static pthread_mutex_t wrapping = PTHREAD_MUTEX_INITIALIZER;
 static atomic_ullong calls;
-static atomic_uint forks;
-
-unsigned generation(void) { return atomic_load_explicit(&forks, memory_order_relaxed); }
-
-PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
-  PJRT_Error *error;
-  return without_answer(function, args, &error) ? error : plugin->real[function](args);
-}
-
-/* Whether a question of ours was answered with an error, whose end this is. */
-bool refused(Plugin *plugin, PJRT_Error *error) {
-  if (error == NULL) return false;
-  PJRT_Error_Destroy_Args args = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-  args.error = error;
-  call_plugin(plugin, FN_PJRT_Error_Destroy, &args);
-  return true;
-}
 
 /* The last upcalls that are over: a plugin may come with one again. */
 enum { RETIRED = 4096 };
@@ -181,7 +164,7 @@ static bool is_named(const char *layers, const char *name) {
 
 /* Whoever held a lock does not exist in the child. */
 static void forked(void) {
-  atomic_fetch_add(&forks, 1);
+  plugin_forked();
   pthread_mutex_init(&wrapping, NULL);
   outputs_forked();
   objects_forked();

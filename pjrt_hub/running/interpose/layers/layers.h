@@ -3,7 +3,10 @@
    A host that asks a library for GetPjrtApi, or that calls pjrt_hub_wrap, gets a copy of the
    plugin's table whose functions are trampolines. Each call goes through the layers that are on,
    from the host inwards, to the plugin, and back outwards. The plugin's memory is never changed.
-   Nothing here knows Python: the library also enters programs that have none. */
+   Nothing here knows Python: the library also enters programs that have none.
+
+   Each file uses those before it: without, plugin, outputs, recording, trace, objects, findings, validate,
+   pad, chain, preload. */
 #ifndef PJRT_HUB_LAYERS_H
 #define PJRT_HUB_LAYERS_H
 
@@ -82,7 +85,7 @@ extern HIDDEN const char *const kind_names[];
 extern HIDDEN const uint8_t buffer_type_since[];
 extern HIDDEN const unsigned num_buffer_types;
 
-/* chain.c: plugins, calls and layers */
+/* What they are about: plugins, calls and layers. */
 
 typedef PJRT_Error *(*Call_Target)(void *args);
 
@@ -125,12 +128,6 @@ typedef struct {
   void (*uncalled_for)(const Upcall *upcall, Stage stage); /* it comes although it had this stage */
 } Layer;
 
-EXPORTED const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
-                                       const char *without);
-HIDDEN PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args);
-HIDDEN bool refused(Plugin *plugin, PJRT_Error *error);
-HIDDEN unsigned generation(void); /* grows in every forked child */
-
 static inline unsigned number_of(const Call *call) {
   return (unsigned)(call->function - functions);
 }
@@ -150,14 +147,6 @@ static inline size_t known_size(const Shape *shape, const char *base) {
   return said < 2 * sizeof(size_t) ? shape->base_size : said;
 }
 
-/* outputs.c: how many outputs an executable has */
-HIDDEN size_t outputs_of(Plugin *plugin, PJRT_LoadedExecutable *executable);
-HIDDEN void outputs_forget(PJRT_LoadedExecutable *executable);
-HIDDEN void outputs_forked(void);
-
-/* validate.c, trace.c and pad.c: the layers */
-extern HIDDEN const Layer validate_layer, trace_layer, pad_layer;
-
 /* without.c: what plugins are made to lack. It is no layer between, it is the plugin's edge: layers
    see such a plugin as they would see one that lacks it. */
 HIDDEN void without_start(const char *names);
@@ -165,10 +154,31 @@ HIDDEN bool without_function(unsigned function);
 HIDDEN bool without_node(unsigned type);
 HIDDEN bool without_answer(unsigned function, void *args, PJRT_Error **error);
 
+/* plugin.c */
+HIDDEN PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args);
+HIDDEN bool refused(Plugin *plugin, PJRT_Error *error);
+HIDDEN unsigned generation(void); /* grows in every forked child */
+HIDDEN void plugin_forked(void);
+
+/* outputs.c: how many outputs an executable has */
+HIDDEN size_t outputs_of(Plugin *plugin, PJRT_LoadedExecutable *executable);
+HIDDEN void outputs_forget(PJRT_LoadedExecutable *executable);
+HIDDEN void outputs_forked(void);
+
 /* recording.c: a file for each thread */
 HIDDEN bool recording_start(const char *folder);
 HIDDEN bool recording(void);
+
+/* trace.c: the layer that records, and what else is recorded */
+extern HIDDEN const Layer trace_layer;
 HIDDEN void record_plugin(const Plugin *plugin);
 HIDDEN void record_finding(unsigned code, const Call *call, uint64_t handle, const char *text);
+
+/* validate.c, with objects.c and findings.c, see objects.h; pad.c: two layers more */
+extern HIDDEN const Layer validate_layer, pad_layer;
+
+/* chain.c */
+EXPORTED const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
+                                       const char *without);
 
 #endif

@@ -21,7 +21,7 @@ struct Object {
   int uses;            /* calls that it is in */
 };
 
-/* What asks and changes is for whoever holds the lock. */
+/* objects.c: what asks and changes is for whoever holds the lock. */
 HIDDEN void objects_lock(void);
 HIDDEN void objects_unlock(void);
 HIDDEN void objects_forked(void);

@@ -69,4 +69,4 @@ static void after(Call *call) {
   free(padding);
 }
 
-const Layer pad_layer = {"pad", before, after, NULL, NULL};
+const Layer pad_layer = {.name = "pad", .before = before, .after = after};

@@ -1,0 +1,50 @@
+/* The bridge: the object in Python that answers what C asks. */
+#include "plugin.h"
+
+PJRT_Error *python_is_ending(void) {
+  return make_error(PJRT_Error_Code_CANCELLED, "Python is ending, and this plugin is written in it");
+}
+
+PJRT_Error *wrong_answer(const char *name) {
+  PyErr_Clear();
+  return make_error(PJRT_Error_Code_INTERNAL, "the backend's %s gave something else than it should", name);
+}
+
+/* The exception that is set, as an error. */
+static PJRT_Error *raised(PyObject *bridge, const char *name) {
+  PyObject *type, *value, *traceback;
+  int code;
+  const char *text;
+  size_t size;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != NULL) PyException_SetTraceback(value, traceback);
+  PyObject *answer = PyObject_CallMethod(bridge, "failure", "Os", value, name);
+  PJRT_Error *error = upcall_failure(answer, &code, &text, &size)
+                          ? make_error_of((PJRT_Error_Code)code, text, size)
+                          : wrong_answer(name);
+  Py_XDECREF(answer);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return error;
+}
+
+PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Error **error) {
+  PyObject *method = arguments == NULL ? NULL : PyObject_GetAttrString(bridge, name);
+  PyObject *answer = method == NULL ? NULL : PyObject_Call(method, arguments, NULL);
+  if (answer == NULL) *error = raised(bridge, name);
+  Py_XDECREF(method);
+  Py_XDECREF(arguments);
+  return answer;
+}
+
+void let_go_of_python(PyObject *object) {
+  PyGILState_STATE state;
+  if (object == NULL || !upcall_begins(&state)) return; /* Python's end takes it along */
+  PyObject *type, *value, *traceback; /* a host may be in the middle of an exception */
+  PyErr_Fetch(&type, &value, &traceback);
+  Py_DECREF(object);
+  PyErr_Restore(type, value, traceback);
+  upcall_ends(state);
+}

@@ -1,0 +1,176 @@
+/* The dispatcher's queue, which carries "it is ready" from a plugin's thread to Python. A plugin's thread
+   never takes the GIL here: it may run during interpreter exit, or while a thread that holds the GIL
+   waits for it. */
+#include "hotpath.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* What Python's dispatcher has to call or to let go of. */
+typedef struct Notice {
+  struct Notice *next; /* in the queue, where any thread appends it once it is due */
+  struct Notice *previous_call, *next_call;
+  PyObject *object;
+  PyObject *kept; /* besides, whatever becomes of object */
+  bool call;      /* or only let go of */
+} Notice;
+
+static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
+static Notice *queue_first, **queue_end = &queue_first;
+static int queue_fd = -1; /* wakes the dispatcher */
+static Notice calls = {.previous_call = &calls, .next_call = &calls}; /* not called yet */
+static bool ending;
+
+/* A fork may happen while another thread holds the mutex; the child starts with a new queue. */
+void dispatcher_reset(void) {
+  pthread_mutex_init(&queue_mutex, NULL);
+  queue_first = NULL;
+  queue_end = &queue_first;
+  queue_fd = -1;
+  calls.previous_call = calls.next_call = &calls;
+}
+
+static Notice *new_notice(PyObject *object, bool call) {
+  Notice *notice = calloc(1, sizeof(Notice));
+  if (notice == NULL) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  notice->call = call;
+  if (call && ending) return notice;
+  notice->object = Py_NewRef(object);
+  if (call) {
+    notice->previous_call = &calls;
+    notice->next_call = calls.next_call;
+    calls.next_call = calls.next_call->previous_call = notice;
+  }
+  return notice;
+}
+
+static PyObject *notice_take(Notice *notice) {
+  PyObject *object = notice->object;
+  notice->object = NULL;
+  if (notice->call && object != NULL) {
+    notice->previous_call->next_call = notice->next_call;
+    notice->next_call->previous_call = notice->previous_call;
+  }
+  return object;
+}
+
+static void drop_notice(Notice *notice) {
+  Py_XDECREF(notice_take(notice));
+  Py_XDECREF(notice->kept);
+  free(notice);
+}
+
+/* Python ends: what callbacks refer to, often the globals of a program and all that they hold, must
+   not outlive it. Host arrays stay, because the plugin may still look into them. */
+PyObject *dispatcher_end(PyObject *module, PyObject *unused) {
+  ending = true;
+  while (calls.next_call != &calls) Py_XDECREF(notice_take(calls.next_call));
+  Py_RETURN_NONE;
+}
+
+static void post(void *holder) {
+  Notice *notice = holder;
+  pthread_mutex_lock(&queue_mutex);
+  *queue_end = notice;
+  queue_end = &notice->next;
+  pthread_mutex_unlock(&queue_mutex);
+  /* A full pipe already holds a wake-up, so a failed write loses nothing. */
+  ssize_t written = write(queue_fd, "", 1);
+  (void)written;
+}
+
+/* Has the dispatcher call it; false with an exception set. */
+bool dispatcher_call(PyObject *callable) {
+  Notice *notice = new_notice(callable, true);
+  if (notice == NULL) return false;
+  post(notice);
+  return true;
+}
+
+static PyObject *notify(PyObject *args, bool call) {
+  unsigned long long api, event;
+  PyObject *object;
+  if (!PyArg_ParseTuple(args, "KKO", &api, &event, &object)) return NULL;
+  const PJRT_Api *table = (const PJRT_Api *)(uintptr_t)api;
+  PJRT_Event *awaited = (PJRT_Event *)(uintptr_t)event;
+  Notice *notice = new_notice(object, call);
+  if (notice == NULL) return NULL;
+  int will = event_when_ready(table, awaited, post, notice);
+  if (will == 0) Py_RETURN_NONE;
+  if (will == UNTOLD && call) raise_status(table, ABSENT(PJRT_Event_OnReady), "");
+  /* What the plugin may still look at stays: until it is done, or for ever where nobody can tell. */
+  if (call || will != UNTOLD || event_await(table, awaited) == 1) drop_notice(notice);
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
+}
+
+PyObject *dispatcher_notify(PyObject *module, PyObject *args) { return notify(args, true); }
+
+PyObject *dispatcher_keep(PyObject *module, PyObject *args) { return notify(args, false); }
+
+/* Takes over an event and a reference, and frees the first at once and the second once it is
+   ready: where it is already, without the dispatcher. */
+void dispatcher_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object) {
+  PyObject *type, *value, *traceback; /* runs in destructors, also while an exception is raised */
+  PyErr_Fetch(&type, &value, &traceback);
+  if (event_state(api, event) == 1) {
+    Py_DECREF(object);
+  } else {
+    Notice *notice = new_notice(object, false);
+    /* Where nobody can tell when the plugin is done, the object stays for ever. */
+    if (notice != NULL && event_when_ready(api, event, post, notice) == 0)
+      Py_DECREF(object);
+  }
+  event_destroy_native(api, event);
+  PyErr_Restore(type, value, traceback);
+}
+
+/* deleter(callback, kept) -> (function, argument): a C `void (void *memory, void *argument)` that has
+   `callback` called by the dispatcher, once, and keeps `kept` alive until then. */
+PyObject *dispatcher_deleter(PyObject *module, PyObject *args) {
+  PyObject *callback, *kept;
+  if (!PyArg_ParseTuple(args, "OO", &callback, &kept)) return NULL;
+  Notice *notice = new_notice(callback, true);
+  if (notice == NULL) return NULL;
+  notice->kept = Py_NewRef(kept);
+  void *ticket = ticket_issue((Ticket){.act = post, .holder = notice});
+  if (ticket == NULL) {
+    drop_notice(notice);
+    return PyErr_NoMemory();
+  }
+  return Py_BuildValue("KK", (unsigned long long)(uintptr_t)ticket_on_delete,
+                       (unsigned long long)(uintptr_t)ticket);
+}
+
+PyObject *dispatcher_wake(PyObject *module, PyObject *fd) {
+  long number = PyLong_AsLong(fd);
+  if (number == -1 && PyErr_Occurred()) return NULL;
+  queue_fd = (int)number;
+  Py_RETURN_NONE;
+}
+
+/* Calls what has nobody to raise to: an exception goes to sys.unraisablehook. */
+PyObject *dispatcher_dispatch(PyObject *module, PyObject *unused) {
+  pthread_mutex_lock(&queue_mutex);
+  Notice *notice = queue_first;
+  queue_first = NULL;
+  queue_end = &queue_first;
+  pthread_mutex_unlock(&queue_mutex);
+  while (notice != NULL) {
+    Notice *next = notice->next;
+    PyObject *object = notice_take(notice);
+    if (notice->call && object != NULL) {
+      PyObject *answer = PyObject_CallFunctionObjArgs(object, NULL);
+      if (answer == NULL) PyErr_WriteUnraisable(object);
+      Py_XDECREF(answer);
+    }
+    Py_XDECREF(object);
+    drop_notice(notice);
+    notice = next;
+  }
+  Py_RETURN_NONE;
+}

@@ -1,0 +1,29 @@
+/* What the compiled call path shares with plugins in Python (kit/authoring/native): how a plugin's thread asks
+   Python, and the limits of the C API. Each has a state of its own. */
+#ifndef PJRT_HUB_UPCALL_H
+#define PJRT_HUB_UPCALL_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pjrt_api.h"
+
+/* A buffer has no more dimensions, as bounds.py says. */
+enum { MAX_RANK = 64 };
+
+bool upcall_begins(PyGILState_STATE *state);
+void upcall_ends(PyGILState_STATE state);
+bool upcall_running(void);
+bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size);
+PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer);
+PJRT_Error *upcall_plain_error(PJRT_CallbackError *maker, PJRT_Error_Code code, const char *text);
+PJRT_Error *upcall_refused(PJRT_CallbackError *maker);
+void upcall_unraisable(PyObject *callable);
+void raise_later(PyObject *exception);
+PyObject *upcalls_end(PyObject *module, PyObject *unused);
+void upcall_reset(void);
+
+#endif

@@ -1,0 +1,154 @@
+"""The order of the C files that a header claims: each uses those before it, and none another."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: Which file says in which order the files beside it are.
+MAPS = (
+    "pjrt_hub/running/capi/native/hotpath.h",
+    "pjrt_hub/running/interpose/layers/layers.h",
+    "pjrt_hub/kit/authoring/native/plugin.h",
+)
+CLAIM = re.compile(r"Each\s+file\s+uses\s+those\s+before\s+it:([^.;]*)\.")
+#: A comment of a header before what one file, or some, have for the others.
+SECTION = re.compile(r"^/\* (\w+)\.c\b", re.MULTILINE)
+NOISE = re.compile(r"/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|//[^\n]*", re.DOTALL)
+MACRO = re.compile(r"^#define (\w+)((?:.*\\\n)*.*)$", re.MULTILINE)
+INLINE = re.compile(
+    r"^static inline [^;{]*?\b(\w+)\([^;{]*\{(?:[^\n]*\}$|.*?^\})", re.MULTILINE | re.DOTALL
+)
+#: What begins a line and can be used elsewhere; a macro that defines something has capitals.
+DEFINITION = re.compile(
+    r"^(?!static\b|typedef\b|extern\b|enum\b|[A-Z_]+\b)(?:const |struct |unsigned )*"
+    r"[A-Za-z]\w*[^\S\n]+[^;={}()]*?\b(\w+)(?=\s*[(=;[,])",
+    re.MULTILINE,
+)
+MORE = re.compile(r"^[A-Za-z][\w ]*\*\w+((?:, \*\w+)+);", re.MULTILINE)
+
+
+def code(path: Path) -> str:
+    return NOISE.sub(" ", path.read_text(encoding="utf-8"))
+
+
+def claimed(text: str) -> list[str]:
+    found = CLAIM.search(text)
+    assert found, "the header claims no order"
+    return re.findall(r"\w+", found[1])
+
+
+def uses(folder: Path) -> dict[str, dict[str, set[str]]]:
+    """File -> file that it uses -> what of it, also by way of the headers' macros and functions."""
+    files = {path.stem: code(path) for path in sorted(folder.glob("*.c"))}
+    header = "\n".join(code(path) for path in sorted(folder.glob("*.h")))
+    within = {found[1]: found[0] for found in INLINE.finditer(header)}
+    within |= {found[1]: found[2] for found in MACRO.finditer(header)}
+    owner = {name: file for file, text in files.items() for name in DEFINITION.findall(text)}
+    for file, text in files.items():
+        for names in MORE.findall(text):
+            owner |= dict.fromkeys(re.findall(r"\w+", names), file)
+
+    def names_in(text: str, seen: set[str]) -> set[str]:
+        found = set(re.findall(r"(?<![.>])\b[A-Za-z_]\w*", text)) - seen
+        seen |= found
+        for name in found & within.keys():
+            names_in(within[name], seen)
+        return seen
+
+    used: dict[str, dict[str, set[str]]] = {file: {} for file in files}
+    for file, text in files.items():
+        for name in names_in(text, set()) & owner.keys():
+            if owner[name] != file:
+                used[file].setdefault(owner[name], set()).add(name)
+    return used
+
+
+def against(order: list[str], used: dict[str, dict[str, set[str]]]) -> list[str]:
+    """What uses a file that comes later."""
+    return [
+        f"{file} uses {', '.join(sorted(names))} of {other}"
+        for place, file in enumerate(order)
+        for other, names in used[file].items()
+        if other not in order[:place]
+    ]
+
+
+@pytest.mark.parametrize("header", MAPS)
+def test_each_file_uses_those_before_it(header):
+    path = ROOT / header
+    order, used = claimed(path.read_text(encoding="utf-8")), uses(path.parent)
+    assert sorted(order) == sorted(used)
+    assert against(order, used) == []
+
+
+def test_the_plan_has_the_same_order():
+    plan = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = re.search(r"each file using those before it:(.*?)\n\s+sandbox/", plan, re.DOTALL)
+    assert found
+    order = claimed((ROOT / MAPS[0]).read_text(encoding="utf-8"))
+    assert re.findall(r"\w+", found[1]) == order
+
+
+@pytest.mark.parametrize("header", MAPS)
+def test_the_sections_of_a_header_are_in_that_order(header):
+    text = (ROOT / header).read_text(encoding="utf-8")
+    order = claimed(text)
+    sections = [name for name in SECTION.findall(text) if name in order]
+    assert len(sections) > 5
+    assert sections == sorted(sections, key=order.index)
+
+
+def test_a_launch_is_of_the_file_of_launches():
+    folder = (ROOT / MAPS[0]).parent
+    texts = {path.stem: code(path) for path in folder.glob("*.c")}
+    found = {
+        file for file, text in texts.items() if re.search(r"^[A-Za-z].*\blaunch_\w+\(", text, re.M)
+    }
+    assert found == {"launch"}
+
+
+def test_a_use_is_found_however_it_is_made(tmp_path):
+    (tmp_path / "map.h").write_text("""
+/* Each file uses those before it: low, high, top. */
+#define TWICE(x) \\
+  low_double(x)
+static inline int more(int x) {
+  if (x > 1) {
+    x--;
+  }
+  return TWICE(x) + 1;
+}
+static inline int less(int x) { return high_sink - x; }
+""")
+    (tmp_path / "low.c").write_text("""
+/* high_sink is a word here */
+static int hidden(void) { return 0; }
+int low_double(int x) { return 2 * x + (int)sizeof "high_sink" + hidden(); }
+unsigned low_count = 1;
+PyObject *low_a, *low_b;
+""")
+    (tmp_path / "high.c").write_text("""
+struct Thing *high_sink = NULL;
+static int hidden(void) { return more(1); }
+int high(struct Thing *thing) { return thing->low_a + thing.low_b; }
+""")
+    (tmp_path / "top.c").write_text("""
+OWN(low_count)
+PyObject *top(int x, int y)
+{
+  low_b = less(x);
+}
+""")
+    used = uses(tmp_path)
+    assert used == {
+        "low": {},
+        "high": {"low": {"low_double"}},
+        "top": {"low": {"low_b", "low_count"}, "high": {"high_sink"}},
+    }
+    order = claimed((tmp_path / "map.h").read_text())
+    assert against(order, used) == []
+    assert against(["high", "low", "top"], used) == ["high uses low_double of low"]
