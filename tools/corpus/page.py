@@ -18,13 +18,13 @@ PATH = Path(__file__).resolve().parents[2] / "docs" / "ops.md"
 #: Ops without a program, and why.
 LEFT_OUT = {
     "after_all, create_token": "A token has no value to compare.",
-    "async_done, async_start": "They came after the plugins that there are.",
+    "async_done, async_start": "They are newer than the plugins.",
     "cross-replica-sum": "Was replaced by `all_reduce`, and XLA has none.",
-    "custom_call": "What it calls belongs to a plugin, not to StableHLO.",
+    "custom_call": "Its function belongs to a plugin, not to StableHLO.",
     "get_tuple_element": "In the programs of `tuple`.",
     "infeed, outfeed, recv, send": "Need a host that answers while the program runs.",
     "return": "In every program with a region.",
-    "set_dimension_size": "Its result has a dimension whose size is not known before.",
+    "set_dimension_size": "Its result has a dimension of unknown size.",
     "uniform_dequantize, uniform_quantize": "Quantized types have no `PJRT_Buffer_Type`.",
 }
 
@@ -34,46 +34,44 @@ _TEXT = """# Single ops
 
 `pjrt-hub check` compiles {programs} programs of {ops} StableHLO ops, each twice: once with its
 values as arguments, once with the same values as constants, which compilers fold by other code. A
-check is called `ops.<op>.<element types>`, and after these by what is special about it:
-`ops.shift_left.i32.by-the-width-or-more`. What a compiler says that it does not support is
+check is called `ops.<op>.<element types>`, plus its special case:
+`ops.shift_left.i32.by-the-width-or-more`. An op that the compiler does not support is
 *unsupported*; a wrong value is a *fail*, with the largest distance and the first element.
 
-The right results come from no plugin:
+The right results come from these oracles, not from a plugin:
 
 - **exact**: Python's integers and fractions, and mpmath to 400 bits, rounded once to the type.
-- **numpy**: moves elements, or adds where nothing rounds.
+- **numpy**: moves of elements, and sums without rounding.
 - **stablehlo**: StableHLO's reference interpreter.
 
-{both} programs have two of these oracles, which agreed; the corpus is not written where two do not.
-`rng_bit_generator` has none: it must give the same again.
+{both} programs have two of these oracles, which agree; otherwise the corpus is not written.
+`rng_bit_generator` has none: it must repeat its result.
 
-## How near a result must be
+## Tolerances
 
 Distances are in units in the last place (ULP) of the result's type; the sign of a zero and NaN
-count. What IEEE 754 rounds once, and what moves or sums small integers, must be exact. For other
-functions the tolerance is what the OpenCL C 3.0 specification demands of every device, by its table
-of relative errors: the least that a user may expect. Types of 8 bits and less may be one unit off,
-because the function may be computed in f16 or f32. For complex numbers the unit is that of the
-larger part.
+count. Ops that IEEE 754 rounds once, and moves and sums of small integers, must be exact. For other
+functions the tolerance is that of the OpenCL C 3.0 specification for every device, in its table of
+relative errors. Types of 8 bits and less may be one unit off, because the function may be computed
+in f16 or f32. For complex numbers the unit is that of the larger part.
 
 {tolerances}
 
 `fft`, `cholesky`, `triangular_solve` and the three batch normalizations are measured in units of
 the largest element of the result. A sum of *n* positive terms that round may be *n* units off.
 
-Devices may take and give zeros for subnormal numbers: a report notes it, in the checks called
-`subnormals`, and no other check has such numbers. Not in the corpus is what StableHLO leaves open:
-integers that a conversion cannot hold, what overflows a type without infinity, the sign of the zero
-that `sign` gives; nor are complex numbers that are not finite. Where an integer is divided by zero
-any value will do, but the process must live.
+Devices may read and write subnormal numbers as zeros: only the checks called `subnormals` use such
+numbers, and note it. The corpus leaves out what StableHLO leaves open: conversions to integers out
+of range, overflow of a type without infinity, the sign of a zero from `sign`; and complex numbers
+that are not finite. An integer divided by zero may have any value, but the process must survive.
 
-## What there is
+## Tested ops
 
 | op | element types | programs | oracles |
 |---|---|---|---|
 {table}
 
-## What there is not
+## Ops without a test
 
 | op | why |
 |---|---|
@@ -81,11 +79,11 @@ any value will do, but the process must live.
 
 ## Known results
 
-Of the XLA CPU plugin 0.0.1 (PJRT API 0.81). It takes and gives zeros for subnormal numbers of bf16,
-f32 and f64. With values as arguments
+The XLA CPU plugin 0.0.1 (PJRT API 0.81) reads and writes subnormal numbers of bf16, f32 and f64 as
+zeros. With values as arguments
 
 - `maximum`, `minimum` and `clamp` lose the NaN of one of their sides and do not order the zeros;
-  the option `flags={{"xla_cpu_enable_fast_min_max": False}}` mends it;
+  the option `flags={{"xla_cpu_enable_fast_min_max": False}}` fixes it;
 - `cbrt` is up to 15 ULP off in f32 and 75 in f64, as if it were a power of a rounded 1/3;
 - `convert` from f64 to bf16 and f16 rounds to f32 first;
 - `popcnt` of i4 counts bits beyond the four, and `sqrt` of f8E3M4 rounds to f16 first;
@@ -94,19 +92,19 @@ f32 and f64. With values as arguments
 
 With the same values as constants
 
-- `divide` and `remainder` of integers by zero end the compiler while they are folded;
+- `divide` and `remainder` of integers by zero end the compiler;
 - `add` of i1 gives false for true and true;
-- `compare` forgets that it was asked for the total order;
+- `compare` ignores the total order;
 - `count_leading_zeros` of negative numbers and `popcnt` of i2 count as if there were 64 bits;
 - `round_nearest_afz` and `round_nearest_even` of f8E3M4 give NaN;
 - `convert` of NaN from f8E8M0FNU to f32 gives infinity.
 
-It does not support `collective_broadcast`, `dynamic_conv`, `unary_einsum` and types newer than it.
+It does not support `collective_broadcast`, `dynamic_conv`, `unary_einsum` and newer types.
 """
 
 
 def text(programs: Sequence[Program]) -> str:
-    """The page."""
+    """Return the text of the page."""
     rows = []
     for op, group in groupby(programs, key=lambda each: each.op):
         of_op = list(group)

@@ -1,7 +1,7 @@
-"""The one table of the environment variables that are read here.
+"""The table of all environment variables that pjrt-hub reads.
 
 Owns their names, meanings and defaults, and which of them an elevated process may use;
-docs/variables.md is made of it. Must not read any of them.
+docs/variables.md is generated from it. Must not read any of them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Variable:
     Attributes:
         name: a `*` stands for any rest.
         meaning: what it changes.
-        default: what holds without it, as text.
-        reader: who reads it: "pjrt-hub", or the library or program that is asked.
-        safe: whether a process uses it that runs with more rights than its caller.
+        default: what applies without it, as text.
+        reader: who reads it: "pjrt-hub", or a library or program that it calls.
+        safe: whether a process with more rights than its caller uses it.
     """
 
     name: str
@@ -34,14 +34,14 @@ class Variable:
 OURS = (
     Variable(
         "PJRT_HUB_PLATFORMS",
-        "what to use where the program names nothing: plugins, platforms or aliases, joined by "
+        "what to use if the program names nothing: plugins, platforms or aliases, separated by "
         "commas",
-        "`JAX_PLATFORMS`, else the best plugin whose hardware is there",
+        "`JAX_PLATFORMS`, else the best plugin whose hardware is present",
     ),
     Variable(
         "PJRT_HUB_PLUGIN_PATH",
-        "plugins to add, joined as in `PATH`: absolute paths of libraries, of folders with a "
-        "`pjrt_plugin.toml`, or of folders of libraries; `name=path` gives a name",
+        "plugins to add, separated as in `PATH`: absolute paths of libraries, of folders with a "
+        "`pjrt_plugin.toml`, or of folders of libraries; `name=path` names the plugin",
     ),
     Variable(
         "PJRT_HUB_CACHE",
@@ -50,90 +50,90 @@ OURS = (
     ),
     Variable(
         "PJRT_HUB_CACHE_NBYTES",
-        "what the folder of fetched plugins may take, in bytes; the least recently used go first",
-        "no bound",
+        "the limit of that folder, in bytes; beyond it the least recently used are removed",
+        "no limit",
     ),
     Variable(
         "PJRT_HUB_SYSTEM_CACHE",
-        "folders of fetched plugins that are only read, looked at after the user's own, joined as "
-        "in `PATH`",
+        "read-only folders of fetched plugins, searched after the user's own, separated as in "
+        "`PATH`",
         "`/usr/local/share/pjrt-hub:/usr/share/pjrt-hub`",
     ),
     Variable(
         "PJRT_HUB_MIRRORS",
-        "folders or addresses to fetch from first, joined by commas; the bytes are pinned "
+        "folders or addresses to fetch from first, separated by commas; the bytes are pinned "
         "wherever they come from",
     ),
     Variable("PJRT_HUB_OFFLINE", "`1` uses no network, as `offline=True` and `--offline` do"),
-    Variable("PJRT_HUB_DOWNLOAD_SECONDS", "how long one download may take as a whole"),
+    Variable("PJRT_HUB_DOWNLOAD_SECONDS", "the time limit of a download, all sources together"),
     Variable(
         "PJRT_HUB_LOCK",
-        "the lock file, outside of which nothing is fetched or loaded, and whose rows stand for "
-        "the registry's; `0` for none",
+        "the lock file, which lists all plugins that may be fetched or loaded and replaces the "
+        "registry; `0` for none",
         "the nearest `pjrt-hub.lock` from the working directory upward",
     ),
-    Variable("PJRT_HUB_REGISTRY", "the address of a signed registry beside the shipped one"),
+    Variable("PJRT_HUB_REGISTRY", "the address of a signed registry to use beside the shipped one"),
     Variable("PJRT_HUB_REGISTRY_ROOT", "the file with the root keys of that registry"),
-    Variable("PJRT_HUB_PROBE_SECONDS", "how long the first contact with a library may take", "30"),
+    Variable("PJRT_HUB_PROBE_SECONDS", "the time limit of the first contact with a library", "30"),
     Variable(
         "PJRT_HUB_COMPILE_CACHE",
-        "`1` keeps compiled programs without `cache=True`; a path keeps them there, `0` does not",
+        "`1` caches all compiled programs, a path does so in that folder, `0` does not",
         "only with `cache=True`, in the folder of fetched plugins",
     ),
     Variable(
         "PJRT_HUB_ISOLATE",
-        "`1` compiles in processes of their own without `isolated=True`; `0` does not, also where "
-        "that is the default",
+        "`1` compiles every program in a separate process; `0` does not, even where that is the "
+        "default",
         "only with `isolated=True`, in `pjrt-hub run` and in `load_exported`",
     ),
     Variable(
         "PJRT_HUB_ISOLATE_SECONDS",
-        "how long a compilation in a process of its own may take",
+        "the time limit of a compilation in a separate process",
         "86400",
     ),
     Variable(
         "PJRT_HUB_COMPILE_CACHE_NBYTES",
-        "what the compiled programs may take, in bytes",
+        "the limit of the cached compiled programs, in bytes",
         "2147483648",
     ),
     Variable(
         "PJRT_HUB_DEBUG",
         "prints each step with its reason: `all`, or some of `discovery`, `store`, `probe`, "
-        "`runtime`, joined by commas; on the command line tracebacks too",
+        "`runtime`, separated by commas; on the command line tracebacks too",
     ),
     Variable(
         "PJRT_HUB_JAX",
-        "what to register in JAX: plugins, platforms or aliases, joined by commas, the default "
-        "first; `name=platform` gives a name in JAX",
+        "what to register in JAX: plugins, platforms or aliases, separated by commas, the "
+        "default first; `name=platform` sets the name in JAX",
         "nothing",
     ),
     Variable(
         "PJRT_HUB_LAYERS",
-        "what calls to plugins go through: some of `trace`, `validate`, `pad`, `without`, joined "
+        "the layers of calls to plugins: some of `trace`, `validate`, `pad`, `without`, separated "
         "by commas; `pjrt-hub trace` sets it",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
         "PJRT_HUB_TORCH_XLA",
-        "what torch_xla's device PJRTHUB is: a plugin, platform or alias, and create options, as "
-        "in `cpu;cpu_device_count=4`",
+        "the plugin, platform or alias of torch_xla's device PJRTHUB, with create options as in "
+        "`cpu;cpu_device_count=4`",
         "pjrt-hub's choice",
     ),
     Variable(
         "PJRT_HUB_TRACE",
-        "the folder to which `trace` records; without it `validate` reports to stderr",
+        "the folder for recordings of `trace`; without it `validate` reports to stderr",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
         "PJRT_HUB_TRACE_NBYTES",
-        "what one process may record, in bytes",
+        "the limit of one process's recording, in bytes",
         "4294967296",
         reader="the library of the layers",
     ),
     Variable(
         "PJRT_HUB_WITHOUT",
-        "what the layer `without` takes away from plugins: functions, which then answer "
-        "UNIMPLEMENTED, functions with `:null` and extensions, joined by commas",
+        "what the layer `without` hides: functions, which then answer UNIMPLEMENTED, functions "
+        "with `:null` and extensions, separated by commas",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
@@ -143,7 +143,9 @@ OURS = (
 )
 
 CHOICE = (
-    Variable("JAX_PLATFORMS", "as `PJRT_HUB_PLATFORMS`, after it; nothing is stripped, as in JAX"),
+    Variable(
+        "JAX_PLATFORMS", "as `PJRT_HUB_PLATFORMS`, if that is not set; spaces count, as in JAX"
+    ),
     Variable(
         "PJRT_NAMES_AND_LIBRARY_PATHS",
         "plugins to add: `name:path,name:path`; the path of a `.json` file gives `library_path` "
@@ -152,15 +154,15 @@ CHOICE = (
     Variable("TPU_LIBRARY_PATH", "the path of libtpu, before an installed one"),
     Variable(
         "LD_LIBRARY_PATH",
-        "where the loader looks for the libraries that a plugin needs, which is checked first",
+        "where the loader searches the libraries that a plugin needs, which pjrt-hub checks first",
         reader="pjrt-hub, the loader",
     ),
     Variable(
         "LD_PRELOAD",
-        "stays beside what `pjrt-hub trace` and the reference plugin preload into a process",
+        "libraries to preload; `pjrt-hub trace` and the reference plugin add theirs",
         reader="pjrt-hub, the loader",
     ),
-    Variable("PYTHONPATH", "is handed on to the process of the first contact", reader="Python"),
+    Variable("PYTHONPATH", "passed on to the process of the first contact", reader="Python"),
 )
 
 NETWORK = (
@@ -168,22 +170,22 @@ NETWORK = (
     Variable("UV_*", "uv's configuration: indexes and files", reader="pjrt-hub, uv"),
     Variable("HTTP_PROXY", "the proxy for http", reader="httpx"),
     Variable("HTTPS_PROXY", "the proxy for https", reader="httpx"),
-    Variable("ALL_PROXY", "the proxy where none of these is set", reader="httpx"),
-    Variable("NO_PROXY", "hosts that are reached without a proxy", reader="httpx"),
+    Variable("ALL_PROXY", "the proxy if neither of these is set", reader="httpx"),
+    Variable("NO_PROXY", "hosts to reach without a proxy", reader="httpx"),
     Variable(
         "SSL_CERT_FILE", "certificate authorities to trust, after `PIP_CERT`", "those of certifi"
     ),
-    Variable("SSL_CERT_DIR", "a folder of them"),
+    Variable("SSL_CERT_DIR", "a folder of certificate authorities"),
     Variable("SSL_CLIENT_CERT", "a client certificate with its key, after `PIP_CLIENT_CERT`"),
     Variable("NETRC", "the file of users and passwords", "`.netrc` in the home folder"),
-    Variable("PATH", "where `pip`, `uv` and `keyring` are looked for"),
+    Variable("PATH", "where to look for `pip`, `uv` and `keyring`"),
 )
 
 FOLDERS = (
     Variable("HOME", "where `.netrc`, uv's files and the user's cache directory are"),
     Variable("XDG_CACHE_HOME", "the user's cache directory", "`~/.cache`", "platformdirs"),
-    Variable("XDG_CONFIG_HOME", "where uv's and pip's files of the user are", "`~/.config`"),
-    Variable("XDG_CONFIG_DIRS", "where those of the machine are", "`/etc`"),
+    Variable("XDG_CONFIG_HOME", "the folder of the user's uv and pip configuration", "`~/.config`"),
+    Variable("XDG_CONFIG_DIRS", "the folders of the machine's", "`/etc`"),
 )
 
 #: Another value may give another program, so each is part of a compiled program's key. What only
@@ -216,16 +218,16 @@ COMPILERS = tuple(
 
 TERMINAL = (
     Variable("NO_COLOR", "no colours in tables and progress bars", reader="rich", safe=True),
-    Variable("FORCE_COLOR", "colours also where no terminal is", reader="rich", safe=True),
-    Variable("TERM", "what the terminal can do", reader="rich", safe=True),
-    Variable("COLUMNS", "how wide it is", reader="rich", safe=True),
-    Variable("LINES", "how high it is", reader="rich", safe=True),
+    Variable("FORCE_COLOR", "colours even without a terminal", reader="rich", safe=True),
+    Variable("TERM", "the kind of terminal", reader="rich", safe=True),
+    Variable("COLUMNS", "its width", reader="rich", safe=True),
+    Variable("LINES", "its height", reader="rich", safe=True),
 )
 
 PACKAGING = (
     Variable(
         "SOURCE_DATE_EPOCH",
-        "the date of the files in a wheel that `pack` writes, in seconds since 1970",
+        "the date of files in wheels by `pack`, in seconds since 1970",
         "1577836800",
     ),
 )
@@ -243,17 +245,17 @@ GROUPS = {
 
 
 def rows() -> Iterator[Variable]:
-    """Every row."""
+    """Yield every row."""
     for group in GROUPS.values():
         yield from group
 
 
 def find(name: str) -> Variable | None:
-    """The row of a variable, or None: it must not be read."""
+    """Return the row of a variable, or None: it must not be read."""
     return next((row for row in rows() if fnmatchcase(name, row.name)), None)
 
 
 def is_safe(name: str) -> bool:
-    """Whether a process with more rights than its caller may use the variable."""
+    """Check whether a process with more rights than its caller may use the variable."""
     row = find(name)
     return row is not None and row.safe

@@ -71,7 +71,7 @@ def jax_module_has_initialize(shipment: Shipment) -> Found:
 def torch_xla_points_at_a_class(shipment: Shipment) -> Found:
     """An entry point of torch_xla.plugins names a class that is there.
 
-    `import torch_xla` makes one of each; a failure there is the failure of that import.
+    `import torch_xla` makes an object of each; if that fails, the import fails.
     """
     for point in _known(shipment, "torch_xla.plugins"):
         tree = _tree(shipment, point.module)
@@ -118,7 +118,7 @@ def no_framework_is_imported_early(shipment: Shipment) -> Found:
 def torch_xla_keeps_the_name(shipment: Shipment) -> Found:
     """An entry point of torch_xla.plugins has no underscore in its name.
 
-    torch_xla cuts the device type there, and then finds no plugin of what is left.
+    torch_xla cuts the device type at the underscore, and then finds no plugin.
     """
     for point in _known(shipment, "torch_xla.plugins"):
         if "_" in point.name:
@@ -129,8 +129,8 @@ def torch_xla_keeps_the_name(shipment: Shipment) -> Found:
 def jax_does_not_abort(shipment: Shipment) -> Found:
     """A plugin that registers with JAX has the functions without which JAX aborts.
 
-    JAX calls them without asking, and ends the user's process where one is NULL, and mostly where
-    it answers UNIMPLEMENTED; docs/authoring.md lists them.
+    JAX calls them without checking, and ends the user's process if one is NULL, and mostly if it
+    answers UNIMPLEMENTED; docs/authoring.md lists them.
     """
     if not any(point.group == "jax_plugins" for point in shipment.entry_points):
         return

@@ -79,11 +79,11 @@ def exports_only_the_entry(shipment: Shipment) -> Found:
 
 @rule(105, ERROR)
 def run_paths_are_safe(shipment: Shipment) -> Found:
-    """Nothing is looked for in the working directory, nor where others may write.
+    """No library is searched in the working directory, or where others may write.
 
-    The loader searches run paths first. An empty or relative one is the working directory of
-    whoever runs the program: whoever writes there runs code as that user. Use $ORIGIN, on macOS
-    @loader_path; and there @rpath before the name of each library that is needed.
+    The loader searches run paths first. An empty or relative one is the user's working directory,
+    and whoever can write there can run code as that user. Use $ORIGIN, on macOS @loader_path, and
+    there @rpath before the name of each needed library.
     """
     for library, name in _each(shipment):
         for path in library.run_paths:
@@ -137,8 +137,8 @@ def has_no_text_relocations(shipment: Shipment) -> Found:
 def needed_libraries_are_there(shipment: Shipment) -> Found:
     """Every library that a plugin needs is in the package, in the system, or preloaded.
 
-    What is not found here is told with the package that ships it, where that is known: require it
-    in the metadata, and list it in the manifest's [[preload]].
+    The finding names the package that ships a missing library, if known: require it in the
+    metadata, and list it in the manifest's [[preload]].
     """
     host = HostTag.current()
     preloaded = {

@@ -77,8 +77,8 @@ def digest_is_that_of_the_library(shipment: Shipment) -> Found:
 def plugin_loads(shipment: Shipment) -> Found:
     """The plugin can be loaded and initialized.
 
-    It was tried in a process of its own, on this machine. Libraries for other machines are not
-    tried, and of those that need others which are not here (PLG109) a failure tells nothing.
+    It is tried in a separate process, on this machine. Libraries for other machines are not tried,
+    and failures of libraries whose own needs are missing here (PLG109) do not count.
     """
     for plugin in shipment.plugins:
         path, identity = plugin.path, shipment.identities.get(plugin.path)
@@ -146,7 +146,7 @@ def options_are_listed(shipment: Shipment) -> Found:
 
 @rule(310, WARNING)
 def platform_is_that_of_the_library(shipment: Shipment) -> Found:
-    """The manifest's platform is the one that the library tells.
+    """The manifest's platform is the one that the library reports.
 
     Programs ask for a platform by the manifest's name, and see the library's in their devices.
     """
@@ -158,10 +158,10 @@ def platform_is_that_of_the_library(shipment: Shipment) -> Found:
 
 @rule(311, ERROR)
 def name_is_free(shipment: Shipment) -> Found:
-    """The plugin's name and aliases are nobody else's, and look like nobody else's.
+    """The plugin's name and aliases belong to no other plugin, and look like no other's.
 
-    Names of well-known plugins and platforms are theirs; one that reads like such a name ("rocrn")
-    is how an imposter would be called.
+    The names of well-known plugins and platforms are reserved; an imposter would choose a name that
+    reads like one ("rocrn").
     """
     taken = reserved()
     for plugin in shipment.manifests:
@@ -177,8 +177,8 @@ def name_is_free(shipment: Shipment) -> Found:
 def priority_is_modest(shipment: Shipment) -> Found:
     """A priority above 0 comes with a probe of the hardware, and none is above 500.
 
-    The highest priority wins where nobody asked for a platform. A plugin that is always there, or
-    that outbids all accelerators, takes the place of what the user has.
+    The highest priority wins if the user names no platform. A plugin that is always present, or
+    outbids all accelerators, replaces the user's other plugins.
     """
     for plugin in shipment.manifests:
         if plugin.priority > _HIGHEST:

@@ -179,8 +179,8 @@ def record_is_true(shipment: Shipment) -> Found:
 def licence_is_named(shipment: Shipment) -> Found:
     """The metadata names a licence, and its text is in the wheel.
 
-    Who may not know the terms may not install it. Set `license` to an SPDX expression and
-    `license-files` in pyproject.toml.
+    Many users may not install a package without known terms. Set `license` to an SPDX expression
+    and `license-files` in pyproject.toml.
     """
     if shipment.metadata is None:
         return
