@@ -23,29 +23,50 @@ ADD = PROGRAMS / "add.mlir"
 SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")
 
 
+def calling(name: str) -> str:
+    """The slow program, of which each round ends with a call of a function of that name."""
+    call = f"""%z = stablehlo.custom_call @{name}(%y) {{api_version = 4 : i32,
+        backend_config = {{}}}} : (tensor<256x256xf32>) -> tensor<256x256xf32>
+      stablehlo.return %j, %z"""
+    return SLOW.replace("stablehlo.return %j, %y", call)
+
+
 def in_child(
     body: Callable[..., object] | None = None, *, stdout: str | None = None, **how: Any
 ) -> Any:
     """Makes the body of a test run in a process of its own, which must end well by itself.
 
     Args:
-        body: takes a client of that process, then what the test is given: values that `repr`
-            tells. What it returns is alive until the process ends.
+        body: takes a `client` of that process, if any, then what the test is given: values that
+            `repr` tells. What it returns is alive until the process ends.
         stdout: all that it prints; None where that does not matter.
         how: as `child` of the conftest takes it.
     """
     if body is None:
         return partial(in_child, stdout=stdout, **how)
-    (_, *given), kept = inspect.signature(body).parameters.values(), body
+    given, kept = list(inspect.signature(body).parameters.values()), body
+    prepared = given[:1] != [] and given[0].name == "client"
+    given = given[prepared:]
 
     @wraps(kept)
     def test(child: Callable[..., str], **values: object) -> None:
-        printed = child(kept, *(values[each.name] for each in given), **how)
+        arguments = [values[each.name] for each in given]
+        printed = child(kept, *arguments, prepared=prepared, **how)
         assert stdout in (None, printed)
 
     own = inspect.Parameter("child", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     test.__signature__ = inspect.Signature([own, *given])  # type: ignore[attr-defined]
     return test
+
+
+def command(
+    function: Callable[..., object], *arguments: object, prepared: bool = True
+) -> list[str]:
+    """What calls a function of a file of tests in a process of its own, as `child` says."""
+    file = Path(function.__code__.co_filename)
+    words = [file.stem, function.__name__, repr(arguments), "prepared" * prepared]
+    # From 3.12 on Python warns of a fork beside threads.
+    return [sys.executable, "-W", "ignore:This process", str(file.with_name("children.py")), *words]
 
 
 def ones(client: Any) -> Any:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import textwrap
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from children import PROGRAMS, SLOW
+from children import PROGRAMS, SLOW, command
 
 import pjrt_hub
 
@@ -92,38 +89,18 @@ def slowly(client):
     return lambda rounds=500: executable(identity, client.buffer_from_host(np.int32(rounds)))
 
 
-PREAMBLE = """
-import gc, os, sys, threading, time
-import numpy as np
-import pjrt_hub
-from pjrt_hub.errors import ClosedError, PjrtHubError
-client = pjrt_hub.client("cpu", offline=True)
-ADD = {add!r}
-SLOW = {slow!r}
-def ones(): return client.buffer_from_host(np.ones(8, np.float32))
-"""
-
-
 @pytest.fixture(scope="session")
-def child(clean_env, program):
-    """Runs a function of a file of tests in a process of its own, and gives its output.
+def child(clean_env):
+    """Calls a function of a file of tests in a process of its own, and gives its output.
 
     The function is given a client, unless `prepared` is false, and the arguments, values that
-    `repr` tells. Code as text has what `PREAMBLE` defines. The process must end with `status`, by
-    itself, in time, and without a word on stderr.
+    `repr` tells. The process must end with `status`, by itself, in time, and without a word on
+    stderr.
     """
-    preamble = PREAMBLE.format(add=str(program("add")), slow=SLOW)
 
-    def child(what, *arguments, status=0, stderr="", timeout=120, prepared=True, **env):
-        if callable(what):
-            file = Path(what.__code__.co_filename)
-            words = [file.stem, what.__name__, repr(arguments), "prepared" * prepared]
-            code = [str(file.with_name("children.py")), *words]
-        else:
-            code = ["-c", (preamble if prepared else "") + textwrap.dedent(what)]
+    def child(function, *arguments, status=0, stderr="", timeout=120, prepared=True, **env):
         done = subprocess.run(
-            # From 3.12 on Python warns of a fork beside threads.
-            [sys.executable, "-W", "ignore:This process", *code],
+            command(function, *arguments, prepared=prepared),
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -132,7 +109,6 @@ def child(clean_env, program):
         assert (done.returncode, done.stderr) == (status, stderr), done.stdout + done.stderr
         return done.stdout
 
-    child.preamble = preamble
     child.env = clean_env
     return child
 

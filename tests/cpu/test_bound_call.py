@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from children import ADD, in_child, in_threads, ones
 
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import ClosedError
@@ -127,23 +131,17 @@ def test_one_that_was_bound_to_nothing():
         BoundCall()()
 
 
-def test_after_a_fork(child):
-    printed = child(
-        """
-        call = client.compile(ADD).bind(ones(), ones())
-        call()
-        if os.fork() == 0:
-            try:
-                call()
-            except ClosedError as exc:
-                print(str(exc).split(";")[0], flush=True)
-            os._exit(0)
-        os.wait()
-        print(call().tolist()[0])
-        """,
-        PYTHONWARNINGS="ignore::DeprecationWarning",
-    )
-    assert printed.splitlines() == ["this client was made before a fork", "2.0"]
+@in_child(PYTHONWARNINGS="ignore::DeprecationWarning")
+def test_after_a_fork(client):
+    call = client.compile(ADD).bind(ones(client), ones(client))
+    call()
+    pid = os.fork()
+    if pid == 0:
+        with pytest.raises(ClosedError, match="this client was made before a fork"):
+            call()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert call().tolist()[0] == 2.0
 
 
 def test_threads(executables, vector):
@@ -157,27 +155,27 @@ def test_threads(executables, vector):
         assert all(pool.map(many, range(4)))
 
 
-def test_threads_and_a_client_that_closes(child):
+@in_child
+def test_threads_and_a_client_that_closes(client):
     """Whoever calls gets a value or is told; nobody crashes."""
-    printed = child("""
-        call = client.compile(ADD).bind(ones(), ones())
-        started, ends = threading.Barrier(5), []
-        def many():
-            started.wait()
-            try:
-                while True:
-                    call()
-            except ClosedError:
-                ends.append("closed")
-        threads = [threading.Thread(target=many) for _ in range(4)]
-        for each in threads: each.start()
+    call = client.compile(ADD).bind(ones(client), ones(client))
+    started, ends = threading.Barrier(5), []
+
+    def many():
+        started.wait()
+        try:
+            while True:
+                call()
+        except ClosedError:
+            ends.append("closed")
+
+    def close():
         started.wait()
         time.sleep(0.1)
         client.close()
-        for each in threads: each.join()
-        print(ends)
-    """)
-    assert printed == f"{['closed'] * 4}\n"
+
+    in_threads(many, many, many, many, close)
+    assert ends == ["closed"] * 4
 
 
 def test_rows_of_two_devices(pair, program):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import io
+import signal
 
 import ml_dtypes
 import numpy as np
 import pytest
+from children import in_child, start
 
 from pjrt_hub.errors import ClosedError
 
@@ -117,33 +119,31 @@ def test_a_plugin_that_lends_nothing_has_no_views(own, monkeypatch):
     assert np.asarray(buffer).tolist() == [1]
 
 
-def test_what_a_signal_raises_passes_through_numpy(child):
+class Late(Exception):
+    """One that nobody can make of a message."""
+
+    def __init__(self, *, when):
+        super().__init__(when, "late")
+
+
+@in_child
+def test_what_a_signal_raises_passes_through_numpy(client):
     """As itself, whatever its class wants to be made of; and once, not again at the next look."""
-    child(
-        """
-    import signal, weakref
-    class Late(Exception):
-        def __init__(self, *, when): super().__init__(when, "late")
-    def late(*_):
-        global raised
-        raised = Late(when="now")
-        raise raised
-    signal.signal(signal.SIGALRM, late)
-    slow = client.compile(SLOW)
-    result = slow(client.buffer_from_host(np.eye(256, dtype=np.float32)),
-                  client.buffer_from_host(np.int32(8000)))
-    looks = (np.asarray, np.array, memoryview, bytes, str, type(result).to_numpy,
-             type(result).tolist, type(result).__array__, lambda it: np.add(it, 1),
-             lambda it: it.ready.wait(), lambda it: it.ready.wait(60))
-    for look in looks:
+    late = Late(when="now")
+
+    def interrupt(*_):
+        raise late
+
+    signal.signal(signal.SIGALRM, interrupt)
+    result = start(client, 8000)
+    for look in (
+        *(np.asarray, np.array, memoryview, bytes, str, type(result).to_numpy),
+        *(type(result).tolist, type(result).__array__, lambda it: np.add(it, 1)),
+        *(lambda it: it.ready.wait(), lambda it: it.ready.wait(60)),
+    ):
         signal.setitimer(signal.ITIMER_REAL, 0.1)
-        try:
+        with pytest.raises(Late) as caught:
             look(result)
-        except Late as exc:
-            assert exc is raised
-        else:
-            raise AssertionError(look)
+        assert caught.value is late
     assert not result.ready.is_ready()
     assert np.array_equal(np.asarray(result), np.eye(256))
-    """
-    )

@@ -7,11 +7,15 @@ import hashlib
 import logging
 import subprocess
 import sys
-import textwrap
+import time
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+from children import ADD, command, ones
 
+import pjrt_hub
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import (
     ClosedError,
@@ -62,12 +66,13 @@ def test_the_second_compilation_is_loaded(client, program, memory):
 
 
 def test_without_a_word_nothing_is_cached(child, tmp_path):
-    code = """
-        client.compile(ADD)
-        client.compile(ADD, cache=False)
-        print(list(pjrt_hub.cache().root.rglob("compiled")))
-    """
-    assert child(code, PJRT_HUB_CACHE=str(tmp_path)) == "[]\n"
+    child(compile_without_a_word, PJRT_HUB_CACHE=str(tmp_path))
+
+
+def compile_without_a_word(client):
+    client.compile(ADD)
+    client.compile(ADD, cache=False)
+    assert list(pjrt_hub.cache().root.rglob("compiled")) == []
 
 
 def test_two_devices(pair, memory):
@@ -235,49 +240,48 @@ def test_a_closed_client(own, program, memory):
         own.compile(program("add"), cache=memory)
 
 
-TWICE = """
-    import logging
+def compile_add(client, *cache):
+    """Says where the program came from; `cache` is what is said of it, if anything."""
     logging.basicConfig(stream=sys.stdout)
-    exe = client.compile(ADD, **{})
-    assert exe(ones(), ones()).tolist() == [2.0] * 8
+    exe = client.compile(ADD, **dict(zip(["cache"], cache, strict=False)))
+    assert exe(ones(client), ones(client)).tolist() == [2.0] * 8
     print("loaded" if exe._origin is not None else "compiled")
-"""
 
 
 def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):
-    code, env = TWICE.format("{'cache': True}"), {"PJRT_HUB_CACHE": str(tmp_path / "cache")}
-    assert [child(code, **env) for _ in range(3)] == ["compiled\n", "loaded\n", "loaded\n"]
+    compile_it = partial(child, compile_add, True, PJRT_HUB_CACHE=str(tmp_path / "cache"))
+    assert [compile_it() for _ in range(3)] == ["compiled\n", "loaded\n", "loaded\n"]
     (kept,) = (p for p in (tmp_path / "cache/v1/compiled").rglob("*") if p.is_file())
     kept.write_bytes(kept.read_bytes()[:-1])
-    damaged, again = child(code, **env), child(code, **env)
+    damaged, again = compile_it(), compile_it()
     assert "removed the damaged compiled program" in damaged
     assert damaged.endswith("compiled\n")
     assert again == "loaded\n"
-    assert child(code, XLA_FLAGS="--xla_cpu_enable_fast_math=true", **env) == "compiled\n"
+    assert compile_it(XLA_FLAGS="--xla_cpu_enable_fast_math=true") == "compiled\n"
+
+
+def compile_together(client, folder, me, other):
+    """Waits at a look-up for the other process to have looked."""
+    kept = client.plugin.compile_cache
+    get = type(kept).get
+
+    def together(self, key):
+        found = get(self, key)
+        Path(folder, me).touch()
+        while not Path(folder, other).exists():
+            time.sleep(0.001)
+        return found
+
+    type(kept).get = together
+    compile_add(client, True)
 
 
 def test_two_processes_compile_the_same_at_once(child, tmp_path):
     """Each waits for the other to have looked, so that both miss."""
     env = {**child.env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
-    code = child.preamble + textwrap.dedent(
-        """
-        from pathlib import Path
-        kept, me, other = client.plugin.compile_cache, *sys.argv[2:]
-        get = type(kept).get
-        def together(self, key):
-            found = get(self, key)
-            Path(sys.argv[1], me).touch()
-            while not Path(sys.argv[1], other).exists(): time.sleep(0.001)
-            return found
-        type(kept).get = together
-        exe = client.compile(ADD, cache=True)
-        assert exe(ones(), ones()).tolist() == [2.0] * 8
-        print("loaded" if exe._origin is not None else "compiled")
-        """
-    )
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path), *names],
+            command(compile_together, str(tmp_path), *names),
             env=env,
             stdout=subprocess.PIPE,
             text=True,
@@ -287,7 +291,7 @@ def test_two_processes_compile_the_same_at_once(child, tmp_path):
     assert [each.communicate(timeout=120)[0] for each in running] == ["compiled\n"] * 2
     (kept,) = (p for p in (tmp_path / "cache/v1/compiled").rglob("*") if p.is_file())
     assert ".partial." not in kept.name
-    again = child(TWICE.format("{'cache': True}"), PJRT_HUB_CACHE=env["PJRT_HUB_CACHE"])
+    again = child(compile_add, True, PJRT_HUB_CACHE=env["PJRT_HUB_CACHE"])
     assert again == "loaded\n"
 
 
@@ -298,11 +302,10 @@ def test_two_processes_compile_the_same_at_once(child, tmp_path):
 def test_the_variable(child, tmp_path, value, place, second):
     env = {"PJRT_HUB_CACHE": str(tmp_path / "cache")}
     env["PJRT_HUB_COMPILE_CACHE"] = str(tmp_path / "dir") if value == "DIR" else value
-    code = TWICE.format("{}")
-    assert (child(code, **env), child(code, **env)) == ("compiled\n", second)
+    assert (child(compile_add, **env), child(compile_add, **env)) == ("compiled\n", second)
     found = {name for name in ("cache", "dir") if (tmp_path / name / "v1/compiled").exists()}
     assert found == ({place} if place else set())
-    assert child(TWICE.format("{'cache': False}"), **env) == "compiled\n"
+    assert child(compile_add, False, **env) == "compiled\n"
 
 
 def test_a_small_cache_forgets(client, program, tmp_path):

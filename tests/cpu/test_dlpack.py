@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import math
+import os
+import resource
+import sys
+import time
 import types
 import weakref
 
 import ml_dtypes
 import numpy as np
 import pytest
+from children import in_child, in_threads, ones
 
 import pjrt_hub
 from pjrt_hub.errors import ClosedError, InternalError, UnsupportedByPluginError
@@ -454,45 +460,45 @@ def test_cuda_array_interface(own, monkeypatch):
 
 
 #: Ends a loan by the C function that a capsule holds, without the GIL, as a foreign thread would.
-END = """
-    import ctypes
-    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    rename = ctypes.pythonapi.PyCapsule_SetName
-    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    USED = b"used_dltensor"
-    def take(buffer):
-        capsule = buffer.__dlpack__()
-        tensor = pointer_of(capsule, b"dltensor")
-        rename(capsule, USED)
-        return tensor
-    def end(tensor):
-        deleter = ctypes.cast(tensor + 56, ctypes.POINTER(ctypes.c_void_p))[0]
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(tensor)
-"""
+POINTER_OF = ctypes.pythonapi.PyCapsule_GetPointer
+POINTER_OF.restype, POINTER_OF.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+RENAME = ctypes.pythonapi.PyCapsule_SetName
+RENAME.argtypes = [ctypes.py_object, ctypes.c_char_p]
+USED = b"used_dltensor"
 
 
-def test_a_loan_ends_on_any_thread(child):
-    child(
-        END
-        + """
-    taken = [take(ones()) for _ in range(200)]
-    threads = [threading.Thread(target=lambda i=i: [end(t) for t in taken[i::4]]) for i in range(4)]
-    for thread in threads: thread.start()
-    client.close()
-    for thread in threads: thread.join()
+def take(buffer):
+    """Takes a tensor as who reads capsules in C does: nobody but `end` ends the loan."""
+    capsule = buffer.__dlpack__()
+    tensor = POINTER_OF(capsule, b"dltensor")
+    RENAME(capsule, USED)
+    return tensor
+
+
+def end(tensor):
+    deleter = ctypes.cast(tensor + 56, ctypes.POINTER(ctypes.c_void_p))[0]
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(tensor)
+
+
+def until(condition):
+    """Whether it comes true within ten seconds."""
     deadline = time.monotonic() + 10
-    while client._address and time.monotonic() < deadline: time.sleep(0.005)
-    assert not client._address
-    """
-    )
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
 
 
-def test_a_loan_ends_after_a_fork(child):
-    child(
-        END
-        + """
-    tensor, array = take(ones()), np.from_dlpack(ones())
+@in_child
+def test_a_loan_ends_on_any_thread(client):
+    taken = [take(ones(client)) for _ in range(200)]
+    parts = [taken[i::4] for i in range(4)]
+    in_threads(*(lambda part=part: [end(t) for t in part] for part in parts), client.close)
+    assert until(lambda: not client._address)
+
+
+@in_child
+def test_a_loan_ends_after_a_fork(client):
+    tensor, array = take(ones(client)), np.from_dlpack(ones(client))
     borrowed = client.from_dlpack(np.zeros(64, np.float32))
     pid = os.fork()
     if pid == 0:
@@ -503,45 +509,42 @@ def test_a_loan_ends_after_a_fork(child):
         os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     end(tensor)
-    """
-    )
+    return client, array, borrowed
 
 
-@pytest.mark.parametrize("ending", ["pass", "client.close()", "sys.exit(0)", "os._exit(0)"])
-def test_a_process_ends_with_open_loans(child, ending):
-    child(
-        END
-        + f"""
-    tensor, array, capsule = take(ones()), np.from_dlpack(ones()), ones().__dlpack__()
+ENDINGS = {
+    "return": lambda _: None,
+    "close": lambda client: client.close(),
+    "exit": lambda _: sys.exit(0),
+    "at once": lambda _: os._exit(0),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@in_child
+def test_a_process_ends_with_open_loans(client, ending):
+    global alive
     source = np.zeros(1024, np.float32)
     borrowed = [client.from_dlpack(source[i:]) for i in range(32)]
-    import atexit
+    tensor = take(ones(client))
+    alive = (client, borrowed, np.from_dlpack(ones(client)), ones(client).__dlpack__())
     atexit.register(end, tensor)
-    {ending}
-    """
-    )
+    ENDINGS[ending](client)
 
 
-def test_loans_leave_nothing_behind(child):
-    child(
-        """
-    import resource
+@in_child
+def test_loans_leave_nothing_behind(client):
     source = np.zeros(1 << 16, np.float32)[16:]
-    source = source[-(source.__array_interface__["data"][0] // 4) % 16:]
-    def once():
-        buffer = client.from_dlpack(source)
-        assert np.from_dlpack(buffer).shape == source.shape
-        buffer.__dlpack__()
-    def settled():
-        deadline = time.monotonic() + 10
-        while client._num_children and time.monotonic() < deadline: time.sleep(0.005)
-        return client._num_children
-    for _ in range(2000): once()
-    settled()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for _ in range(10000): once()
-    assert settled() == 0
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 8192, grown
-    """
-    )
+    source = source[-(source.__array_interface__["data"][0] // 4) % 16 :]
+
+    def turns(count):
+        """What the process held at most after so many loans, in KiB."""
+        for _ in range(count):
+            buffer = client.from_dlpack(source)
+            assert np.from_dlpack(buffer).shape == source.shape
+            buffer.__dlpack__()
+        del buffer
+        assert until(lambda: client._num_children == 0)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    assert turns(2_000) > turns(10_000) - 8192

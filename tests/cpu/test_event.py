@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from children import ones
 
 from pjrt_hub.errors import ClosedError
 
@@ -184,17 +185,20 @@ def test_a_callback_that_raises_is_reported(monkeypatch, vector, wait_until):
 
 
 def test_a_callback_that_raises_prints_with_pythons_own_hook(child):
-    code = """
-    def callback(_): raise ValueError("on purpose")
-    sys.stderr = sys.stdout
-    ones().ready.add_done_callback(callback)
-    done = threading.Event()
-    ones().ready.add_done_callback(lambda _: done.set())
-    assert done.wait(30)
-    """
-    out = child(code)
+    out = child(raise_in_a_callback)
     assert "Exception ignored" in out
     assert "ValueError: on purpose" in out
+
+
+def raise_in_a_callback(client):
+    def callback(_):
+        raise ValueError("on purpose")
+
+    sys.stderr = sys.stdout
+    ones(client).ready.add_done_callback(callback)
+    done = threading.Event()
+    ones(client).ready.add_done_callback(lambda _: done.set())
+    assert done.wait(30)
 
 
 def test_callbacks_of_a_closed_client_still_run(plugin):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import itertools
 import shutil
+import signal
 import subprocess
 import sysconfig
 import threading
+import time
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from children import calling, in_child, ones
 
 import pjrt_hub
 from pjrt_hub.errors import (
@@ -400,98 +404,86 @@ def test_a_function_in_c(call, c_library, form):
     assert caught.value.code == 11
 
 
-def test_functions_run_until_the_end_and_not_after_it(child):
+def of_eight(name):
+    """A program of eight floats that calls a function."""
+    return f"""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
+      %0 = stablehlo.custom_call @{name}(%a) {{api_version = 4 : i32, backend_config = {{}}}}
+          : (tensor<8xf32>) -> tensor<8xf32>
+      return %0 : tensor<8xf32> }}"""
+
+
+@in_child(stdout="ran\n")
+def test_functions_run_until_the_end_and_not_after_it(client):
     """A program in flight at the end of Python ends before Python does; then nothing is called."""
-    output = child(
-        """
-        import threading, time
-        begun = threading.Event()
-        def slow(a, out):
-            begun.set()
-            time.sleep(0.3)
-            out[...] = a
-            print("ran", flush=True)
-        client.plugin.ffi.register("slow", slow)
-        executable = client.compile('''func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-          %0 = stablehlo.custom_call @slow(%a) {api_version = 4 : i32, backend_config = {}}
-              : (tensor<8xf32>) -> tensor<8xf32>
-          return %0 : tensor<8xf32> }''')
-        value = ones()
-        threading.Thread(target=lambda: executable(value), daemon=True).start()
-        begun.wait()
-        """
-    )
-    assert output == "ran\n"
+    begun = threading.Event()
+
+    def slow(a, out):
+        begun.set()
+        time.sleep(0.3)
+        out[...] = a
+        print("ran", flush=True)
+
+    client.plugin.ffi.register("slow", slow)
+    executable, value = client.compile(of_eight("slow")), ones(client)
+    threading.Thread(target=lambda: executable(value), daemon=True).start()
+    begun.wait()
+    return client, executable, value
 
 
-ORDERS = {
-    "close": "client.close()",
-    "delete": "result.delete(); del result, value; executable.close(); client.close()",
-    "forget": "del result, value, executable, client; gc.collect()",
-    "exit": "",
-}
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_any_end_while_the_plugin_calls(child, order):
+@pytest.mark.parametrize("order", ["close", "delete", "forget", "exit"])
+@in_child(stdout="ran\n" * 3)
+def test_any_end_while_the_plugin_calls(order):
     """The plugin's own thread calls between two steps of a program that nobody waits for."""
-    output = child(
-        f"""
-        def slow(a, out):
-            time.sleep(0.1)
-            out[...] = a
-            print("ran", flush=True)
-        client.plugin.ffi.register("slow", slow)
-        executable = client.compile(SLOW.replace("stablehlo.return %j, %y", '''
-            %z = stablehlo.custom_call @slow(%y) {{api_version = 4 : i32, backend_config = {{}}}}
-                : (tensor<256x256xf32>) -> tensor<256x256xf32>
-            stablehlo.return %j, %z'''))
-        value = client.buffer_from_host(np.eye(256, dtype=np.float32))
-        result = executable(value, client.buffer_from_host(np.int32(3)))
-        {ORDERS[order]}
-        """
-    )
-    assert output == "ran\n" * 3
+    client = pjrt_hub.client("cpu", offline=True)
+
+    def slow(a, out):
+        time.sleep(0.1)
+        out[...] = a
+        print("ran", flush=True)
+
+    client.plugin.ffi.register("slow", slow)
+    executable = client.compile(calling("slow"))
+    value = client.buffer_from_host(np.eye(256, dtype=np.float32))
+    result = executable(value, client.buffer_from_host(np.int32(3)))
+    if order == "exit":
+        return client, executable, value, result
+    if order == "delete":
+        result.delete()
+        del result, value
+        executable.close()
+    elif order == "forget":
+        del result, value, executable
+        gc.collect()
+    if order != "forget":
+        client.close()
+    return None
 
 
-def test_an_interrupt_inside_a_function_reaches_the_caller(child):
-    output = child(
-        """
-        import signal, time
-        def wait(out):
-            signal.raise_signal(signal.SIGINT)
-            time.sleep(5)
-        client.plugin.ffi.register("wait", wait)
-        executable = client.compile('''func.func @main() -> tensor<f32> {
-          %0 = stablehlo.custom_call @wait() {api_version = 4 : i32, backend_config = {}}
-              : () -> tensor<f32>
-          return %0 : tensor<f32> }''')
-        try:
-            executable().to_numpy()
-            time.sleep(5)
-        except KeyboardInterrupt:
-            print("interrupted")
-        """
-    )
-    assert output == "interrupted\n"
+@in_child
+def test_an_interrupt_inside_a_function_reaches_the_caller(client):
+    def wait(out):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(5)
+
+    client.plugin.ffi.register("wait", wait)
+    executable = client.compile("""func.func @main() -> tensor<f32> {
+      %0 = stablehlo.custom_call @wait() {api_version = 4 : i32, backend_config = {}}
+          : () -> tensor<f32>
+      return %0 : tensor<f32> }""")
+    with pytest.raises(KeyboardInterrupt):
+        executable().to_numpy(), time.sleep(5)
 
 
-def test_the_entry_points_end_with_an_error(child):
-    output = child(
-        """
-        ffi = client.plugin.ffi
-        try:
-            for number in range(2000):
-                ffi.register(f"n{number}", lambda out: None)
-        except RuntimeError as exc:
-            print(number, type(exc).__name__, "1024" in str(exc))
-        """
-    )
-    assert output == "1024 RuntimeError True\n"
+@in_child
+def test_the_entry_points_end_with_an_error(client):
+    ffi = client.plugin.ffi
+    for number in range(1024):
+        ffi.register(f"n{number}", lambda out: None)
+    with pytest.raises(RuntimeError, match="1024"):
+        ffi.register("n1024", lambda out: None)
 
 
 def test_failed_and_good_calls_leave_nothing(call):
-    import gc
     import weakref
 
     class Big:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import time
 
-def test_a_function_that_closes_the_client(child):
+import numpy as np
+from children import calling, in_child
+
+
+@in_child
+def test_a_function_that_closes_the_client(client):
     """The program waits for the function, and the end of the client for the program."""
-    output = child(
-        """
-        def close(a, out):
-            client.close()
-            out[...] = a
-        client.plugin.ffi.register("close", close)
-        executable = client.compile(SLOW.replace("stablehlo.return %j, %y", '''
-            %z = stablehlo.custom_call @close(%y) {api_version = 4 : i32, backend_config = {}}
-                : (tensor<256x256xf32>) -> tensor<256x256xf32>
-            stablehlo.return %j, %z'''))
-        value = client.buffer_from_host(np.eye(256, dtype=np.float32))
-        executable(value, client.buffer_from_host(np.int32(3)))
-        deadline = time.monotonic() + 30
-        while client._address and time.monotonic() < deadline:
-            time.sleep(0.01)
-        print(client.closed, client._address)
-        """
-    )
-    assert output == "True 0\n"
+
+    def close(a, out):
+        client.close()
+        out[...] = a
+
+    client.plugin.ffi.register("close", close)
+    executable = client.compile(calling("close"))
+    value = client.buffer_from_host(np.eye(256, dtype=np.float32))
+    executable(value, client.buffer_from_host(np.int32(3)))
+    deadline = time.monotonic() + 30
+    while client._address and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (client.closed, client._address) == (True, 0)

@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+from children import in_child, ones
 
 from pjrt_hub.errors import AlreadyExistsError, InvalidArgumentError
 
@@ -145,22 +146,22 @@ def test_what_is_refused(plugin):
             plugin.ffi.register("never", print, **{stage: 4096})
 
 
-def test_a_state_at_the_end_of_python(child):
-    output = child(
-        """
-        class Plan:
-            pass
-        def use(a, out):
-            out[...] = a + (type(client.plugin.ffi.current.state) is Plan)
-        client.plugin.ffi.register("use", use, instantiate=Plan)
-        executable = client.compile('''func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-          %0 = stablehlo.custom_call @use(%a) {api_version = 4 : i32, backend_config = {}}
-              : (tensor<8xf32>) -> tensor<8xf32>
-          return %0 : tensor<8xf32> }''')
-        print(executable(ones()).tolist()[0])
-        """
-    )
-    assert output == "2.0\n"
+class Bare:
+    """A state that is alive when Python ends."""
+
+
+@in_child
+def test_a_state_at_the_end_of_python(client):
+    def use(a, out):
+        out[...] = a + (type(client.plugin.ffi.current.state) is Bare)
+
+    client.plugin.ffi.register("use", use, instantiate=Bare)
+    executable = client.compile("""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+      %0 = stablehlo.custom_call @use(%a) {api_version = 4 : i32, backend_config = {}}
+          : (tensor<8xf32>) -> tensor<8xf32>
+      return %0 : tensor<8xf32> }""")
+    assert executable(ones(client)).tolist()[0] == 2.0
+    return client, executable
 
 
 def test_states_leave_nothing(staged, vector):

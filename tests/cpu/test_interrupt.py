@@ -2,144 +2,165 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
 import pytest
+from children import ADD, SLOW, in_child, ones, start
 
-#: Each would take ten seconds or more; the interrupt comes after half a second.
-LONG = {
-    "compile": "client.compile(huge)",
-    "wait": "start().ready.wait()",
-    "wait with a timeout": "start().ready.wait(60)",
-    "to_numpy": "start().to_numpy()",
-    "asarray": "np.asarray(start())",
-    "str": "str(start())",
-    "await": "asyncio.run(awaited(start()))",
-    "await on trio": "import trio; trio.run(awaited, start())",
-    "wait for an execution": "execute().wait()",
-    "close": "start(); client.close()",
-    "leave a block": "start(); client.__exit__(None, None, None)",
-    "await an execution": "asyncio.run(awaited(Ready(execute())))",
-}
+SLOWEST = 50_000  # rounds, ten seconds
 
-CODE = """
-import asyncio, signal
 
 def square(count):
-    # So many products that compiling them takes minutes.
+    """So many products that compiling them takes minutes."""
     kind = "tensor<64x64xf32>"
     product = "  %{} = stablehlo.dot_general %{}, %a, contracting_dims = [1] x [0] : ({}, {}) -> {}"
     lines = [product.format(n + 1, n, kind, kind, kind) for n in range(count)]
     head = f"func.func @main(%a: {kind}) -> {kind} {{"
     lines = [head, f"  %0 = stablehlo.add %a, %a : {kind}", *lines, f"  return %{count} : {kind}"]
-    return "\\n".join([*lines, "}"])
+    return "\n".join([*lines, "}"])
 
-huge = square(20_000)
-slow = client.compile(SLOW)
 
-def start():
+def begin(client, rounds=SLOWEST):
+    """Starts work whose result is alive until the process ends."""
     global result
-    identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
-    result = slow(identity, client.buffer_from_host(np.int32(50_000)))
+    result = start(client, rounds)
     return result
 
-def execute():
+
+def execute(client):
+    """The event of an execution."""
     identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
-    row = [identity, client.buffer_from_host(np.int32(50_000))]
-    return slow.execute([row], return_events=True)[1][0]
+    row = [identity, client.buffer_from_host(np.int32(SLOWEST))]
+    return client.compile(SLOW).execute([row], return_events=True)[1][0]
 
-class Ready:
-    def __init__(self, event): self.ready = event
 
-async def awaited(buffer):
-    await buffer.ready
+async def awaited(event):
+    await event
 
-def interrupt():
-    global sent
-    time.sleep(0.5)
-    sent = time.monotonic()
-    os.kill(os.getpid(), signal.SIGINT)
 
-threading.Thread(target=interrupt).start()
-try:
-    WHAT
-except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - sent)
-sys.stdout.flush()
-os._exit(0)  # an orderly end would wait for the work
-"""
+def on_trio(client):
+    import trio
+
+    trio.run(awaited, begin(client).ready)
+
+
+def close(client, end, rounds=SLOWEST):
+    begin(client, rounds)
+    end()
+
+
+def compile_much(client):
+    client.compile(square(20_000))
+
+
+#: Each would take ten seconds or more; the interrupt comes after half a second.
+LONG = {
+    "compile": compile_much,
+    "wait": lambda client: begin(client).ready.wait(),
+    "wait with a timeout": lambda client: begin(client).ready.wait(60),
+    "to_numpy": lambda client: begin(client).to_numpy(),
+    "asarray": lambda client: np.asarray(begin(client)),
+    "str": lambda client: str(begin(client)),
+    "await": lambda client: asyncio.run(awaited(begin(client).ready)),
+    "await on trio": on_trio,
+    "wait for an execution": lambda client: execute(client).wait(),
+    "close": lambda client: close(client, client.close),
+    "leave a block": lambda client: close(client, lambda: client.__exit__(None, None, None)),
+    "await an execution": lambda client: asyncio.run(awaited(execute(client))),
+}
+
+
+def interrupt(work, client):
+    """Begins work, half a second before a Ctrl-C that must end it at once."""
+    sent = []
+
+    def send():
+        time.sleep(0.5)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=send).start()
+    with pytest.raises(KeyboardInterrupt):
+        work(client)
+    assert time.monotonic() - sent[0] < 5  # the work takes ten, more on a busy machine
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_an_interrupt_is_heard(child, name):
-    out = child(CODE.replace("WHAT", LONG[name])).split()
-    assert out[0] == "interrupted"
-    assert float(out[1]) < 5  # the work takes ten, more on a busy machine
+@in_child(status=7)
+def test_an_interrupt_is_heard(client, name):
+    interrupt(LONG[name], client)
+    os._exit(7)  # an orderly end would wait for the work
 
 
-def test_the_client_is_as_good_as_before(child):
-    check = "print(client.compile(ADD)(ones(), ones()).tolist())\n"
-    code = CODE.replace("WHAT", LONG["compile"]).replace(
-        "sys.stdout.flush", check + "sys.stdout.flush"
-    )
-    assert child(code).splitlines()[1] == str([2.0] * 8)
+@in_child(status=7)
+def test_the_client_is_as_good_as_before(client):
+    interrupt(compile_much, client)
+    assert client.compile(ADD)(ones(client), ones(client)).tolist() == [2.0] * 8
+    os._exit(7)
 
 
-def test_a_process_ends_in_order_after_an_interrupted_compile(child):
-    end = CODE.replace("WHAT", LONG["compile"]).replace("os._exit(0)", "sys.exit(3)")
-    assert child(end, status=3).startswith("interrupted")
+@in_child(status=3)
+def test_a_process_ends_in_order_after_an_interrupted_compile(client):
+    interrupt(compile_much, client)
+    sys.exit(3)
 
 
 @pytest.mark.slow
-def test_a_process_ends_in_order_after_an_interrupted_wait(child):
+@in_child
+def test_a_process_ends_in_order_after_an_interrupted_wait(client):
     """It waits no second time, and no destructor runs in which a plugin that is cut off dies."""
-    end = CODE.replace("WHAT", LONG["wait"]).replace("50_000", "10_000").replace("os._exit(0)", "")
-    assert child(end).startswith("interrupted")
+    interrupt(lambda client: begin(client, 10_000).ready.wait(), client)
+    return client
 
 
 @pytest.mark.slow
-def test_a_process_ends_in_order_after_an_interrupted_close(child):
-    end = CODE.replace("WHAT", LONG["close"]).replace("50_000", "10_000").replace("os._exit(0)", "")
-    assert child(end).startswith("interrupted")
+@in_child
+def test_a_process_ends_in_order_after_an_interrupted_close(client):
+    interrupt(lambda client: close(client, client.close, 10_000), client)
+    return client
 
 
-def test_other_threads_run_while_one_waits(child):
-    out = child(
-        """
-        identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
-        result = client.compile(SLOW)(identity, client.buffer_from_host(np.int32(2000)))
-        count = 0
-        def work():
-            global count
-            while not result.ready.is_ready():
-                count += 1
-        thread = threading.Thread(target=work)
-        thread.start()
-        result.ready.wait()
-        thread.join()
-        print(count > 100)
-        """
-    )
-    assert out == "True\n"
+@in_child
+def test_other_threads_run_while_one_waits(client):
+    result, count = start(client, 2000), 0
+
+    def work():
+        nonlocal count
+        while not result.ready.is_ready():
+            count += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    result.ready.wait()
+    thread.join()
+    assert count > 100
 
 
-def test_a_signal_handler_that_returns_does_not_end_a_wait(child):
-    out = child(
-        """
-        import signal
-        seen = []
-        signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
-        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-        identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
-        result = client.compile(SLOW)(identity, client.buffer_from_host(np.int32(2000)))
-        result.ready.wait()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        print(len(seen) > 0, result.ready.is_ready())
-        """
-    )
-    assert out == "True True\n"
+@in_child
+def test_a_signal_handler_that_returns_does_not_end_a_wait(client):
+    seen = []
+    signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    result = start(client, 2000)
+    result.ready.wait()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert len(seen) > 0
+    assert result.ready.is_ready()
 
 
-def test_an_interrupt_while_python_exits_ends_it_quietly(child):
-    code = CODE.replace("WHAT", "start(); print('started', end=''); sys.exit()")
-    code = code.replace("except KeyboardInterrupt", "except ZeroDivisionError")
-    code = code.replace("Thread(target=interrupt)", "Thread(target=interrupt, daemon=True)")
-    assert child(code, status=-2) == "started"
+@in_child(stdout="started", status=-2)
+def test_an_interrupt_while_python_exits_ends_it_quietly(client):
+    def send():
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=send, daemon=True).start()
+    begin(client)
+    print("started", end="")
+    sys.exit()

@@ -7,11 +7,11 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
+from children import command, in_child
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
@@ -187,10 +187,10 @@ def test_the_last_words_are_the_compilers(client):
     assert "Check failed: bit_offset != nullptr" in caught.value.stderr
 
 
-def test_without_isolation_it_is_the_end(child):
+@in_child(stdout="", status=-8)
+def test_without_isolation_it_is_the_end(client):
     """What the tests above are worth: the same program here ends the process."""
-    text = DEADLY["a constant divided by zero"][0]
-    assert child(f"client.compile({text!r})", status=-8) == ""
+    client.compile(DEADLY["a constant divided by zero"][0])
 
 
 def test_what_comes_is_what_a_plain_compilation_gives(client, program):
@@ -381,17 +381,9 @@ def test_the_compiler_ends_with_whoever_waits_for_it(
     path = tmp_path / "slow.mlir"
     path.write_text(slow_to_compile)
     mark = f"MARK={tmp_path}"
-    code = (
-        child.preamble
-        + f"""
-try:
-    client.compile({str(path)!r}, isolated=True)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-"""
-    )
     env = {**child.env, "MARK": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) as waiting:
+    words = command(compile_isolated, str(path))
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE) as waiting:
         wait_until(lambda: len(compilers(mark)) == 2)  # the watcher, and the compiler below it
         time.sleep(0.5)
         begun = time.monotonic()
@@ -402,6 +394,13 @@ except KeyboardInterrupt:
         assert out == b"interrupted\n"
         assert took < 5  # less than a second, but on a busy machine
     wait_until(lambda: compilers(mark) == [])
+
+
+def compile_isolated(client, path):
+    try:
+        client.compile(path, isolated=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
 
 
 def test_where_no_other_process_can_compile(plugin, program, caplog):

@@ -5,14 +5,22 @@ Whatever is computed together is compared with the same on one device or with nu
 
 from __future__ import annotations
 
-import textwrap
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
+from children import ADD, PROGRAMS, SLOW, in_child, in_threads
 
+import pjrt_hub
 from pjrt_hub import CompileOptions, ExecuteOptions
-from pjrt_hub.errors import ClosedError, InvalidArgumentError
+from pjrt_hub.errors import ClosedError, InvalidArgumentError, PjrtHubError
 
 EIGHT = CompileOptions(num_replicas=8)
 #: Compiling for eight replicas, row r of the arguments -> what row r of the results must be.
@@ -267,224 +275,192 @@ def test_donation_on_every_device(eight, program):
         executable.execute(rows)
 
 
-#: A client of eight devices in a process of its own, which has a deadline.
-TOGETHER = """
-import pathlib, threading
-from concurrent.futures import ThreadPoolExecutor
-from pjrt_hub import CompileOptions, ExecuteOptions
-programs = pathlib.Path(ADD).parent
-client = pjrt_hub.client("cpu", offline=True, options={"cpu_device_count": 8})
-reduce = client.compile(programs / "all_reduce.mlir", CompileOptions(num_replicas=8))
-donate = client.compile(programs / "donate.mlir", CompileOptions(num_replicas=8))
+class Together:
+    """A client of eight devices in a process of its own, which has a deadline."""
 
-def put(value, size=4):
-    array = np.full(size, value, np.float32)
-    return [[client.buffer_from_host(array, device=device)] for device in client.devices]
+    def __init__(self):
+        self.client = pjrt_hub.client("cpu", offline=True, options={"cpu_device_count": 8})
+        self.reduce = self.client.compile(PROGRAMS / "all_reduce.mlir", EIGHT)
+        self.donate = self.client.compile(PROGRAMS / "donate.mlir", EIGHT)
 
-def pairs():
-    return [a + b for a, b in zip(put(1, 8), put(1, 8))]
+    def put(self, value, size=4):
+        array = np.full(size, value, np.float32)
+        return [[self.client.buffer_from_host(array, device=each)] for each in self.client.devices]
 
-def check(results, value):
-    assert [r.tolist() for [r] in results] == [[8.0 * value] * 4] * 8
+    def pairs(self):
+        return [a + b for a, b in zip(self.put(1, 8), self.put(1, 8), strict=True)]
 
-def refused(error, function, *arguments):
-    try:
-        function(*arguments)
-    except error as exc:
-        return str(exc)
-    raise AssertionError("not refused")
-"""
+    def check(self, results, value):
+        assert [r.tolist() for [r] in results] == [[8.0 * value] * 4] * 8
 
+    def check_reduce(self, value):
+        self.check(self.reduce.execute(self.put(value)), value)
 
-@pytest.fixture
-def together(child):
-    return lambda code, **kwargs: child(TOGETHER + textwrap.dedent(code), **kwargs)
+    def slow(self, device, rounds):
+        """A program that takes as long as `rounds` says, and its arguments."""
+        put = partial(self.client.buffer_from_host, device=device)
+        options = CompileOptions(device_ids=[[device.id]])
+        return self.client.compile(SLOW, options), put(np.eye(256, dtype="f4")), put(rounds)
 
 
-def test_what_is_refused_on_one_device_starts_on_none(together):
+@in_child
+def test_what_is_refused_on_one_device_starts_on_none():
     """XLA's CPU client would never again finish what runs on several devices."""
-    together(
-        """
-        gone = pairs()
-        donate.execute(gone)
-        for rows in gone, [gone[0], *pairs()[1:]], [*pairs()[:7], gone[7]]:
-            assert "deleted or donated" in refused(ClosedError, donate.execute, rows)
-            check(reduce.execute(put(2)), 2)
-        for given in range(8):
-            rows = pairs()
-            rows[given][1] = rows[given][0]
-            assert "argument 1 is the buffer that argument 0 donates" in refused(
-                ValueError, donate.execute, rows
-            )
-            check(reduce.execute(put(2)), 2)
-        kept = donate.execute(rows, ExecuteOptions(non_donatable=[0]))
-        assert [r.tolist() for [r] in kept] == [[2.0] * 8] * 8
-        part = donate.execute_sharded
-        refused(ClosedError, part, gone[3], client.devices[3])
-        refused(ValueError, part, [rows[3][0]] * 2, client.devices[3])
-        check(reduce.execute(put(2)), 2)
-        """
-    )
-
-
-def test_a_client_that_cannot_finish_says_so(together):
-    """A buffer that is not what it claims: the plugin refuses it on one device, having started."""
-    together(
-        """
+    eight = Together()
+    donate, pairs = eight.donate, eight.pairs
+    gone = pairs()
+    donate.execute(gone)
+    for rows in gone, [gone[0], *pairs()[1:]], [*pairs()[:7], gone[7]]:
+        with pytest.raises(ClosedError, match="deleted or donated"):
+            donate.execute(rows)
+        eight.check_reduce(2)
+    for given in range(8):
         rows = pairs()
-        device = client.devices[5]
-        long = client.buffer_from_host(np.ones(16, np.float32), device=device)
-        rows[5][1] = type(long)._adopt(client, long._address, long._dtype, (8,), device)
-        refused(PjrtHubError, donate.execute, rows)
-        assert "nothing on several devices any more" in refused(
-            ClosedError, reduce.execute, put(1)
-        )
-        one = client.compile(ADD)
-        assert one(*pairs()[0]).tolist() == [2.0] * 8
-        os._exit(0)  # what is owned twice must not be freed
-        """
-    )
+        rows[given][1] = rows[given][0]
+        with pytest.raises(ValueError, match="argument 1 is the buffer that argument 0 donates"):
+            donate.execute(rows)
+        eight.check_reduce(2)
+    kept = donate.execute(rows, ExecuteOptions(non_donatable=[0]))
+    assert [r.tolist() for [r] in kept] == [[2.0] * 8] * 8
+    device = eight.client.devices[3]
+    with pytest.raises(ClosedError):
+        donate.execute_sharded(gone[3], device)
+    with pytest.raises(ValueError, match="argument 1 is the buffer"):
+        donate.execute_sharded([rows[3][0]] * 2, device)
+    eight.check_reduce(2)
+
+
+@in_child
+def test_a_client_that_cannot_finish_says_so():
+    """A buffer that is not what it claims: the plugin refuses it on one device, having started."""
+    eight = Together()
+    client, rows = eight.client, eight.pairs()
+    device = client.devices[5]
+    long = client.buffer_from_host(np.ones(16, np.float32), device=device)
+    rows[5][1] = type(long)._adopt(client, long._address, long._dtype, (8,), device)
+    with pytest.raises(PjrtHubError):
+        eight.donate.execute(rows)
+    with pytest.raises(ClosedError, match="nothing on several devices any more"):
+        eight.reduce.execute(eight.put(1))
+    one = client.compile(ADD)
+    assert one(*eight.pairs()[0]).tolist() == [2.0] * 8
+    os._exit(0)  # what is owned twice must not be freed
 
 
 @pytest.mark.parametrize("events", [False, True])
-def test_many_launches_that_nobody_waits_for(together, events):
+@in_child
+def test_many_launches_that_nobody_waits_for(events):
     """Each takes a thread for each device; XLA's pool has no more than these."""
-    together(
-        f"""
-        rows = put(1)
-        results = [reduce.execute(rows, return_events={events}) for _ in range(500)]
-        for result in results:
-            check(result[0] if {events} else result, 1)
-        eye, few = np.eye(256, dtype=np.float32), np.int32(2)
-        slow = [
-            (
-                client.compile(SLOW, CompileOptions(device_ids=[[device.id]])),
-                client.buffer_from_host(eye, device=device),
-                client.buffer_from_host(few, device=device),
-            )
-            for device in client.devices
-        ]
-        for _ in range(40):
-            busy = [run(a, rounds) for run, a, rounds in slow]
-            last = reduce.execute(rows)
-        check(last, 1)
-        for result in busy:
-            assert np.array_equal(result.to_numpy(), eye)
-        """
-    )
+    eight = Together()
+    rows = eight.put(1)
+    results = [eight.reduce.execute(rows, return_events=events) for _ in range(500)]
+    for result in results:
+        eight.check(result[0] if events else result, 1)
+    slow = [eight.slow(device, np.int32(2)) for device in eight.client.devices]
+    for _ in range(40):
+        busy = [run(a, rounds) for run, a, rounds in slow]
+        last = eight.reduce.execute(rows)
+    eight.check(last, 1)
+    for result in busy:
+        assert np.array_equal(result.to_numpy(), np.eye(256))
 
 
-def test_launches_of_several_threads(together):
+@in_child
+def test_launches_of_several_threads():
     """Whole launches and launches in parts, with buffers deleted and executables closed between."""
-    together(
-        """
-        def whole(number):
-            for turn in range(200):
-                rows = put(number)
-                result = reduce.execute(rows, ExecuteOptions(launch_id=number))
-                rows[turn % 8][0].delete()
-                if turn % 10 == 0:
-                    check(result, number)
-                if turn % 50 == 0:
-                    mine = client.compile(
-                        programs / "all_reduce.mlir", CompileOptions(num_replicas=8)
-                    )
-                    late = mine.execute(put(number))
-                    mine.delete()
-                    check(late, number)
-            check(result, number)
+    eight = Together()
+    reduce = eight.reduce
 
-        def parts():
-            rows = put(5)
-            for launch in range(40):
-                options = ExecuteOptions(launch_id=launch)
-                run = lambda i: reduce.execute_sharded(rows[i], reduce.devices[i], options)
-                check([outputs for outputs, _ in threads.map(run, range(8))], 5)
+    def whole(number):
+        for turn in range(200):
+            rows = eight.put(number)
+            result = reduce.execute(rows, ExecuteOptions(launch_id=number))
+            rows[turn % 8][0].delete()
+            if turn % 10 == 0:
+                eight.check(result, number)
+            if turn % 50 == 0:
+                mine = eight.client.compile(PROGRAMS / "all_reduce.mlir", EIGHT)
+                late = mine.execute(eight.put(number))
+                mine.delete()
+                eight.check(late, number)
+        eight.check(result, number)
 
-        with ThreadPoolExecutor(8) as threads, ThreadPoolExecutor(3) as callers:
-            for done in [callers.submit(whole, 1), callers.submit(whole, 2), callers.submit(parts)]:
-                done.result()
-        client.close()
-        """
-    )
+    def parts():
+        rows = eight.put(5)
+
+        def part(launch, i):
+            options = ExecuteOptions(launch_id=launch)
+            return reduce.execute_sharded(rows[i], reduce.devices[i], options)[0]
+
+        for launch in range(40):
+            eight.check(threads.map(partial(part, launch), range(8)), 5)
+
+    with ThreadPoolExecutor(8) as threads, ThreadPoolExecutor(3) as callers:
+        for done in [callers.submit(whole, 1), callers.submit(whole, 2), callers.submit(parts)]:
+            done.result()
+    eight.client.close()
 
 
-def test_deleted_by_another_thread_while_it_starts(together):
+@in_child
+def test_deleted_by_another_thread_while_it_starts():
     """It starts on all devices or, deleted before, on none."""
-    together(
-        """
-        sys.setswitchinterval(1e-6)
-        meet, rows = threading.Barrier(2, timeout=60), []
+    eight = Together()
+    sys.setswitchinterval(1e-6)
+    meet, rows, refused = threading.Barrier(2, timeout=60), [], []
 
-        def delete():
-            for turn in range(500):
-                meet.wait()
-                rows[turn % 8][0].delete()
-                meet.wait()
-        thread = threading.Thread(target=delete)
-        thread.start()
+    def delete():
         for turn in range(500):
-            rows = put(3)
             meet.wait()
-            try:
-                results = reduce.execute(rows)
-            except ClosedError as exc:
-                assert "argument 0 is a buffer that was deleted" in str(exc), exc
-            else:
-                check(results, 3)
+            rows[turn % 8][0].delete()
             meet.wait()
-            assert [row[0].is_deleted for row in rows] == [n == turn % 8 for n in range(8)]
-        thread.join()
-        check(reduce.execute(put(4)), 4)
-        """
-    )
 
-
-def test_ctrl_c_ends_the_wait_for_a_turn(together):
-    """Thirty-two are under way; the next waits until one of them ends, or is interrupted."""
-    together(
-        """
-        import signal
-        device = client.devices[0]
-        slow = client.compile(SLOW, CompileOptions(device_ids=[[0]]))
-        eye = client.buffer_from_host(np.eye(256, dtype=np.float32), device=device)
-        many = client.buffer_from_host(np.int32(10_000), device=device)
-        under_way = [slow(eye, many) for _ in range(32)]
-        timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
-        timer.start()
-        for call in (lambda: reduce.execute(put(1)), lambda: slow(eye, many)):
-            try:
-                call()
-            except KeyboardInterrupt:
-                break
+    thread = threading.Thread(target=delete)
+    thread.start()
+    for turn in range(500):
+        rows[:] = eight.put(3)
+        meet.wait()
+        try:
+            results = eight.reduce.execute(rows)
+        except ClosedError as exc:
+            refused.append(str(exc))
         else:
-            raise AssertionError("not interrupted")
-        assert not under_way[-1].ready.is_ready()
-        os._exit(0)  # not to wait for all of them
-        """
-    )
+            eight.check(results, 3)
+        meet.wait()
+        assert [row[0].is_deleted for row in rows] == [n == turn % 8 for n in range(8)]
+    thread.join()
+    assert all("argument 0 is a buffer that was deleted" in each for each in refused)
+    eight.check_reduce(4)
 
 
-def test_a_close_while_launches_are_under_way(together):
-    together(
-        """
-        rows, closed = put(1), threading.Event()
+@in_child
+def test_ctrl_c_ends_the_wait_for_a_turn():
+    """Thirty-two are under way; the next waits until one of them ends, or is interrupted."""
+    eight = Together()
+    slow, eye, many = eight.slow(eight.client.devices[0], np.int32(10_000))
+    under_way = [slow(eye, many) for _ in range(32)]
+    timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        eight.reduce.execute(eight.put(1)), slow(eye, many)
+    assert not under_way[-1].ready.is_ready()
+    os._exit(0)  # not to wait for all of them
 
-        def run():
+
+@in_child
+def test_a_close_while_launches_are_under_way():
+    eight = Together()
+    rows = eight.put(1)
+
+    def run():
+        with contextlib.suppress(ClosedError):
             while True:
-                try:
-                    reduce.execute(rows)
-                except ClosedError:
-                    return
-        threads = [threading.Thread(target=run) for _ in range(4)]
-        for thread in threads:
-            thread.start()
+                eight.reduce.execute(rows)
+
+    def close():
         time.sleep(0.2)
-        client.close()
-        for thread in threads:
-            thread.join()
-        """
-    )
+        eight.client.close()
+
+    in_threads(run, run, run, run, close)
 
 
 def test_more_devices_than_the_assignment_has(eight, program):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import multiprocessing
 import pickle
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 import pytest
+from children import ADD, in_child, ones
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import (
@@ -212,40 +212,14 @@ def test_a_closed_executable(own, program):
 
 
 def test_a_process_without_a_client_makes_one(client, program, child):
-    stream = pickle.dumps(client.compile(program("add"))).hex()
-    code = f"""
-        import pickle
-        import numpy as np
-        one, two = (pickle.loads(bytes.fromhex({stream!r})) for _ in range(2))
-        assert one.client is two.client
-        ones = one.client.buffer_from_host(np.ones(8, np.float32))
-        print(one(ones, ones).tolist() == two(ones, ones).tolist() == [2.0] * 8)
-        """
-    assert child(code, prepared=False) == "True\n"
+    child(load_twice, pickle.dumps(client.compile(program("add"))), prepared=False)
 
 
-POOL = """
-import multiprocessing
-import sys
-
-import numpy as np
-
-import pjrt_hub
-
-
-def work(executable, array):
-    buffer = executable.client.buffer_from_host(array)
-    return executable(buffer, buffer)
-
-
-if __name__ == "__main__":
-    with pjrt_hub.client("cpu", offline=True) as client:
-        executable = client.compile(sys.argv[1])
-        inputs = [np.full(8, number, np.float32) for number in range(8)]
-        with multiprocessing.get_context("spawn").Pool(2) as pool:
-            results = pool.starmap(work, [(executable, array) for array in inputs])
-        print([result.tolist() for result in results] == [[2.0 * n] * 8 for n in range(8)])
-"""
+def load_twice(stream):
+    one, two = pickle.loads(stream), pickle.loads(stream)
+    assert one.client is two.client
+    values = ones(one.client)
+    assert one(values, values).tolist() == two(values, values).tolist() == [2.0] * 8
 
 
 def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
@@ -253,36 +227,28 @@ def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
     code = serialized.read(client.compile(program("add")).serialize())[1]
     elsewhere = dataclasses.replace(client.guards, platform_version="another").seal(code)
     reload = client.plugin.reload
-    stream = pickle.dumps((elsewhere, reload)).hex()
-    out = child(
-        f"""
-        import pickle
-        from pjrt_hub.errors import IncompatiblePluginError
-        from pjrt_hub.running.distributed import pickled
-        blob, reload = pickle.loads(bytes.fromhex({stream!r}))
-        for _ in range(3):
-            try:
-                pickled.to_executable(blob, reload, {{}})
-            except IncompatiblePluginError as exc:
-                print(exc.need, len(list(pickled._open_clients())))
-        """,
-        prepared=False,
-    )
-    assert out == "another 0\n" * 3
+    child(load_in_vain, pickle.dumps((elsewhere, reload)), prepared=False)
 
 
-def test_a_pool_of_processes(child, program, tmp_path):
-    """The `spawn` method, because a plugin's threads do not survive a fork.
+def load_in_vain(stream):
+    blob, reload = pickle.loads(stream)
+    for _ in range(3):
+        with pytest.raises(IncompatiblePluginError) as caught:
+            pickled.to_executable(blob, reload, {})
+        assert caught.value.need == "another"
+        assert list(pickled._open_clients()) == []
 
-    In a script of its own: a worker that cannot import the function leaves the pool waiting.
-    """
-    script = tmp_path / "pool.py"
-    script.write_text(POOL)
-    done = subprocess.run(
-        [sys.executable, script, program("add")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=child.env,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+def add_to_itself(executable, array):
+    buffer = executable.client.buffer_from_host(array)
+    return executable(buffer, buffer)
+
+
+@in_child
+def test_a_pool_of_processes(client):
+    """The `spawn` method, because a plugin's threads do not survive a fork."""
+    executable = client.compile(ADD)
+    inputs = [np.full(8, number, np.float32) for number in range(8)]
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        results = pool.starmap(add_to_itself, [(executable, array) for array in inputs])
+    assert [result.tolist() for result in results] == [[2.0 * n] * 8 for n in range(8)]

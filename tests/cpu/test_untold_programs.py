@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from children import ADD
+
+from pjrt_hub.frameworks import safetensors
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "exported"
 OUTPUTS = ("ElementTypes", "Dimensions", "MemoryKinds")
@@ -20,54 +26,42 @@ UNTOLD = {
     ),
 }
 
-#: In a process whose clients are of such a plugin. A pickle is loaded in a third process.
-USE = """
-import pickle
-from pathlib import Path
-from pjrt_hub.frameworks import safetensors
-folder = Path(os.environ["FOLDER"])
-sys.path.insert(0, os.environ["EXAMPLES"])
-x = np.arange(8, dtype=np.float32)
+X = np.arange(8, dtype=np.float32)
 
-added = client.compile(ADD)
-assert str(added.signature) == "(8xf32, 8xf32) -> (8xf32)", added.signature
-total = added(x, x)
-assert np.asarray(total).tolist() == (x + x).tolist()
-try:
-    added(x, x[:4])
-except ValueError as exc:
-    assert "argument 1" in str(exc), exc
-else:
-    raise SystemExit("half an argument was taken")
 
-safetensors.save_file({"x": total}, folder / "x.safetensors")
-read = safetensors.load(client, folder / "x.safetensors")["x"]
-assert np.from_dlpack(read).tolist() == (x + x).tolist()
-assert np.asarray(added(read, client.from_dlpack(x))).tolist() == (3 * x).tolist()
+def use(client, folder):
+    """In a process whose clients are of such a plugin."""
+    folder = Path(folder)
+    added = client.compile(ADD)
+    assert str(added.signature) == "(8xf32, 8xf32) -> (8xf32)", added.signature
+    total = added(X, X)
+    assert np.asarray(total).tolist() == (X + X).tolist()
+    with pytest.raises(ValueError, match="argument 1"):
+        added(X, X[:4])
 
-loaded = client.load(added.serialize())
-assert loaded.signature == added.signature
-(folder / "pickle").write_bytes(pickle.dumps((added, total)))
+    safetensors.save_file({"x": total}, folder / "x.safetensors")
+    read = safetensors.load(client, folder / "x.safetensors")["x"]
+    assert np.from_dlpack(read).tolist() == (X + X).tolist()
+    assert np.asarray(added(read, client.from_dlpack(X))).tolist() == (3 * X).tolist()
 
-import run
-run.main()
-"""
+    loaded = client.load(added.serialize())
+    assert loaded.signature == added.signature
+    (folder / "pickle").write_bytes(pickle.dumps((added, total)))
 
-UNPICKLE = """
-import pickle
-from pathlib import Path
-added, total = pickle.loads(Path(os.environ["FOLDER"], "pickle").read_bytes())
-twice = added(total, total)
-assert np.asarray(twice).tolist() == (4 * np.arange(8)).tolist(), twice
-"""
+    runpy.run_path(str(EXAMPLES / "run.py"), run_name="__main__")
+
+
+def use_pickle(_, folder):
+    added, total = pickle.loads(Path(folder, "pickle").read_bytes())
+    twice = added(total, total)
+    assert np.asarray(twice).tolist() == (4 * X).tolist(), twice
 
 
 @pytest.mark.parametrize("untold", UNTOLD)
 def test_all_that_users_do_with_programs(child, clean_env, program, tmp_path, untold):
     lacking = {"PJRT_HUB_LAYERS": "without", "PJRT_HUB_WITHOUT": UNTOLD[untold]}
-    here = {"FOLDER": str(tmp_path), "EXAMPLES": str(EXAMPLES)}
-    assert "kinds   [0, 0, 1, 0]" in child(USE, **lacking, **here)
-    child(UNPICKLE, **lacking, **here)
+    assert "kinds   [0, 0, 1, 0]" in child(use, str(tmp_path), **lacking)
+    child(use_pickle, str(tmp_path), **lacking)
     command = [sys.executable, "-m", "pjrt_hub.cli", "run", program("add")]
     done = subprocess.run(
         [*command, "--platform", "cpu", "--arg", "f32[8]:1", "--arg", "f32[8]:2"],
