@@ -20,7 +20,7 @@ class ApiVersion:
 
     @classmethod
     def parse(cls, text: str) -> ApiVersion:
-        """Reads "0.81".
+        """Read a version such as "0.81".
 
         Args:
             text: major and minor, as `str` writes them.

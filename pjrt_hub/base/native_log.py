@@ -31,7 +31,7 @@ _changing = threading.Lock()
 
 
 def capture_native_logs(*, tee: bool = True) -> NativeLog:
-    """Turns what plugins and XLA write to stderr into records of `logging`, from now on.
+    """Turn output of plugins and XLA to stderr into records of `logging`, from now on.
 
     A line with the prefix of absl or TensorFlow has its severity as its level and its text without
     the prefix as its message; its place is in `pjrt_hub_file` and `pjrt_hub_line`. Another line is

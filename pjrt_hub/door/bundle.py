@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def export_bundle(
     path: Path, *platforms: str, hosts: Sequence[str] = (), quiet: bool = False
 ) -> tuple[str, ...]:
-    """Fetches archives and writes them into one file.
+    """Fetch archives and write them into one file.
 
     Args:
         path: the file.
@@ -62,7 +62,7 @@ def export_bundle(
 
 
 def import_bundle(path: Path) -> tuple[str, ...]:
-    """Puts the plugins of a bundle into the cache, if the lock file or the registry knows them.
+    """Put the plugins of a bundle into the cache, if the lock file or the registry knows them.
 
     Args:
         path: of the file that `export_bundle` wrote.

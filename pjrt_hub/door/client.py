@@ -45,7 +45,7 @@ def client(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Client:
-    """Chooses a plugin, fetches it where it is missing, loads it and makes a client.
+    """Choose a plugin, fetch it if it is missing, load it and make a client.
 
     A plugin that was not asked for alone and fails is passed over, with a warning. One whose
     hardware is absent is not fetched.
@@ -103,7 +103,7 @@ def load(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Plugin:
-    """Loads a plugin without making a client: a library by its path, or as `client` chooses.
+    """Load a plugin without making a client: a library by its path, or as `client` chooses.
 
     It may serve to compile ahead of time, so one that was asked for alone is fetched even where
     its hardware is absent.
@@ -130,7 +130,7 @@ def topology(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Topology:
-    """Describes a machine that need not be there, to compile for it ahead of time.
+    """Describe a machine that need not be present, to compile for it ahead of time.
 
     Args:
         platform: as for `client`, or the path of a library.
@@ -160,7 +160,7 @@ def topology(
 
 
 def targets(platform: str | None = None) -> list[Target]:
-    """Lists the machines that plugins compile for ahead of time; loads and fetches nothing.
+    """List the machines that plugins compile for ahead of time; load and fetch nothing.
 
     A plugin may know more than these, by names of the same form.
 
@@ -177,7 +177,7 @@ def targets(platform: str | None = None) -> list[Target]:
 
 
 def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
-    """Gives the path of a plugin's library, and fetches it first where it is missing.
+    """Return the path of a plugin's library; fetch it first if it is missing.
 
     Args:
         name: as for `client`.
@@ -198,7 +198,7 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
 def plugins(
     platform: str | os.PathLike[str] | None = None, *, offline: bool = False
 ) -> list[Finding]:
-    """Lists every plugin that was found, the chosen one first, each with the reason.
+    """List every plugin, the chosen one first, each with the reason.
 
     Args:
         platform: as for `client`: list as if this was asked for; of a library's path, that plugin.

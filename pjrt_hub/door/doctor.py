@@ -58,7 +58,7 @@ class Diagnosis:
 
 
 def diagnose(name: str | os.PathLike[str] | None = None, *, to_run: bool = True) -> Diagnosis:
-    """Says what `client(name)` would do on this machine, or `topology(name, ...)`.
+    """Report what `client(name)`, or `topology(name, ...)`, would do on this machine.
 
     Args:
         name: as for `client`, or the path of a library.

@@ -57,7 +57,7 @@ def lock(
     allow_look_alike: bool = False,
     trust: Trust | None = None,
 ) -> Locked:
-    """Writes what may be fetched and loaded from now on.
+    """Write the lock file: what may be fetched and loaded from now on.
 
     Args:
         requests: platforms, plugins, packages ("jax-cuda13-pjrt==0.12.0.1"), or archives by path or

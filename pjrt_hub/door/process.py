@@ -84,7 +84,7 @@ def distrust() -> None:
 
 
 def cache() -> Cache:
-    """The cache of this user: `PJRT_HUB_CACHE`, else the platform's cache directory.
+    """Return the cache of this user: `PJRT_HUB_CACHE`, else the platform's cache directory.
 
     An elevated process has the system's caches that nobody but root can change.
 
@@ -235,7 +235,7 @@ def warn(text: str) -> None:
 
 
 def pins() -> Pins | None:
-    """The lock file that holds here: nothing else is fetched or loaded. None without one.
+    """Return the lock file that holds here, or None.
 
     Raises:
         LockFileError: it cannot be read, is malformed, or others may have written it.

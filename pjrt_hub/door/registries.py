@@ -30,7 +30,7 @@ def init(
     root_keys: int = 2,
     passphrase: bytes | None = None,
 ) -> Path:
-    """Makes the keys and the root metadata of a new registry.
+    """Make the keys and the root metadata of a new registry.
 
     Args:
         folder: what is to be served.
@@ -56,7 +56,7 @@ def add(
     allow_look_alike: bool = False,
     trust: Callable[[str], bool] | None = None,
 ) -> tuple[Artifact, ...]:
-    """Adds rows to the draft of a registry.
+    """Add rows to the draft of a registry.
 
     Args:
         folder: of the registry.
@@ -108,7 +108,7 @@ def publish(
     days: dict[str, int] | None = None,
     passphrase: bytes | None = None,
 ) -> Published:
-    """Signs the draft, or the same rows for another time.
+    """Sign the draft, or renew the signatures of the same rows.
 
     Args:
         folder: of the registry.
@@ -133,7 +133,7 @@ def rotate(
     days: dict[str, int] | None = None,
     passphrase: bytes | None = None,
 ) -> Published:
-    """Replaces keys of a role by new ones in the first folder of keys, and publishes.
+    """Replace the keys of a role by new ones in the first folder of keys, and publish.
 
     Args:
         folder: of the registry.
@@ -173,7 +173,7 @@ class Trusted:
 
 
 def trust(url: str, root: Path, *, platforms: Sequence[str] = ()) -> Trusted:
-    """Trusts the keys of a registry from now on, for this user.
+    """Trust the keys of a registry from now on, for this user.
 
     Args:
         url: its address.
@@ -203,7 +203,7 @@ def trust(url: str, root: Path, *, platforms: Sequence[str] = ()) -> Trusted:
 
 
 def refresh() -> tuple[Remote, Reading]:
-    """Reads the registry that `PJRT_HUB_REGISTRY` names, however new the last reading is.
+    """Read the registry of `PJRT_HUB_REGISTRY` now, however recent the last reading is.
 
     Raises:
         RegistryError: it cannot be had, or must not be trusted; `.fault` says which.

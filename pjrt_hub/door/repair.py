@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def repair(audit: Audit) -> str:
-    """Moves an entry aside that `Cache.verify` found corrupted, and fetches its archive again.
+    """Quarantine an entry that `Cache.verify` found corrupted, and fetch its archive again.
 
     Args:
         audit: what `Cache.verify` said of it.

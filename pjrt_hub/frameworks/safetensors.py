@@ -70,7 +70,7 @@ _MAX_ELEMENTS, _MAX_RANK = 1 << 59, 64
 
 
 def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Maps a safetensors file into memory and checks its whole header.
+    """Map a safetensors file into memory and check its whole header.
 
     A path that ends in ".index.json" is the index of a model in several files: all of them.
 
@@ -128,7 +128,7 @@ def load(
     *,
     device: Device | Callable[[str], Device] | None = None,
 ) -> dict[str, Buffer]:
-    """Moves tensors of a safetensors file to devices, copying each at most once.
+    """Move tensors of a safetensors file to devices, copying each at most once.
 
     The XLA CPU plugin uses the mapped bytes in place where they begin on a 64-byte boundary, which
     the format does not promise. Other large tensors are read into the memory of their buffers; on
@@ -187,7 +187,7 @@ def save_file(
     metadata: Mapping[str, str] | None = None,
     max_shard_nbytes: int | None = None,
 ) -> Path:
-    """Writes arrays and buffers to a safetensors file, or to several with an index.
+    """Write arrays and buffers to a safetensors file, or to several with an index.
 
     A file appears whole or not at all. Buffers are waited for and written from where they lie.
 

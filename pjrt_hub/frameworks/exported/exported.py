@@ -147,27 +147,27 @@ class Exported:
 
     @property
     def custom_calls(self) -> tuple[str, ...]:
-        """The functions that its program calls by name, those of all its platforms."""
+        """The functions that its program calls by name, on all its platforms."""
         return self.function.custom_calls
 
     @property
     def function_name(self) -> str:
-        """Of the function that was exported."""
+        """The name of the exported function."""
         return self.function.function_name
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """The platforms that it was exported for; empty where the file does not say."""
+        """The platforms that it was exported for; empty if the file names none."""
         return self.function.platforms
 
     @property
     def stablehlo_version(self) -> str:
-        """Of its program, "1.8.0"; empty where the program does not say."""
+        """The StableHLO version of its program, "1.8.0"; empty if the program has none."""
         return self.function.stablehlo_version
 
     @property
     def calling_convention_version(self) -> int | None:
-        """Of jax.export; None for what another wrote."""
+        """The calling convention of jax.export; None for other exporters."""
         return self.function.calling_convention_version
 
     @property
@@ -204,7 +204,7 @@ class Exported:
         return self._make(iter(outputs))
 
     def bind(self, *args: Any) -> Exported:
-        """A function whose first arguments are these, moved to the device once: weights, say.
+        """Return a function whose first arguments, such as weights, are moved to the device once.
 
         It shares what is compiled; closing either closes both.
 
@@ -233,7 +233,7 @@ class Exported:
         return other
 
     def compile(self, **dimensions: int) -> LoadedExecutable:
-        """Compiles it before the first call.
+        """Compile the function before its first call.
 
         Args:
             **dimensions: the size of each symbolic dimension, unless given before.
@@ -253,7 +253,7 @@ class Exported:
         return self._compiled(tuple(sorted(sizes.items()))).executable
 
     def close(self) -> None:
-        """Frees what was compiled and kept, and the client where it was made for this function."""
+        """Free the compiled code, and the client if it was made for this function."""
         self._closed.set()
         for ready in self._ready.values():
             ready.executable.close()

@@ -34,7 +34,7 @@ def load_exported(
     isolated: bool | None = None,
     offline: bool = False,
 ) -> Exported:
-    """Makes a function that was exported to a file callable, without its framework.
+    """Load a function exported to a file, to call it without its framework.
 
     Args:
         source: a file or bytes of `jax.export`, or a folder that torch_xla saved; or what

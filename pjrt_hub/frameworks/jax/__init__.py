@@ -20,7 +20,7 @@ def register(
     priority: int | None = None,
     options: Options | None = None,
 ) -> str:
-    """Makes a plugin one of JAX's platforms; nothing is fetched or loaded before JAX uses it.
+    """Register a plugin as a platform of JAX; fetch and load nothing before JAX uses it.
 
     Args:
         platform: what `pjrt_hub.client` takes: "cuda", a plugin, an alias, "distribution:plugin";

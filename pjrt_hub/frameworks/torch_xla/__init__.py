@@ -20,7 +20,7 @@ def register(
     name: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> str:
-    """Makes a plugin torch_xla's device; nothing is fetched or loaded before torch_xla uses it.
+    """Register a plugin as torch_xla's device; fetch and load nothing before torch_xla uses it.
 
     It sets PJRT_DEVICE in this process. torch_xla drives one plugin in a process.
 

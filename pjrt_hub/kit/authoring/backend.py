@@ -80,7 +80,7 @@ class Executable(abc.ABC):
 
     @abc.abstractmethod
     def execute(self, arguments: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-        """Runs it on all its devices.
+        """Run the program on all its devices.
 
         One that also takes the keyword `non_donatable` gets the numbers of the parameters whose
         memory the host keeps in this call, though `signature.donated` may name them.
@@ -95,7 +95,7 @@ class Executable(abc.ABC):
         """
 
     def optimized(self) -> tuple[bytes, str]:
-        """The program after the compiler and its format, "hlo"; hosts read the signature from it.
+        """Return the compiled program and its format, "hlo"; hosts read the signature from it.
 
         By default a module of one opaque call, which tells the signature and nothing else.
         """
@@ -137,7 +137,7 @@ class Backend:
     asynchronous: bool = False
 
     def devices(self, options: Mapping[str, Any]) -> Sequence[Device]:
-        """The devices of a new client, or of a topology.
+        """Return the devices of a new client, or of a topology.
 
         Args:
             options: the create options that the host gave, all of them known. A text that reads
@@ -146,7 +146,7 @@ class Backend:
         return [Device(0)]
 
     def compile(self, program: Program) -> Executable:
-        """Compiles a program; what cannot be compiled raises, and the host sees the words.
+        """Compile a program, or raise an exception, whose text the host sees.
 
         Args:
             program: its code, its format and its options.
@@ -161,7 +161,7 @@ class Backend:
         return type(self).put is not Backend.put
 
     def put(self, array: numpy.ndarray[Any, Any], device_id: int) -> Any:
-        """Takes an array to a device and gives what stands for it there.
+        """Copy an array to a device and return a handle for it.
 
         Args:
             array: read-only, row-major.
@@ -170,7 +170,7 @@ class Backend:
         raise NotImplementedError
 
     def get(self, handle: Any) -> numpy.ndarray[Any, Any]:
-        """Gives what `put` or a program put on a device as an array.
+        """Return the array of a handle that `put` or a program made.
 
         Args:
             handle: what stands for it there.
@@ -178,7 +178,7 @@ class Backend:
         raise NotImplementedError
 
     def copy(self, handle: Any, device_id: int) -> Any:
-        """Copies between devices; by default through the host.
+        """Copy a handle to another device; by default through the host.
 
         Args:
             handle: what stands for the array where it is.

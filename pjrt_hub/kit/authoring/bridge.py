@@ -259,7 +259,7 @@ def table_of(name: str) -> int:
 
 
 def capsule(backend: Backend) -> object:
-    """What JAX takes: `xla_bridge.register_plugin(name, c_api=capsule(backend))`.
+    """Make the capsule for JAX: `xla_bridge.register_plugin(name, c_api=capsule(backend))`.
 
     Args:
         backend: lives as long as the process from then on.
@@ -268,7 +268,7 @@ def capsule(backend: Backend) -> object:
 
 
 def plugin(backend: Backend) -> Plugin:
-    """The backend as a plugin of this process, like one that was loaded.
+    """Open a backend as a plugin of this process, as if it were loaded from a library.
 
     Args:
         backend: lives as long as the process from then on.

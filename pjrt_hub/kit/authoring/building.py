@@ -20,7 +20,7 @@ _LARGEST = 1 << 20  # bytes; the launcher has far fewer
 
 
 def build(backend: str, output: str | os.PathLike[str]) -> Path:
-    """Writes a library that starts a backend.
+    """Write a library that starts a backend.
 
     It finds the backend's module where this process finds it, so it belongs to this machine and to
     this version of Python.

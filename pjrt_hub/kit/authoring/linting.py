@@ -25,7 +25,7 @@ class Finding:
 
 
 def lint(path: Path, *, probes: bool = True) -> list[Finding]:
-    """Gives every place where a rule does not hold, by the rule's number.
+    """Check a package against the rules and return each violation, by the rule's number.
 
     Args:
         path: of a wheel, of a folder, or of a library.

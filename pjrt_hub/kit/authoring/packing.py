@@ -37,7 +37,7 @@ def pack(
     out: Path = Path("dist"),
     with_options: bool = True,
 ) -> Packed:
-    """Writes a wheel around a library, with all that frameworks need to find it.
+    """Write a wheel around a library, with all that frameworks need to find it.
 
     Args:
         library: its path.

@@ -42,7 +42,7 @@ def new(
     with_options: bool = True,
     known_defects: Callable[[], Mapping[str, str]] = dict,
 ) -> tuple[Path, Package]:
-    """Writes a project.
+    """Write a project.
 
     Args:
         name: of the plugin.

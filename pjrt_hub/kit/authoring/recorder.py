@@ -67,11 +67,11 @@ class Recorder(Backend):
 
     @property
     def calls(self) -> list[str]:
-        """The C functions that were called since it was opened, the first 65536 of them."""
+        """The C functions called since it was opened, the first 65536 of them."""
         return _plugin.recorded()
 
     def fail(self, name: str, error: PjrtError, *, nth: int = 1, times: int | None = 1) -> None:
-        """Answers calls with an error instead of doing anything.
+        """Make calls fail with an error, without any effect.
 
         Args:
             name: of the C function or method.
@@ -82,7 +82,7 @@ class Recorder(Backend):
         self._fault(name, nth, times, error=error)
 
     def delay(self, name: str, seconds: float, *, nth: int = 1, times: int | None = 1) -> None:
-        """Waits before calls.
+        """Wait before calls.
 
         Args:
             name: of the C function or method.
@@ -93,7 +93,7 @@ class Recorder(Backend):
         self._fault(name, nth, times, seconds=seconds)
 
     def drop(self, name: str, *, nth: int = 1, times: int | None = 1) -> None:
-        """Answers calls of a C function well, and does nothing.
+        """Let calls of a C function succeed without any effect.
 
         Args:
             name: of the C function.
@@ -135,7 +135,7 @@ class Recorder(Backend):
 
     @property
     def own_memory(self) -> bool:
-        """As that of the backend inside."""
+        """See `Backend.own_memory`."""
         return self._backend.own_memory
 
     def devices(self, options: Mapping[str, Attribute]) -> Sequence[Device]:

@@ -103,7 +103,7 @@ class Suite:
     def results(
         self, wanted: Iterable[Check], resume: bool | None = None
     ) -> Generator[Result, None, None]:
-        """Makes checks, and yields what became of each as soon as that is known.
+        """Run the checks, and yield each result as soon as it is final.
 
         Args:
             wanted: as `pjrt_hub.kit.conformance.check.select` gives them.
@@ -277,7 +277,7 @@ class Suite:
         return _result(check, Verdict.SKIP, text)
 
     def report(self, results: Iterable[Result], left: int = 0) -> Report:
-        """Puts what `results` gave into the order of the checks.
+        """Sort the results of `results` into the order of the checks.
 
         Args:
             results: all of them.
@@ -307,7 +307,7 @@ def run(
     names: Iterable[str] = (),
     **how: Any,
 ) -> Report:
-    """Checks a plugin.
+    """Check a plugin.
 
     Args:
         plugin: a name as for `pjrt_hub.client`, or the path of a library.

@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
     @property
     def is_defect(self) -> bool:
-        """Whether it speaks against the plugin."""
+        """Whether it is a defect of the plugin."""
         return self in (Verdict.FAIL, Verdict.CRASH, Verdict.TIMEOUT)
 
 
@@ -75,7 +75,7 @@ class Result:
 
     @classmethod
     def of_fields(cls, row: Mapping[str, Any]) -> Result:
-        """Makes one of what JSON has of it.
+        """Make a result from its fields in JSON.
 
         Args:
             row: its fields.
@@ -141,7 +141,7 @@ class Report:
 
     @property
     def defects(self) -> tuple[Result, ...]:
-        """The results that speak against the plugin, one for each cause.
+        """The results that are defects, one for each cause.
 
         What hid most comes first, the others in the order of the checks.
         """
@@ -149,7 +149,7 @@ class Report:
         return tuple(sorted(found, key=lambda each: -len(self.hidden(each.name))))
 
     def hidden(self, name: str) -> tuple[Result, ...]:
-        """Gives the results that have their cause in a defect.
+        """Return the results whose cause is a defect.
 
         Args:
             name: of the check that found it.
@@ -171,7 +171,7 @@ class Report:
         return {verdict: counted[verdict] for verdict in Verdict}
 
     def areas(self) -> Iterator[tuple[str, list[Result]]]:
-        """Yields each area with its results."""
+        """Yield each area with its results."""
         grouped: dict[str, list[Result]] = {}
         for each in self.results:
             grouped.setdefault(each.area, []).append(each)
@@ -185,12 +185,12 @@ class Report:
         raise KeyError(name)
 
     def to_json(self) -> str:
-        """The report as JSON; docs/conformance.md has its form."""
+        """Return the report as JSON, in the form of docs/conformance.md."""
         return json.dumps({"form": FORM, **dataclasses.asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, path: str = "the report") -> Report:
-        """Reads what `to_json` gave.
+        """Read a report from `to_json`.
 
         Args:
             text: the report.

@@ -9,7 +9,7 @@ from pjrt_hub.kit.tracing.recording import Call, Recording
 
 
 def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
-    """Yields a line for each call: when, which thread, what went in, what came out, how long.
+    """Yield a line for each call: time, thread, arguments, results, duration.
 
     Args:
         recording: what the calls are of.
@@ -25,7 +25,7 @@ def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
 
 
 def outcome(recording: Recording, call: Call) -> str:
-    """What became of a call: ` -> buffer=0x..., 12.3 us`.
+    """Describe the outcome of a call: ` -> buffer=0x..., 12.3 us`.
 
     Args:
         recording: what the call is of.
@@ -43,7 +43,7 @@ def outcome(recording: Recording, call: Call) -> str:
 
 
 def duration(nanoseconds: float) -> str:
-    """Words a time: "12.3 us".
+    """Format a time: "12.3 us".
 
     Args:
         nanoseconds: the time.

@@ -140,7 +140,7 @@ class Recording:
     findings: list[Finding] = field(default_factory=list)
 
     def minor(self, call: Call) -> int:
-        """The PJRT API minor of the plugin that a call went to, or 0.
+        """Return the PJRT API minor of the plugin of a call, or 0.
 
         Args:
             call: one of `calls`.
@@ -150,7 +150,7 @@ class Recording:
 
 
 def files_of(folder: str | os.PathLike[str]) -> list[Path]:
-    """The files of a recording; none where the program reached no plugin.
+    """Return the files of a recording; none if the program reached no plugin.
 
     Args:
         folder: that `pjrt-hub trace` wrote.
@@ -159,7 +159,7 @@ def files_of(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def read(folder: str | os.PathLike[str]) -> Recording:
-    """Reads every file of a recording, whole or cut by the end of its process.
+    """Read every file of a recording, complete or truncated.
 
     Args:
         folder: that `pjrt-hub trace` wrote.

@@ -24,7 +24,7 @@ class Row:
 
 
 def summary(calls: Iterable[Call]) -> list[Row]:
-    """Gives a row for each function, the one that took longest first.
+    """Return a row for each function, the slowest first.
 
     Args:
         calls: those to count.

@@ -12,13 +12,14 @@ Event = dict[str, Any]
 
 
 def events(recording: Recording, calls: Iterable[Call]) -> dict[str, Any]:
-    """Gives the JSON object: threads are tracks, and an arrow leads from an execution to where
-    the host heard that a result was ready.
+    """Return the JSON object, with a track for each thread.
+
+    Arrows lead from an execution to where the host learned that a result was ready.
 
     Args:
         recording: what the calls are of.
         calls: those to show; the arrows are those of all calls.
-    """  # noqa: D205
+    """
     shown = [
         *_tracks(recording),
         *(_slice(recording, call) for call in calls),

@@ -26,7 +26,7 @@ _NARROW = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
 
 
 def empty_aligned(shape: int | tuple[int, ...], dtype: Any = "float32") -> numpy.ndarray[Any, Any]:
-    """An uninitialized array whose memory `IMMUTABLE_ZERO_COPY` shares instead of copying.
+    """Allocate an uninitialized array that `IMMUTABLE_ZERO_COPY` can share.
 
     It begins at a multiple of 64 bytes; `numpy.empty` does so only by luck. From 2 MiB on it lies
     in huge pages where the system has them.

@@ -107,7 +107,7 @@ class Buffer(hotpath.Buffer):
 
     @property
     def ready(self) -> Event:
-        """The event of its value being there (`PJRT_Buffer_ReadyEvent`)."""
+        """The event that completes with its value (`PJRT_Buffer_ReadyEvent`)."""
         self._check()
         if self._is_gone:
             raise ClosedError(_GONE)
@@ -134,7 +134,7 @@ class Buffer(hotpath.Buffer):
         return buffer if spec.layout is None else memory_layout.heeded(buffer, spec.layout)
 
     def to_numpy(self, *, layout: tuple[int, ...] | None = None) -> numpy.ndarray[Any, Any]:
-        """Waits for the value and gives it as a read-only array.
+        """Wait for the value and return it as a read-only array.
 
         On the CPU the array shares the buffer's memory, without a copy, and keeps it alive past
         `delete` and `Client.close`; while it lives, a program that the buffer is donated to works
@@ -218,7 +218,7 @@ class Buffer(hotpath.Buffer):
         return host
 
     def copy_to_device(self, device: Device) -> Buffer:
-        """Copies it to another device of its client, not waiting (`PJRT_Buffer_CopyToDevice`).
+        """Copy it to another device of its client, without waiting (`PJRT_Buffer_CopyToDevice`).
 
         Args:
             device: one of `client.devices`.
@@ -236,7 +236,7 @@ class Buffer(hotpath.Buffer):
             return self._like(copy, device)
 
     def copy_to_memory(self, memory: Memory) -> Buffer:
-        """Copies it to another memory, "pinned_host" for one (`PJRT_Buffer_CopyToMemory`).
+        """Copy it to another memory, such as "pinned_host" (`PJRT_Buffer_CopyToMemory`).
 
         Args:
             memory: one of `client.memories`.
@@ -249,7 +249,7 @@ class Buffer(hotpath.Buffer):
             return self._like(self._ask("PJRT_Buffer_CopyToMemory", dst_memory=address), device)
 
     def copy_raw_to_host(self, destination: Any, offset: int = 0) -> Event:
-        """Copies bytes of the device memory into host memory (`PJRT_Buffer_CopyRawToHost`).
+        """Copy bytes of the device memory into host memory (`PJRT_Buffer_CopyRawToHost`).
 
         Waits for the value, but not for the copy.
 
@@ -270,7 +270,7 @@ class Buffer(hotpath.Buffer):
     def copy_raw_to_host_future(
         self, offset: int = 0, size: int | None = None
     ) -> device_memory.RawCopy:
-        """As above, but the destination comes later (`PJRT_Buffer_CopyRawToHostFuture`, API 0.84).
+        """Copy bytes to a later destination (`PJRT_Buffer_CopyRawToHostFuture`, API 0.84).
 
         Args:
             offset: of the first byte on the device.
@@ -282,14 +282,14 @@ class Buffer(hotpath.Buffer):
         return device_memory.RawCopy(self, *device_memory.checked_range(self, offset, size))
 
     def donate_with_control_dependency(self) -> tuple[Buffer, device_memory.ControlDependency]:
-        """Donates it to a new buffer, whose memory may be used once the dependency is fulfilled.
+        """Donate it to a new buffer, which is usable once the dependency is fulfilled.
 
         `PJRT_Buffer_DonateWithControlDependency`, API 0.88. This buffer is deleted by it.
         """
         return device_memory.donate(self)
 
     def bitcast(self, dtype: Any, shape: Any, layout: tuple[int, ...] | None = None) -> Buffer:
-        """Gives its memory another dtype and shape, and deletes it (`PJRT_Buffer_Bitcast`, 0.98).
+        """Turn it into a buffer of another dtype and shape (`PJRT_Buffer_Bitcast`, 0.98).
 
         Args:
             dtype: numpy's, ml_dtypes' or StableHLO's name.
@@ -303,11 +303,11 @@ class Buffer(hotpath.Buffer):
         return device_memory.bitcast(self, spec)
 
     def external_reference(self) -> device_memory.ExternalReference:
-        """Waits for the value and lends its memory out by address, for as long as that is held."""
+        """Wait for the value and expose its memory by address, until that reference is released."""
         return device_memory.ExternalReference(self)
 
     def unsafe_pointer(self) -> int:
-        """The address of the value, which nothing keeps there (`PJRT_Buffer_UnsafePointer`).
+        """Return the address of the value, without keeping it alive (`PJRT_Buffer_UnsafePointer`).
 
         Waits for the value.
         """
@@ -321,7 +321,7 @@ class Buffer(hotpath.Buffer):
 
     @property
     def logical_shape(self) -> tuple[int, ...]:
-        """`shape` as it really is where dimensions are dynamic (`PJRT_Buffer_UnpaddedDimensions`).
+        """The real shape, if dimensions are dynamic (`PJRT_Buffer_UnpaddedDimensions`).
 
         Waits for the value where there are any.
         """
@@ -336,7 +336,7 @@ class Buffer(hotpath.Buffer):
         return tuple(self._ask("PJRT_Buffer_DynamicDimensionIndices"))
 
     def item(self) -> Any:
-        """The only element, as a Python number.
+        """Return the only element, as a Python number.
 
         Raises:
             ValueError: there is not exactly one.
@@ -344,7 +344,7 @@ class Buffer(hotpath.Buffer):
         return self.to_numpy().item()
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers."""
         return self.to_numpy().tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:

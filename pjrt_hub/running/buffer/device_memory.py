@@ -58,11 +58,11 @@ class ExternalReference(Closing):
         return self._view._address
 
     def release(self) -> None:
-        """Gives the memory back (`PJRT_Buffer_DecreaseExternalReferenceCount`)."""
+        """Release the memory (`PJRT_Buffer_DecreaseExternalReferenceCount`)."""
         self._view = None
 
     def close(self) -> None:
-        """`release`, as leaving a `with` block does."""
+        """Call `release`, as leaving a `with` block does."""
         self.release()
 
 
@@ -88,7 +88,7 @@ class DmaMapping(Closing, hotpath.Owned):
             self._bind(client, unmap)
 
     def close(self) -> None:
-        """Unmaps it (`PJRT_Client_DmaUnmap`); may be called again."""
+        """Unmap it (`PJRT_Client_DmaUnmap`); may be called again."""
         self._release()
 
 
@@ -116,7 +116,7 @@ class RawCopy(Promise):
             super().__init__(client, answer)
 
     def fulfill(self, destination: Any) -> None:
-        """Gives the memory to copy into, which is kept alive until `ready`.
+        """Set the memory to copy into, which is kept alive until `ready`.
 
         Args:
             destination: a writable contiguous array or buffer of `nbytes` bytes.
@@ -138,7 +138,7 @@ class ControlDependency(Promise):
     __slots__ = ()
 
     def fulfill(self) -> None:
-        """The dependency is met: the donated memory may be used.
+        """Fulfill the dependency: the donated memory may be used.
 
         Raises:
             ClosedError: it was met, failed or closed before.

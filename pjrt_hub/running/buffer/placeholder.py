@@ -69,7 +69,7 @@ class Alias(Promise):
             super().__init__(client, fulfil)
 
     def fulfill(self, buffer: Buffer) -> None:
-        """Makes the alias stand for this buffer (`PJRT_Client_FulfillAliasBuffer`).
+        """Resolve the alias to this buffer (`PJRT_Client_FulfillAliasBuffer`).
 
         Args:
             buffer: of the alias's dtype, shape and memory; plugins may take it over and delete it.

@@ -95,7 +95,7 @@ class Transfer(Closing, hotpath.Owned):
         return self.client._device(self._call("PJRT_AsyncHostToDeviceTransferManager_Device"))
 
     def buffer_size(self, buffer_index: int) -> int:
-        """The bytes of a buffer on the device (`..._BufferSize`).
+        """Return the bytes of a buffer on the device (`..._BufferSize`).
 
         Args:
             buffer_index: from 0, in the order in which they were asked for.
@@ -111,7 +111,7 @@ class Transfer(Closing, hotpath.Owned):
         )
 
     def retrieve_buffer(self, buffer_index: int) -> Buffer:
-        """Gives a buffer, whether its data have come or not (`..._RetrieveBuffer`).
+        """Return a buffer, whether its data have arrived or not (`..._RetrieveBuffer`).
 
         Args:
             buffer_index: from 0, in the order in which they were asked for.
@@ -132,7 +132,7 @@ class Transfer(Closing, hotpath.Owned):
     def transfer_data(
         self, buffer_index: int, data: Any, *, offset: int = 0, is_last: bool = False
     ) -> Event:
-        """Copies a part of one buffer's bytes to the device (`..._TransferData`).
+        """Copy a part of one buffer's bytes to the device (`..._TransferData`).
 
         The parts of a buffer come in any order and must not overlap.
 
@@ -187,7 +187,7 @@ class Transfer(Closing, hotpath.Owned):
             return self._copying(event, source)
 
     def transfer_literal(self, buffer_index: int, array: Any) -> Event:
-        """Copies one buffer whole and completes it (`..._TransferLiteral`, API 0.83).
+        """Copy one buffer whole and complete it (`..._TransferLiteral`, API 0.83).
 
         Args:
             buffer_index: of the shape spec.
@@ -224,7 +224,7 @@ class Transfer(Closing, hotpath.Owned):
             return self._copying(event, source)
 
     def set_buffer_error(self, buffer_index: int, error: PjrtError) -> None:
-        """Fails one buffer with an error's code and message (`..._SetBufferError`).
+        """Make one buffer fail with an error's code and message (`..._SetBufferError`).
 
         Args:
             buffer_index: from 0, in the order in which they were asked for.
@@ -248,7 +248,7 @@ class Transfer(Closing, hotpath.Owned):
             self._parts[index] = None
 
     def add_metadata(self, metadata: Mapping[str, str]) -> None:
-        """Names the transfer for profilers (`..._AddMetadata`).
+        """Name the transfer for profilers (`..._AddMetadata`).
 
         Args:
             metadata: text by name.
@@ -266,7 +266,7 @@ class Transfer(Closing, hotpath.Owned):
         )
 
     def close(self) -> None:
-        """Waits for the copies under way and fails what is not complete; may be called again."""
+        """Wait for running copies and fail incomplete buffers; may be called again."""
         if not self.closed:
             with self._lock:
                 self._release()

@@ -90,12 +90,12 @@ class Client(Closing, hotpath.Client):
 
     @cached_property
     def guards(self) -> Guards:
-        """What a serialized executable must have been compiled with to be loaded here."""
+        """The properties that a serialized executable must match to be loaded here."""
         return Guards.of(self)
 
     @cached_property
     def platform_version(self) -> str:
-        """The plugin's own words (`PJRT_Client_PlatformVersion`)."""
+        """The plugin's description of its version (`PJRT_Client_PlatformVersion`)."""
         return str(self._ask("PJRT_Client_PlatformVersion").decode())
 
     @cached_property
@@ -115,7 +115,7 @@ class Client(Closing, hotpath.Client):
 
     @cached_property
     def process_count(self) -> int:
-        """How many processes share the platform: those that its devices belong to."""
+        """The number of processes that share the platform, from the devices."""
         return len({device.process_index for device in self.all_devices})
 
     @cached_property
@@ -126,7 +126,7 @@ class Client(Closing, hotpath.Client):
         return Topology(self.api, self._ask("PJRT_Client_TopologyDescription"), self)
 
     def lookup_device(self, id: int) -> Device:
-        """The device of that `Device.id` (`PJRT_Client_LookupDevice`).
+        """Return the device with that `Device.id` (`PJRT_Client_LookupDevice`).
 
         Args:
             id: unique among the devices of all processes.
@@ -138,7 +138,7 @@ class Client(Closing, hotpath.Client):
         return self._device(self._call("PJRT_Client_LookupDevice", client=self._address, id=number))
 
     def lookup_addressable_device(self, local_hardware_id: int) -> Device:
-        """The device of that number on this machine (`PJRT_Client_LookupAddressableDevice`).
+        """Return the device with that number here (`PJRT_Client_LookupAddressableDevice`).
 
         Args:
             local_hardware_id: as `Device.local_hardware_id` tells it.
@@ -157,7 +157,7 @@ class Client(Closing, hotpath.Client):
     def default_device_assignment(
         self, num_replicas: int = 1, num_partitions: int = 1
     ) -> tuple[tuple[int, ...], ...]:
-        """The device ids that a program runs on if nobody says.
+        """Return the ids of the devices that a program runs on by default.
 
         The C function is `PJRT_Client_DefaultDeviceAssignment`.
 
@@ -188,7 +188,7 @@ class Client(Closing, hotpath.Client):
         semantics: HostBufferSemantics = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
         layout: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """Puts an array on a device (`PJRT_Client_BufferFromHostBuffer`).
+        """Copy or share an array with a device (`PJRT_Client_BufferFromHostBuffer`).
 
         Args:
             array: anything that numpy can make an array of: the buffer protocol, `__array__`,
@@ -228,7 +228,7 @@ class Client(Closing, hotpath.Client):
         device: Device | None = None,
         memory: Memory | None = None,
     ) -> Buffer:
-        """Reads an array from a file onto a device, its bytes once, without a copy on the CPU.
+        """Read an array from a file onto a device, without a second copy on the CPU.
 
         Elsewhere the next part is read while the device copies those before it
         (`PJRT_AsyncHostToDeviceTransferManager_TransferData`), where the plugin can.
@@ -253,7 +253,7 @@ class Client(Closing, hotpath.Client):
     def from_dlpack(
         self, source: Any, *, device: Device | None = None, copy: bool | None = None
     ) -> Buffer:
-        """Takes another framework's array over DLPack, without a copy where the plugin can.
+        """Import another framework's array over DLPack, without a copy if the plugin can.
 
         On the CPU that needs memory that begins at a multiple of 64 bytes, as torch's and JAX's
         does (`PJRT_Client_CreateViewOfDeviceBuffer`). Shared memory must not change while the
@@ -284,7 +284,7 @@ class Client(Closing, hotpath.Client):
         memory: Memory | None = None,
         layout: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """A buffer with whatever the memory held (`PJRT_Client_CreateUninitializedBuffer`, 0.69).
+        """Make an uninitialized buffer (`PJRT_Client_CreateUninitializedBuffer`, 0.69).
 
         Args:
             shape: the dimensions, in elements.
@@ -310,7 +310,7 @@ class Client(Closing, hotpath.Client):
         memory: Memory | None = None,
         layout: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """A buffer that failed: whatever uses it gets the error (`PJRT_Client_CreateErrorBuffer`).
+        """Make a buffer that fails whatever uses it (`PJRT_Client_CreateErrorBuffer`).
 
         Args:
             error: its code, message and payloads arrive.
@@ -334,7 +334,7 @@ class Client(Closing, hotpath.Client):
         memory: Memory | None = None,
         layout: tuple[int, ...] | None = None,
     ) -> Alias:
-        """A buffer that stands for one made later (`PJRT_Client_CreateAliasBuffer`, API 0.77).
+        """Make a placeholder for a later buffer (`PJRT_Client_CreateAliasBuffer`, API 0.77).
 
         Args:
             shape: the dimensions, in elements.
@@ -357,7 +357,7 @@ class Client(Closing, hotpath.Client):
         stream: int = 0,
         on_delete: Callable[[], object] | None = None,
     ) -> Buffer:
-        """A buffer over device memory that is there (`PJRT_Client_CreateViewOfDeviceBuffer`).
+        """Make a buffer over existing device memory (`PJRT_Client_CreateViewOfDeviceBuffer`).
 
         Args:
             memory_at: its address, whose memory must live until `on_delete` is called; on the CPU
@@ -379,7 +379,7 @@ class Client(Closing, hotpath.Client):
     def create_buffers_for_async_host_to_device(
         self, shape_specs: Iterable[Any], *, memory: Memory | None = None
     ) -> Transfer:
-        """Makes buffers that are filled in parts (`PJRT_Client_CreateBuffersForAsyncHostToDevice`).
+        """Make buffers to fill in parts (`PJRT_Client_CreateBuffersForAsyncHostToDevice`).
 
         Args:
             shape_specs: (shape, dtype) for each, or anything with `.shape` and `.dtype`; or
@@ -394,11 +394,11 @@ class Client(Closing, hotpath.Client):
         return Transfer(self, shape_specs, memory or self._default_memory)
 
     def create_event(self) -> SettableEvent:
-        """An event that becomes ready by `event.set()` (`PJRT_Event_Create`, API 0.89)."""
+        """Make an event that `event.set()` completes (`PJRT_Event_Create`, API 0.89)."""
         return SettableEvent(self)
 
     def dma_map(self, array: Any) -> DmaMapping:
-        """Lets devices reach host memory directly until that is closed (`PJRT_Client_DmaMap`).
+        """Let devices access host memory directly until it is closed (`PJRT_Client_DmaMap`).
 
         Args:
             array: contiguous; see `pjrt_hub.empty_aligned`.
@@ -416,7 +416,7 @@ class Client(Closing, hotpath.Client):
         cache: bool | compile_cache.CompileCache | None = None,
         isolated: bool | None = None,
     ) -> LoadedExecutable:
-        """Compiles a program and loads it (`PJRT_Client_Compile`); Ctrl-C ends the waiting.
+        """Compile a program and load it (`PJRT_Client_Compile`); Ctrl-C ends the wait.
 
         Args:
             program: StableHLO text or bytecode, a serialized HloModuleProto, or a file of these;
@@ -440,7 +440,7 @@ class Client(Closing, hotpath.Client):
         return compilation.compiled(self, program, options, cache, isolated)
 
     def load(self, serialized: bytes | Executable) -> LoadedExecutable:
-        """Loads what `serialize` gave (`PJRT_Executable_DeserializeAndLoad`).
+        """Load the bytes of `serialize` (`PJRT_Executable_DeserializeAndLoad`).
 
         Args:
             serialized: the bytes; or an executable that `Topology.compile` made in this process
@@ -457,7 +457,7 @@ class Client(Closing, hotpath.Client):
         return compilation.deserialized(self, serialized)
 
     def update_global_process_info(self, infos: Sequence[ProcessInfo]) -> None:
-        """Tells the plugin how all processes are (`PJRT_Client_UpdateGlobalProcessInfo`).
+        """Report the state of all processes to the plugin (`PJRT_Client_UpdateGlobalProcessInfo`).
 
         Args:
             infos: of `runtime.process_info`, one for each process.
@@ -470,7 +470,7 @@ class Client(Closing, hotpath.Client):
         process_info.update(self, infos)
 
     def close(self) -> None:
-        """Frees everything that belongs to the client, then the client; may be called again.
+        """Free everything that belongs to the client, then the client; may be called again.
 
         Waits for running programs; Ctrl-C ends the waiting, and the freeing goes on by itself.
         Where another thread is inside a call, the freeing happens when that call ends; where

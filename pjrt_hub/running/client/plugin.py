@@ -133,7 +133,7 @@ class Plugin:
 
     @property
     def compile_flags(self) -> Mapping[str, Flag]:
-        """XLA's flags that compilations get where `CompileOptions.flags` names none.
+        """The XLA flags added to compilations whose `CompileOptions.flags` do not set them.
 
         Some are not for every program: `exe.compile_options` tells what one was compiled with.
         """
@@ -159,7 +159,7 @@ class Plugin:
         device_level: int = 1,
         hlo: bool = True,
     ) -> Profiler:
-        """Makes a profiler.
+        """Make a profiler.
 
         Args:
             path: of the file to write; TensorBoard looks for "*.xplane.pb".
@@ -180,7 +180,7 @@ class Plugin:
         *,
         distributed: Distributed | None = None,
     ) -> Client:
-        """Makes a client (`PJRT_Client_Create`); Ctrl-C ends the waiting.
+        """Make a client (`PJRT_Client_Create`); Ctrl-C ends the wait.
 
         Args:
             options: create options by name.
@@ -221,7 +221,7 @@ class Plugin:
     def check_create_options(
         self, options: Mapping[str, values.NamedValue]
     ) -> Mapping[str, values.NamedValue]:
-        """Gives what `client` would send for these create options: checked, over the defaults.
+        """Return the options that `client` would send: checked, with the defaults.
 
         Args:
             options: by name.
@@ -233,7 +233,7 @@ class Plugin:
         return self._create_options(options, self.api_version)
 
     def try_client(self, options: Mapping[str, values.NamedValue]) -> None:
-        """Makes sure that making a client will not end this process; a host does it by itself.
+        """Check in another process that making a client does not end this one.
 
         Args:
             options: what `check_create_options` gave.
@@ -246,7 +246,7 @@ class Plugin:
     def check_topology_options(
         self, name: str, options: Mapping[str, values.NamedValue]
     ) -> tuple[str, Mapping[str, values.NamedValue]]:
-        """Gives the name and options that `topology` would send for a machine.
+        """Return the name and options that `topology` would send for a machine.
 
         Args:
             name: of the machine, as for `topology`.
@@ -262,7 +262,7 @@ class Plugin:
     def topology(
         self, name: str = "", options: Mapping[str, values.NamedValue] | None = None
     ) -> Topology:
-        """Describes a machine that need not be there (`PJRT_TopologyDescription_Create`).
+        """Describe a machine that need not be present (`PJRT_TopologyDescription_Create`).
 
         Args:
             name: of the machine: "v5e:2x2", "H100", ...; `pjrt_hub.targets` lists them.
@@ -285,7 +285,7 @@ class Plugin:
         return topology
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
-        """Takes what `Topology.serialize` gave (`PJRT_TopologyDescription_Deserialize`).
+        """Read the bytes of `Topology.serialize` (`PJRT_TopologyDescription_Deserialize`).
 
         Args:
             serialized: the bytes, of a plugin of this platform.

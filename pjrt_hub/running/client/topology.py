@@ -77,7 +77,7 @@ class Topology:
         options: Mapping[str, NamedValue] | None = None,
         reload: Reload | None = None,
     ) -> Topology:
-        """Describes devices by name and options (`PJRT_TopologyDescription_Create`).
+        """Describe devices by name and options (`PJRT_TopologyDescription_Create`).
 
         Args:
             api: the plugin's function table.
@@ -111,7 +111,7 @@ class Topology:
 
     @classmethod
     def deserialize(cls, api: Api, serialized: bytes, reload: Reload | None = None) -> Topology:
-        """Takes what `serialize` gave (`PJRT_TopologyDescription_Deserialize`).
+        """Read the bytes of `serialize` (`PJRT_TopologyDescription_Deserialize`).
 
         Args:
             api: the plugin's function table.
@@ -128,17 +128,17 @@ class Topology:
 
     @cached_property
     def platform_name(self) -> str:
-        """What the devices are, "tpu" (`PJRT_TopologyDescription_PlatformName`)."""
+        """The platform of the devices, "tpu" (`PJRT_TopologyDescription_PlatformName`)."""
         return str(self._ask("PJRT_TopologyDescription_PlatformName").decode())
 
     @cached_property
     def platform_version(self) -> str:
-        """The plugin's own words (`PJRT_TopologyDescription_PlatformVersion`)."""
+        """The plugin's description of its version (`PJRT_TopologyDescription_PlatformVersion`)."""
         return str(self._ask("PJRT_TopologyDescription_PlatformVersion").decode())
 
     @cached_property
     def attributes(self) -> Mapping[str, Any]:
-        """What the vendor says of it (`PJRT_TopologyDescription_Attributes`)."""
+        """The vendor's attributes of the topology (`PJRT_TopologyDescription_Attributes`)."""
         attributes: Mapping[str, Any] = self._ask("PJRT_TopologyDescription_Attributes")
         return attributes
 
@@ -168,7 +168,7 @@ class Topology:
 
     @property
     def tpu(self) -> TpuTopology:
-        """What libtpu tells about chips, cores and hosts.
+        """The chips, cores and hosts, as libtpu reports them.
 
         Raises:
             UnsupportedByPluginError: the plugin is not libtpu.
@@ -178,7 +178,7 @@ class Topology:
     def make_canonical_shape(
         self, memory_space_kind_id: int, dims: Sequence[int], dtype: Any
     ) -> bytes:
-        """Lays an array out as a kind of memory has it, tiles and all.
+        """Return the layout of an array in a kind of memory, with its tiles.
 
         The C function is `PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace`.
 
@@ -216,7 +216,7 @@ class Topology:
             )
 
     def serialize(self) -> bytes:
-        """The bytes for `Plugin.deserialize_topology` (`PJRT_TopologyDescription_Serialize`)."""
+        """Return bytes for `Plugin.deserialize_topology` (`PJRT_TopologyDescription_Serialize`)."""
         with self._in_call():
             return irregular.serialized(
                 self.api, "PJRT_TopologyDescription_Serialize", topology=self._address
@@ -227,7 +227,7 @@ class Topology:
         program: Program | str | bytes | os.PathLike[str],
         options: CompileOptions | None = None,
     ) -> Executable:
-        """Compiles a program for these devices (`PJRT_Compile`); Ctrl-C ends the waiting.
+        """Compile a program for these devices (`PJRT_Compile`); Ctrl-C ends the wait.
 
         Args:
             program: as for `Client.compile`.

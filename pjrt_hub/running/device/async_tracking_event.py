@@ -29,7 +29,7 @@ class AsyncTrackingEvent(Closing):
         )
 
     def close(self) -> None:
-        """Says that the work has ended (`PJRT_AsyncTrackingEvent_Destroy`); may be called again."""
+        """End the work (`PJRT_AsyncTrackingEvent_Destroy`); may be called again."""
         address, self._address = self._address, 0
         if address:
             self.device.client._call("PJRT_AsyncTrackingEvent_Destroy", event=address)

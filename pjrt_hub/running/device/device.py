@@ -34,7 +34,7 @@ class Device(DeviceDescription):
 
     @cached_property
     def local_hardware_id(self) -> int:
-        """Its number on this machine, -1 where it has none (`PJRT_Device_LocalHardwareId`)."""
+        """Its number on this machine, or -1 (`PJRT_Device_LocalHardwareId`)."""
         return int(self._ask("PJRT_Device_LocalHardwareId"))
 
     @cached_property
@@ -51,11 +51,11 @@ class Device(DeviceDescription):
 
     @cached_property
     def default_memory(self) -> Memory:
-        """Where buffers go if nobody says (`PJRT_Device_DefaultMemory`)."""
+        """The memory for buffers by default (`PJRT_Device_DefaultMemory`)."""
         return self.client._memory(self._ask("PJRT_Device_DefaultMemory"))
 
     def memory_stats(self) -> dict[str, int]:
-        """Bytes in use and limits, those that the plugin counts (`PJRT_Device_MemoryStats`).
+        """Return bytes in use and limits, as far as the plugin counts (`PJRT_Device_MemoryStats`).
 
         Raises:
             UnimplementedError: the plugin does not count (the XLA CPU plugin).
@@ -68,7 +68,7 @@ class Device(DeviceDescription):
         }
 
     def clear_memory_stats(self) -> None:
-        """Begins the peaks of `memory_stats` anew (`PJRT_Device_ClearMemoryStats`).
+        """Reset the peaks of `memory_stats` (`PJRT_Device_ClearMemoryStats`).
 
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.106.
@@ -76,7 +76,7 @@ class Device(DeviceDescription):
         self._ask("PJRT_Device_ClearMemoryStats")
 
     def get_attributes(self) -> dict[str, Any]:
-        """What the vendor says of the device itself, now (`PJRT_Device_GetAttributes`).
+        """Return the vendor's current attributes of the device (`PJRT_Device_GetAttributes`).
 
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.92.
@@ -85,7 +85,7 @@ class Device(DeviceDescription):
             return irregular.device_attributes(self.client.api, self._address)
 
     def poison_execution(self, launch_id: int, error: PjrtError) -> bool:
-        """Lets a launch on this device fail (`PJRT_Device_PoisonExecution`).
+        """Make a launch on this device fail (`PJRT_Device_PoisonExecution`).
 
         Args:
             launch_id: that of `LoadedExecutable.execute`, 32 bits.
@@ -114,7 +114,7 @@ class Device(DeviceDescription):
         )
 
     def create_async_tracking_event(self, description: str) -> AsyncTrackingEvent:
-        """Tells the device of work that it cannot see (`PJRT_Device_CreateAsyncTrackingEvent`).
+        """Announce external work to the device (`PJRT_Device_CreateAsyncTrackingEvent`).
 
         Args:
             description: for whoever looks at what the device waits for.
@@ -150,12 +150,12 @@ class Memory:
 
     @cached_property
     def id(self) -> int:
-        """Unique among the client's memories (`PJRT_Memory_Id`)."""
+        """An id, unique among the client's memories (`PJRT_Memory_Id`)."""
         return int(self._ask("PJRT_Memory_Id"))
 
     @cached_property
     def kind(self) -> str:
-        """What it is: "device", "pinned_host", "unpinned_host", ... (`PJRT_Memory_Kind`)."""
+        """Its kind: "device", "pinned_host", "unpinned_host", ... (`PJRT_Memory_Kind`)."""
         return str(self._ask("PJRT_Memory_Kind").decode())
 
     @cached_property
@@ -165,11 +165,11 @@ class Memory:
 
     @cached_property
     def debug_string(self) -> str:
-        """The plugin's long words for it (`PJRT_Memory_DebugString`)."""
+        """The plugin's long description (`PJRT_Memory_DebugString`)."""
         return str(self._ask("PJRT_Memory_DebugString").decode())
 
     def to_string(self) -> str:
-        """The plugin's short words for it (`PJRT_Memory_ToString`)."""
+        """The plugin's short description (`PJRT_Memory_ToString`)."""
         return str(self._ask("PJRT_Memory_ToString").decode())
 
     @cached_property

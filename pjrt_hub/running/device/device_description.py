@@ -43,23 +43,23 @@ class DeviceDescription:
 
     @cached_property
     def attributes(self) -> Mapping[str, Any]:
-        """What the vendor says of it (`PJRT_DeviceDescription_Attributes`)."""
+        """The vendor's attributes of the device (`PJRT_DeviceDescription_Attributes`)."""
         attributes: Mapping[str, Any] = self._describe("PJRT_DeviceDescription_Attributes")
         return attributes
 
     @property
     def coords(self) -> tuple[int, ...] | None:
-        """Its place among its neighbours, (x, y, z), or None where the plugin tells none."""
+        """Its coordinates (x, y, z), or None if the plugin reports none."""
         coords = self.attributes.get("coords")
         return coords if isinstance(coords, tuple) else None
 
     @cached_property
     def debug_string(self) -> str:
-        """The plugin's long words for it (`PJRT_DeviceDescription_DebugString`)."""
+        """The plugin's long description (`PJRT_DeviceDescription_DebugString`)."""
         return str(self._describe("PJRT_DeviceDescription_DebugString").decode())
 
     def to_string(self) -> str:
-        """The plugin's short words for it (`PJRT_DeviceDescription_ToString`)."""
+        """The plugin's short description (`PJRT_DeviceDescription_ToString`)."""
         return str(self._describe("PJRT_DeviceDescription_ToString").decode())
 
     def _describe(self, function: str) -> Any:

@@ -29,7 +29,7 @@ class Event(hotpath.Event):
     __slots__ = ("__weakref__", "_waiters")
 
     def wait(self, timeout: float | None = None) -> None:
-        """Blocks until it is ready; Ctrl-C ends the wait (`PJRT_Event_OnReady`).
+        """Wait until it is ready; Ctrl-C ends the wait (`PJRT_Event_OnReady`).
 
         Args:
             timeout: seconds; None waits for ever.
@@ -43,7 +43,7 @@ class Event(hotpath.Event):
             raise TimeoutError(f"not ready after {timeout:g} s; the work goes on")
 
     def add_done_callback(self, callback: Callable[[Event], None]) -> None:
-        """Calls `callback(event)` on pjrt-hub's own thread once it is ready.
+        """Call `callback(event)` on pjrt-hub's own thread once it is ready.
 
         The order of several callbacks is not defined. An exception in one goes to
         `sys.unraisablehook`.
@@ -115,7 +115,7 @@ class SettableEvent(Event):
             self._promise = Promise(client, answer)
 
     def set(self, error: PjrtError | None = None) -> None:
-        """Makes it ready, once (`PJRT_Event_Set`).
+        """Complete it, once (`PJRT_Event_Set`).
 
         Args:
             error: what waiting for it raises: its code and message arrive.

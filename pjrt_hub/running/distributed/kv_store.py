@@ -36,7 +36,7 @@ class KeyValueStore(Protocol):
     """
 
     def get(self, key: str, timeout: float) -> bytes:
-        """Waits for a value.
+        """Wait for a value.
 
         Args:
             key: what it was put under, or will be.
@@ -47,14 +47,14 @@ class KeyValueStore(Protocol):
         """
 
     def try_get(self, key: str) -> bytes | None:
-        """Gives the value at once, or None where there is none yet.
+        """Return the value at once, or None if there is none yet.
 
         Args:
             key: what it was put under.
         """
 
     def put(self, key: str, value: bytes) -> None:
-        """Makes a value visible to all processes.
+        """Make a value visible to all processes.
 
         Args:
             key: under which they find it; plugins choose these.
@@ -128,7 +128,7 @@ class DirectoryStore:
 
 
 def look_until(look: Callable[[], bytes | None], key: str, timeout: float) -> bytes:
-    """Looks for a value again and again, for stores that cannot tell of news.
+    """Poll for a value, for stores that cannot notify.
 
     Args:
         look: gives the value, or None where there is none yet.
@@ -183,7 +183,7 @@ class Distributed:
                 raise TypeError(f"the store {self.store!r} has no method {method}")
 
     def create_options(self, takes: Callable[[str], bool]) -> dict[str, int]:
-        """The create options that tell a plugin of it, those that it takes.
+        """Return those of the create options for several processes that the plugin takes.
 
         Args:
             takes: says whether the plugin takes an option of that name.
@@ -192,7 +192,7 @@ class Distributed:
         return {name: value for name, value in told.items() if takes(name)}
 
     def check(self, client: Client, exchange: Exchange) -> None:
-        """Refuses a client that did not join the others.
+        """Raise an error if a client did not join the others.
 
         Args:
             client: made with this place.

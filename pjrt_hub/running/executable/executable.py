@@ -55,7 +55,7 @@ class Executable(Compiled):
 
     @cached_property
     def signature(self) -> Signature:  # type: ignore[override]
-        """What it takes and gives on one device, as far as the plugin and the program tell.
+        """The arguments and results on one device, as far as the plugin and the program say.
 
         Raises:
             UnsupportedByPluginError: neither tells how many outputs there are.
@@ -65,7 +65,7 @@ class Executable(Compiled):
         return signature_sources.require(told.signature, self._api)
 
     def serialize(self) -> bytes:
-        """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`).
+        """Return the compiled code, for `Client.load` (`PJRT_Executable_Serialize`).
 
         A header stands before the plugin's own bytes, as in `LoadedExecutable.serialize`.
         """

@@ -46,11 +46,11 @@ class ExecuteContext(Closing):
         return self._native is None
 
     def close(self) -> None:
-        """Lets it go; it is freed when the executions with it have ended; may be called again."""
+        """Release it; it is freed after the executions that use it; may be called again."""
         self._native = None
 
     def keep(self, thing: object) -> None:
-        """Keeps an object alive for as long as the plugin may use this context.
+        """Keep an object alive for as long as the plugin may use this context.
 
         Args:
             thing: whatever a plugin's user data points into.

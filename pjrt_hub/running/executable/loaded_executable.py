@@ -60,7 +60,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     @property
     def signature(self) -> Signature:  # type: ignore[override]
-        """What it takes and gives on one device, as far as the plugin and the program tell.
+        """The arguments and results on one device, as far as the plugin and the program say.
 
         Raises:
             UnsupportedByPluginError: neither tells how many outputs there are, so that it cannot
@@ -107,7 +107,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     @property
     def gil(self) -> Literal["release", "adaptive"]:
-        """What a launch does with Python's global lock: it releases it, unless told otherwise.
+        """How a launch treats Python's global lock: by default it releases it.
 
         `exe.gil = "adaptive"` keeps it while launches take less than 20 µs, which every 32nd is
         timed for: beside a thread that computes in Python, each release may cost the 5 ms of
@@ -142,7 +142,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         return None
 
     def bind(self, *arguments: Any, simplify: bool = True) -> BoundCall:
-        """Checks arguments once, for a call that is made again and again on one device.
+        """Check arguments once, for repeated calls on one device.
 
         `call = exe.bind(a, b)`, then `call()` is `exe(a, b)` with less to do.
 
@@ -162,7 +162,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         return BoundCall._of(self, (arguments,), True, simplify)
 
     def bind_rows(self, arguments: Sequence[Sequence[Any]]) -> BoundCall:
-        """Checks arguments once, for a call that is made again and again on all its devices.
+        """Check arguments once, for repeated calls on all its devices.
 
         `call = exe.bind_rows(rows)`, then `call()` is `exe.execute(rows)` with less to do.
 
@@ -200,7 +200,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         *,
         return_events: bool = False,
     ) -> Any:
-        """Runs it on all its devices (`PJRT_LoadedExecutable_Execute`), not waiting for results.
+        """Run it on all its devices (`PJRT_LoadedExecutable_Execute`), without waiting for results.
 
         Args:
             arguments: a row of buffers or arrays for each device, in the order of `devices`.
@@ -229,7 +229,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         device: Device,
         options: ExecuteOptions | None = None,
     ) -> tuple[tuple[Buffer, ...], Event]:
-        """Runs the part of one of its devices, not waiting for results.
+        """Run the part of one of its devices, without waiting for results.
 
         Where parts exchange values all of them must be started, each with its own call: it may
         block until they are, so from a thread for each device. The C function is
@@ -257,7 +257,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         device: Device,
         options: ExecuteOptions | None = None,
     ) -> tuple[tuple[Buffer, ...], Event]:
-        """Runs a program of `CompileOptions(compile_portable_executable=True)` on any one device.
+        """Run a program of `CompileOptions(compile_portable_executable=True)` on any one device.
 
         It does not wait for results. The C function is `PJRT_LoadedExecutable_Execute` with an
         `execute_device`.
@@ -349,7 +349,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it can run no more (`PJRT_LoadedExecutable_IsDeleted`)."""
+        """Whether it is deleted (`PJRT_LoadedExecutable_IsDeleted`)."""
         if self.closed:
             return True
         with self.client._in_call():
@@ -357,7 +357,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             return bool(self._api.call("PJRT_LoadedExecutable_IsDeleted", executable=self._address))
 
     def delete(self) -> None:
-        """Frees the devices' memory and closes it (`PJRT_LoadedExecutable_Delete`).
+        """Free the devices' memory and close it (`PJRT_LoadedExecutable_Delete`).
 
         Programs that run already end as if nothing happened. May be called again.
         """
@@ -368,7 +368,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         self.close()
 
     def serialize(self) -> bytes:
-        """The compiled code, for `Client.load` of the same plugin (`PJRT_Executable_Serialize`).
+        """Return the compiled code, for `Client.load` (`PJRT_Executable_Serialize`).
 
         A header that names the platform, the plugin and the machine stands before the plugin's own
         bytes; `runtime.serialized.read` takes them apart. An executable that was loaded gives the

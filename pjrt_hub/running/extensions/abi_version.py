@@ -85,7 +85,7 @@ class ExecutableAbiVersion(AbiVersion):
 
     @classmethod
     def of(cls, executable: Compiled) -> ExecutableAbiVersion:
-        """Asks a compiled program (`PJRT_Executable_GetAbiVersion`).
+        """Read the version from a compiled program (`PJRT_Executable_GetAbiVersion`).
 
         Args:
             executable: compiled, loaded or not.
@@ -110,7 +110,7 @@ class RuntimeAbiVersion(AbiVersion):
 
     @classmethod
     def of(cls, client: Client) -> RuntimeAbiVersion:
-        """Asks a client (`PJRT_Client_RuntimeAbiVersion`).
+        """Read the version from a client (`PJRT_Client_RuntimeAbiVersion`).
 
         Args:
             client: of the runtime.
@@ -125,7 +125,7 @@ class RuntimeAbiVersion(AbiVersion):
             return cls(client.api, cls._taken(client.api, address))
 
     def incompatible_with(self, other: AbiVersion) -> str | None:
-        """Why this runtime cannot take another's, or an executable's, code; None if it can.
+        """Return why this runtime cannot run code for the other version, or None if it can.
 
         The C functions are `PJRT_RuntimeAbiVersion_IsCompatibleWithRuntime` and
         `PJRT_RuntimeAbiVersion_IsCompatibleWithExecutable`.

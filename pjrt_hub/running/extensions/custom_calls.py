@@ -102,7 +102,7 @@ class CustomCall:
 
     @property
     def user_data(self) -> object:
-        """What `add_user_data` gave this execution, or None (`XLA_FFI_InvokeContext_Get`)."""
+        """The object that `add_user_data` attached, or None (`XLA_FFI_InvokeContext_Get`)."""
         type_id = _user_data_types.get(self._api.address)
         token = None if type_id is None else self._frame.user_data(type_id)
         known = None if token is None else _user_data.get(token)
@@ -110,7 +110,7 @@ class CustomCall:
 
     @property
     def state(self) -> object:
-        """What `instantiate` gave for this call of the program, or None (`XLA_FFI_State_Get`)."""
+        """The result of `instantiate` for this call, or None (`XLA_FFI_State_Get`)."""
         type_id = _state_types.get(self._api.address)
         ticket = None if type_id is None else self._frame.state(type_id)
         return hotpath.ffi_kept(ticket, False) if ticket else None
@@ -122,12 +122,12 @@ class CustomCall:
 
     @property
     def device_ordinal(self) -> int | None:
-        """The device's number; None where the plugin does not tell."""
+        """The device's number; None if the plugin does not report it."""
         return self._frame.device_ordinal()
 
     @property
     def run_id(self) -> int | None:
-        """Equal in all calls of one execution; None where the plugin does not tell."""
+        """Equal in all calls of one execution; None if the plugin does not report it."""
         return self._frame.run_id()
 
 
@@ -139,7 +139,7 @@ class CustomCalls:
 
     @property
     def registered(self) -> tuple[tuple[str, str], ...]:
-        """The (name, platform) of what was registered here, in order."""
+        """The (name, platform) of each function registered here, in order."""
         return tuple(_registered.get(self._api.address, ()))
 
     @property
@@ -160,7 +160,7 @@ class CustomCalls:
         prepare: Callable[..., None] | object | None = None,
         initialize: Callable[..., None] | object | None = None,
     ) -> None:
-        """Makes a function callable from programs (`PJRT_FFI_Register_Handler`).
+        """Make a function callable from programs (`PJRT_FFI_Register_Handler`).
 
         A program calls it with `stablehlo.custom_call @name(%a, %b) {api_version = 4 : i32,
         backend_config = {scale = 2.0 : f32}}`. A Python function gets the arguments and then the
@@ -228,7 +228,7 @@ class CustomCalls:
 
     @property
     def current(self) -> CustomCall:
-        """The call that this thread is running a registered Python function for.
+        """The call for which this thread runs a registered Python function.
 
         Raises:
             LookupError: it is running none.
@@ -239,7 +239,7 @@ class CustomCalls:
         return call
 
     def add_user_data(self, context: ExecuteContext, value: object) -> None:
-        """Gives the calls of some executions an object, which they find in `current.user_data`.
+        """Attach an object to some executions, whose calls find it in `current.user_data`.
 
         The C functions are `PJRT_FFI_Type_Register` and `PJRT_FFI_UserData_Add`.
 

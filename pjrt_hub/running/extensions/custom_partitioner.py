@@ -41,7 +41,7 @@ class Partitioner(Protocol):
     def partition(
         self, arguments: Sequence[Array], result: Array, backend_config: bytes
     ) -> tuple[bytes, Sequence[bytes], bytes]:
-        """What each device runs: StableHLO, the arguments' shardings, and the result's.
+        """Return what each device runs, as StableHLO, and the shardings of arguments and result.
 
         Args:
             arguments: of the call, with their shardings.
@@ -52,7 +52,7 @@ class Partitioner(Protocol):
     def infer_sharding(
         self, arguments: Sequence[Array], result_shape: bytes, backend_config: bytes
     ) -> bytes | None:
-        """The result's sharding that follows from the arguments'; None where nothing does.
+        """Infer the result's sharding from the arguments'; None if they imply none.
 
         Args:
             arguments: of the call, with their shardings.
@@ -63,7 +63,7 @@ class Partitioner(Protocol):
     def propagate_user_sharding(
         self, result_shape: bytes, result_sharding: bytes, backend_config: bytes
     ) -> bytes:
-        """The sharding of the result, where a user of it has one.
+        """Return the sharding of the result, given that of one of its users.
 
         Args:
             result_shape: a ShapeProto, serialized.
@@ -75,7 +75,7 @@ class Partitioner(Protocol):
 def register(
     api: Api, name: str, partitioner: Partitioner, *, replicated_side_effects: bool = False
 ) -> None:
-    """Says how the custom call `name` is partitioned (`PJRT_Register_Custom_Partitioner`).
+    """Register how to partition the custom call `name` (`PJRT_Register_Custom_Partitioner`).
 
     An exception in it becomes the error of the compilation. A plugin never forgets it.
 
@@ -115,7 +115,7 @@ def register(
 
 
 def is_used(api: Api) -> bool:
-    """Whether the compilations of a plugin in this process depend on what was registered here.
+    """Check whether compilations of a plugin in this process depend on partitioners from here.
 
     Args:
         api: the plugin's function table.
@@ -124,7 +124,7 @@ def is_used(api: Api) -> bool:
 
 
 def register_batch_partitionable(api: Api, name: str) -> None:
-    """Says that a custom call may be split along leading dimensions.
+    """Allow splitting a custom call along leading dimensions.
 
     The C function is `PJRT_Register_Batch_Partitionable`.
 

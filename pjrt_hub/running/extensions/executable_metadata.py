@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def executable_metadata(executable: Compiled) -> bytes:
-    """The plugin's own proto: for libtpu memory and compiler flags.
+    """Return the plugin's own proto: for libtpu memory and compiler flags.
 
     The C function is `PJRT_ExecutableMetadata_GetExecutableMetadata`.
 

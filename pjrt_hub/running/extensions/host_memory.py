@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def allocate(client: Client, nbytes: int, numa_node: int = 0) -> numpy.ndarray[Any, Any]:
-    """An uninitialized array of bytes (`PJRT_HostMemoryAllocator_Allocate`).
+    """Allocate an uninitialized array of bytes (`PJRT_HostMemoryAllocator_Allocate`).
 
     It is freed with the last view of it. It must not outlive the client.
 

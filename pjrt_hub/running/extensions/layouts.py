@@ -56,7 +56,7 @@ class Layout:
 
 
 def default_layout(place: Client | Topology, dtype: Any, shape: Sequence[int]) -> Layout:
-    """What a plugin chooses where a program does not say.
+    """Return the layout that a plugin chooses if a program names none.
 
     The C functions are `PJRT_Layouts_PJRT_Client_GetDefaultLayout` and
     `PJRT_Layouts_PJRT_Topology_GetDefaultLayout`.
@@ -88,7 +88,7 @@ def default_layout(place: Client | Topology, dtype: Any, shape: Sequence[int]) -
 
 
 def buffer_layout(buffer: Buffer) -> Layout:
-    """How a buffer lies in its device's memory (`PJRT_Layouts_PJRT_Buffer_MemoryLayout`).
+    """Return a buffer's layout in its device's memory (`PJRT_Layouts_PJRT_Buffer_MemoryLayout`).
 
     Args:
         buffer: on any device.
@@ -107,7 +107,7 @@ def buffer_layout(buffer: Buffer) -> Layout:
 
 
 def output_layouts(executable: Compiled) -> tuple[Layout, ...]:
-    """The layouts of a program's outputs (`PJRT_Layouts_PJRT_Executable_GetOutputLayouts`).
+    """Return the layouts of the outputs (`PJRT_Layouts_PJRT_Executable_GetOutputLayouts`).
 
     Args:
         executable: compiled, loaded or not.
@@ -119,7 +119,7 @@ def output_layouts(executable: Compiled) -> tuple[Layout, ...]:
 
 
 def parameter_layouts(executable: Compiled) -> tuple[Layout, ...]:
-    """The layouts of a program's parameters (`PJRT_Layouts_PJRT_Executable_GetParameterLayouts`).
+    """Return the layouts of the parameters (`PJRT_Layouts_PJRT_Executable_GetParameterLayouts`).
 
     Args:
         executable: compiled, loaded or not.

@@ -32,7 +32,7 @@ class MemoryDescription(NamedTuple):
 def memory_descriptions(
     owner: Client | Topology, device: Device | DeviceDescription
 ) -> tuple[MemoryDescription, ...]:
-    """The kinds of memory of a device (`PJRT_DeviceDescription_MemoryDescriptions`).
+    """Return a device's kinds of memory (`PJRT_DeviceDescription_MemoryDescriptions`).
 
     Args:
         owner: the client or topology that `device` is of.

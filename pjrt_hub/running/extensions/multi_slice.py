@@ -70,7 +70,7 @@ class MultiSliceConfig:
         endpoint_addresses: bytes = b"",
         dcn_topology: bytes = b"",
     ) -> MultiSliceConfig:
-        """Configures this process's part (`PJRT_Megascale_CreateMultiSliceConfig`).
+        """Configure this process's part (`PJRT_Megascale_CreateMultiSliceConfig`).
 
         Args:
             context: what connects the slices.
@@ -126,7 +126,7 @@ class MultiSliceConfig:
         return multi_slice.num_devices_per_slice(self.api, self._address)
 
     def serialize(self) -> bytes:
-        """The plugin's bytes for `CompileOptions` (`PJRT_MultiSlice_Config_Serialize`)."""
+        """Return the plugin's bytes for `CompileOptions` (`PJRT_MultiSlice_Config_Serialize`)."""
         node = self.api.extension("MultiSlice")
         return irregular.serialized(node, "PJRT_MultiSlice_Config_Serialize", config=self._address)
 
@@ -179,7 +179,7 @@ class MegascaleContext:
 
     @property
     def port(self) -> int:
-        """Where it listens (`PJRT_Megascale_ClientContext_MegascalePort`).
+        """The port on which it listens (`PJRT_Megascale_ClientContext_MegascalePort`).
 
         Raises:
             FailedPreconditionError: nobody initialized it.
@@ -187,7 +187,7 @@ class MegascaleContext:
         return int(self._call("PJRT_Megascale_ClientContext_MegascalePort"))
 
     def unblock_pending_work(self, launch_id: int, expire_after_ms: int) -> None:
-        """Lets an execution go on without the others.
+        """Let an execution continue without the others.
 
         The C function is `PJRT_Megascale_ClientContext_UnblockPendingWork`.
 
@@ -210,7 +210,7 @@ class MegascaleContext:
 
 
 def megascale_id(api: Api, slice_id: int, device_id: int) -> int:
-    """The id of a slice's device among all (`PJRT_Megascale_DeviceId_To_MegascaleId`).
+    """Return the global id of a slice's device (`PJRT_Megascale_DeviceId_To_MegascaleId`).
 
     Args:
         api: libtpu's function table.
@@ -230,7 +230,7 @@ def megascale_id(api: Api, slice_id: int, device_id: int) -> int:
 
 
 def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:
-    """The slice and the device in it (`PJRT_Megascale_MegascaleId_To_DeviceId`).
+    """Return the slice and the device in it (`PJRT_Megascale_MegascaleId_To_DeviceId`).
 
     Args:
         api: libtpu's function table.

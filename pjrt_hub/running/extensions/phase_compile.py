@@ -45,7 +45,7 @@ class PartialProgram(NamedTuple):
 
     @classmethod
     def read(cls, serialized: bytes) -> PartialProgram:
-        """Takes apart what `PhaseCompiler.run` gave.
+        """Read a part that `PhaseCompiler.run` returned.
 
         Args:
             serialized: the bytes.
@@ -93,7 +93,7 @@ class PhaseCompiler:
         topology: Topology,
         options: CompileOptions | None = None,
     ) -> tuple[bytes, ...]:
-        """Runs some phases (`PJRT_PhaseCompile_Run_Phase`).
+        """Run some phases (`PJRT_PhaseCompile_Run_Phase`).
 
         Args:
             programs: for the first phase a `Program`; for the others what those before gave, all

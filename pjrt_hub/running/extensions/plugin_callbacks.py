@@ -57,7 +57,7 @@ def register_callback(
 def register_callback(
     client: Client, type: CallbackType, callback: Callable[[Any], object]
 ) -> None:
-    """Has a function called when the plugin announces something (`PJRT_Callback_RegisterCallback`).
+    """Register a function for the plugin's announcements (`PJRT_Callback_RegisterCallback`).
 
     It runs on a thread of the plugin, which waits for it. An exception goes to
     `sys.unraisablehook`. A plugin never forgets it: it lives as long as the process.
@@ -97,7 +97,7 @@ def register_callback(
 
 
 def invoke_callback(client: Client, what: PjrtError | SliceFailure) -> None:
-    """Makes the plugin announce something (`PJRT_Callback_InvokeCallback`).
+    """Make the plugin announce something (`PJRT_Callback_InvokeCallback`).
 
     Args:
         client: of the plugin.

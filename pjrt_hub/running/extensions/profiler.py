@@ -71,7 +71,7 @@ class Profiler:
         self._address = int(self._functions.call("PLUGIN_Profiler_Create", options=options))
 
     def start(self) -> None:
-        """Begins to record (`PLUGIN_Profiler_Start`).
+        """Start recording (`PLUGIN_Profiler_Start`).
 
         Raises:
             RuntimeError: it was started before: a profiler records once.
@@ -81,7 +81,7 @@ class Profiler:
         self._functions.call("PLUGIN_Profiler_Start", profiler=self._address)
 
     def stop(self) -> None:
-        """Ends the recording (`PLUGIN_Profiler_Stop`).
+        """Stop recording (`PLUGIN_Profiler_Stop`).
 
         Raises:
             RuntimeError: it was not started, or stopped before.
@@ -91,7 +91,7 @@ class Profiler:
         self._functions.call("PLUGIN_Profiler_Stop", profiler=self._address)
 
     def collect(self) -> bytes:
-        """Gives the serialized XSpace (`PLUGIN_Profiler_CollectData`).
+        """Return the serialized XSpace (`PLUGIN_Profiler_CollectData`).
 
         Raises:
             RuntimeError: it was not stopped, or collected before.
@@ -102,7 +102,7 @@ class Profiler:
         return self.xspace
 
     def close(self) -> None:
-        """Frees it (`PLUGIN_Profiler_Destroy`); may be called again."""
+        """Free it (`PLUGIN_Profiler_Destroy`); may be called again."""
         if self._state == "started":
             self.stop()
         if self._state != "closed":

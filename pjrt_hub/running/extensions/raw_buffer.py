@@ -54,19 +54,19 @@ class RawBuffer(Closing, hotpath.Owned):
 
     @property
     def memory(self) -> Memory:
-        """Where it lies (`PJRT_RawBuffer_GetMemorySpace`)."""
+        """The memory that it lies in (`PJRT_RawBuffer_GetMemorySpace`)."""
         return self.client._memory(self._ask("PJRT_RawBuffer_GetMemorySpace"))
 
     @property
     def host_pointer(self) -> int | None:
-        """The address on the host; None where the host sees it not.
+        """The address on the host; None if the host cannot see it.
 
         The C function is `PJRT_RawBuffer_GetHostPointer`; the address ends with this object.
         """
         return self._ask("PJRT_RawBuffer_GetHostPointer") or None
 
     def copy_raw_host_to_device(self, source: Any, offset: int = 0) -> Event:
-        """Overwrites a part of it (`PJRT_RawBuffer_CopyRawHostToDevice`).
+        """Overwrite a part of it (`PJRT_RawBuffer_CopyRawHostToDevice`).
 
         Args:
             source: a contiguous array or buffer, kept alive until the event is ready.
@@ -80,7 +80,7 @@ class RawBuffer(Closing, hotpath.Owned):
         return self._copy("PJRT_RawBuffer_CopyRawHostToDevice", "src", memory, offset)
 
     def copy_raw_device_to_host(self, destination: Any, offset: int = 0) -> Event:
-        """Reads a part of it (`PJRT_RawBuffer_CopyRawDeviceToHost`).
+        """Read a part of it (`PJRT_RawBuffer_CopyRawDeviceToHost`).
 
         Args:
             destination: a writable contiguous array or buffer, kept alive until the event is ready.
@@ -96,7 +96,7 @@ class RawBuffer(Closing, hotpath.Owned):
         return self._copy("PJRT_RawBuffer_CopyRawDeviceToHost", "dst", memory, offset)
 
     def close(self) -> None:
-        """Lets go of the memory (`PJRT_RawBuffer_Destroy`); may be called again."""
+        """Release the memory (`PJRT_RawBuffer_Destroy`); may be called again."""
         self._release()
 
     def _copy(self, name: str, side: str, memory: Any, offset: int) -> Event:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def parameter_shardings(executable: Compiled) -> tuple[bytes, ...]:
-    """An OpSharding for each parameter; none at all where the program is not partitioned.
+    """Return an OpSharding for each parameter, or none if the program is not partitioned.
 
     The C function is `PJRT_Shardings_PJRT_Executable_ParameterShardings`.
 
@@ -26,7 +26,7 @@ def parameter_shardings(executable: Compiled) -> tuple[bytes, ...]:
 
 
 def output_shardings(executable: Compiled) -> tuple[bytes, ...]:
-    """An OpSharding for each output; none at all where the program is not partitioned.
+    """Return an OpSharding for each output, or none if the program is not partitioned.
 
     The C function is `PJRT_Shardings_PJRT_Executable_OutputShardings`.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def stream_for_external_ready_events(device: Device) -> int:
-    """The stream that others' events on a device may be put on.
+    """Return the stream for other libraries' events on a device.
 
     The C function is `PJRT_Get_Stream_For_External_Ready_Events`.
 
@@ -32,7 +32,7 @@ def stream_for_external_ready_events(device: Device) -> int:
 
 
 def wait_until_ready_on_stream(buffer: Buffer, stream: int) -> None:
-    """Makes a stream wait for a buffer's value, without waiting here.
+    """Make a stream wait for a buffer's value, without waiting here.
 
     The C function is `PJRT_Wait_Until_Buffer_Ready_On_Stream`.
 

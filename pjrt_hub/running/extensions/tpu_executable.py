@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def target_arguments(executable: Compiled) -> bytes:
-    """The chip that it was compiled for (`PJRT_TpuExecutable_GetTargetArguments`).
+    """Return the chip that it is compiled for (`PJRT_TpuExecutable_GetTargetArguments`).
 
     Args:
         executable: of libtpu, loaded or not.
@@ -28,7 +28,7 @@ def target_arguments(executable: Compiled) -> bytes:
 
 
 def hlo_module_with_config(executable: Compiled) -> bytes:
-    """The program in it, an HloModuleProtoWithConfig.
+    """Return its program, an HloModuleProtoWithConfig.
 
     The C function is `PJRT_TpuExecutable_GetHloModuleWithConfig`.
 
@@ -42,7 +42,7 @@ def hlo_module_with_config(executable: Compiled) -> bytes:
 
 
 def compiled_memory_stats(executable: Compiled) -> bytes:
-    """Its memory, buffer by buffer: a CompiledMemoryStatsProto.
+    """Return its memory use, buffer by buffer: a CompiledMemoryStatsProto.
 
     The C function is `PJRT_TpuExecutable_GetCompiledMemoryStats`; the sums are
     `executable.memory_stats`.
@@ -59,7 +59,7 @@ def compiled_memory_stats(executable: Compiled) -> bytes:
 def run_hlo_cost_analysis(
     executable: Compiled, hlo_modules: Sequence[bytes] | None = None
 ) -> Mapping[str, Any]:
-    """Floating-point operations, bytes and seconds on the executable's chip.
+    """Return the floating-point operations, bytes and seconds on the executable's chip.
 
     The C function is `PJRT_TpuExecutable_RunHloCostAnalysis`.
 
@@ -85,7 +85,7 @@ def run_hlo_cost_analysis(
 
 
 def compilation_environments(api: Api, given: bytes = b"") -> bytes:
-    """A CompilationEnvironmentsProto with libtpu's defaults filled in.
+    """Return a CompilationEnvironmentsProto with libtpu's defaults filled in.
 
     The C function is `PJRT_TpuExecutable_SetTpuCompilationEnv`.
 
@@ -105,7 +105,7 @@ def compilation_environments(api: Api, given: bytes = b"") -> bytes:
 
 
 def compilation_environment_field(api: Api, environments: bytes, name: str) -> str:
-    """One of libtpu's compiler flags, "xla_tpu_..." (`...GetTpuCompilationEnvFieldAsString`).
+    """Return one of libtpu's flags, "xla_tpu_..." (`...GetTpuCompilationEnvFieldAsString`).
 
     Args:
         api: libtpu's function table.
@@ -126,7 +126,7 @@ def compilation_environment_field(api: Api, environments: bytes, name: str) -> s
 
 
 def is_predetermined_error(api: Api, status: bytes) -> bool:
-    """Whether a program that failed so would always (`PJRT_TpuExecutable_IsTpuPredeterminedError`).
+    """Check whether an error would always recur (`PJRT_TpuExecutable_IsTpuPredeterminedError`).
 
     Args:
         api: libtpu's function table.

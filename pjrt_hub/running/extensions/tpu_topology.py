@@ -144,7 +144,7 @@ class TpuTopology:
 
     @property
     def is_subslice(self) -> bool:
-        """Whether it was cut out of another (`PJRT_TpuTopology_IsSubsliceTopology`)."""
+        """Whether it is a part of another (`PJRT_TpuTopology_IsSubsliceTopology`)."""
         return bool(self._ask("PJRT_TpuTopology_IsSubsliceTopology"))
 
     @property
@@ -162,14 +162,14 @@ class TpuTopology:
 
     @property
     def routing_strategy(self) -> str:
-        """How messages find their way, "mesh" (`PJRT_TpuTopology_GetRoutingStrategy`)."""
+        """The routing strategy, "mesh" (`PJRT_TpuTopology_GetRoutingStrategy`)."""
         with self.topology._in_call():
             return irregular.routing_strategy(
                 self._node, self.topology._address, _MAX_ROUTING_STRATEGY
             )
 
     def is_reachable_over_limited_ici(self, source_chip_id: int, dest_chip_id: int) -> bool:
-        """Whether one chip reaches another (`PJRT_TpuTopology_IsReachableOverLimitedIci`).
+        """Check whether a chip reaches another (`PJRT_TpuTopology_IsReachableOverLimitedIci`).
 
         Args:
             source_chip_id: the one that sends.
@@ -188,7 +188,7 @@ class TpuTopology:
         )
 
     def process_coordinates(self, process_id: int) -> Coordinates:
-        """Where a process's chips stand (`PJRT_TpuTopology_ProcessCoordFromId`).
+        """Return the coordinates of a process's chips (`PJRT_TpuTopology_ProcessCoordFromId`).
 
         Args:
             process_id: one of `process_ids`.
@@ -201,7 +201,7 @@ class TpuTopology:
         )
 
     def device_ids_on_process(self, process_id: int) -> tuple[int, ...]:
-        """The devices of a process (`PJRT_TpuTopology_LogiDeviceIdsOnProcess`).
+        """Return the devices of a process (`PJRT_TpuTopology_LogiDeviceIdsOnProcess`).
 
         Args:
             process_id: one of `process_ids`.
@@ -216,7 +216,7 @@ class TpuTopology:
         )
 
     def chip_on_process(self, chip_id: int) -> OnProcess:
-        """Where a chip is plugged in (`PJRT_TpuTopology_ProcIdAndIdxOnProcForChip`).
+        """Return a chip's process and number (`PJRT_TpuTopology_ProcIdAndIdxOnProcForChip`).
 
         Args:
             chip_id: from 0 to `chip_count` - 1.
@@ -228,7 +228,7 @@ class TpuTopology:
         return OnProcess(found.process_id, found.index_on_process)
 
     def device_on_process(self, device_id: int) -> OnProcess:
-        """Where a device is plugged in (`PJRT_TpuTopology_ProcIdAndIdxOnProcForLogiDevice`).
+        """Return a device's process, and its number there (`...ProcIdAndIdxOnProcForLogiDevice`).
 
         Args:
             device_id: from 0 to `device_count` - 1.
@@ -242,7 +242,7 @@ class TpuTopology:
         return OnProcess(found.process_id, found.index_on_process)
 
     def chip_id(self, coordinates: Sequence[int]) -> int:
-        """The chip at a place (`PJRT_TpuTopology_ChipIdFromCoord`).
+        """Return the chip at a coordinate (`PJRT_TpuTopology_ChipIdFromCoord`).
 
         Args:
             coordinates: along x, y and z.
@@ -254,7 +254,7 @@ class TpuTopology:
         return int(self._ask("PJRT_TpuTopology_ChipIdFromCoord", coords=coords))
 
     def device_id(self, chip_coordinates: Sequence[int], index_on_chip: int = 0) -> int:
-        """A device of the chip at a place (`PJRT_TpuTopology_LogiDeviceIdFromChipCoordAndIdx`).
+        """Return a device by its chip (`PJRT_TpuTopology_LogiDeviceIdFromChipCoordAndIdx`).
 
         Args:
             chip_coordinates: along x, y and z.
@@ -274,7 +274,7 @@ class TpuTopology:
         )
 
     def chip_coordinates(self, device_id: int) -> tuple[Coordinates, int]:
-        """Where a device's chip stands, and the device's number on that chip.
+        """Return the coordinates of a device's chip, and the device's number on that chip.
 
         The C function is `PJRT_TpuTopology_ChipCoordAndIdxForLogiDevice`.
 
@@ -297,7 +297,7 @@ class TpuTopology:
     def subslice(
         self, chips_per_host_bounds: Sequence[int], host_bounds: Sequence[int] = (1, 1, 1)
     ) -> Topology:
-        """A part of it as a topology of its own (`PJRT_TpuTopology_Subslice`).
+        """Return a part of it as a separate topology (`PJRT_TpuTopology_Subslice`).
 
         Args:
             chips_per_host_bounds: chips of one host along x, y and z.
@@ -313,7 +313,7 @@ class TpuTopology:
         )
 
     def replace_host_bounds(self, host_bounds: Sequence[int]) -> Topology:
-        """The same hosts, more or fewer of them (`PJRT_TpuTopology_ReplaceHostBounds`).
+        """Return a topology of more or fewer hosts (`PJRT_TpuTopology_ReplaceHostBounds`).
 
         Args:
             host_bounds: hosts along x, y and z.
@@ -327,7 +327,7 @@ class TpuTopology:
     def subslice_device_id(
         self, subslice: Topology, origin: Sequence[int], full_device_id: int
     ) -> int:
-        """What a device is called in a part of this topology.
+        """Return a device's id in a part of this topology.
 
         The C function is `PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId`.
 
@@ -385,7 +385,7 @@ class TpuTopology:
 
 
 def slice_configs(api: Api, platform: str) -> tuple[SliceConfig, ...]:
-    """All machines of a platform (`PJRT_TpuTopology_GetSliceConfigs`).
+    """Return all machines of a platform (`PJRT_TpuTopology_GetSliceConfigs`).
 
     Args:
         api: libtpu's function table.
@@ -402,7 +402,7 @@ def slice_configs(api: Api, platform: str) -> tuple[SliceConfig, ...]:
 
 
 def slice_config(api: Api, platform: str, name: str) -> SliceConfig:
-    """One machine of a platform by its name, "2x2x1" (`PJRT_TpuTopology_GetSliceConfig`).
+    """Return a machine of a platform by its name, "2x2x1" (`PJRT_TpuTopology_GetSliceConfig`).
 
     Args:
         api: libtpu's function table.
@@ -418,7 +418,7 @@ def slice_config(api: Api, platform: str, name: str) -> SliceConfig:
 
 
 def default_platform_config(api: Api, platform: str) -> PlatformConfig:
-    """A host of a platform (`PJRT_TpuTopology_GetDefaultPlatformConfig`).
+    """Return a host of a platform (`PJRT_TpuTopology_GetDefaultPlatformConfig`).
 
     Args:
         api: libtpu's function table.

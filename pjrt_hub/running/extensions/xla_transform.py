@@ -89,7 +89,7 @@ class XlaTransform(Closing):
             _registered[self._callbacks] = api.address, name, stage
 
     def clear(self) -> bool:
-        """Ends it (`PJRT_Clear_Xla_Transform`), and says whether the plugin still had it."""
+        """Remove it (`PJRT_Clear_Xla_Transform`), and return whether the plugin still had it."""
         with _registering:
             if self._callbacks not in _registered:
                 return False
@@ -103,7 +103,7 @@ class XlaTransform(Closing):
         return bool(cleared)
 
     def close(self) -> None:
-        """`clear`, as leaving a `with` block does."""
+        """Call `clear`, as leaving a `with` block does."""
         self.clear()
 
 

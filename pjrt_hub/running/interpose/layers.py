@@ -19,7 +19,7 @@ LAYERS = ("validate", "trace", "pad", "without")
 
 
 def preload_path() -> Path:
-    """The library for a program's LD_PRELOAD.
+    """Return the library for a program's LD_PRELOAD.
 
     It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE and PJRT_HUB_WITHOUT.
     """
@@ -32,7 +32,7 @@ def wrap(
     folder: str | os.PathLike[str] | None = None,
     without: str | None = None,
 ) -> int:
-    """Gives the address of a table whose calls go through layers to the one at `address`.
+    """Return the address of a table whose calls pass through layers to the one at `address`.
 
     The layers are those of the process: what the first call names holds for all later plugins.
 

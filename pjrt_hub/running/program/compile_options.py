@@ -229,7 +229,7 @@ class CompileOptions:
             )
 
     def serialize(self) -> bytes:
-        """Makes the CompileOptionsProto.
+        """Make the CompileOptionsProto.
 
         The device ordinal and both counts are always sent: without them the XLA CPU plugin aborts.
         """
@@ -246,7 +246,7 @@ class CompileOptions:
 
     @classmethod
     def parse(cls, message: bytes) -> CompileOptions:
-        """Reads a CompileOptionsProto: a host's, whatever its release, or a plugin's echo.
+        """Read a CompileOptionsProto of any host's release, or a plugin's echo.
 
         What is not known here, such as DebugOptions, is kept in `unread`.
 
@@ -275,7 +275,7 @@ class CompileOptions:
         return cls(**given, unread=unread)
 
     def changed(self) -> dict[str, Any]:
-        """The options that tell a plugin more than no options would, by name."""
+        """Return the options that differ from the defaults, by name."""
         given = values(self)
         return {
             each.name: given[each.name]

@@ -63,7 +63,7 @@ class Program:
 
     @classmethod
     def of(cls, source: Any) -> Program:
-        """Takes a program from text, bytes or a file, and finds out its format.
+        """Read a program from text, bytes or a file, and detect its format.
 
         Args:
             source: StableHLO text, bytes of any format, the path of a file, or a module of MLIR's
@@ -96,7 +96,7 @@ class Program:
 
     @cached_property
     def outline(self) -> bytes:
-        """All that the code spells, without the elements of its long constants."""
+        """Return all text of the code, without the elements of its long constants."""
         if self.code.startswith(bytecode.MAGIC):
             return bytecode.words(self.code) or self.code
         if self.format != "mlir":
@@ -113,12 +113,12 @@ class Program:
 
     @property
     def stablehlo_version(self) -> tuple[int, int, int] | None:
-        """The version of a portable artifact, None for any other program: they tell none."""
+        """The version of a portable artifact; None for any other program."""
         match = _PORTABLE.match(self.code)
         return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
     def require_readable(self, api: Api) -> None:
-        """Refuses what a plugin is too old to read.
+        """Raise an error if a plugin is too old to read the program.
 
         Args:
             api: the plugin's function table.
@@ -139,7 +139,7 @@ class Program:
 
     @staticmethod
     def is_inside(code: bytes) -> bool:
-        """Tells whether code holds a program in bytecode, as what `jax.export` serializes does.
+        """Check whether code holds a program in bytecode, as files of `jax.export` do.
 
         Args:
             code: the bytes of a file.

@@ -49,7 +49,7 @@ class Slot(NamedTuple):
         layout: Sequence[int] | None = None,
         dynamic: Sequence[int] = (),
     ) -> Slot:
-        """Makes one of what a user says.
+        """Make a slot from a user's dtype and shape.
 
         Args:
             dtype: a `PJRT_Buffer_Type`, or what `dtypes.of_numpy` takes.
@@ -83,7 +83,7 @@ class Slot(NamedTuple):
         layout: Sequence[int] | None,
         dynamic: Sequence[int] = (),
     ) -> Slot:
-        """Makes one of a compiled program, whose shape is one object for all that are equal.
+        """Make a slot of a compiled program; equal slots share one shape object.
 
         Args:
             dtype: as the attributes.
@@ -98,13 +98,13 @@ class Slot(NamedTuple):
 
     @property
     def order(self) -> tuple[int, ...] | None:
-        """The layout written out: minor_to_major for rows, too; None where nobody tells."""
+        """The explicit layout: minor_to_major, for rows too; None if unknown."""
         if self.shape is None or self.layout == UNTOLD_LAYOUT:
             return None
         return self.layout or tuple(range(len(self.shape) - 1, -1, -1))
 
     def serialize(self) -> bytes:
-        """Makes the ShapeProto, always with a layout: without one a compiler may choose.
+        """Make the ShapeProto, always with a layout: without one a compiler may choose.
 
         Raises:
             ValueError: nobody tells its shape.
@@ -151,7 +151,7 @@ class Signature:
 
     @classmethod
     def of_optimized(cls, code: bytes, form: str) -> Signature:
-        """Reads the answer of `PJRT_Executable_OptimizedProgram`.
+        """Read a signature from the answer of `PJRT_Executable_OptimizedProgram`.
 
         Args:
             code: an HloModuleProto, or one with its configuration around it.
@@ -180,12 +180,12 @@ class Signature:
         return cls(tuple(parameters), tuple(outputs), tuple(names), _donated(module))
 
     def to_lists(self) -> list[Any]:
-        """The same in lists, numbers and texts, for JSON."""
+        """Return it as lists, numbers and strings, for JSON."""
         return [self.parameters, self.outputs, self.names, self.donated, self.open]
 
     @classmethod
     def of_lists(cls, lists: Any) -> Signature:
-        """Makes one again.
+        """Make a signature from `to_lists`.
 
         Args:
             lists: what `to_lists` gave, after its way through JSON.

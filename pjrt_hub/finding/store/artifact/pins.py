@@ -54,7 +54,7 @@ class Pins:
     is_named: bool = field(default=False, compare=False)
 
     def among(self, rows: Iterable[Artifact]) -> list[Artifact]:
-        """Gives those of the registry's rows whose archives the file has, for the same plugin.
+        """Return the registry's rows whose archives the file pins for the same plugin.
 
         Args:
             rows: of the registry.
@@ -63,7 +63,7 @@ class Pins:
         return [row for row in rows if (row.plugin, row.sha256) in known]
 
     def refusal(self, library_path: Path, sha256: Callable[[Path], str]) -> str:
-        """Says why a library may not be loaded, or gives an empty string.
+        """Return why a library may not be loaded, or an empty string.
 
         Args:
             library_path: the library.
@@ -79,7 +79,7 @@ class Pins:
         return f"{self.path} does not lock the bytes of {library_path}"
 
     def text(self) -> str:
-        """The file's text; the same pins give the same bytes."""
+        """Return the file's text; the same pins give the same bytes."""
         import shlex
 
         hosts = (word for host in self.hosts for word in ("--host", host))
@@ -94,7 +94,7 @@ class Pins:
         return head + write_rows(sorted(self.rows, key=_place))
 
     def write(self) -> None:
-        """Writes the file in one step, so that nobody reads half of it.
+        """Write the file in one step, so that nobody reads half of it.
 
         Raises:
             LockFileError: it cannot be written.
