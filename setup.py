@@ -149,11 +149,16 @@ modules = [
     Extension(
         "pjrt_hub.running.interpose.layers.preload",
         ["@generated/functions.c", *sorted(str(path) for path in INTERPOSE.glob("layers/*.c"))],
-        include_dirs=[str(INTERPOSE / "layers")],
+        include_dirs=[str(INTERPOSE / "layers"), str(NATIVE / "native")],
         libraries=["dl"],
         extra_compile_args=OPTIMISED,
         define_macros=[("_GNU_SOURCE", None)],
-        depends=[*DECLARATIONS, "tools/layers.py", *map(str, INTERPOSE.glob("layers/*.h"))],
+        depends=[
+            *DECLARATIONS,
+            "tools/layers.py",
+            *map(str, INTERPOSE.glob("layers/*.h")),
+            str(NATIVE / "native" / "structs.h"),
+        ],
         py_limited_api=True,  # for its name
     ),
 ]

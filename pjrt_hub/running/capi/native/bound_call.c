@@ -32,7 +32,7 @@ static int refuse_gone(BoundCallObject *call) {
 
 static PyObject *run_single(BoundCallObject *call, Launch *launch) {
   ExecutableObject *exe = call->exe;
-  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  SIZED(PJRT_ExecuteOptions, options);
   PJRT_Error *error = launch_run(launch, exe, &options);
   if (error != NULL) return launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
   return output_result(exe, exe->device, launch->outputs[0], call->simplify);
@@ -58,7 +58,7 @@ static PyObject *run_rows(BoundCallObject *call, Launch *launch) {
     launch_refused(launch, exe);
     return NULL;
   }
-  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  SIZED(PJRT_ExecuteOptions, options);
   PyObject *both = launch_rows(launch, exe, &options, call->rows, exe->devices, NULL);
   PyObject *result = both != NULL ? PySequence_List(PyTuple_GetItem(both, 0)) : NULL;
   Py_XDECREF(both);

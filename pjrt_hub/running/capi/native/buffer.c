@@ -8,8 +8,7 @@ PyTypeObject *BufferType;
 /* Off the host a destroy may wait for the device, so there the GIL is released. On the host it only
    frees memory, and giving the GIL away beside a busy Python thread would cost 5 ms a buffer. */
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
-  PJRT_Buffer_Destroy_Args args = {.struct_size = PJRT_Buffer_Destroy_Args_STRUCT_SIZE};
-  args.buffer = ptr;
+  SIZED(PJRT_Buffer_Destroy_Args, args, .buffer = ptr);
   PJRT_Error *error;
   if (client->on_host) {
     error = CALL(client->api, PJRT_Buffer_Destroy, &args);
@@ -21,8 +20,7 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
   if (error == NULL) return;
   if (is_unimplemented(client->api, error)) { /* so that at least the device memory is given back */
     client->outlived = true;
-    PJRT_Buffer_Delete_Args memory = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE};
-    memory.buffer = ptr;
+    SIZED(PJRT_Buffer_Delete_Args, memory, .buffer = ptr);
     drop_error(client->api, CALL(client->api, PJRT_Buffer_Delete, &memory));
   }
   drop_error(client->api, error);
@@ -125,8 +123,7 @@ void buffer_dealloc(PyObject *self) {
 
 /* Whether the plugin says that the shape is only a bound. */
 bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
-  PJRT_Buffer_DynamicDimensionIndices_Args args = {
-      .struct_size = PJRT_Buffer_DynamicDimensionIndices_Args_STRUCT_SIZE};
+  SIZED(PJRT_Buffer_DynamicDimensionIndices_Args, args);
   if (api->PJRT_Buffer_DynamicDimensionIndices == NULL) return false;
   args.buffer = ptr;
   PJRT_Error *error = api->PJRT_Buffer_DynamicDimensionIndices(&args);

@@ -34,8 +34,7 @@ void client_disown(ClientObject *client, Child *child) {
 }
 
 static void destroy_client(ClientObject *client) {
-  PJRT_Client_Destroy_Args args = {.struct_size = PJRT_Client_Destroy_Args_STRUCT_SIZE};
-  args.client = client->ptr;
+  SIZED(PJRT_Client_Destroy_Args, args, .client = client->ptr);
   client->ptr = NULL;
   PJRT_Error *error = NULL;
   bool outlived = client->outlived || client->api->PJRT_Event_Destroy == NULL;
@@ -114,9 +113,7 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
                   OFFERS(client->api, PJRT_Buffer_OpaqueDeviceMemoryDataPointer) &&
                   OFFERS(client->api, PJRT_Buffer_DecreaseExternalReferenceCount);
   if (!on_host || client->api->PJRT_Client_AddressableDevices == NULL) Py_RETURN_NONE;
-  PJRT_Client_AddressableDevices_Args devices = {
-      .struct_size = PJRT_Client_AddressableDevices_Args_STRUCT_SIZE};
-  devices.client = client->ptr;
+  SIZED(PJRT_Client_AddressableDevices_Args, devices, .client = client->ptr);
   PJRT_Error *error = client->api->PJRT_Client_AddressableDevices(&devices);
   if (error != NULL && is_unimplemented(client->api, error)) { /* as if it were NULL */
     drop_error(client->api, error);

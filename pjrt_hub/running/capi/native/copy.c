@@ -6,8 +6,7 @@
 PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   BufferObject *buffer = (BufferObject *)self;
   if (nargs != 2) return PyErr_Format(PyExc_TypeError, "_copy_to_device(device, address)");
-  PJRT_Buffer_CopyToDevice_Args copy = {.struct_size = PJRT_Buffer_CopyToDevice_Args_STRUCT_SIZE};
-  copy.dst_device = PyLong_AsVoidPtr(args[1]);
+  SIZED(PJRT_Buffer_CopyToDevice_Args, copy, .dst_device = PyLong_AsVoidPtr(args[1]));
   if (copy.dst_device == NULL && PyErr_Occurred()) return NULL;
   if (!buffer_usable(buffer)) return NULL;
   ClientObject *client = buffer->client;
@@ -58,9 +57,8 @@ static PyObject *writable(PyObject *object, void **data, Py_ssize_t *nbytes) {
 /* Whether the value is there and has that many bytes: 1; 0 where Python has to find out why not; -1
    with an exception set. */
 static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes) {
-  PJRT_Buffer_OnDeviceSizeInBytes_Args size = {
-      .struct_size = PJRT_Buffer_OnDeviceSizeInBytes_Args_STRUCT_SIZE};
-  PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE};
+  SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size);
+  SIZED(PJRT_Buffer_ReadyEvent_Args, ready);
   size.buffer = ready.buffer = ptr;
   PJRT_Error *error = api->PJRT_Buffer_OnDeviceSizeInBytes(&size);
   drop_error(api, error);
@@ -84,7 +82,7 @@ PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t narg
   if (!buffer_usable(buffer)) return NULL;
   ClientObject *client = buffer->client;
   const PJRT_Api *api = client->api;
-  PJRT_Buffer_CopyRawToHost_Args copy = {.struct_size = PJRT_Buffer_CopyRawToHost_Args_STRUCT_SIZE};
+  SIZED(PJRT_Buffer_CopyRawToHost_Args, copy);
   PyObject *memory = NULL, *event = NULL;
   Py_ssize_t nbytes = 0;
   if (OFFERS(api, PJRT_Buffer_CopyRawToHost) && OFFERS(api, PJRT_Buffer_OnDeviceSizeInBytes) &&

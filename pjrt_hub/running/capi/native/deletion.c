@@ -3,8 +3,7 @@
 #include "hotpath.h"
 
 static PJRT_Error *delete_native(BufferObject *buffer) {
-  PJRT_Buffer_Delete_Args args = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE};
-  args.buffer = buffer->ptr;
+  SIZED(PJRT_Buffer_Delete_Args, args, .buffer = buffer->ptr);
   PJRT_Error *error;
   client_enter(buffer->client);
   Py_BEGIN_ALLOW_THREADS;
@@ -37,8 +36,7 @@ PyObject *deletion_delete(PyObject *self, PyObject *unused) {
 }
 
 static PJRT_Error *ask_deleted(const PJRT_Api *api, PJRT_Buffer *ptr, bool *deleted) {
-  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
-  args.buffer = ptr;
+  SIZED(PJRT_Buffer_IsDeleted_Args, args, .buffer = ptr);
   PJRT_Error *error = CALL(api, PJRT_Buffer_IsDeleted, &args);
   *deleted = error == NULL && args.is_deleted;
   return error;

@@ -14,9 +14,7 @@ static void executable_destroy(Child *child) {
   ClientObject *client = exe->client;
   const PJRT_Api *api = client->api;
   client_disown(client, child);
-  PJRT_LoadedExecutable_Destroy_Args args = {
-      .struct_size = PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE};
-  args.executable = exe->ptr;
+  SIZED(PJRT_LoadedExecutable_Destroy_Args, args, .executable = exe->ptr);
   exe->ptr = NULL;
   client_enter(client);
   Py_BEGIN_ALLOW_THREADS;
@@ -143,7 +141,7 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
   if (launch_prepare(&launch, exe, 1, count, launches_for(exe->client)) < 0) return NULL;
   PyObject *result = NULL;
   if (begin_row(&launch, exe, arguments)) {
-    PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+    SIZED(PJRT_ExecuteOptions, options);
     PJRT_Error *error = launch_run(&launch, exe, &options);
     result = error == NULL ? output_result(exe, exe->device, launch.outputs[0], simplify)
                            : failed(exe, error, arguments, count);
@@ -252,7 +250,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   if (launch_prepare(&launch, exe, count, executable_arguments_in(exe, rows), launches_for(exe->client)) < 0) return NULL;
   launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
   launch.asked = event_type != Py_None;
-  PJRT_ExecuteOptions none = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  SIZED(PJRT_ExecuteOptions, none);
   PJRT_ExecuteOptions *options = (PJRT_ExecuteOptions *)(uintptr_t)options_address;
   if (options == NULL) options = &none;
   if (begin_rows(&launch, exe, rows, devices, options->launch_id))

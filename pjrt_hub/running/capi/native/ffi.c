@@ -20,9 +20,7 @@ static Entry entries[NUM_ENTRIES];
 
 static XLA_FFI_Error *make_error(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_Code code,
                                  const char *text) {
-  XLA_FFI_Error_Create_Args args = {.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE};
-  args.message = text;
-  args.errc = code;
+  SIZED(XLA_FFI_Error_Create_Args, args, .message = text, .errc = code);
   return frame->api->XLA_FFI_Error_Create(&args);
 }
 

@@ -54,8 +54,7 @@ static void free_zeros(void *zeros, void *unused) { free(zeros); }
    the stream fails it, by the definition of AddChunk. */
 static void fail_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream, size_t excess) {
   PJRT_Chunk chunk = {.data = calloc(excess, 1), .size = excess, .deleter = free_zeros};
-  PJRT_CopyToDeviceStream_AddChunk_Args args = {
-      .struct_size = PJRT_CopyToDeviceStream_AddChunk_Args_STRUCT_SIZE};
+  SIZED(PJRT_CopyToDeviceStream_AddChunk_Args, args);
   if (chunk.data == NULL) return;
   args.stream = stream;
   args.chunk = &chunk;
@@ -64,14 +63,10 @@ static void fail_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream, si
 }
 
 static void end_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream) {
-  PJRT_CopyToDeviceStream_TotalBytes_Args total = {
-      .struct_size = PJRT_CopyToDeviceStream_TotalBytes_Args_STRUCT_SIZE, .stream = stream};
-  PJRT_CopyToDeviceStream_CurrentBytes_Args current = {
-      .struct_size = PJRT_CopyToDeviceStream_CurrentBytes_Args_STRUCT_SIZE, .stream = stream};
-  PJRT_CopyToDeviceStream_GranuleSize_Args granule = {
-      .struct_size = PJRT_CopyToDeviceStream_GranuleSize_Args_STRUCT_SIZE, .stream = stream};
-  PJRT_CopyToDeviceStream_Destroy_Args end = {
-      .struct_size = PJRT_CopyToDeviceStream_Destroy_Args_STRUCT_SIZE, .stream = stream};
+  SIZED(PJRT_CopyToDeviceStream_TotalBytes_Args, total, .stream = stream);
+  SIZED(PJRT_CopyToDeviceStream_CurrentBytes_Args, current, .stream = stream);
+  SIZED(PJRT_CopyToDeviceStream_GranuleSize_Args, granule, .stream = stream);
+  SIZED(PJRT_CopyToDeviceStream_Destroy_Args, end, .stream = stream);
   drop_error(api, api->PJRT_CopyToDeviceStream_TotalBytes(&total));
   drop_error(api, api->PJRT_CopyToDeviceStream_CurrentBytes(&current));
   drop_error(api, api->PJRT_CopyToDeviceStream_GranuleSize(&granule));

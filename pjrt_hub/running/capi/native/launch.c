@@ -133,8 +133,7 @@ static PJRT_LoadedExecutable_Execute_Args execute_args(const ExecutableObject *e
                                                       PJRT_Buffer *const *const *inputs,
                                                       Py_ssize_t arguments,
                                                       PJRT_Buffer ***outputs, Py_ssize_t devices) {
-  PJRT_LoadedExecutable_Execute_Args args = {
-      .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE};
+  SIZED(PJRT_LoadedExecutable_Execute_Args, args);
   if (options->context == NULL) options->context = ffi_context(exe->client->api);
   for (Py_ssize_t d = 0; d < devices; d++) /* so that what a plugin leaves out is seen */
     memset(outputs[d], 0, (size_t)exe->num_outputs * sizeof(PJRT_Buffer *));
@@ -150,7 +149,7 @@ static PJRT_LoadedExecutable_Execute_Args execute_args(const ExecutableObject *e
 /* On one device, without options or turns. */
 PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,
                          Py_ssize_t arguments, PJRT_Buffer ***outputs) {
-  PJRT_ExecuteOptions options = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  SIZED(PJRT_ExecuteOptions, options);
   PJRT_LoadedExecutable_Execute_Args args = execute_args(exe, &options, inputs, arguments, outputs, 1);
   return exe->adaptive ? execute_adaptively(exe, &args)
                        : execute_released(exe->client->api, &args);
@@ -203,7 +202,7 @@ PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *argu
 /* A launch that fails on one device has started on others, which wait for it: so what was donated is
    found before. */
 int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows) {
-  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
+  SIZED(PJRT_Buffer_IsDeleted_Args, args);
   for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
     for (Py_ssize_t i = 0; i < launch->num_arguments; i++) {
       args.buffer = launch->inputs[d][i];

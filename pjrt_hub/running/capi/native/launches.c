@@ -186,8 +186,7 @@ static void device_done(void *holder) {
    whether it ended, and with it the last of all. */
 bool launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count) {
   if (count == 1) {
-    PJRT_Event_IsReady_Args ready = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE};
-    ready.event = events[0];
+    SIZED(PJRT_Event_IsReady_Args, ready, .event = events[0]);
     PJRT_Error *error = CALL(launches->api, PJRT_Event_IsReady, &ready);
     drop_error(launches->api, error);
     if (error == NULL && ready.is_ready) return end(launches, turn.together);

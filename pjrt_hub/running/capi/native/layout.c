@@ -44,8 +44,7 @@ static PyObject *to_tuple(const int64_t *order, Py_ssize_t rank) {
 /* What the plugin says: 1; 0 where it does not say; -1 with an exception set. */
 static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   const PJRT_Api *api = buffer->client->api;
-  PJRT_Buffer_GetMemoryLayout_Args args = {
-      .struct_size = PJRT_Buffer_GetMemoryLayout_Args_STRUCT_SIZE};
+  SIZED(PJRT_Buffer_GetMemoryLayout_Args, args);
   if (!OFFERS(api, PJRT_Buffer_GetMemoryLayout)) return 0;
   args.buffer = buffer->ptr;
   PJRT_Error *error = api->PJRT_Buffer_GetMemoryLayout(&args);

@@ -98,11 +98,8 @@ static PyObject *error_payloads(PyObject *module, PyObject *args) {
       api->struct_size < offsetof(PJRT_Api, PJRT_Error_ForEachPayload) + sizeof(void *) ||
       api->PJRT_Error_ForEachPayload == NULL)
     return payloads;
-  PJRT_Error_ForEachPayload_Args visit = {
-      .struct_size = PJRT_Error_ForEachPayload_Args_STRUCT_SIZE};
-  visit.error = (PJRT_Error *)(uintptr_t)error;
-  visit.visitor = add_payload;
-  visit.user_arg = payloads;
+  SIZED(PJRT_Error_ForEachPayload_Args, visit, .error = (PJRT_Error *)(uintptr_t)error,
+        .visitor = add_payload, .user_arg = payloads);
   drop_error(api, api->PJRT_Error_ForEachPayload(&visit));
   return payloads;
 }

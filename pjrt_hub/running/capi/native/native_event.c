@@ -86,8 +86,7 @@ static int latch_await(Latch *latch, double seconds) {
 
 /* 1 ready, 0 not yet, UNTOLD, or -1 with an exception set. */
 int event_state(const PJRT_Api *api, PJRT_Event *event) {
-  PJRT_Event_IsReady_Args args = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE};
-  args.event = event;
+  SIZED(PJRT_Event_IsReady_Args, args, .event = event);
   PJRT_Error *error = CALL(api, PJRT_Event_IsReady, &args);
   if (error == NULL) return args.is_ready ? 1 : 0;
   if (is_unimplemented(api, error)) {
@@ -141,8 +140,7 @@ static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
 
 /* Waits inside the plugin, where no signal is heard: for one that has no other way. */
 static int await_inside(const PJRT_Api *api, PJRT_Event *event) {
-  PJRT_Event_Await_Args args = {.struct_size = PJRT_Event_Await_Args_STRUCT_SIZE};
-  args.event = event;
+  SIZED(PJRT_Event_Await_Args, args, .event = event);
   PJRT_Error *error;
   Py_BEGIN_ALLOW_THREADS;
   error = CALL(api, PJRT_Event_Await, &args);
@@ -207,19 +205,17 @@ int event_await(const PJRT_Api *api, PJRT_Event *event) {
 
 /* The error of a ready event, owned by the caller, or NULL. Asking a pending event aborts. */
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
-  PJRT_Event_Error_Args args = {.struct_size = PJRT_Event_Error_Args_STRUCT_SIZE};
-  args.event = event;
+  SIZED(PJRT_Event_Error_Args, args, .event = event);
   PJRT_Error *error = CALL(api, PJRT_Event_Error, &args);
   if (error == NULL || !is_unimplemented(api, error)) return error;
   drop_error(api, error);
-  PJRT_Event_Await_Args again = {.struct_size = PJRT_Event_Await_Args_STRUCT_SIZE};
+  SIZED(PJRT_Event_Await_Args, again);
   again.event = event; /* it is ready, so this gives its error at once, of whatever code it is */
   return CALL(api, PJRT_Event_Await, &again);
 }
 
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
   if (ptr == NULL) return; /* a plugin that gave none where nobody waits */
-  PJRT_Event_Destroy_Args args = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE};
-  args.event = ptr;
+  SIZED(PJRT_Event_Destroy_Args, args, .event = ptr);
   drop_error(api, CALL(api, PJRT_Event_Destroy, &args));
 }

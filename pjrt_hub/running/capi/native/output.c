@@ -14,8 +14,7 @@ static bool refuse_without(ExecutableObject *exe, const char *function) {
 static bool ask_dtype(ExecutableObject *exe, PJRT_Buffer *output, int *dtype) {
   const PJRT_Api *api = exe->client->api;
   if (!OFFERS(api, PJRT_Buffer_ElementType)) return refuse_without(exe, "PJRT_Buffer_ElementType");
-  PJRT_Buffer_ElementType_Args args = {.struct_size = PJRT_Buffer_ElementType_Args_STRUCT_SIZE};
-  args.buffer = output;
+  SIZED(PJRT_Buffer_ElementType_Args, args, .buffer = output);
   PJRT_Error *error = api->PJRT_Buffer_ElementType(&args);
   if (error == NULL) *dtype = (int)args.type;
   return error == NULL || raise_status(api, error, "PJRT_Buffer_ElementType") != NULL;
@@ -26,8 +25,7 @@ static PyObject *ask_shape(ExecutableObject *exe, PJRT_Buffer *output) {
   const PJRT_Api *api = exe->client->api;
   if (!OFFERS(api, PJRT_Buffer_Dimensions) && !refuse_without(exe, "PJRT_Buffer_Dimensions"))
     return NULL;
-  PJRT_Buffer_Dimensions_Args args = {.struct_size = PJRT_Buffer_Dimensions_Args_STRUCT_SIZE};
-  args.buffer = output;
+  SIZED(PJRT_Buffer_Dimensions_Args, args, .buffer = output);
   PJRT_Error *error = api->PJRT_Buffer_Dimensions(&args);
   if (error != NULL) return raise_status(api, error, "PJRT_Buffer_Dimensions");
   if (args.num_dims > MAX_RANK || (args.dims == NULL && args.num_dims > 0))

@@ -118,16 +118,14 @@ PyObject *process_aside(PyObject *module, PyObject *callable) {
 /* For an error that nobody can act on: only its memory is of interest. */
 void drop_error(const PJRT_Api *api, PJRT_Error *error) {
   if (error == NULL || is_absent(error)) return;
-  PJRT_Error_Destroy_Args args = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-  args.error = error;
+  SIZED(PJRT_Error_Destroy_Args, args, .error = error);
   api->PJRT_Error_Destroy(&args);
 }
 
 /* Whether the function of the error does not exist, as far as the plugin is concerned. */
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
   if (error == NULL || is_absent(error)) return error != NULL;
-  PJRT_Error_GetCode_Args code = {.struct_size = PJRT_Error_GetCode_Args_STRUCT_SIZE};
-  code.error = error;
+  SIZED(PJRT_Error_GetCode_Args, code, .error = error);
   PJRT_Error *failure = api->PJRT_Error_GetCode(&code);
   drop_error(api, failure);
   return failure == NULL && code.code == PJRT_Error_Code_UNIMPLEMENTED;

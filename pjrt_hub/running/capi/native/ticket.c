@@ -83,7 +83,7 @@ void ticket_on_delete(void *memory, void *number) {
 /* Has `act(holder)` called once when the event is ready: at once, or on a thread of the plugin. False
    where it never will be, with the error of the plugin or without memory. */
 bool ticket_when_ready(PJRT_Event *event, Ticket ticket, PJRT_Error **error) {
-  PJRT_Event_OnReady_Args args = {.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE};
+  SIZED(PJRT_Event_OnReady_Args, args);
   *error = NULL;
   args.event = event;
   args.callback = on_ready;

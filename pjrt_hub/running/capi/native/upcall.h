@@ -1,18 +1,12 @@
-/* What the compiled call path shares with plugins in Python (kit/authoring/native): how a plugin's thread asks
-   Python, and the limits of the C API. Each has a state of its own. */
+/* Upcalls: how a plugin's thread asks Python. The compiled call path and plugins in Python
+   (kit/authoring/native) have the same rules, each with a state of its own. */
 #ifndef PJRT_HUB_UPCALL_H
 #define PJRT_HUB_UPCALL_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include "pjrt_api.h"
-
-/* A buffer has no more dimensions, as bounds.py says. */
-enum { MAX_RANK = 64 };
+#include "structs.h"
 
 bool upcall_begins(PyGILState_STATE *state);
 void upcall_ends(PyGILState_STATE state);

@@ -23,10 +23,9 @@ bool element_packed(int dtype) {
 /* Whether the plugin uses the memory in place, as far as it is known to; asking about a value that
    is still on its way would crash. */
 static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memory) {
-  PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE};
-  PJRT_Event_IsReady_Args there = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE};
-  PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args where = {
-      .struct_size = PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args_STRUCT_SIZE};
+  SIZED(PJRT_Buffer_ReadyEvent_Args, ready);
+  SIZED(PJRT_Event_IsReady_Args, there);
+  SIZED(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args, where);
   ready.buffer = where.buffer = buffer;
   PJRT_Error *error = CALL(api, PJRT_Buffer_ReadyEvent, &ready);
   if (error == NULL && ready.event != NULL) {
@@ -83,16 +82,11 @@ static bool may_stage(const ClientObject *client, const HostMemory *host) {
 /* Puts contiguous memory, which is copied before it returns; between client_enter and client_leave. */
 PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer) {
   const PJRT_Api *api = client->api;
-  PJRT_Client_BufferFromHostBuffer_Args put = {
-      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE};
-  put.client = client->ptr;
-  put.data = host->data != NULL ? host->data : &nothing;
-  put.type = (PJRT_Buffer_Type)host->dtype;
-  put.dims = host->dims;
-  put.num_dims = host->rank;
-  put.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-  put.device = host->device;
-  put.memory = host->memory;
+  SIZED(PJRT_Client_BufferFromHostBuffer_Args, put, .client = client->ptr,
+        .data = host->data != NULL ? host->data : &nothing, .type = (PJRT_Buffer_Type)host->dtype,
+        .dims = host->dims, .num_dims = host->rank,
+        .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall,
+        .device = host->device, .memory = host->memory);
   if (may_stage(client, host) && put_staged(client, put, host->nbytes, buffer)) return NULL;
   PJRT_Error *error;
   if (client->on_host && host->nbytes <= HELD) {
@@ -261,8 +255,7 @@ PyObject *upload_put(PyObject *type, PyObject *args) {
       return NULL;
     }
   }
-  PJRT_Client_BufferFromHostBuffer_Args put = {
-      .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE};
+  SIZED(PJRT_Client_BufferFromHostBuffer_Args, put);
   HostMemory host = {view.buf, (size_t)view.len, dtype, dims, (size_t)rank,
                      (PJRT_Device *)(uintptr_t)device_ptr, (PJRT_Memory *)(uintptr_t)memory_ptr};
   bool whole = PyBuffer_IsContiguous(&view, 'C');

@@ -29,8 +29,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   ClientObject *client = buffer->client;
   if (!buffer_usable(buffer)) return NULL;
   const PJRT_Api *api = client->api;
-  PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE};
-  ready.buffer = buffer->ptr;
+  SIZED(PJRT_Buffer_ReadyEvent_Args, ready, .buffer = buffer->ptr);
   PJRT_Error *error = CALL(api, PJRT_Buffer_ReadyEvent, &ready);
   if (error != NULL) {
     lends_not(client, error);
@@ -48,27 +47,21 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
     raise_status(api, error, "");
     goto leave;
   }
-  PJRT_Buffer_IncreaseExternalReferenceCount_Args hold = {
-      .struct_size = PJRT_Buffer_IncreaseExternalReferenceCount_Args_STRUCT_SIZE};
-  hold.buffer = buffer->ptr;
+  SIZED(PJRT_Buffer_IncreaseExternalReferenceCount_Args, hold, .buffer = buffer->ptr);
   error = api->PJRT_Buffer_IncreaseExternalReferenceCount(&hold);
   if (error != NULL) {
     lends_not(client, error);
     raise_status(api, error, "PJRT_Buffer_IncreaseExternalReferenceCount");
     goto leave;
   }
-  PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args where = {
-      .struct_size = PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args_STRUCT_SIZE};
-  where.buffer = buffer->ptr;
+  SIZED(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args, where, .buffer = buffer->ptr);
   error = api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer(&where);
   if (error == NULL && where.device_memory_ptr == NULL && has_elements(buffer))
     raise_answer("PJRT_Buffer_OpaqueDeviceMemoryDataPointer", "no address of a value's memory");
   else if (error == NULL)
     view = (HostViewObject *)PyType_GenericAlloc(HostViewType, 0);
   if (view == NULL) {
-    PJRT_Buffer_DecreaseExternalReferenceCount_Args drop = {
-        .struct_size = PJRT_Buffer_DecreaseExternalReferenceCount_Args_STRUCT_SIZE};
-    drop.buffer = buffer->ptr;
+    SIZED(PJRT_Buffer_DecreaseExternalReferenceCount_Args, drop, .buffer = buffer->ptr);
     drop_error(api, api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop));
     if (error != NULL) {
       lends_not(client, error);
@@ -268,9 +261,7 @@ static void view_dealloc(PyObject *self) {
   if (buffer != NULL) {
     ClientObject *client = buffer->client;
     if (buffer->ptr != NULL && client->generation == fork_generation) {
-      PJRT_Buffer_DecreaseExternalReferenceCount_Args drop = {
-          .struct_size = PJRT_Buffer_DecreaseExternalReferenceCount_Args_STRUCT_SIZE};
-      drop.buffer = buffer->ptr;
+      SIZED(PJRT_Buffer_DecreaseExternalReferenceCount_Args, drop, .buffer = buffer->ptr);
       drop_error(client->api, client->api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop));
     }
     client_view_ended(client, &buffer->child);

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "functions.h"
-#include "pjrt_api.h"
+#include "structs.h"
 
 #define HIDDEN __attribute__((visibility("hidden")))
 #define EXPORTED __attribute__((visibility("default")))

@@ -12,16 +12,11 @@ static size_t ask_outputs(Plugin *plugin, PJRT_LoadedExecutable *executable) {
   if (plugin->real[FN_PJRT_LoadedExecutable_GetExecutable] == NULL ||
       plugin->real[FN_PJRT_Executable_NumOutputs] == NULL)
     return 0;
-  PJRT_LoadedExecutable_GetExecutable_Args get = {
-      .struct_size = PJRT_LoadedExecutable_GetExecutable_Args_STRUCT_SIZE};
-  get.loaded_executable = executable;
+  SIZED(PJRT_LoadedExecutable_GetExecutable_Args, get, .loaded_executable = executable);
   if (refused(plugin, call_plugin(plugin, FN_PJRT_LoadedExecutable_GetExecutable, &get))) return 0;
-  PJRT_Executable_NumOutputs_Args count = {
-      .struct_size = PJRT_Executable_NumOutputs_Args_STRUCT_SIZE};
-  count.executable = get.executable;
+  SIZED(PJRT_Executable_NumOutputs_Args, count, .executable = get.executable);
   bool failed = refused(plugin, call_plugin(plugin, FN_PJRT_Executable_NumOutputs, &count));
-  PJRT_Executable_Destroy_Args destroy = {.struct_size = PJRT_Executable_Destroy_Args_STRUCT_SIZE};
-  destroy.executable = get.executable;
+  SIZED(PJRT_Executable_Destroy_Args, destroy, .executable = get.executable);
   refused(plugin, call_plugin(plugin, FN_PJRT_Executable_Destroy, &destroy));
   return failed ? 0 : count.num_outputs;
 }

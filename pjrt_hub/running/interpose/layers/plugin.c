@@ -13,8 +13,7 @@ PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
 /* Whether a question of ours was answered with an error, whose end this is. */
 bool refused(Plugin *plugin, PJRT_Error *error) {
   if (error == NULL) return false;
-  PJRT_Error_Destroy_Args args = {.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE};
-  args.error = error;
+  SIZED(PJRT_Error_Destroy_Args, args, .error = error);
   call_plugin(plugin, FN_PJRT_Error_Destroy, &args);
   return true;
 }

@@ -88,8 +88,7 @@ static bool needs_contents(unsigned function) {
 
 static bool is_deleted(Plugin *plugin, uintptr_t buffer) {
   if (plugin->real[FN_PJRT_Buffer_IsDeleted] == NULL) return false;
-  PJRT_Buffer_IsDeleted_Args args = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE};
-  args.buffer = (PJRT_Buffer *)buffer;
+  SIZED(PJRT_Buffer_IsDeleted_Args, args, .buffer = (PJRT_Buffer *)buffer);
   return !refused(plugin, call_plugin(plugin, FN_PJRT_Buffer_IsDeleted, &args)) && args.is_deleted;
 }
 
@@ -241,8 +240,7 @@ static void check_event(Call *call) {
   Object seen = object != NULL ? *object : (Object){.state = DESTROYED};
   objects_unlock();
   if (seen.state == DESTROYED) return;
-  PJRT_Event_IsReady_Args ready = {.struct_size = PJRT_Event_IsReady_Args_STRUCT_SIZE};
-  ready.event = args->event;
+  SIZED(PJRT_Event_IsReady_Args, ready, .event = args->event);
   if (!refused(call->plugin, call_plugin(call->plugin, FN_PJRT_Event_IsReady, &ready)) &&
       !ready.is_ready)
     report(PENDING_ERROR, call, "event", &seen, NULL);
@@ -279,9 +277,7 @@ static void check_index(const Call *call, PJRT_AsyncHostToDeviceTransferManager 
   if (seen.state == DESTROYED ||
       call->plugin->real[FN_PJRT_AsyncHostToDeviceTransferManager_BufferCount] == NULL)
     return;
-  PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args count = {
-      .struct_size = PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args_STRUCT_SIZE};
-  count.transfer_manager = manager;
+  SIZED(PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args, count, .transfer_manager = manager);
   bool answers = !refused(call->plugin,
                           call_plugin(call->plugin,
                                       FN_PJRT_AsyncHostToDeviceTransferManager_BufferCount, &count));

@@ -1,4 +1,4 @@
-"""The order of the C files that a header claims: each uses those before it, and none another."""
+"""The rules of the C files: their order, how structs are filled, and where memory comes from."""
 
 from __future__ import annotations
 
@@ -109,6 +109,16 @@ def test_a_launch_is_of_the_file_of_launches():
         file for file, text in texts.items() if re.search(r"^[A-Za-z].*\blaunch_\w+\(", text, re.M)
     }
     assert found == {"launch"}
+
+
+def test_one_macro_fills_structs():
+    found = [
+        path.name
+        for header in MAPS
+        for path in sorted((ROOT / header).parent.glob("*.[ch]"))
+        if re.search(r"struct_size = \w+(?:_Args|Options)_STRUCT_SIZE", code(path))
+    ]
+    assert found == []
 
 
 def test_a_use_is_found_however_it_is_made(tmp_path):
