@@ -111,14 +111,26 @@ def test_a_launch_is_of_the_file_of_launches():
     assert found == {"launch"}
 
 
-def test_one_macro_fills_structs():
-    found = [
-        path.name
-        for header in MAPS
-        for path in sorted((ROOT / header).parent.glob("*.[ch]"))
-        if re.search(r"struct_size = \w+(?:_Args|Options)_STRUCT_SIZE", code(path))
+def found_in_code(pattern: str) -> list[str]:
+    folders = [(ROOT / header).parent for header in MAPS]
+    return [
+        f"{path.name}: {found[0]}"
+        for folder in folders
+        for path in sorted(folder.rglob("*.[ch]"))
+        for found in re.finditer(pattern, code(path))
     ]
-    assert found == []
+
+
+def test_one_macro_fills_structs():
+    assert found_in_code(r"struct_size = \w+(?:_Args|Options)_STRUCT_SIZE") == []
+
+
+def test_memory_is_of_one_family():
+    """That of structs.h: no other ends in free()."""
+    assert len(found_in_code(r"\b(?:malloc|calloc|realloc)\(")) > 30
+    assert found_in_code(r"\bPyMem_\w+\(") == []
+    assert found_in_code(r"\bPyObject_(?:[MC]alloc|Realloc|Free|Del|(?:GC_)?New\w*|GC_Del)\(") == []
+    assert found_in_code(r"\b(?:strn?dup|alloca|posix_memalign|asprintf)\(") == []
 
 
 def test_a_use_is_found_however_it_is_made(tmp_path):

@@ -89,8 +89,7 @@ PJRT_Error *array_type(int type, const int64_t *dims, size_t rank, ArrayType *ar
 
 ArrayType array_type_copy(const ArrayType *array) {
   ArrayType copy = *array;
-  copy.dims = malloc((array->rank + 1) * sizeof(int64_t));
-  if (copy.dims == NULL) abort();
+  copy.dims = need(1, (array->rank + 1) * sizeof(int64_t));
   memcpy(copy.dims, array->dims, array->rank * sizeof(int64_t));
   return copy;
 }

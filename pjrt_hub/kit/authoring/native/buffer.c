@@ -3,8 +3,7 @@
 
 /* Takes the array type, the storage and the promise. */
 PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, Promise *ready) {
-  PJRT_Buffer *buffer = calloc(1, sizeof(PJRT_Buffer));
-  if (buffer == NULL) abort();
+  PJRT_Buffer *buffer = need(1, sizeof(PJRT_Buffer));
   client_share(device->client);
   buffer->device = device;
   buffer->array = array;
@@ -304,8 +303,7 @@ FUNCTION(PJRT_Client_CreateAliasBuffer) {
     error = with_room(device, args->shape_element_type, args->shape_dims, args->shape_num_dims,
                       args->shape_layout, promise_new(), &args->alias_buffer);
   if (error != NULL) return error;
-  PJRT_FulfillAliasBufferCallback *alias = calloc(1, sizeof *alias);
-  if (alias == NULL) abort();
+  PJRT_FulfillAliasBufferCallback *alias = need(1, sizeof *alias);
   alias->array = array_type_copy(&args->alias_buffer->array);
   alias->to = storage_share(args->alias_buffer->storage);
   alias->ready = promise_share(args->alias_buffer->ready);
@@ -396,8 +394,7 @@ FUNCTION(PJRT_Buffer_DonateWithControlDependency) {
   PJRT_Error *error = buffer_take(buffer, &storage, &ready);
   if (error != NULL) return error;
   buffer_delete(buffer);
-  Dependency *dependency = malloc(sizeof(Dependency));
-  if (dependency == NULL) abort();
+  Dependency *dependency = need(1, sizeof(Dependency));
   *dependency = (Dependency){ready, promise_new()};
   args->callback_data = dependency;
   args->dependency_ready_callback = dependency_done;

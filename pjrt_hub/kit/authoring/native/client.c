@@ -2,16 +2,16 @@
 #include "plugin.h"
 
 static PJRT_Client *client_of(PJRT_TopologyDescription *topology) {
-  PJRT_Client *client = calloc(1, sizeof(PJRT_Client));
+  PJRT_Client *client = need(1, sizeof(PJRT_Client));
   size_t count = topology->num_devices;
   atomic_init(&client->references, 1);
   client->backend = topology->backend;
   client->topology = topology;
   client->num_devices = count;
-  client->devices = calloc(count + 1, sizeof(PJRT_Device));
-  client->list = calloc(count + 1, sizeof(PJRT_Device *));
-  client->addressable = calloc(count + 1, sizeof(PJRT_Device *));
-  client->memories = calloc(count + 1, sizeof(PJRT_Memory *));
+  client->devices = need(count + 1, sizeof(PJRT_Device));
+  client->list = need(count + 1, sizeof(PJRT_Device *));
+  client->addressable = need(count + 1, sizeof(PJRT_Device *));
+  client->memories = need(count + 1, sizeof(PJRT_Memory *));
   pthread_mutex_init(&client->lock, NULL);
   for (size_t i = 0; i < count; i++) {
     PJRT_Device *device = client->list[i] = &client->devices[i];

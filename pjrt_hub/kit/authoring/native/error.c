@@ -33,15 +33,11 @@ static const PJRT_Error_FunctionTable vtable = {
 };
 
 PJRT_Error *make_error_of(PJRT_Error_Code code, const char *text, size_t size) {
-  Error *error = malloc(sizeof(Error) + size + 1);
-  if (error == NULL) abort(); /* there is no way to say so */
+  Error *error = need(1, sizeof(Error) + size + 1);
   error->base.vtable = &vtable;
   error->code = code;
-  error->payloads = NULL;
-  error->num_payloads = 0;
   error->size = size;
   if (size > 0) memcpy(error->text, text, size);
-  error->text[size] = '\0';
   return &error->base;
 }
 
@@ -65,18 +61,10 @@ PJRT_Error *no_memory(size_t size) {
   return make_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there is no memory for %zu bytes", size);
 }
 
-static char *copy_text(const char *text, size_t size) {
-  char *copy = malloc(size + 1);
-  if (copy == NULL) abort();
-  if (size > 0) memcpy(copy, text, size);
-  return copy;
-}
-
 /* Adds copies of what is a text among the payloads. */
 PJRT_Error *with_payloads(PJRT_Error *error, const PJRT_NamedValue *payloads, size_t count) {
   Error *to = (Error *)error;
-  to->payloads = calloc(count + 1, sizeof(PJRT_NamedValue));
-  if (to->payloads == NULL) abort();
+  to->payloads = need(count + 1, sizeof(PJRT_NamedValue));
   for (size_t i = 0; i < count; i++) {
     if (payloads[i].type != PJRT_NamedValue_kString) continue;
     PJRT_NamedValue *copy = &to->payloads[to->num_payloads++];

@@ -21,8 +21,7 @@ struct PJRT_Event {
 };
 
 Promise *promise_new(void) {
-  Promise *promise = calloc(1, sizeof(Promise));
-  if (promise == NULL) abort();
+  Promise *promise = need(1, sizeof(Promise));
   atomic_init(&promise->references, 1);
   pthread_mutex_init(&promise->lock, NULL);
   pthread_cond_init(&promise->kept, NULL);
@@ -93,8 +92,7 @@ void promise_then(Promise *promise, Then *then, void *argument) {
   pthread_mutex_lock(&promise->lock);
   bool kept = promise->is_kept;
   if (!kept) {
-    Waiter *waiter = malloc(sizeof(Waiter));
-    if (waiter == NULL) abort();
+    Waiter *waiter = need(1, sizeof(Waiter));
     *waiter = (Waiter){promise->waiters, then, argument};
     promise->waiters = waiter;
   }
@@ -111,8 +109,7 @@ PJRT_Error *promise_await(Promise *promise) {
 
 /* Takes the reference. */
 PJRT_Event *event_of(Promise *promise) {
-  PJRT_Event *event = malloc(sizeof(PJRT_Event));
-  if (event == NULL) abort();
+  PJRT_Event *event = need(1, sizeof(PJRT_Event));
   event->promise = promise;
   return event;
 }
@@ -151,8 +148,7 @@ static void call_back(const PJRT_Error *error, void *argument) {
 }
 
 FUNCTION(PJRT_Event_OnReady) {
-  OnReady *on_ready = malloc(sizeof(OnReady));
-  if (on_ready == NULL) abort();
+  OnReady *on_ready = need(1, sizeof(OnReady));
   *on_ready = (OnReady){args->callback, args->user_arg};
   promise_then(args->event->promise, call_back, on_ready);
   return NULL;

@@ -6,7 +6,7 @@
 static bool read_arrays(PyObject *list, ArrayType **arrays, size_t *count) {
   if (!PyList_Check(list)) return false;
   size_t size = (size_t)PyList_Size(list);
-  *arrays = calloc(size + 1, sizeof(ArrayType));
+  *arrays = need(size + 1, sizeof(ArrayType));
   for (*count = 0; *count < size; (*count)++) {
     int type;
     PyObject *dims;
@@ -27,7 +27,7 @@ static bool read_arrays(PyObject *list, ArrayType **arrays, size_t *count) {
 static bool read_numbers(PyObject *list, int64_t **numbers, size_t *count) {
   if (!PyList_Check(list)) return false;
   *count = (size_t)PyList_Size(list);
-  *numbers = calloc(*count + 1, sizeof(int64_t));
+  *numbers = need(*count + 1, sizeof(int64_t));
   for (size_t i = 0; i < *count; i++)
     (*numbers)[i] = PyLong_AsLongLong(PyList_GetItem(list, (Py_ssize_t)i));
   return !PyErr_Occurred();
@@ -38,11 +38,11 @@ static void lay_out(PJRT_Executable *executable) {
   size_t count = executable->num_outputs, dims = 0, kinds = count;
   for (size_t i = 0; i < count; i++) dims += executable->outputs[i].rank;
   if (executable->num_parameters > kinds) kinds = executable->num_parameters;
-  executable->output_types = calloc(count + 1, sizeof(PJRT_Buffer_Type));
-  executable->output_ranks = calloc(count + 1, sizeof(size_t));
-  executable->output_dims = calloc(dims + 1, sizeof(int64_t));
-  executable->kinds = calloc(kinds + 1, sizeof(char *));
-  executable->kind_sizes = calloc(kinds + 1, sizeof(size_t));
+  executable->output_types = need(count + 1, sizeof(PJRT_Buffer_Type));
+  executable->output_ranks = need(count + 1, sizeof(size_t));
+  executable->output_dims = need(dims + 1, sizeof(int64_t));
+  executable->kinds = need(kinds + 1, sizeof(char *));
+  executable->kind_sizes = need(kinds + 1, sizeof(size_t));
   dims = 0;
   for (size_t i = 0; i < count; i++) {
     const ArrayType *output = &executable->outputs[i];
@@ -66,8 +66,7 @@ static PJRT_Executable *executable_of(Backend *backend, PyObject *answer) {
                         &replicas, &partitions, &parameters, &outputs, &donated, &devices, &cost,
                         &code_size))
     return NULL;
-  PJRT_Executable *executable = calloc(1, sizeof(PJRT_Executable));
-  if (executable == NULL) abort();
+  PJRT_Executable *executable = need(1, sizeof(PJRT_Executable));
   atomic_init(&executable->references, 1);
   executable->backend = backend;
   executable->object = Py_NewRef(object);
@@ -153,7 +152,7 @@ static PJRT_Error *compile(Backend *backend, PyObject *known_by, const PJRT_Prog
 static PJRT_Error *load(PJRT_Client *client, PJRT_Executable *executable,
                         PJRT_LoadedExecutable **loaded) {
   size_t count = executable->num_devices;
-  PJRT_Device **devices = calloc(count + 1, sizeof(PJRT_Device *));
+  PJRT_Device **devices = need(count + 1, sizeof(PJRT_Device *));
   for (size_t i = 0; i < count; i++) {
     devices[i] = client_device(client, executable->devices[i]);
     if (devices[i] != NULL) continue;
@@ -164,11 +163,11 @@ static PJRT_Error *load(PJRT_Client *client, PJRT_Executable *executable,
     executable_let_go(executable);
     return error;
   }
-  PJRT_LoadedExecutable *made = calloc(1, sizeof(PJRT_LoadedExecutable));
+  PJRT_LoadedExecutable *made = need(1, sizeof(PJRT_LoadedExecutable));
   made->executable = executable;
   made->client = client_share(client);
   made->devices = devices;
-  made->logical = calloc(count + 1, sizeof(PJRT_LogicalDeviceIds));
+  made->logical = need(count + 1, sizeof(PJRT_LogicalDeviceIds));
   for (size_t i = 0; i < count; i++)
     made->logical[i] = (PJRT_LogicalDeviceIds){(int)(i / executable->num_partitions),
                                                (int)(i % executable->num_partitions)};

@@ -256,18 +256,16 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
   PJRT_Device *const *devices = args->execute_device != NULL ? &args->execute_device : loaded->devices;
   PJRT_Error *error = check_call(args);
   if (error != NULL) return error;
-  Task *task = calloc(1, sizeof(Task));
-  if (task == NULL) abort();
+  Task *task = need(1, sizeof(Task));
   task->executable = executable_share(loaded->executable);
   task->client = client_share(loaded->client);
   task->num_devices = args->num_devices;
-  task->inputs = calloc(inputs_of(task) + 1, sizeof(Value));
-  task->outputs = calloc(outputs_of(task) + 1, sizeof(Value));
+  task->inputs = need(inputs_of(task) + 1, sizeof(Value));
+  task->outputs = need(outputs_of(task) + 1, sizeof(Value));
   task->done = promise_new();
   task->launch_id = args->options->launch_id;
   task->num_kept = args->options->num_non_donatable_input_indices;
-  task->kept = calloc(task->num_kept + 1, sizeof(int64_t));
-  if (task->kept == NULL) abort();
+  task->kept = need(task->num_kept + 1, sizeof(int64_t));
   if (task->num_kept > 0)
     memcpy(task->kept, args->options->non_donatable_input_indices, task->num_kept * sizeof(int64_t));
   for (size_t i = 0; error == NULL && i < args->num_devices; i++)

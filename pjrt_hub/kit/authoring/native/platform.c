@@ -53,7 +53,7 @@ PJRT_TopologyDescription *topology_of(Backend *backend, PyObject *answer) {
                         &fingerprint, &attributes, &devices) ||
       !PyList_Check(devices))
     return NULL;
-  PJRT_TopologyDescription *topology = calloc(1, sizeof(PJRT_TopologyDescription));
+  PJRT_TopologyDescription *topology = need(1, sizeof(PJRT_TopologyDescription));
   size_t count = (size_t)PyList_Size(devices);
   topology->backend = backend;
   topology->name = text_of(name);
@@ -61,8 +61,8 @@ PJRT_TopologyDescription *topology_of(Backend *backend, PyObject *answer) {
   topology->serialized = text_of(serialized);
   topology->fingerprint = fingerprint;
   topology->process_index = process_index;
-  topology->devices = calloc(count + 1, sizeof(PJRT_DeviceDescription));
-  topology->list = calloc(count + 1, sizeof(PJRT_DeviceDescription *));
+  topology->devices = need(count + 1, sizeof(PJRT_DeviceDescription));
+  topology->list = need(count + 1, sizeof(PJRT_DeviceDescription *));
   bool well = named_values(attributes, &topology->attributes, &topology->num_attributes);
   for (size_t i = 0; well && i < count; i++) {
     PJRT_DeviceDescription *device = topology->list[i] = &topology->devices[i];
@@ -152,8 +152,7 @@ static void *get_user_data(PJRT_Memory *memory, const void *key) {
 }
 
 static void set_user_data(PJRT_Memory *memory, const void *key, void *data, void (*deleter)(void *)) {
-  UserData *new = malloc(sizeof(UserData));
-  if (new == NULL) abort();
+  UserData *new = need(1, sizeof(UserData));
   pthread_mutex_lock(&user_data_lock);
   *new = (UserData){((Memory *)memory)->data, key, data, deleter};
   ((Memory *)memory)->data = new;
@@ -174,7 +173,7 @@ void memory_init(PJRT_Device *device) {
   int size = snprintf(text, sizeof text, "%s(id=%d)", MEMORY_KIND, id);
   memory->base.vtable = &memory_vtable;
   memory->device = device;
-  memory->debug = (Text){strdup(text), (size_t)size};
+  memory->debug = (Text){copy_text(text, (size_t)size), (size_t)size};
   device->memories[0] = &memory->base;
 }
 

@@ -15,7 +15,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PLUGINS = 256 }; /* backends of one process */
@@ -25,6 +24,8 @@ typedef struct {
   char *text;
   size_t size;
 } Text;
+void *need(size_t count, size_t nbytes);
+char *copy_text(const char *text, size_t size);
 Text text_of(PyObject *object);
 void text_free(Text text);
 bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count);

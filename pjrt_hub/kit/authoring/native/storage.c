@@ -86,7 +86,7 @@ PyTypeObject *StorageType;
 
 PyObject *storage_for_python(Storage *storage) {
   if (storage->handle != NULL) return Py_NewRef(storage->handle);
-  StorageObject *object = PyObject_New(StorageObject, StorageType);
+  StorageObject *object = (StorageObject *)PyType_GenericAlloc(StorageType, 0);
   if (object != NULL) object->storage = storage_share(storage);
   return (PyObject *)object;
 }
@@ -159,7 +159,7 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
 static void dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   storage_let_go(((StorageObject *)self)->storage);
-  PyObject_Free(self);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }
 

@@ -90,8 +90,7 @@ static PJRT_Error *reading_of(PJRT_Buffer *buffer, Reading **reading, Promise **
   Storage *storage;
   PJRT_Error *error = buffer_take(buffer, &storage, ready);
   if (error != NULL) return error;
-  *reading = calloc(1, sizeof(Reading));
-  if (*reading == NULL) abort();
+  *reading = need(1, sizeof(Reading));
   (*reading)->array = array_type_copy(&buffer->array);
   (*reading)->storage = storage;
   (*reading)->done = promise_new();
@@ -180,8 +179,7 @@ static void destination_known(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *arg
 }
 
 FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
-  Later *later = malloc(sizeof(Later));
-  if (later == NULL) abort();
+  Later *later = need(1, sizeof(Later));
   PJRT_Error *error = reading_of(args->buffer, &later->reading, &later->ready);
   if (error != NULL) {
     free(later);
@@ -224,8 +222,12 @@ static PJRT_Error *copy_of(PJRT_Buffer *source, PJRT_Device *device, PJRT_Buffer
   PJRT_Error *error = buffer_take(source, &from, &ready);
   if (error != NULL) return error;
   Storage *to = storage_room(device, source->array.size);
-  Copying *copying = calloc(1, sizeof(Copying));
-  if (to == NULL || copying == NULL) abort();
+  if (to == NULL) {
+    storage_let_go(from);
+    promise_let_go(ready);
+    return no_memory(source->array.size);
+  }
+  Copying *copying = need(1, sizeof(Copying));
   *copying = (Copying){array_type_copy(&source->array), storage_share(to), from, promise_new()};
   *copy = buffer_new(device, array_type_copy(&source->array), to, promise_share(copying->done));
   promise_then(ready, copy_now, copying);
@@ -277,10 +279,9 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Destroy) {
 FUNCTION(PJRT_Client_CreateBuffersForAsyncHostToDevice) {
   if (args->memory == NULL)
     return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "no memory is given for the buffers");
-  PJRT_AsyncHostToDeviceTransferManager *manager = calloc(1, sizeof *manager);
-  if (manager == NULL) abort();
+  PJRT_AsyncHostToDeviceTransferManager *manager = need(1, sizeof *manager);
   manager->device = DEVICE_OF(args->memory);
-  manager->parts = calloc(args->num_shape_specs + 1, sizeof(Part));
+  manager->parts = need(args->num_shape_specs + 1, sizeof(Part));
   pthread_mutex_init(&manager->lock, NULL);
   PJRT_Error *error = NULL;
   for (size_t i = 0; error == NULL && i < args->num_shape_specs; i++) {

@@ -3,8 +3,6 @@
    What may change between calls is looked at in each: whether something was deleted or closed. */
 #include "launch.h"
 
-#include <stdlib.h>
-
 PyTypeObject *BoundCallType;
 
 typedef struct {

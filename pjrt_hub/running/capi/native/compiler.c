@@ -2,7 +2,6 @@
    custom calls are partitioned. Python functions answer; the compiler waits. */
 #include "hotpath.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char ending[] = "Python is ending";

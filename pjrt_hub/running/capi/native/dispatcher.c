@@ -4,7 +4,6 @@
 #include "hotpath.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* What Python's dispatcher has to call or to let go of. */

@@ -2,8 +2,6 @@
    nothing of PJRT: what ends a loan, and what memory means, is its callers' matter. */
 #include "hotpath.h"
 
-#include <stdlib.h>
-
 enum { MAJOR = 1, MINOR = 1 };
 
 typedef struct {

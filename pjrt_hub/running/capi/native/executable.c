@@ -3,8 +3,6 @@
    What a launch is, and the check of its arguments, is launch.c's. */
 #include "launch.h"
 
-#include <stdlib.h>
-
 PyTypeObject *ExecutableType;
 
 /* Frees the native executable and leaves an object that refuses every call. Work in flight ends.

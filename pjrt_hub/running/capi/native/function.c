@@ -261,7 +261,7 @@ static PyObject *call_by_names(PyObject *self, PyObject *const *values, PyObject
 
 static void free_fields(Field *fields, Py_ssize_t count) {
   for (Py_ssize_t i = 0; fields != NULL && i < count; i++) Py_XDECREF(fields[i].name);
-  PyMem_Free(fields);
+  free(fields);
 }
 
 /* Whether `bytes` from `offset` on lie in the struct. */
@@ -272,7 +272,7 @@ static bool inside(const FunctionObject *function, Py_ssize_t offset, size_t byt
 /* Fields of a tuple of (name, offset, kind, offset of the count or -1, whether it is known). */
 static Field *read_fields(const FunctionObject *function, PyObject *rows, Py_ssize_t *count) {
   *count = PyTuple_Size(rows);
-  Field *fields = PyMem_Calloc((size_t)*count + 1, sizeof(Field));
+  Field *fields = calloc((size_t)*count + 1, sizeof(Field));
   if (fields == NULL) return (Field *)PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < *count; i++) {
     int kind, known;

@@ -3,7 +3,6 @@
 #include "hotpath.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 
 /* A plugin gives a ticket back with each call, which is good as long as the capsule around it lives. Its
    holder is callable:

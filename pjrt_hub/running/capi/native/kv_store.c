@@ -3,7 +3,6 @@
 #include "hotpath.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

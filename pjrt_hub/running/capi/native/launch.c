@@ -4,7 +4,6 @@
    Whoever prepares a launch ends it; between the two close() frees nothing of the client. */
 #include "launch.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <time.h>
 
 /* Shared by those that wait and the plugin's callback; whoever leaves last frees it. A plugin forgets

@@ -5,7 +5,6 @@
 #include "hotpath.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 /* A number is the place in the table, and above it how often the place was used. */
 enum { PLACE_BITS = 24, FIRST_PLACES = 64 };

@@ -2,7 +2,6 @@
    can be put without asking numpy more than the buffer protocol tells. */
 #include "hotpath.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {

@@ -209,7 +209,7 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
     return refuse_view("the buffer is not row-major, and strides were not asked for");
   if (row_major && rank > 1 && flags & by_column)
     return refuse_view("the buffer is row-major, not column-major");
-  Py_ssize_t *extents = PyMem_Malloc((size_t)(rank > 0 ? 2 * rank : 1) * sizeof(Py_ssize_t));
+  Py_ssize_t *extents = malloc((size_t)(rank > 0 ? 2 * rank : 1) * sizeof(Py_ssize_t));
   if (extents == NULL) {
     PyErr_NoMemory();
     return -1;
@@ -222,7 +222,7 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   }
   PyObject *view = lend(self, step);
   if (view == NULL) {
-    PyMem_Free(extents);
+    free(extents);
     if (!buffer->client->lends) { /* as the plugin said just now: numpy asks for a copy then */
       PyErr_Clear();
       return refuse_view("the plugin does not lend its memory: use to_numpy()");
@@ -245,7 +245,7 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   return 0;
 }
 
-static void view_releasebuffer(PyObject *self, Py_buffer *out) { PyMem_Free(out->internal); }
+static void view_releasebuffer(PyObject *self, Py_buffer *out) { free(out->internal); }
 
 static int view_traverse(PyObject *self, visitproc visit, void *arg) {
   Py_VISIT(Py_TYPE(self));

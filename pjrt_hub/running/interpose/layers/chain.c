@@ -1,7 +1,6 @@
 /* From a plugin's table to a copy with trampolines, and from a call to the layers. */
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "objects.h"
 

@@ -1,5 +1,4 @@
 /* The table of handles: by address and kind, because one object may begin where another does. */
-#include <stdlib.h>
 
 #include "objects.h"
 

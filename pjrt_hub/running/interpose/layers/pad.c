@@ -1,6 +1,5 @@
 /* The layer for hosts that are older than their plugin: their structs get the size that new plugins
    insist on, with zeros, which ask for nothing, in the fields that they do not know. */
-#include <stdlib.h>
 
 #include "layers.h"
 

@@ -2,7 +2,6 @@
    GetPjrtApi. */
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "layers.h"
 

@@ -1,7 +1,6 @@
 /* What the plugins of this process are made to lack: a function is NULL in the table, or answers
    UNIMPLEMENTED; an extension is not in the chain. To find out what a host does without it. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "layers.h"
 
