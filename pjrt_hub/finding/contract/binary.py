@@ -134,12 +134,12 @@ class File:
         self._file = file
 
     def part(self, begin: int, nbytes: int) -> File:
-        """A piece of it, whose offsets begin at 0 again."""
+        """Return a piece of it, whose offsets begin at 0 again."""
         self._check(begin, nbytes)
         return File(self.path, self._file, self.begin + begin, nbytes)
 
     def at(self, offset: int, nbytes: int) -> bytes:
-        """Reads some bytes."""
+        """Read some bytes."""
         self._check(offset, nbytes)
         data = os.pread(self._file.fileno(), nbytes, self.begin + offset)
         if len(data) < nbytes:
@@ -147,11 +147,11 @@ class File:
         return data
 
     def unpack(self, layout: str, offset: int) -> tuple[Any, ...]:
-        """Reads a struct."""
+        """Read a struct."""
         return struct.unpack(layout, self.at(offset, struct.calcsize(layout)))
 
     def string(self, begin: int, nbytes: int, at: int) -> str:
-        """Reads a string that begins `at` bytes into a table of strings."""
+        """Read a string that begins `at` bytes into a table of strings."""
         if at >= nbytes:
             self.fail(f"is malformed: string {at} lies outside a table of {nbytes} bytes")
         raw, end, _ = self.at(begin + at, min(MAX_STRING, nbytes - at)).partition(b"\0")
@@ -160,7 +160,7 @@ class File:
         return raw.decode("utf-8", "surrogateescape")
 
     def names(self, raw: Iterable[bytes]) -> tuple[str, ...]:
-        """Sorts and decodes names of symbols, as many as a file can honestly hold."""
+        """Sort and decode names of symbols, as many as a real file can hold."""
         found, nbytes = set(), 0
         for each in raw:
             nbytes += len(each)
@@ -170,12 +170,12 @@ class File:
         return tuple(sorted(found))
 
     def symbol(self, text: bytes, at: int) -> bytes:
-        """The name of a symbol, which begins `at` bytes into a table of strings."""
+        """Read the name of a symbol that begins `at` bytes into a table of strings."""
         end = text.find(b"\0", at, at + MAX_SYMBOL + 1)
         return text[at:end] if end >= 0 else text[at : at + MAX_SYMBOL + 1]
 
     def fail(self, what: str) -> NoReturn:
-        """Raises the one error of all readers."""
+        """Raise the common error of all readers."""
         raise PluginLoadError(
             f"{self.path} {what}", path=self.path, hint="reinstall it, or fetch it again"
         )

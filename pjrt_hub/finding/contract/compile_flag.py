@@ -38,7 +38,7 @@ class CompileFlag:
 
     @classmethod
     def read(cls, name: str, flags: Table) -> CompileFlag:
-        """Reads the flag `name` of a table of flags.
+        """Read the flag `name` of a table of flags.
 
         Raises:
             ManifestError: it is malformed.
@@ -62,7 +62,7 @@ class CompileFlag:
         return flag
 
     def fits(self, given: Container[str], api: ApiVersion, code: bytes) -> bool:
-        """Whether it goes with a user's flags and a program to a plugin of this version.
+        """Check whether it fits a user's flags, a program and a plugin of this version.
 
         Text, bytecode and HLO protos all spell the operations that they use.
         """
@@ -74,7 +74,7 @@ class CompileFlag:
 
 
 def read_all(flags: Table) -> tuple[CompileFlag, ...]:
-    """Reads a table of flags, by name.
+    """Read a table of flags, by name.
 
     Raises:
         ManifestError: one is malformed.

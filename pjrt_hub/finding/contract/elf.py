@@ -32,22 +32,22 @@ _MAX_STEPS = 65536
 
 
 def is_wide(file: File) -> bool:
-    """Says whether it is of the one class of which more than the header is read."""
+    """Check whether it is of the only class that is read beyond the header."""
     return file.nbytes >= 64 and file.at(4, 2) == b"\x02\x01"
 
 
 def read(file: File, symbol: str) -> Binary:
-    """Reads what the loader reads, and whether `symbol` is exported."""
+    """Read what the loader reads, and check whether `symbol` is exported."""
     return _Reader(file).read(symbol)
 
 
 def exports(file: File) -> tuple[str, ...]:
-    """Reads the names that it gives to others; none without section headers."""
+    """Read the exported names; none without section headers."""
     return file.names(_Reader(file).exports())
 
 
 def sections(file: File) -> tuple[Section, ...]:
-    """Reads the section headers; none where they were stripped."""
+    """Read the section headers; none if they were stripped."""
     return tuple(
         Section(name, _role(name), offset, nbytes)
         for name, _, offset, nbytes, _ in _Reader(file).sections()
@@ -134,7 +134,7 @@ class _Reader:
         )
 
     def sections(self) -> tuple[tuple[str, int, int, int, int], ...]:
-        """Each one's name, type, offset and bytes, and the index of the one that it refers to."""
+        """Return each section's name, type, offset, bytes, and the index that it refers to."""
         ident = self._file.at(0, min(64, self._file.nbytes))
         (table,) = struct.unpack_from("<Q", ident, 40)
         entry_nbytes, count, names = struct.unpack_from("<HHH", ident, 58)
@@ -262,7 +262,7 @@ class _Reader:
 
 
 def _role(name: str) -> str:
-    """What a section is for, as far as its name tells."""
+    """Classify a section by its name."""
     if name.startswith((".debug_", ".zdebug_")):
         return "debug"
     if name in (".symtab", ".strtab"):

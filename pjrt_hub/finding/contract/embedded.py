@@ -20,7 +20,7 @@ _MAX_NBYTES = 1 << 16
 
 
 def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
-    """Reads the descriptions that a library embeds.
+    """Read the descriptions that a library embeds.
 
     Args:
         library: the plugin's library; 400 MB take some 0.2 seconds.
@@ -49,7 +49,7 @@ def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
 
 
 def _text_around(data: mmap.mmap, place: int) -> str:
-    """The NUL-terminated string that `place` is in."""
+    """Return the NUL-terminated string around `place`."""
     low, high = max(0, place - _MAX_NBYTES), min(len(data), place + _MAX_NBYTES)
     begin, end = data.rfind(b"\0", low, place), data.find(b"\0", place, high)
     return data[low if begin < 0 else begin + 1 : high if end < 0 else end].decode(

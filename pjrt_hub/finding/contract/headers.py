@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def inspect(path: Path, symbol: str = ENTRY_POINT, *, machine: str = "") -> Binary:
-    """Reads a library's headers.
+    """Read a library's headers.
 
     Args:
         path: an absolute path.
@@ -47,7 +47,7 @@ def inspect(path: Path, symbol: str = ENTRY_POINT, *, machine: str = "") -> Bina
 
 
 def parts(path: Path, symbol: str = ENTRY_POINT) -> tuple[Binary, ...]:
-    """Reads the headers of each part of a universal file, and of any other file its one.
+    """Read the headers of each part of a universal file, or of any other file as one part.
 
     Raises:
         PluginLoadError: it cannot be read, is no shared library, is truncated or malformed.
@@ -57,7 +57,7 @@ def parts(path: Path, symbol: str = ENTRY_POINT) -> tuple[Binary, ...]:
 
 
 def sections(path: Path) -> tuple[Section, ...]:
-    """Reads the sections; none where they were stripped.
+    """Read the sections; none if they were stripped.
 
     Raises:
         PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
@@ -72,7 +72,7 @@ def sections(path: Path) -> tuple[Section, ...]:
 
 
 def exports(path: Path) -> tuple[str, ...]:
-    """Reads the names that a library gives to others, as C writes them, sorted.
+    """Read the names that a library exports, as C writes them, sorted.
 
     Of ELF libraries, none without section headers.
 
@@ -86,7 +86,7 @@ def exports(path: Path) -> tuple[str, ...]:
 
 
 def is_library(path: Path) -> bool:
-    """Says whether a file begins as a program or a library does."""
+    """Check whether a file begins like a program or a library."""
     try:
         with _opened(path):
             return True
@@ -96,7 +96,7 @@ def is_library(path: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[list[tuple[_Reader, File]]]:
-    """Each part of a file, with who reads it."""
+    """Yield each part of a file, with its reader."""
     try:
         # Asked before opening: to open a FIFO is to wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -125,7 +125,7 @@ def _parts(file: File) -> list[tuple[_Reader, File]]:
 
 
 def _wide(path: Path, read: list[tuple[_Reader, File]]) -> list[tuple[_Reader, File]]:
-    """The parts of which more than the header is read."""
+    """Return the parts that are read beyond the header."""
     wide = [(reader, file) for reader, file in read if reader.is_wide(file)]
     if not wide:
         raise PluginLoadError(f"{path} is not a 64-bit little-endian library", path=path)
@@ -133,7 +133,7 @@ def _wide(path: Path, read: list[tuple[_Reader, File]]) -> list[tuple[_Reader, F
 
 
 def _kind(begin: bytes) -> str:
-    """Names what the first bytes look like."""
+    """Name what the first bytes look like."""
     if not begin:
         return "an empty file"
     if begin.lstrip().startswith(b"<"):

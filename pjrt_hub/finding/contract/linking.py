@@ -81,7 +81,7 @@ class Missing:
 
 
 def problems(binary: Binary, host: HostTag, search: Search) -> list[Problem]:
-    """Gives every reason why a library will not load on `host`; an empty list where it should."""
+    """Return every reason why a library will not load on `host`; an empty list if it should."""
     found = unfit(binary, host)
     if found:
         return found
@@ -98,7 +98,7 @@ def problems(binary: Binary, host: HostTag, search: Search) -> list[Problem]:
 
 
 def unfit(binary: Binary, host: HostTag) -> list[Problem]:
-    """Gives the reasons that lie in the file itself: for what it is built, type, entry point."""
+    """Return the reasons in the file itself: its machine, type and entry point."""
     if binary.system != host.os:
         return [Problem(host.runs(HostTag(binary.system, binary.machine)))]
     if not binary.is_read:
@@ -131,7 +131,7 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
 
 
 def missing(binary: Binary, search: Search) -> list[Missing]:
-    """Gives the libraries that the loader will not find.
+    """Return the libraries that the loader will not find.
 
     Those of macOS and Windows are looked for from any system: what is part of the system is known
     by its path or its name. Those of Linux are walked as ld.so does:
@@ -163,7 +163,7 @@ def missing(binary: Binary, search: Search) -> list[Missing]:
 
 
 def _missing_on_macos(binary: Binary, search: Search) -> Iterator[Missing]:
-    """Those that dyld does not find; `@executable_path` is the program's, and nobody's here."""
+    """Yield those that dyld does not find; `@executable_path` belongs to the program."""
     known = {path.name for path in search.preloaded}
     queue = [(binary, binary.runpath)]
     for walked, (library, run_paths) in enumerate(queue):
@@ -190,7 +190,7 @@ def _missing_on_macos(binary: Binary, search: Search) -> Iterator[Missing]:
 
 
 def _missing_on_windows(binary: Binary, search: Search) -> Iterator[Missing]:
-    """Those that are neither in the folders searched, nor part of Windows or of Python."""
+    """Yield those neither in the searched folders, nor part of Windows or of Python."""
     folders = (str(binary.path.parent), *search.package)
     there = {path.name.lower(): path for folder in folders for path in Path(folder).glob("*.dll")}
     known = {path.name.lower() for path in search.preloaded}
@@ -210,7 +210,7 @@ def _missing_on_windows(binary: Binary, search: Search) -> Iterator[Missing]:
 
 
 def finds(name: str, machine: str, search: Search) -> bool:
-    """Says whether the loader finds a library that is opened by its name alone."""
+    """Check whether the loader finds a library that is opened by its name alone."""
     folders = (*search.library_path, *search.folders)
     return (
         name in _loader_cache(search.cache, machine)
@@ -234,7 +234,7 @@ def _in_folders(name: str, folders: tuple[str, ...], machine: str) -> Binary | N
 
 @lru_cache(maxsize=4)
 def _loader_cache(path: Path, machine: str) -> frozenset[str]:
-    """Reads the names in ld.so.cache; none where the file is absent or of another format."""
+    """Read the names in ld.so.cache; none if the file is absent or of another format."""
     try:
         data = digest.content(path)
     except OSError:

@@ -47,14 +47,14 @@ _MAX_SYMBOLS_NBYTES = 1 << 26
 
 
 def is_universal(begin: bytes) -> bool:
-    """Says whether a file that begins so holds a library for each of several machines."""
+    """Check whether a file that begins so holds a library for each of several machines."""
     return (begin[:4] == _UNIVERSAL and int.from_bytes(begin[4:8], "big") < _MAX_JAVA) or begin[
         :4
     ] == _UNIVERSAL_64
 
 
 def universal(file: File) -> list[File]:
-    """Gives the parts of a universal file.
+    """Return the parts of a universal file.
 
     Raises:
         PluginLoadError: there are none or too many, or one is no library.
@@ -77,23 +77,23 @@ def universal(file: File) -> list[File]:
 
 
 def is_wide(file: File) -> bool:
-    """Says whether it is of the one class of which more than the header is read."""
+    """Check whether it is of the only class that is read beyond the header."""
     return file.at(0, 4) == _MAGIC_64
 
 
 def read(file: File, symbol: str) -> Binary:
-    """Reads what the loader reads, and whether `symbol` is exported."""
+    """Read what the loader reads, and check whether `symbol` is exported."""
     return _Reader(file).read(symbol)
 
 
 def exports(file: File) -> tuple[str, ...]:
-    """Reads the names that it gives to others, as C writes them."""
+    """Read the exported names, as C writes them."""
     # `dlsym` puts an underscore before each name; it finds none that has none.
     return file.names(name[1:] for name in _Reader(file).exports() if name[:1] == b"_")
 
 
 def sections(file: File) -> tuple[Section, ...]:
-    """Reads the sections, and the local symbols as one more."""
+    """Read the sections, and the local symbols as one more."""
     return tuple(_Reader(file).sections())
 
 
@@ -180,13 +180,13 @@ class _Reader:
         return (data for kind, data in self._commands if kind in kinds)
 
     def _fields(self, layout: str, data: bytes, at: int) -> tuple[Any, ...]:
-        """Reads a part of a load command."""
+        """Read a part of a load command."""
         if at + struct.calcsize(layout) > len(data):
             self._file.fail(f"is malformed: a load command has only {len(data)} bytes")
         return struct.unpack_from(layout, data, at)
 
     def _texts(self, *kinds: int) -> Iterator[str]:
-        """The text of each such command: its offset stands behind number and size."""
+        """Read the text of each such command: its offset follows number and size."""
         for data in self._of(*kinds):
             (at,) = self._fields("<I", data, 8)
             if not 12 <= at < len(data):
@@ -194,7 +194,7 @@ class _Reader:
             yield data[at:].partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
     def _system(self) -> tuple[str, tuple[int, ...]]:
-        """What it is built for; what is for macOS and another of Apple's is for macOS."""
+        """Return the system it is built for; macOS and another of Apple's count as macOS."""
         found: dict[str, int] = {}
         for data in self._of(_BUILD_VERSION):
             platform, minimum = self._fields("<II", data, 8)
@@ -212,7 +212,7 @@ class _Reader:
         return os.path.normpath(path.replace("@loader_path", here, 1)) if path else path
 
     def _trie(self) -> bytes | None:
-        """The exported names as a tree; None where only the symbol table has them."""
+        """Find the exported names as a tree; None if only the symbol table has them."""
         for kinds, at in ((_EXPORTS_TRIE, 8), (_DYLD_INFO, 40)):
             for data in self._of(kinds):
                 offset, nbytes = self._fields("<II", data, at)
@@ -255,7 +255,7 @@ class _Reader:
         self._file.fail(f"is malformed: its exported names are more than {_MAX_NODES}")
 
     def _node(self, trie: bytes, at: int) -> tuple[bool, list[tuple[bytes, int]], int]:
-        """Whether a name ends at a node, its edges (text, and where each leads), and its bytes."""
+        """Read a node: whether a name ends there, its edges (text, and target), and its bytes."""
         begin = at
         nbytes, at = self._uleb(trie, at)
         at += nbytes
@@ -273,7 +273,7 @@ class _Reader:
         return nbytes > 0, edges, at + 1 - begin
 
     def _uleb(self, data: bytes, at: int) -> tuple[int, int]:
-        """A number of seven bits a byte, and where it ends."""
+        """Read a number of seven bits a byte, and return where it ends."""
         value = 0
         for shift, byte in zip(range(0, 63, 7), data[at : at + 9], strict=False):
             value |= (byte & 0x7F) << shift
@@ -282,7 +282,7 @@ class _Reader:
         self._file.fail(f"is malformed: its exported names have no number at byte {at}")
 
     def _symbols(self) -> Iterator[bytes]:
-        """The names that the symbol table defines for others."""
+        """Yield the names that the symbol table exports."""
         for data in self._of(_SYMTAB):
             offset, count, strings, nbytes = self._fields("<IIII", data, 8)
             if count * 16 > _MAX_SYMBOLS_NBYTES or nbytes > _MAX_SYMBOLS_NBYTES:
@@ -297,7 +297,7 @@ class _Reader:
 
 
 def _role(segment: str, name: str) -> str:
-    """What a section is for, as far as its name tells."""
+    """Classify a section by its name."""
     if segment == "__DWARF":
         return "debug"
     constant = segment == "__TEXT" and name in ("__const", "__cstring")

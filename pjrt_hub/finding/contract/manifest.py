@@ -150,7 +150,7 @@ class Manifest:
     def create_options(
         self, given: Mapping[str, object], api: ApiVersion | None = None
     ) -> dict[str, OptionValue]:
-        """Gives the options for `PJRT_Client_Create`: `given`, checked, over the defaults.
+        """Return the options for `PJRT_Client_Create`: `given`, checked, over the defaults.
 
         Options of a plugin that nobody described pass with the type that Python gives them.
 
@@ -173,7 +173,7 @@ class Manifest:
         library: Path,
         api: ApiVersion | None = None,
     ) -> tuple[str, dict[str, OptionValue]]:
-        """Gives the name and options for `PJRT_TopologyDescription_Create`.
+        """Return the name and options for `PJRT_TopologyDescription_Create`.
 
         Those of a plugin that nobody described pass as they are.
 
@@ -195,7 +195,7 @@ class Manifest:
     def compile_flags_beside(
         self, given: Container[str], api: ApiVersion, code: bytes = b""
     ) -> dict[str, FlagValue]:
-        """Gives XLA's flags to compile with beside a user's.
+        """Return XLA's flags to compile with beside a user's.
 
         Args:
             given: the names of the user's.
@@ -205,13 +205,13 @@ class Manifest:
         return {each.name: each.value for each in self.compile_flags if each.fits(given, api, code)}
 
     def environment_for(self, *, present: bool) -> dict[str, str]:
-        """Gives the variables to set by default on a machine with or without the hardware."""
+        """Return the variables to set by default on a machine with or without the hardware."""
         here = ("always", "present" if present else "absent")
         return {item.name: item.value for item in self.environment if item.when in here}
 
 
 def read(path: Path) -> tuple[Manifest, ...]:
-    """Reads a `pjrt_plugin.toml`: one plugin, or several as `[[plugin]]`.
+    """Read a `pjrt_plugin.toml`: one plugin, or several as `[[plugin]]`.
 
     What stands above the first `[[plugin]]` holds for each of them; in `options`, `compile_flags`,
     `environment` and `topology` a plugin's entries are added to it, any other key of a plugin
@@ -237,7 +237,7 @@ def read(path: Path) -> tuple[Manifest, ...]:
 
 
 def undescribed(name: str, platform: str = "") -> Manifest:
-    """Gives the manifest of a plugin that nobody described."""
+    """Make the manifest of a plugin that has none."""
     what = f"no {FILE_NAME} describes it"
     return Manifest(name, platform or name, description=what, probe=Probe("unknown"))
 

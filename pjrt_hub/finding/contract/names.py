@@ -15,7 +15,7 @@ _ALIKE = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "
 
 
 def is_name(text: str) -> bool:
-    """Says whether `text` may name a plugin or a platform: ASCII `[a-z0-9_]`, 1 to 32 of them.
+    """Check whether `text` may name a plugin or a platform: ASCII `[a-z0-9_]`, 1 to 32 of them.
 
     Nothing else is ever a name, so a Cyrillic look-alike of "cuda" cannot be one.
     """
@@ -23,7 +23,7 @@ def is_name(text: str) -> bool:
 
 
 def canonical(distribution: str) -> str:
-    """Gives a distribution's name as packaging compares it: "Jax_CUDA.pjrt" is "jax-cuda-pjrt"."""
+    """Normalize a distribution's name as packaging does: "Jax_CUDA.pjrt" is "jax-cuda-pjrt"."""
     name = distribution.lower().replace("_", "-").replace(".", "-")
     while (
         "--" in name
@@ -33,7 +33,7 @@ def canonical(distribution: str) -> str:
 
 
 def did_you_mean(text: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """Gives "did you mean 'cuda'?", or an empty string where nothing is close.
+    """Return "did you mean 'cuda'?", or an empty string if no name is close.
 
     It is a text only: nothing is ever chosen by likeness.
 
@@ -52,7 +52,7 @@ def did_you_mean(text: str, known: Iterable[str], *, prefix: str = "") -> str:
 
 
 def look_alike(name: str, known: Iterable[str]) -> str:
-    """Gives the known name that a new one could be mistaken for, or an empty string.
+    """Return the known name that a new one looks like, or an empty string.
 
     That is one that reads the same, as "rocrn" and "rocm" do, or that differs by one letter more,
     less, changed, or swapped with its neighbour.

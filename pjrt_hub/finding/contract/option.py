@@ -51,7 +51,7 @@ class Option:
 
     @classmethod
     def read(cls, name: str, options: Table) -> Option:
-        """Reads the option `name` of a table of options.
+        """Read the option `name` of a table of options.
 
         Raises:
             ManifestError: it is malformed.
@@ -72,7 +72,7 @@ class Option:
             raise ManifestError(f"{table.place('default')}: {exc}") from exc
 
     def convert(self, value: object) -> OptionValue:
-        """Gives `value` as this option's type, or Python's where that is unknown.
+        """Convert `value` to this option's type, or keep Python's if that is unknown.
 
         Nothing is parsed and nothing is rounded.
 
@@ -95,7 +95,7 @@ class Option:
         raise self._mismatch(value)
 
     def parse(self, text: str) -> OptionValue:
-        """Gives what a text means for this option, where settings are texts: "4", "true", "0,1".
+        """Parse the text of a setting for this option: "4", "true", "0,1".
 
         Raises:
             TypeError: it means nothing of this type.
@@ -151,7 +151,7 @@ class Option:
 
 
 def read_all(options: Table) -> tuple[Option, ...]:
-    """Reads a table of options, by name.
+    """Read a table of options, by name.
 
     Raises:
         ManifestError: one is malformed.
@@ -167,7 +167,7 @@ def check(
     what: str,
     api: ApiVersion | None = None,
 ) -> dict[str, OptionValue]:
-    """Gives `given`, checked, over the options' defaults.
+    """Return `given`, checked, over the options' defaults.
 
     Args:
         options: those that the plugin takes.
@@ -199,7 +199,7 @@ def check(
 
 
 def parse(text: str) -> str | int | float | bool:
-    """Gives what a text means where nobody says which type it has: "4", "0.5", "true", "abc".
+    """Parse a text of unknown type: "4", "0.5", "true", "abc".
 
     An integer that fits into 64 bits is one, other numbers are floats.
     """
@@ -211,7 +211,7 @@ def parse(text: str) -> str | int | float | bool:
 
 
 def undescribed(given: Mapping[str, object]) -> dict[str, OptionValue]:
-    """Gives the options for a plugin that nobody described, with the types that Python gives them.
+    """Return the options for a plugin without a manifest, with their Python types.
 
     Raises:
         TypeError: a value is of none of the types.

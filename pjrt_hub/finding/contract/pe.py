@@ -27,7 +27,7 @@ _MAX_SYMBOLS_NBYTES = 1 << 28
 
 
 def is_pe(file: File) -> bool:
-    """Says whether a file is one, and no program of DOS."""
+    """Check whether a file is one, and not a program of DOS."""
     if file.nbytes < 64 or file.at(0, 2) != b"MZ":
         return False
     (at,) = file.unpack("<I", 60)
@@ -35,22 +35,22 @@ def is_pe(file: File) -> bool:
 
 
 def is_wide(file: File) -> bool:
-    """Says whether it is of the one class of which more than the header is read."""
+    """Check whether it is of the only class that is read beyond the header."""
     return _Reader(file).kind == _PE32_PLUS
 
 
 def read(file: File, symbol: str) -> Binary:
-    """Reads what the loader reads, and whether `symbol` is exported."""
+    """Read what the loader reads, and check whether `symbol` is exported."""
     return _Reader(file).read(symbol)
 
 
 def exports(file: File) -> tuple[str, ...]:
-    """Reads the names that it gives to others; what has only a number has no name."""
+    """Read the exported names; exports with only a number have none."""
     return file.names(_Reader(file).exports())
 
 
 def sections(file: File) -> tuple[Section, ...]:
-    """Reads the sections, and the symbols of COFF as one more."""
+    """Read the sections, and the symbols of COFF as one more."""
     return tuple(_Reader(file).sections())
 
 
@@ -131,7 +131,7 @@ class _Reader:
         ]
 
     def _directory(self, number: int) -> int:
-        """Where a table lies in memory; 0 where there is none."""
+        """Return where a table lies in memory; 0 if there is none."""
         (count,) = self._file.unpack("<I", self._optional + 108)
         if number >= count or 112 + 8 * number + 8 > self._optional_nbytes:
             return 0
@@ -139,7 +139,7 @@ class _Reader:
         return address if nbytes else 0
 
     def _offset(self, address: int) -> tuple[int, int]:
-        """Where an address of memory lies in the file, and how many bytes follow there."""
+        """Return where an address of memory lies in the file, and how many bytes follow there."""
         for _, _, begin, size, offset in self._rows:
             if begin <= address < begin + size:
                 return offset + address - begin, begin + size - address
@@ -159,7 +159,7 @@ class _Reader:
         return raw
 
     def _rows_at(self, address: int, layout: str) -> Iterator[tuple[int, ...]]:
-        """The rows of a table that ends with an empty one."""
+        """Yield the rows of a table that ends with an empty one."""
         nbytes = struct.calcsize(layout)
         for number in range(_MAX_LIBRARIES):
             raw = self._at(address + number * nbytes, nbytes)
@@ -219,7 +219,7 @@ class _Reader:
 
 
 def _role(name: str) -> str:
-    """What a section is for, as far as its name tells."""
+    """Classify a section by its name."""
     if name.startswith((".debug_", ".zdebug_")):
         return "debug"
     return "data" if name in (".rdata", ".data") else ""

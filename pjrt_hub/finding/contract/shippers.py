@@ -111,13 +111,13 @@ _SHIPPERS: dict[str, tuple[str, str]] = {
 
 
 def shipper(library: str) -> tuple[str, str]:
-    """Gives who ships a library and how to get it, empty strings for what is unknown."""
+    """Return who ships a library and how to get it, empty strings if unknown."""
     fitting = (key for key in _SHIPPERS if _begins(library, key))
     return _SHIPPERS.get(max(fitting, key=len, default=""), ("", ""))
 
 
 def _begins(library: str, key: str) -> bool:
-    """Whether a name begins so; a number at the end of a key is a whole one."""
+    """Check whether a name begins so; a number at the end of a key must be whole."""
     if not fnmatchcase(library, f"{key}*"):
         return False
     return not key[-1].isdigit() or not fnmatchcase(library, f"{key}[0-9]*")

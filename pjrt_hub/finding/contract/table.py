@@ -23,7 +23,7 @@ PARSED = Path(__file__).with_name("parsed.json")
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """Reads TOML; of a text that the build has read before, what it says, which is the same.
+    """Parse TOML; return the build's result for a text that the build has parsed.
 
     Args:
         raw: its bytes.
@@ -68,7 +68,7 @@ class Table:
 
     @classmethod
     def read(cls, path: Path) -> Table:
-        """Reads a whole file.
+        """Read a whole file.
 
         Raises:
             ManifestError: it cannot be read, is larger than 1 MiB, or is not TOML.
@@ -83,33 +83,33 @@ class Table:
             raise ManifestError(f"{path}: not TOML: {exc}") from exc
 
     def fail(self, key: str, expected: str) -> NoReturn:
-        """Raises the error for one key."""
+        """Raise the error for one key."""
         found = f"found {self.data[key]!r}" if key in self.data else "not there"
         raise ManifestError(f"{self.place(key)}: {found}, expected {expected}")
 
     def place(self, key: str) -> str:
-        """Names a key in messages: the file and the path of the key."""
+        """Name a key in messages: the file and the path of the key."""
         return f"{self.path}: {self._name(key)}"
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Gives a string; `default` where the key is absent, an error where there is none."""
+        """Return a string; `default` if the key is absent, an error if there is no default."""
         value = self._take(key, str, "a string", default)
         return str(value)
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Gives an integer."""
+        """Return an integer."""
         value = self._take(key, int, "an integer", default)
         return int(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Gives an array of strings, empty where the key is absent."""
+        """Return an array of strings, empty if the key is absent."""
         value = self._take(key, list, "an array of strings", [])
         if not all(isinstance(item, str) for item in value):
             self.fail(key, "an array of strings")
         return tuple(value)
 
     def version(self, key: str) -> ApiVersion | None:
-        """Gives a PJRT API version, None where the key is absent."""
+        """Return a PJRT API version, None if the key is absent."""
         text = self.text(key, "")
         if not text:
             return None
@@ -119,16 +119,16 @@ class Table:
             self.fail(key, "a PJRT API version such as '0.81'")
 
     def any(self, key: str) -> Any:
-        """Gives a value of any type, None where the key is absent."""
+        """Return a value of any type, None if the key is absent."""
         self._read.add(key)
         return self.data.get(key)
 
     def table(self, key: str) -> Table:
-        """Gives a table, empty where the key is absent."""
+        """Return a table, empty if the key is absent."""
         return Table(self._take(key, dict, "a table", {}), self.path, self._name(key))
 
     def tables(self, key: str) -> Iterator[Table]:
-        """Gives an array of tables, empty where the key is absent."""
+        """Yield an array of tables, empty if the key is absent."""
         value = self._take(key, list, f"an array of tables ([[{self._name(key)}]])", [])
         for number, item in enumerate(value):
             if not isinstance(item, dict):
@@ -136,7 +136,7 @@ class Table:
             yield Table(item, self.path, f"{self._name(key)}[{number}]")
 
     def finish(self) -> None:
-        """Raises ManifestError for a key that nobody read: a typo must not be silent."""
+        """Raise ManifestError for a key that was not read, so that typos do not pass."""
         for key in sorted(self.data.keys() - self._read):
             meant = did_you_mean(key, self._read)
             raise ManifestError(

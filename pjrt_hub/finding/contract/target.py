@@ -67,7 +67,7 @@ class Targets:
 
     @classmethod
     def read(cls, table: Table) -> Targets:
-        """Reads the `[topology]` table of a manifest.
+        """Read the `[topology]` table of a manifest.
 
         Raises:
             ManifestError: it is malformed.
@@ -84,7 +84,7 @@ class Targets:
         return targets
 
     def list(self, plugin: str, library: Path | None) -> list[Target]:
-        """Lists the machines, those that only the library describes last.
+        """List the machines, those that only the library describes last.
 
         Args:
             plugin: its name.
@@ -104,7 +104,7 @@ class Targets:
         return [replace(each, plugin=plugin) for each in (*named, *more)]
 
     def require(self, name: str, given: Mapping[str, object], *, plugin: str) -> None:
-        """Refuses a name that cannot be a machine's as far as is known without the library.
+        """Raise an error for an impossible name, as far as is known without the library.
 
         Args:
             name: of a machine.
@@ -141,7 +141,7 @@ class Targets:
         library: Path,
         api: ApiVersion | None = None,
     ) -> tuple[str, dict[str, OptionValue]]:
-        """Gives the topology's name and options for the plugin.
+        """Return the topology's name and options for the plugin.
 
         Args:
             name: of a machine; one that is not `known` goes to the plugin as it is.
@@ -193,7 +193,7 @@ NO_TARGETS = Targets()
 
 
 def _kind(name: str) -> str:
-    """What stands before the shape: "v5e" of "v5e:2x2"."""
+    """Return the text before the shape: "v5e" of "v5e:2x2"."""
     return name.partition(":")[0].casefold()
 
 
@@ -211,7 +211,7 @@ def _target(table: Table) -> Target:
 
 
 def _check_size(value: OptionValue) -> None:
-    """Refuses what some plugins divide by, or allocate for until the process is killed."""
+    """Refuse sizes that some plugins divide by, or allocate for until the process is killed."""
     sizes: list[int] = []
     if isinstance(value, str):
         shape = _SHAPE.fullmatch(value)

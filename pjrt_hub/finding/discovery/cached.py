@@ -16,7 +16,7 @@ name = "cached"
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
-    """Yields, for each plugin, the newest row that runs here and lies in the cache."""
+    """Yield, for each plugin, the newest row that runs here and lies in the cache."""
     if world.cache is None:
         return
     try:

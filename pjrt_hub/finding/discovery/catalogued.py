@@ -18,7 +18,7 @@ REGISTRY = "registry"
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
-    """Yields, for each plugin, the newest row that runs here, or why none does."""
+    """Yield, for each plugin, the newest row that runs here, or why none does."""
     try:
         plugins = list(by_plugin(world))
     except ManifestError as exc:
@@ -39,7 +39,7 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
 def _unlocked(
     world: World, described: Sequence[Described], locked: set[str]
 ) -> Iterator[Rejection]:
-    """Tells of what could be fetched if the lock file held it, or if the user had named the file.
+    """Reject what could be fetched only if the lock file listed it, or the user named the file.
 
     Args:
         world: with its lock file.
@@ -65,7 +65,7 @@ def _unlocked(
 
 
 def by_plugin(world: World) -> Iterator[list[Artifact]]:
-    """Yields the rows of each plugin, sorted by plugin, the newest version first."""
+    """Yield the rows of each plugin, sorted by plugin, the newest version first."""
     grouped: dict[str, list[Artifact]] = {}
     for row in world.catalog.rows() if world.catalog else ():
         grouped.setdefault(row.plugin, []).append(row)
@@ -74,7 +74,7 @@ def by_plugin(world: World) -> Iterator[list[Artifact]]:
 
 
 def manifest_of(row: Artifact, described: Sequence[Described]) -> Manifest:
-    """Gives the first manifest that names the row's plugin in `registry`, ours before others'."""
+    """Return the first manifest with the row's plugin in `registry`, ours before others'."""
     for each in described:
         if row.plugin in each.manifest.registry:
             return each.manifest

@@ -22,7 +22,7 @@ GROUP = "pjrt_plugins"
 
 
 def describe(world: World) -> Iterator[Described | Rejection]:
-    """Yields the manifests of the group, and a rejection for each that cannot be read."""
+    """Yield the manifests of the group, and a rejection for each that cannot be read."""
     points = world.installed.entry_points
     frameworks = {point.module for point in points if point.group != GROUP}
     for point in points:
@@ -52,7 +52,7 @@ def describe(world: World) -> Iterator[Described | Rejection]:
 
 
 def manifest_path(world: World, point: EntryPoint) -> Path | None:
-    """Gives the manifest in the folder of an entry point's module, or None."""
+    """Return the manifest in the folder of an entry point's module, or None."""
     parts = point.module.split(".")
     if not all(part.isidentifier() for part in parts):
         return None

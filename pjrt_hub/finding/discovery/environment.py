@@ -26,7 +26,7 @@ _NAME_RULE = "a name is of ASCII [a-z0-9_], 1 to 32 characters"
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
-    """Yields the plugins of both variables, in the order in which they are written."""
+    """Yield the plugins of both variables, in the order in which they are written."""
     for item in world.env.get(OURS, "").split(os.pathsep):
         if item:
             yield from _ours(world, described, item)

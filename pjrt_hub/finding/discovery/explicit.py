@@ -16,7 +16,7 @@ name = "explicit"
 
 
 def candidate(path: Path, world: World, described: Sequence[Described]) -> Candidate:
-    """Gives the candidate for a path: the plugin of an installed package where it is one's library.
+    """Return the candidate for a path: an installed package's plugin if it is its library.
 
     Raises:
         PluginLoadError: there is no such file.

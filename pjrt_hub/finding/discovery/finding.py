@@ -58,7 +58,7 @@ def findings(
     offline: bool,
     probes: Probes | None = None,
 ) -> list[Finding]:
-    """Lists everything that was found: the choice first, then the rest as the survey orders it.
+    """List everything that was found: the choice first, then the rest as the survey orders it.
 
     Args:
         survey: what there is.
@@ -122,7 +122,7 @@ def _usable(
 
 
 def _uncalled(candidate: Candidate) -> str:
-    """What a package in `pjrt_plugins` would do, where no manifest asks for it."""
+    """Return the note that a package in `pjrt_plugins` is not called without a manifest."""
     path = candidate.library_path
     if candidate.manifest.path is not None or path is None:
         return ""

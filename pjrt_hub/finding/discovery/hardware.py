@@ -17,7 +17,7 @@ _MAX_NBYTES = 16384
 
 
 def present(probe: Probe, root: Path = Path("/")) -> Verdict:
-    """Looks below `root` for what `probe` describes; the reason says what was or was not there.
+    """Look below `root` for the hardware of `probe`; the reason says what was found or not.
 
     Neither yes nor no of a plugin that nobody described.
     """
@@ -30,7 +30,7 @@ def present(probe: Probe, root: Path = Path("/")) -> Verdict:
 
 
 def drivers(root: Path = Path("/")) -> str:
-    """Names the drivers of accelerators here with their versions, and the devices.
+    """Name the drivers of accelerators here with their versions, and the devices.
 
     What a plugin says at first contact may be another thing with another driver.
     """

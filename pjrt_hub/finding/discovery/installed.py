@@ -42,7 +42,7 @@ class Distribution:
         return f"{self.name} {self.version}"
 
     def files(self) -> tuple[str, ...]:
-        """Gives its files relative to `folder`, as its metadata lists them; none where it does not.
+        """Return its files relative to `folder`, as its metadata lists them; none if it does not.
 
         This is asked of the few distributions that ship a plugin, so the richer reader may cost
         its import of 20 ms here.
@@ -117,7 +117,7 @@ class Installed:
         return first, tuple(shadowed)
 
     def get(self, name: str) -> Distribution | None:
-        """Gives a distribution by its canonical name; of several the first on `sys.path`."""
+        """Return a distribution by its canonical name; of several the first on `sys.path`."""
         found = self._scan[0].get(name)
         return found.distribution if found else None
 
@@ -137,7 +137,7 @@ class Installed:
         return tuple(sorted(found))
 
     def owner(self, file: Path) -> Distribution | None:
-        """Gives the distribution whose RECORD names a file, or None.
+        """Return the distribution whose RECORD names a file, or None.
 
         Those that are called like its folder are read first, for there may be thousands.
         """
@@ -154,7 +154,7 @@ class Installed:
         return None
 
     def package_folders(self, module: str) -> Iterator[Path]:
-        """Yields the folders of a package, in the order of `sys.path`; nothing is imported."""
+        """Yield the folders of a package, in the order of `sys.path`; import nothing."""
         top, *rest = module.split(".")
         for folder in self.folders:
             package = folder.joinpath(top, *rest)
@@ -177,7 +177,7 @@ def _absolute(item: str) -> str:
 
 
 def _mapped(finder: Any, module: str) -> Iterator[Path]:
-    """Yields where setuptools' finder has a package inside of a namespace, or a namespace."""
+    """Yield where setuptools' finder has a package inside a namespace, or a namespace."""
     mapping = getattr(sys.modules.get(finder.__module__), "MAPPING", {})
     for name, location in mapping.items():
         parent, dot, child = name.rpartition(".")
@@ -188,7 +188,7 @@ def _mapped(finder: Any, module: str) -> Iterator[Path]:
 
 
 def _read(path: str) -> bytes:
-    """A small file's content, or nothing where it cannot be read, as most are not there.
+    """Read a small file, or return nothing if it cannot be read, as most do not exist.
 
     Thousands are asked for, so without a file object, which takes three times as long.
     """
@@ -208,7 +208,7 @@ def _read(path: str) -> bytes:
 
 
 def _entry_points(raw: bytes, distribution: Distribution) -> Iterator[EntryPoint]:
-    """Yields a distribution's entry points of `GROUPS`; a malformed line is none."""
+    """Yield a distribution's entry points of `GROUPS`; skip malformed lines."""
     group = ""
     for line in map(str.strip, raw.decode("utf-8", "replace").splitlines()):
         if line.startswith("[") and line.endswith("]"):

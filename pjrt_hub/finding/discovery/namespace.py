@@ -20,7 +20,7 @@ OURS = ("cpu", "cuda", "metal", "rocm", "tpu", "xpu")
 
 
 def describe(world: World) -> Iterator[Described | Rejection]:
-    """Yields the manifest of each folder, ours first, then in the order of `sys.path`."""
+    """Yield the manifest of each folder, ours first, then in the order of `sys.path`."""
     packages: dict[str, Path] = {}
     own = world.first_party / PACKAGE
     for package in dict.fromkeys((own, *world.installed.package_folders(PACKAGE))):

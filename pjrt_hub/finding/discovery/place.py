@@ -29,7 +29,7 @@ class Preloads:
 
 
 def preloads(world: World, manifest: Manifest) -> Preloads:
-    """Looks for the libraries that a manifest wants loaded before the plugin."""
+    """Find the libraries that a manifest wants loaded before the plugin."""
     paths, missing = [], []
     for item in manifest.preloads:
         folders = [folder / item.folder for folder in world.installed.package_folders(item.module)]
@@ -43,7 +43,7 @@ def preloads(world: World, manifest: Manifest) -> Preloads:
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
-    """Yields a candidate for each described plugin whose library is installed, else a rejection."""
+    """Yield a candidate for each described plugin whose library is installed, else a rejection."""
     for each in described:
         yield from _find(world, each)
 

@@ -40,7 +40,7 @@ class Request:
 
     @classmethod
     def read(cls, argument: str | None, env: Mapping[str, str]) -> Request | None:
-        """Gives the first that says something: the argument, ours, JAX's; None for none."""
+        """Return the first request that is set: the argument, ours, JAX's; None if none is."""
         for text, origin in (
             (argument, "the argument"),
             (env.get(OURS), f"${OURS}"),
@@ -80,7 +80,7 @@ def choose(
     offline: bool = False,
     to_run: bool = False,
 ) -> Choice:
-    """Chooses one plugin.
+    """Choose one plugin.
 
     Args:
         survey: what there is.
@@ -103,7 +103,7 @@ def choose(
 
 
 def explain(answer: Survey | Choice) -> str:
-    """Gives the text that errors, `pjrt-hub list` and PJRT_HUB_DEBUG print: a line for each."""
+    """Format a line for each candidate, for errors, `pjrt-hub list` and PJRT_HUB_DEBUG."""
     lines = []
     if isinstance(answer, Choice):
         lines.append(f"chosen: {line(answer.candidate)}")
@@ -115,7 +115,7 @@ def explain(answer: Survey | Choice) -> str:
 
 
 def line(candidate: Candidate) -> str:
-    """Describes a candidate in one line."""
+    """Describe a candidate in one line."""
     shipped = f"{candidate.distribution} {candidate.version}".strip()
     here = {True: "present", False: "absent", None: "unknown"}[candidate.hardware.ok]
     return (
@@ -165,7 +165,7 @@ def _by_request(survey: Survey, request: Request, to_run: bool) -> Choice:
 
 
 def _fetched_all_the_same(idle: Candidate) -> str:
-    """The next step of who insists on a plugin that is not here, nor is its hardware."""
+    """Return the next step for a plugin that is absent, like its hardware."""
     return (
         f"nothing was fetched; `pjrt-hub get {idle.name}` fetches it all the same, to compile "
         "ahead of time or where the hardware is there in spite of this"
@@ -193,7 +193,7 @@ def _asked(
 
 
 def _noted(winner: Candidate) -> Candidate:
-    """Tells, of a plugin that was asked for all the same, that its hardware is absent."""
+    """Note that the hardware of a named plugin is absent."""
     if winner.may_run:
         return winner
     note = f"its hardware is absent: {winner.hardware.reason}"
@@ -208,7 +208,7 @@ def _standing(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
 
 
 def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Candidate:
-    """Gives the winner, or refuses a tie and a name that two distributions claim."""
+    """Return the winner, or refuse a tie and a name that two distributions claim."""
     winner = ranked[0]
 
     def rank(each: Candidate) -> tuple[object, ...]:
@@ -237,7 +237,7 @@ def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Can
 
 
 def _spelling(candidate: Candidate, tied: Sequence[Candidate]) -> str:
-    """Gives the shortest word that selects a candidate out of those tied with it."""
+    """Return the shortest word that selects a candidate among those tied with it."""
     if sum(each.name == candidate.name for each in tied) == 1:
         return candidate.name
     if candidate.distribution:
@@ -328,6 +328,6 @@ def _not_found(
 
 
 def _printable(word: str) -> str:
-    """Spells out what only looks like an ASCII name, and shortens what nobody will read."""
+    """Escape what only looks like an ASCII name, and shorten long text."""
     word = word if len(word) <= 80 else f"{word[:77]}..."
     return word if word.isascii() and word.isprintable() else ascii(word)[1:-1]

@@ -61,7 +61,7 @@ class World:
         cache: Cache | None = None,
         pins: Pins | None = None,
     ) -> World:
-        """Gives the world of this process: its `sys.path` and this machine."""
+        """Return the world of this process: its `sys.path` and this machine."""
         # setuptools maps an editable install by a finder instead of a folder on sys.path.
         finders = tuple(
             finder
@@ -71,7 +71,7 @@ class World:
         return cls(env, HostTag.current(), tuple(sys.path), catalog, cache, pins, finders=finders)
 
     def refusal(self, library_path: Path) -> str:
-        """Says why the lock file forbids a library, or gives an empty string."""
+        """Return why the lock file forbids a library, or an empty string."""
         if self.pins is None:
             return ""
         from pjrt_hub.base import digest
@@ -141,17 +141,17 @@ class Candidate:
 
     @property
     def platform(self) -> str:
-        """What it drives ("cuda")."""
+        """The platform that it drives ("cuda")."""
         return self.manifest.platform
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Further words that select it."""
+        """Other words that select it."""
         return self.manifest.aliases
 
     @property
     def priority(self) -> int:
-        """The highest wins where nobody asked for a platform."""
+        """The priority; the highest wins if no platform is named."""
         return self.manifest.priority
 
     @property
@@ -166,7 +166,7 @@ class Candidate:
 
     @property
     def may_run(self) -> bool:
-        """Whether its hardware is here, or nobody can tell."""
+        """Whether its hardware is here, or unknown."""
         return self.hardware.ok is not False
 
     @property
@@ -175,13 +175,13 @@ class Candidate:
         return self.library_path is None
 
     def is_same_build(self, other: Candidate) -> bool:
-        """Whether it is one plugin with another one; a row stays itself when it is fetched."""
+        """Check whether it is the same plugin as another; a row stays itself when it is fetched."""
         if self.artifact or other.artifact:
             return self.artifact == other.artifact
         return (self.name, self.library_path) == (other.name, other.library_path)
 
     def __str__(self) -> str:
-        """Names it so that two candidates can be told apart: plugin, distribution, place."""
+        """Name it distinctly: plugin, distribution, place."""
         shipped = f"{self.distribution} {self.version}".strip()
         place = self.library_path or "must be fetched"
         return f"{self.name}{f' of {shipped}' if shipped else ''} ({place})"
@@ -220,7 +220,7 @@ class Source(Protocol):
     name: str
 
     def find(self, world: World, described: Sequence[Described]) -> Iterator[Found]:
-        """Looks into `world`, knowing every manifest.
+        """Find plugins in `world`, given every manifest.
 
         Yields candidates and rejections in an order that depends on nothing but the world; a
         malformed thing is a rejection and never an error.

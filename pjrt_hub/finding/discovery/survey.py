@@ -50,21 +50,21 @@ class Survey:
     known: tuple[Manifest, ...] = ()
 
     def without(self, failed: Candidate, reason: str) -> Survey:
-        """Gives the survey in which a candidate that failed is a rejection."""
+        """Return the survey in which a candidate that failed is a rejection."""
         left = tuple(each for each in self.candidates if not each.is_same_build(failed))
         why = Rejection(failed.name, failed.origin, reason)
         return replace(self, candidates=left, rejections=(*self.rejections, why))
 
 
 def fitting(surveyed: Survey, world: World) -> Survey:
-    """Gives a survey without the candidates whose libraries cannot run here, each with why."""
+    """Return a survey that rejects candidates whose libraries cannot run here, with reasons."""
     rejections = list(surveyed.rejections)
     candidates = _split(_fit(list(surveyed.candidates), world), rejections)
     return replace(surveyed, candidates=tuple(candidates), rejections=tuple(rejections))
 
 
 def survey(world: World, explicit_path: Path | None = None) -> Survey:
-    """Asks every source; nothing of a plugin is imported, loaded or run.
+    """Ask every source; import, load and run nothing of a plugin.
 
     Args:
         world: what may be looked at.
@@ -105,7 +105,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
 
 
 def _describe(world: World) -> tuple[list[Described], list[Rejection]]:
-    """Gathers the manifests, ours first; one file found twice is one manifest."""
+    """Gather the manifests, ours first; one file found twice is one manifest."""
     joined: dict[tuple[str, Path | None], Described] = {}
     rejections = []
     # A registered package is named by its distribution, so its entry point comes first.
@@ -123,7 +123,7 @@ def _describe(world: World) -> tuple[list[Described], list[Rejection]]:
 
 
 def _join(found: Iterable[Candidate]) -> Iterator[Found]:
-    """Makes one candidate of those that are one library under one name."""
+    """Make one candidate of those that are one library under one name."""
     by_library: dict[Path | None, list[Candidate]] = {}
     for candidate in found:
         by_library.setdefault(_real(candidate), []).append(candidate)
@@ -163,7 +163,7 @@ def _real(candidate: Candidate) -> Path | None:
 
 
 def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
-    """Rejects libraries that cannot run here, by their manifests and headers alone."""
+    """Reject libraries that cannot run here, by their manifests and headers alone."""
     for candidate in candidates:
         # A registry row was compared with the host already.
         path = candidate.library_path if candidate.artifact is None else None
@@ -186,7 +186,7 @@ def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
 
 
 def _locked(candidates: list[Candidate], world: World) -> Iterator[Found]:
-    """Rejects what the lock file does not name, before it can shadow or rival what it does."""
+    """Reject what the lock file does not list, before it can shadow or rival what it lists."""
     for candidate in candidates:
         path = candidate.library_path if candidate.artifact is None else None
         reason = world.refusal(path) if path is not None else ""
@@ -197,7 +197,7 @@ def _locked(candidates: list[Candidate], world: World) -> Iterator[Found]:
 
 
 def require_locked(candidate: Candidate, library_path: Path, world: World) -> None:
-    """Refuses a library that the lock file does not name.
+    """Raise an error for a library that the lock file does not list.
 
     Raises:
         PluginLoadError: it must not be loaded.
@@ -207,14 +207,14 @@ def require_locked(candidate: Candidate, library_path: Path, world: World) -> No
 
 
 def _unlock(candidate: Candidate) -> str:
-    """Says how the lock file comes to allow a candidate."""
+    """Return how the lock file allows a candidate."""
     shipped = candidate.distribution and candidate.version
     what = f"{candidate.distribution}=={candidate.version}" if shipped else candidate.library_path
     return f"`pjrt-hub lock {what}` would allow it, and PJRT_HUB_LOCK=0 goes without a lock"
 
 
 def _shadow(candidates: list[Candidate]) -> Iterator[Found]:
-    """Keeps one candidate per plugin; several claims to one name stay, for `select` to refuse."""
+    """Keep one candidate per plugin; several claims to one name stay, for `select` to refuse."""
     named: dict[str, list[Candidate]] = {}
     for candidate in sorted(candidates, key=_standing):
         named.setdefault(candidate.name, []).append(candidate)
@@ -234,7 +234,7 @@ def _shadow(candidates: list[Candidate]) -> Iterator[Found]:
 
 
 def _claim(candidate: Candidate, before: Mapping[object, Candidate]) -> object:
-    """Who says that this is the plugin of that name: a manifest, a variable, a distribution."""
+    """Return who claims the name for this plugin: a manifest, a variable, a distribution."""
     if candidate.artifact is not None:
         # The row of a package that is installed, with a manifest of its own, claims nothing new.
         package = canonical(candidate.artifact.package)
@@ -253,7 +253,7 @@ def _standing(candidate: Candidate) -> int:
 
 
 def _hidden(world: World, candidates: list[Candidate]) -> Iterator[Rejection]:
-    """Tells of plugin distributions that Python does not see, because another comes first."""
+    """Reject plugin distributions that Python does not see, because another comes first."""
     used = {candidate.distribution: candidate for candidate in candidates}
     for loser, winner in world.installed.shadowed:
         if loser.name in used and loser.info.resolve() != winner.info.resolve():

@@ -27,17 +27,17 @@ _AFFIXES = re.compile(
 
 
 def is_library(file_name: str, os: str) -> bool:
-    """Says whether a file's name is that of a shared library on `os`."""
+    """Check whether a file's name is that of a shared library on `os`."""
     return PurePath(file_name).suffix in _SUFFIXES.get(os, ())
 
 
 def is_plugin_library(file_name: str, os: str) -> bool:
-    """Says whether a file's name is that of a PJRT plugin on `os` ("linux", "macos", "windows")."""
+    """Check whether a file's name is a PJRT plugin's on `os` ("linux", "macos", "windows")."""
     return is_library(file_name, os) and _PLUGIN.search(PurePath(file_name).stem) is not None
 
 
 def plugin_name(text: str) -> str:
-    """Gives the name of a plugin from a file's stem or an entry point: "xla_cuda13" -> "cuda13"."""
+    """Derive a plugin's name from a file's stem or an entry point: "xla_cuda13" -> "cuda13"."""
     plain = re.sub(r"[^a-z0-9_]+", "_", text.lower())
     match = _AFFIXES.match(plain)
     name = (match[1] if match else plain)[:32].strip("_")
@@ -45,7 +45,7 @@ def plugin_name(text: str) -> str:
 
 
 def manifest_for(name: str, path: Path, described: Sequence[Described]) -> Manifest:
-    """Gives the manifest for a library that the user named by its path.
+    """Return the manifest for a library that the user named by its path.
 
     That of the plugin called `name`; where `name` is empty, that of the one plugin whose library
     has this file name, or whose packages are on its run path (both CUDA plugins have the same file
@@ -77,7 +77,7 @@ def manifest_for(name: str, path: Path, described: Sequence[Described]) -> Manif
 
 
 def _like(kin: Sequence[Manifest], name: str) -> Manifest:
-    """An undescribed plugin, with what is the same in all manifests of its kin."""
+    """Make the manifest of an undescribed plugin, with what all of its kind share."""
     # Which driver is new enough differs between builds.
     probes = {replace(each.probe, driver_file="", driver_minimum=0) for each in kin}
     if len({each.platform for each in kin}) != 1 or len(probes) != 1:
@@ -89,7 +89,7 @@ def _like(kin: Sequence[Manifest], name: str) -> Manifest:
 
 
 def _needs(path: Path) -> tuple[str, ...]:
-    """The libraries that a library names, and where it looks for them."""
+    """Return the libraries that a library names, and where it looks for them."""
     try:
         headers = inspect(path)
     except PluginLoadError:  # it is told when it is to be loaded
@@ -98,6 +98,6 @@ def _needs(path: Path) -> tuple[str, ...]:
 
 
 def _is_on(module: str, run_paths: Sequence[str]) -> bool:
-    """Whether a package's folder is on a run path."""
+    """Check whether a package's folder is on a run path."""
     folder = f"/{module.replace('.', '/')}/"
     return any(folder in f"/{each}/" for each in run_paths)

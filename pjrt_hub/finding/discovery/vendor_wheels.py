@@ -25,7 +25,7 @@ _OURS = "pjrt_hub."
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
-    """Yields every vendor's library under its own name; `select` joins it with its manifest."""
+    """Yield every vendor's library under its own name; `select` joins it with its manifest."""
     del described
     registered = set()
     points = world.installed.entry_points
@@ -86,7 +86,7 @@ def _registered(world: World, point: EntryPoint) -> Found:
 
 
 def _libraries(world: World, point: EntryPoint) -> list[Path]:
-    """Looks in the registered package, where most keep it, then in all that came with it."""
+    """Look in the registered package, where most keep it, then in all that came with it."""
     home = point.distribution.folder
     inside = _in_folder(home.joinpath(*point.module.split(".")), world.host.os)
     if inside:

@@ -20,13 +20,13 @@ from pjrt_hub.finding.store.artifact.catalog import Member
 
 class _Reader(Protocol):
     def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
-        """The wanted members: path, size in bytes, content in parts."""
+        """Yield the wanted members: path, size in bytes, content in parts."""
 
 
 def unpack(
     archive_path: Path, members: Iterable[Member], destination: Path, *, name: str = ""
 ) -> None:
-    """Writes the pinned members below `destination`, each verified and on disk (fsync).
+    """Write the pinned members below `destination`, each verified and on disk (fsync).
 
     Files get mode 0444 and directories 0755, whatever the archive and the umask say. A wheel
     whose RECORD is wrong is taken with a warning in the log, because the pins decide.
@@ -63,7 +63,7 @@ def unpack(
 def measure(
     archive_path: Path, wanted: Callable[[str], bool], *, name: str = ""
 ) -> tuple[Member, ...]:
-    """Gives the members of an archive that nobody has pinned yet; writes nothing.
+    """Measure the members of an unpinned archive; write nothing.
 
     Args:
         archive_path: the archive.

@@ -17,7 +17,7 @@ RAW, GZIP = -15, 31
 
 @cache
 def library() -> ModuleType:
-    """The module that inflates: `isal.isal_zlib`, else `zlib`."""
+    """Return the module that inflates: `isal.isal_zlib`, else `zlib`."""
     try:
         from isal import isal_zlib  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
@@ -26,7 +26,7 @@ def library() -> ModuleType:
 
 
 def inflated(packed: Iterable[bytes], wrapper: int) -> Iterator[bytes]:
-    """Inflates one stream that `packed` holds exactly, in chunks of at most 1 MiB.
+    """Inflate one stream that `packed` holds exactly, in chunks of at most 1 MiB.
 
     Args:
         packed: the stream, in parts.

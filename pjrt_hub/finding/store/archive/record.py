@@ -20,7 +20,7 @@ _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
 
 def difference(wheel: Zip, members: Collection[Member]) -> str:
-    """Says how a wheel's RECORD differs from the wheel, or gives an empty string.
+    """Return how a wheel's RECORD differs from the wheel, or an empty string.
 
     Args:
         wheel: the archive, each file of which must be listed with its size.
@@ -55,7 +55,7 @@ def difference(wheel: Zip, members: Collection[Member]) -> str:
 
 
 def _wrong(columns: list[str], nbytes: int, sha256: str | None) -> str:
-    """Says which of a row's columns, hash and size, is wrong, or gives an empty string."""
+    """Return which of a row's columns, hash and size, is wrong, or an empty string."""
     if len(columns) != 2:
         return f"{len(columns) + 1} columns and not 3"
     hashed, size = columns

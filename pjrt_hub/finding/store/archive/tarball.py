@@ -57,7 +57,7 @@ class Tarball:
         self._nbytes = 0
 
     def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
-        """The wanted members in order: path, size and content, which is gone with the next.
+        """Yield the wanted members in order: path, size and content, which is valid until the next.
 
         Raises:
             ArchiveError: the archive is malformed, hostile or cut; told at the latest at its end.
@@ -104,7 +104,7 @@ class Tarball:
         self._end()
 
     def _size(self, header: bytes) -> int:
-        """Checks a header and gives its size field."""
+        """Check a header and return its size field."""
         unsigned = sum(header) - sum(header[148:156]) + 8 * ord(" ")
         if self._octal(header[148:156]) != unsigned:
             self._fail("has a damaged header, or is no tar file")
@@ -136,7 +136,7 @@ class Tarball:
         return self._text(name)
 
     def _pax_path(self, data: bytes, *, everyone: bool) -> str:
-        """The path in a pax header, or an empty string; refuses whatever would change a file."""
+        """Return the path in a pax header, or an empty string; refuse what would change a file."""
         path, seen = "", set()
         while data:
             digits = data.partition(b" ")[0]
@@ -160,7 +160,7 @@ class Tarball:
             raise ArchiveError(f"{self._name} has a header that is not text: {exc}") from exc
 
     def _end(self) -> None:
-        """After the first block of zeros there are only zeros, and at least one more block."""
+        """Check that only zeros follow the first block of zeros, at least one block of them."""
         left = 0
         for chunk in self._chunks(_MOST_PADDING_BYTES, may_end=True):
             if any(chunk):

@@ -27,7 +27,7 @@ _PLAIN = re.compile(r"[^\x00-\x1f\x7f\\:]*")
 
 
 def refusal(archive: str, name: str, what: str) -> ArchiveError:
-    """The error that names the archive and its member."""
+    """Make the error that names the archive and its member."""
     return ArchiveError(f"{archive}: the member {name!r} {what}")
 
 
@@ -43,7 +43,7 @@ class Names:
         self._seen: dict[str, tuple[str, bool]] = {}  # folded -> as written, is a folder
 
     def add(self, name: str, *, is_folder: bool) -> None:
-        """Takes one more name.
+        """Add one more name.
 
         Raises:
             ArchiveError: it could be read as another path than it says, or another member has it.
@@ -59,7 +59,7 @@ class Names:
         self._seen[folded] = name, is_folder
 
     def finish(self) -> None:
-        """Compares all the names with each other.
+        """Compare all the names with each other.
 
         Raises:
             ArchiveError: a member lies below another one that is a file.
@@ -74,7 +74,7 @@ class Names:
 
 
 def _folded(name: str) -> str:
-    """Equal for names that some file system takes for one."""
+    """Return a key that is equal for names which some file system takes for one."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -98,19 +98,19 @@ def _oddity(name: str) -> str:
 
 
 def is_bomb(nbytes: int, packed: int) -> bool:
-    """Whether so few bytes that hold so many are no honest compression."""
+    """Check whether so few bytes for so many cannot be honest compression."""
     return nbytes > max(_RATIO_FLOOR, _MOST_RATIO * packed)
 
 
 def parts(file: BinaryIO, nbytes: int) -> Iterator[bytes]:
-    """The next bytes of a file, in parts; fewer where it ends early."""
+    """Yield the next bytes of a file, in parts; fewer if it ends early."""
     while nbytes and (part := file.read(min(nbytes, CHUNK))):
         nbytes -= len(part)
         yield part
 
 
 def write(archive: str, member: Member, content: Iterable[bytes], destination: Path) -> None:
-    """Writes one pinned member; returns when it is verified and on disk (fsync).
+    """Write one pinned member; return when it is verified and on disk (fsync).
 
     The file gets mode 0444 and its folders 0755, whatever the archive and the umask say.
 

@@ -84,7 +84,7 @@ class Zip:
             self._fail(f"is a bomb: {self._nbytes} bytes would unfold to {total}")
 
     def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
-        """The wanted members in the order of their bytes: path, size and content.
+        """Yield the wanted members in the order of their bytes: path, size and content.
 
         Raises:
             ArchiveError: as for `content`.
@@ -94,7 +94,7 @@ class Zip:
                 yield record.name, record.nbytes, self.content(record)
 
     def content(self, record: Record) -> Iterator[bytes]:
-        """A member's bytes, in chunks of at most 1 MiB.
+        """Yield a member's bytes, in chunks of at most 1 MiB.
 
         Raises:
             ArchiveError: they are not what the directory says; raised at the latest at their end.
@@ -118,7 +118,7 @@ class Zip:
             raise refusal(self._name, record.name, "has another CRC-32 than it declares")
 
     def _end(self) -> tuple[int, int, int]:
-        """The directory's number of entries, its place and its size."""
+        """Read the directory's number of entries, its place and its size."""
         tail_at = max(0, self._nbytes - _END.size - _FULL_16)
         tail = self._at(tail_at, self._nbytes - tail_at)
         ends = [
@@ -156,7 +156,7 @@ class Zip:
         return entries, begin, nbytes
 
     def _end_64(self, at: int, *small: int) -> tuple[int, int, int, int]:
-        """The ZIP64 end record, which must lie right before its locator and agree with `small`."""
+        """Read the ZIP64 end record, which must precede its locator and agree with `small`."""
         _, disk, place, disks = _LOCATOR.unpack(self._at(at - _LOCATOR.size, _LOCATOR.size))
         if disk or disks > 1 or place != at - _LOCATOR.size - _END_64.size:
             self._fail("has a ZIP64 end record that is not where it should be")
@@ -206,7 +206,7 @@ class Zip:
         names.finish()
 
     def _local_headers(self, directory: int) -> Iterator[tuple[int, int]]:
-        """Where each member's content begins, by where its header does."""
+        """Find where each member's content begins, by where its header does."""
         records = sorted(self.records, key=lambda record: record.header)
         if records and records[0].header:
             self._fail("has bytes before its first member")
@@ -240,7 +240,7 @@ class Zip:
             yield record.header, begin
 
     def _descriptor(self, record: Record, end: int, limit: int) -> None:
-        """Before the next header there is nothing, or the sizes that the flags promise."""
+        """Check that nothing lies before the next header, or the sizes that the flags promise."""
         numbers = (record.crc, record.packed, record.nbytes)
         forms = [b""]
         if record.flags & _SIZES_FOLLOW:
@@ -252,7 +252,7 @@ class Zip:
             raise refusal(self._name, record.name, "is followed by bytes of no member")
 
     def _wide(self, name: str, extra: bytes, *numbers: int) -> list[int]:
-        """Puts the ZIP64 field's numbers where a header has only a mark."""
+        """Put the ZIP64 field's numbers where a header has only a mark."""
         wide: list[int] | None = None
         while extra:
             if len(extra) < 4 or len(extra) < 4 + struct.unpack_from("<H", extra, 2)[0]:

@@ -80,11 +80,11 @@ class Artifact:
 
     @property
     def nbytes(self) -> int:
-        """What the members take on disk, in bytes."""
+        """The size of the members on disk, in bytes."""
         return sum(member.size for member in self.members)
 
     def runs(self, host: HostTag) -> str:
-        """Says why this cannot run on `host` or be driven by us, or gives an empty string."""
+        """Return why this cannot run on `host` or with this pjrt-hub, or an empty string."""
         reason = host.runs(self.host)
         if not reason and self.api_version is not None:
             verdict = compatible(DECLARED, self.api_version)
@@ -92,7 +92,7 @@ class Artifact:
         return reason
 
     def as_row(self) -> dict[str, Any]:
-        """The row that `from_row` reads, in the schema's order, without empty columns."""
+        """Return the row for `from_row`, in the schema's order, without empty columns."""
         row: dict[str, Any] = {}
         for column in _SCHEMA:
             value = getattr(self, column)
@@ -108,7 +108,7 @@ class Artifact:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], where: str) -> Artifact:
-        """Reads one row.
+        """Read one row.
 
         Args:
             row: the columns, as TOML or JSON gives them.
@@ -193,7 +193,7 @@ class Catalog:
 
     @classmethod
     def shipped(cls) -> Catalog:
-        """The registry that came with this package."""
+        """Read the registry that came with this package."""
         return cls([shipped_registry()])
 
     def __init__(self, directories: Sequence[Path], rows: Iterable[Artifact] = ()) -> None:
@@ -212,7 +212,7 @@ class Catalog:
         return tuple(rows)
 
     def rows(self) -> tuple[Artifact, ...]:
-        """Every row, in the order of the files.
+        """Return every row, in the order of the files.
 
         Raises:
             ManifestError: a file is malformed; the message names the file and the row. Or two
@@ -221,7 +221,7 @@ class Catalog:
         return self._rows
 
     def find(self, name: str, host: HostTag) -> Choice:
-        """Looks for the newest build of a plugin or a platform that runs on `host`.
+        """Find the newest build of a plugin or a platform that runs on `host`.
 
         A plugin's builds are compared by version; the plugins of one platform by name, the last
         first ("cuda13" before "cuda12").
@@ -237,7 +237,7 @@ class Catalog:
 
 
 def read_rows(path: Path) -> tuple[Artifact, ...]:
-    """Reads one file of rows.
+    """Read one file of rows.
 
     Raises:
         ManifestError: the file is unreadable, or one of its rows is malformed.
@@ -253,7 +253,7 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
 
 
 def write_rows(rows: Iterable[Artifact]) -> str:
-    """Gives the text of `[[artifact]]` tables that `read_rows` reads, in the order of `rows`."""
+    """Format `[[artifact]]` tables for `read_rows`, in the order of `rows`."""
     return "\n".join(
         "[[artifact]]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in columns.items())
         for columns in (row.as_row() for row in rows)
@@ -261,7 +261,7 @@ def write_rows(rows: Iterable[Artifact]) -> str:
 
 
 def as_toml(value: object) -> str:
-    """Gives a column's value as TOML: a string, a number, a list, or a list of tables."""
+    """Format a column's value as TOML: a string, a number, a list, or a list of tables."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         tables = (
             "{ " + ", ".join(f"{key} = {as_toml(each)}" for key, each in item.items()) + " }"
@@ -273,7 +273,7 @@ def as_toml(value: object) -> str:
 
 
 def shipped_registry() -> Path:
-    """The registry that came with this package: installed, or the checkout's."""
+    """Find the registry that came with this package: installed, or the checkout's."""
     package = Path(__file__).resolve().parents[3]
     installed = package / "registry"
     return installed if installed.is_dir() else package.parent / "registry"

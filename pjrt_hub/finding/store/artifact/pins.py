@@ -110,7 +110,7 @@ class Pins:
 
 
 def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
-    """Looks for the lock file that holds here.
+    """Find the lock file that holds here.
 
     Args:
         env: `PJRT_HUB_LOCK` names a file; "0" says that none holds.
@@ -129,7 +129,7 @@ def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
 
 
 def read(path: Path, *, is_named: bool = False) -> Pins:
-    """Reads a lock file.
+    """Read a lock file.
 
     Args:
         path: of the file.
@@ -184,7 +184,7 @@ def _texts(path: Path, data: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _require_one_each(pins: Pins) -> None:
-    """A plugin is one package, and one build of it for each kind of machine."""
+    """Check that each plugin is one package, with one build for each kind of machine."""
     seen: dict[object, Artifact] = {}
     for row in pins.rows:
         for key in ((row.plugin, *kind(row)), row.plugin):
@@ -198,12 +198,12 @@ def _require_one_each(pins: Pins) -> None:
 
 
 def kind(row: Artifact) -> tuple[str, str, str]:
-    """The kind of machine that a row is for; there is one row of a plugin for each."""
+    """Return the kind of machine that a row is for; a plugin has one row for each."""
     return row.host.os, row.host.arch, row.host.libc
 
 
 def serves(row: Artifact, hosts: Sequence[HostTag]) -> bool:
-    """Whether a row is for one of some machines; a libc that is not named is any."""
+    """Check whether a row is for one of some machines; an unnamed libc matches any."""
     return any(
         not host.runs(row.host) if host.libc else (host.os, host.arch) == kind(row)[:2]
         for host in hosts
@@ -215,7 +215,7 @@ def _place(row: Artifact) -> tuple[str, ...]:
 
 
 def _require_ours(path: Path) -> None:
-    """Whoever can write a lock that holds here has a say in what this user loads."""
+    """Check who can write the file: a lock that holds here decides what this user loads."""
     if what := ownership.suspicion(path):
         raise LockFileError(
             f"the lock file {path} {what}, so others could choose what this user loads",

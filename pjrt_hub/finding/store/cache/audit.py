@@ -35,7 +35,7 @@ class Audit:
 
 
 def verify(layout: Layout) -> tuple[Audit, ...]:
-    """Hashes every member of every entry, whatever was verified before."""
+    """Hash every member of every entry, whatever was verified before."""
     return tuple(_audit(root) for root in layout.roots())
 
 
@@ -53,7 +53,7 @@ def _audit(root: Path) -> Audit:
 
 
 def difference(root: Path, members: Sequence[Member], memo: Memo | None = None) -> str:
-    """Says how a member differs from its pin, or gives an empty string.
+    """Return how a member differs from its pin, or an empty string.
 
     Args:
         root: the entry's directory.
@@ -78,7 +78,7 @@ def difference(root: Path, members: Sequence[Member], memo: Memo | None = None) 
 
 
 def _shape(root: Path, member: Member) -> str:
-    """What differs that can be seen without reading the file."""
+    """Return what differs without reading the file's content."""
     try:
         found = os.lstat(root / member.path)
     except (FileNotFoundError, NotADirectoryError):

@@ -51,7 +51,7 @@ class Cache:
 
     @classmethod
     def configured(cls, env: Mapping[str, str]) -> Cache:
-        """The cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
+        """Return the cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
 
         Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`.
 
@@ -92,18 +92,18 @@ class Cache:
         return f"Cache({str(self.root)!r})"
 
     def entry_root(self, artifact: Artifact) -> Path:
-        """Where the artifact's members lie once published."""
+        """Return where the artifact's members lie once published."""
         return self._own.entry_root(artifact)
 
     def place(self, artifact: Artifact) -> Path | None:
-        """Where the artifact lies, in this cache or one of the machine, or None; not verified."""
+        """Find the artifact, unverified, in this cache or one of the machine, or return None."""
         for layout in self._layouts:
             if os.path.isdir(root := layout.entry_root(artifact)):
                 return root
         return None
 
     def lookup(self, artifact: Artifact) -> Entry | None:
-        """The published artifact, or None.
+        """Return the published artifact, verified, or None.
 
         Each member's size and sha256 are compared with the pin; the sha256 of a file whose
         identity (device, inode, size, times) was verified before is not computed again, so a
@@ -125,7 +125,7 @@ class Cache:
     def lease(
         self, artifact: Artifact, notify: Callable[[str], None] | None = None
     ) -> Iterator[Entry | None]:
-        """As `lookup`, and nobody removes the entry in the time of the `with` block.
+        """Look up like `lookup`, and keep the entry from removal during the `with` block.
 
         Args:
             artifact: the pin.
@@ -163,7 +163,7 @@ class Cache:
         return None
 
     def publish(self, artifact: Artifact, archive_path: Path) -> Entry:
-        """Unpacks the pinned members of an archive and makes them an entry, all or none.
+        """Unpack the pinned members of an archive and make them an entry, all or none.
 
         Where the cache has a bound, the entries that were not used for longest go.
 
@@ -194,22 +194,22 @@ class Cache:
         return entry
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every entry whose row can be read, in the order of their digests; nothing is hashed."""
+        """Return every entry with a readable row, in the order of their digests; hash nothing."""
         found = ((root, read_row(root)) for root in self._own.roots())
         return tuple(Entry(row, root) for root, row in found if isinstance(row, Artifact))
 
     def last_use(self, entry: Entry) -> float:
-        """When an entry was used or published, in seconds of the epoch; exact to a day."""
+        """Return when an entry was used or published, in seconds of the epoch; exact to a day."""
         return self._own.last_use(entry.root)
 
     def verify(self) -> tuple[Audit, ...]:
-        """Hashes every member of every entry, whatever was verified before; changes nothing."""
+        """Hash every member of every entry, whatever was verified before; change nothing."""
         from pjrt_hub.finding.store.cache import audit
 
         return audit.verify(self._own)
 
     def quarantine(self, root: Path, reason: str) -> Path | None:
-        """Moves an entry that `verify` found corrupted aside; gives where it is then.
+        """Move an entry that `verify` found corrupted aside; return its new place.
 
         Raises:
             CacheError: it cannot be moved.
@@ -219,7 +219,7 @@ class Cache:
         return eviction.quarantine(self._own, root, reason)
 
     def clear(self) -> Removal:
-        """Removes every entry that no process uses, every compiled program, and leftovers.
+        """Remove every entry that no process uses, every compiled program, and leftovers.
 
         Raises:
             CacheError: the directory cannot be written.
@@ -240,7 +240,7 @@ class Cache:
         keep: Collection[str] = (),
         dry_run: bool = False,
     ) -> Removal:
-        """Removes the entries that were not used for longest, and old leftovers.
+        """Remove the least recently used entries, and old leftovers.
 
         Args:
             max_nbytes: what all entries together may take.
@@ -263,12 +263,12 @@ class Cache:
             )
 
     def nbytes(self) -> int:
-        """What the whole cache takes on disk, in bytes."""
+        """Return the size of the whole cache on disk, in bytes."""
         return disk.tree_nbytes(self._own.tree)
 
     @contextmanager
     def fetching(self, artifact: Artifact, wait: lock.Wait) -> Iterator[lock.Lock]:
-        """Keeps other processes from fetching the same, for the time of a `with` block.
+        """Keep other processes from fetching the same artifact during a `with` block.
 
         Raises:
             CacheError: the directory cannot be made.
@@ -280,7 +280,7 @@ class Cache:
 
     @contextmanager
     def workspace(self, artifact: Artifact) -> Iterator[Path]:
-        """A private directory to download into; it may hold what an earlier attempt left.
+        """Make a private directory to download into; it may hold an earlier attempt's files.
 
         It goes away when the block succeeds. When the block fails it is left for the next
         attempt, and so is that of a killed process. Its name tells its owner, so two live
@@ -315,7 +315,7 @@ class Cache:
                 shutil.rmtree(private, ignore_errors=True)
 
     def require_space(self, nbytes: int) -> None:
-        """Refuses early what cannot fit.
+        """Raise an error early if there is not enough space.
 
         Raises:
             CacheError: fewer than `nbytes` bytes are free where the cache lies.
@@ -324,7 +324,7 @@ class Cache:
 
 
 def _inode(folder: Path) -> int | None:
-    """Which directory lies there, or None where there is none."""
+    """Return the inode of the directory, or None if there is none."""
     try:
         found = os.stat(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -334,7 +334,7 @@ def _inode(folder: Path) -> int | None:
 
 @contextmanager
 def _doubting(layout: Layout) -> Iterator[None]:
-    """A cache of the machine that is no good is left out, with a warning in the log."""
+    """Skip a cache of the machine that is corrupted or unsafe, with a warning in the log."""
     import logging
 
     try:

@@ -54,7 +54,7 @@ class CompiledPrograms:
 
     @classmethod
     def configured(cls, env: Mapping[str, str], cache_root: Path | None) -> CompiledPrograms | None:
-        """What `PJRT_HUB_COMPILE_CACHE` names, else a folder of the plugin cache.
+        """Return the cache that `PJRT_HUB_COMPILE_CACHE` names, else one in the plugin cache.
 
         Args:
             env: the environment.
@@ -80,7 +80,7 @@ class CompiledPrograms:
         return f"CompiledPrograms({str(self.root)!r})"
 
     def get(self, key: str) -> bytes | None:
-        """The bytes under a key, verified by their sha256, or None; a damaged file is removed."""
+        """Return the bytes under a key, verified by sha256, or None; remove a damaged file."""
         path = self._path(key)
         try:
             content = ownership.read(self.root, path, self.max_nbytes)
@@ -100,7 +100,7 @@ class CompiledPrograms:
         return value
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps bytes under a key: all of them or none, also through a crash or a power cut."""
+        """Store bytes under a key, all or none, even through a crash or a power cut."""
         if _HEADER_NBYTES + len(value) > self.max_nbytes:
             return
         path = self._path(key)
@@ -129,7 +129,7 @@ class CompiledPrograms:
             _log(f"the compiled program cannot be kept in {self.root}: {exc}")
 
     def nbytes(self) -> int:
-        """What the files take together, in bytes."""
+        """Return the size of all files, in bytes."""
         return sum(size for _, size, _ in self._files())
 
     def _path(self, key: str) -> Path:
@@ -137,7 +137,7 @@ class CompiledPrograms:
         return self._folder / name[:2] / name
 
     def _evict(self) -> None:
-        """Removes what nobody used for longest; two processes may do so at once."""
+        """Remove the least recently used files; two processes may do so at once."""
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
         now = time.time()
@@ -152,7 +152,7 @@ class CompiledPrograms:
                 total -= size
 
     def _files(self) -> Iterator[tuple[float, int, Path]]:
-        """Each file's last use, its size and its path."""
+        """Yield each file's last use, its size and its path."""
         for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
             with suppress(OSError):  # another process removed it
                 found = path.stat()
@@ -160,7 +160,7 @@ class CompiledPrograms:
 
 
 def _meant(name: str, value: str) -> str:
-    """A variable's value, with the flags of the file that it names."""
+    """Return a variable's value, with the flags of the file that it names."""
     if name not in _FLAGS or value.lstrip().startswith("-"):
         return value
     try:

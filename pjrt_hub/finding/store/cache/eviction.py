@@ -41,7 +41,7 @@ class Removal:
 
 
 def clear(layout: Layout) -> Removal:
-    """Removes every entry that nobody uses, every compiled program, and what was left behind.
+    """Remove every entry that nobody uses, every compiled program, and leftovers.
 
     Raises:
         OSError: the directory cannot be written.
@@ -61,7 +61,7 @@ def prune(
     keep: Collection[str] = (),
     dry_run: bool = False,
 ) -> Removal:
-    """Removes the entries that were not used for longest, and old leftovers.
+    """Remove the least recently used entries, and old leftovers.
 
     Args:
         layout: of the cache.
@@ -86,7 +86,7 @@ def prune(
 
 
 def quarantine(layout: Layout, root: Path, reason: str) -> Path | None:
-    """Moves a corrupted entry to where nothing is loaded from, with the reason beside it.
+    """Move a corrupted entry to where nothing is loaded from, with the reason beside it.
 
     The newest few stay there for whoever wants to know what happened. A process that has the
     entry loaded keeps it: its pages outlive the name.
@@ -142,7 +142,7 @@ def _remove(
 
 
 def _evict(layout: Layout, root: Path) -> bool:
-    """Removes one entry unless somebody uses it; who cannot be asked is taken to use none."""
+    """Remove one entry unless it is in use; without locks it counts as unused."""
     with layout.unused(root.name) as lock:
         if lock.state == "taken":
             return False
@@ -167,7 +167,7 @@ def _leftovers(layout: Layout, now: float) -> Iterator[Path]:
 
 
 def _notes(layout: Layout) -> list[Path]:
-    """The folders of what costs no more than time to find out again."""
+    """List the folders whose contents cost only time to find out again."""
     return [layout.tree / area for area in ("memo", "probes", "journals")]
 
 

@@ -29,7 +29,7 @@ class Journal:
     """
 
     def __init__(self, root: Path, name: str, *, resume: bool) -> None:
-        """Opens it.
+        """Open it.
 
         Args:
             root: the cache directory.
@@ -64,7 +64,7 @@ class Journal:
                     self.records.append(record)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Keeps a record."""
+        """Append a record."""
         if self._file is None:
             return
         line = json.dumps(record, default=str)
@@ -73,7 +73,7 @@ class Journal:
             self._file.flush()
 
     def close(self, *, finished: bool) -> None:
-        """Closes it, and removes it where the work is done."""
+        """Close it, and remove it if the work is done."""
         with self._mine:
             if self._file is None:
                 return

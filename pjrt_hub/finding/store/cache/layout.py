@@ -54,11 +54,11 @@ class Entry:
         return self.root / self.artifact.library
 
     def is_as_verified(self) -> bool:
-        """Whether every member is the very file that was verified, unchanged; reads none."""
+        """Check whether every member is the file that was verified, without reading any."""
         return bool(self.verified) and self.verified == self.identities()
 
     def identities(self) -> tuple[str, ...]:
-        """What the members are now; empty where one is missing."""
+        """Return the members' present identities; empty if one is missing."""
         try:
             return tuple(digest.identity(self.root / each.path) for each in self.artifact.members)
         except OSError:
@@ -77,17 +77,17 @@ class Layout:
         self.tree = root / LAYOUT
 
     def entry_root(self, artifact: Artifact) -> Path:
-        """Where the artifact's members lie once published."""
+        """Return where the artifact's members lie once published."""
         return self.tree / artifact.sha256[:2] / artifact.sha256
 
     def roots(self) -> list[Path]:
-        """Every entry's directory, in the order of their digests; no other name is an entry's."""
+        """Return every entry's directory, in the order of their digests; skip other names."""
         with disk.writing("cannot look into", self.tree):
             found = (path for path in self.tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
             return sorted(path for path in found if len(path.name) == _NAME_LENGTH)
 
     def area(self, name: str) -> Path:
-        """A folder of the tree, which exists afterwards and is ours alone to write.
+        """Make a folder of the tree, which only we can write, if it does not exist.
 
         Raises:
             CacheError: somebody else could write there.
@@ -98,24 +98,24 @@ class Layout:
         return folder
 
     def private(self, area: str, artifact: Artifact) -> Path:
-        """A directory of our own, whose name tells when nobody owns it any more."""
+        """Make a directory of our own, whose name shows when its owner is gone."""
         from tempfile import mkdtemp
 
         prefix = f"{artifact.sha256}.{owner.this_process()}."
         return Path(mkdtemp(prefix=prefix, dir=self.area(area)))
 
     def abandoned(self, area: str) -> list[Path]:
-        """The private directories of processes that have ended."""
+        """Return the private directories of processes that have ended."""
         return sorted(path for path in (self.tree / area).glob("*") if owner.is_abandoned(path))
 
     def removed(self, root: Path, area: str) -> Path:
-        """Takes an entry out of sight, whole; gives where it is then."""
+        """Rename an entry out of sight, whole; return its new place."""
         aside = self.area(area) / f"{root.name}.{owner.this_process()}.{time.monotonic_ns()}"
         root.rename(aside)
         return aside
 
     def last_use(self, root: Path) -> float:
-        """When an entry was used or published, in seconds of the epoch; exact to a day."""
+        """Return when an entry was used or published, in seconds of the epoch; exact to a day."""
         for path in (self._use_path(root.name), root):
             with suppress(OSError):
                 return path.stat().st_mtime
@@ -125,7 +125,7 @@ class Layout:
     def lease(
         self, sha256: str, notify: Callable[[str], None] | None = None
     ) -> Iterator[lock.Lock]:
-        """Keeps an entry from being removed, for the time of a `with` block."""
+        """Keep an entry from being removed during a `with` block."""
         from pjrt_hub.finding.store.disk import lock
 
         wait = lock.Wait(_LEASE_PATIENCE_SECONDS, notify, doing="is removing this entry")
@@ -138,7 +138,7 @@ class Layout:
 
     @contextmanager
     def unused(self, sha256: str) -> Iterator[lock.Lock]:
-        """Keeps an entry from being used; its state is "taken" where somebody does use it."""
+        """Keep an entry from being used; its state is "taken" if somebody uses it."""
         from pjrt_hub.finding.store.disk import lock
 
         with self._locked(self._use_path(sha256), lock.NO_WAIT) as held:
@@ -146,13 +146,13 @@ class Layout:
 
     @contextmanager
     def fetching(self, sha256: str, wait: lock.Wait) -> Iterator[lock.Lock]:
-        """Keeps others from fetching the same."""
+        """Keep others from fetching the same artifact."""
         with self._locked(self.tree / "locks" / sha256, wait) as held:
             yield held
 
     @contextmanager
     def _locked(self, path: Path, wait: lock.Wait, *, shared: bool = False) -> Iterator[lock.Lock]:
-        """As `lock.held`, in a folder that is ours alone to write."""
+        """Lock like `lock.held`, in a folder that only we can write."""
         from pjrt_hub.finding.store.disk import lock
 
         with ExitStack() as stack:
@@ -170,7 +170,7 @@ class Layout:
 
 
 def read_row(root: Path) -> Artifact | str:
-    """The row of an entry, or why it cannot be read."""
+    """Return the row of an entry, or why it cannot be read."""
     path = root / ROW_NAME
     try:
         row = json.loads(digest.content(path))

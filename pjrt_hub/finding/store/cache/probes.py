@@ -25,7 +25,7 @@ class Probes:
         self._answers = Memo(root, root / LAYOUT / "probes")
 
     def recall(self, library_path: Path) -> dict[str, Any] | None:
-        """The remembered answer for the bytes that `library_path` has now, or None.
+        """Return the remembered answer for the present bytes of `library_path`, or None.
 
         A file that was never hashed is not hashed for it.
         """
@@ -33,11 +33,11 @@ class Probes:
         return self._answers.read(sha256) if sha256 else None
 
     def recall_content(self, library_path: Path) -> dict[str, Any] | None:
-        """As `recall`, but hashes a file that was not seen before."""
+        """Recall like `recall`, but hash a file that was not seen before."""
         return self._answers.read(self.sha256(library_path))
 
     def api_version(self, library_path: Path) -> ApiVersion | None:
-        """The PJRT API version that was remembered for a library, or None."""
+        """Return the PJRT API version that was remembered for a library, or None."""
         answer = self.recall(library_path)
         try:
             return ApiVersion.parse(answer["api_version"]) if answer else None
@@ -45,9 +45,9 @@ class Probes:
             return None
 
     def remember(self, library_path: Path, answer: dict[str, Any]) -> None:
-        """Keeps an answer for the bytes that `library_path` has now."""
+        """Remember an answer for the present bytes of `library_path`."""
         self._answers.write(self.sha256(library_path), answer)
 
     def sha256(self, library_path: Path) -> str:
-        """The digest of a library, hashed only where its file was not seen before."""
+        """Return the digest of a library; hash it only if its file was not seen before."""
         return self._files.sha256(library_path)

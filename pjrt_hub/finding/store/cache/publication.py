@@ -25,7 +25,7 @@ def publish(
     memo: Memo,
     lookup: Callable[[Artifact], Entry | None],
 ) -> Path:
-    """Unpacks the pinned members of an archive and makes them an entry.
+    """Unpack the pinned members of an archive and make them an entry.
 
     Args:
         layout: of the cache.

@@ -18,7 +18,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextmanager
 def writing(what: str, path: Path, needed: int = 0) -> Iterator[None]:
-    """Turns what the operating system says inside the block into a CacheError.
+    """Turn operating system errors inside the block into a CacheError.
 
     Args:
         what: was tried, as "cannot publish".
@@ -34,7 +34,7 @@ def writing(what: str, path: Path, needed: int = 0) -> Iterator[None]:
 
 
 def failure(what: str, path: Path, exc: OSError, needed: int = 0) -> CacheError:
-    """The error for a call that failed below the cache root."""
+    """Make the error for a call that failed below the cache root."""
     if exc.errno in _FULL:
         with suppress(OSError):
             return _full(f"{what} {path}: no space left", path, needed)
@@ -45,7 +45,7 @@ def failure(what: str, path: Path, exc: OSError, needed: int = 0) -> CacheError:
 
 
 def require_space(path: Path, needed: int) -> None:
-    """Refuses early what cannot fit.
+    """Raise an error early if there is not enough space.
 
     Raises:
         CacheError: fewer than `needed` bytes are free where `path` is, or will be, or no file
@@ -57,7 +57,7 @@ def require_space(path: Path, needed: int) -> None:
 
 
 def is_noexec(path: Path) -> bool:
-    """Whether nothing on the file system of `path` may be executed, libraries included."""
+    """Check whether nothing on the file system of `path` may be executed, libraries included."""
     flag = getattr(os, "ST_NOEXEC", 0)
     try:
         return bool(flag and os.statvfs(path).f_flag & flag)
@@ -78,7 +78,7 @@ def _full(text: str, path: Path, needed: int) -> CacheError:
 
 
 def _free(path: Path) -> tuple[int, int]:
-    """How many bytes and how many files there is room for."""
+    """Return the free space, in bytes and in files."""
     where = next(each for each in (path, *path.parents) if each.exists())
     if not hasattr(os, "statvfs"):
         import shutil
@@ -90,7 +90,7 @@ def _free(path: Path) -> tuple[int, int]:
 
 
 def make(root: Path, path: Path, mode: int = 0o755) -> Path:
-    """Makes a directory below the cache root: for its owner alone, with nothing others can write.
+    """Make a directory below the cache root that only its owner can write.
 
     Step by step, because the mode of `mkdir(parents=True)` counts for the last one only.
 
@@ -108,7 +108,7 @@ def make(root: Path, path: Path, mode: int = 0o755) -> Path:
 
 
 def write_synced(path: Path, text: str) -> None:
-    """Writes a new, read-only file, and returns when it is on disk (fsync)."""
+    """Write a new, read-only file, and return when it is on disk (fsync)."""
     with open(path, "x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -117,7 +117,7 @@ def write_synced(path: Path, text: str) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Writes a file in one step: who reads it meanwhile finds the old one or the new one, whole.
+    """Write a file in one step: readers find the old one or the new one, whole.
 
     Raises:
         OSError: it cannot be written; the old one is as it was.
@@ -134,7 +134,7 @@ def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Returns when the names in a directory are on disk (fsync)."""
+    """Sync the names in a directory to disk (fsync)."""
     if os.name == "nt":
         return  # it opens no directories, and NTFS logs renames
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -145,7 +145,7 @@ def sync_directory(path: Path) -> None:
 
 
 def tree_nbytes(root: Path) -> int:
-    """What the files below a directory hold together, in bytes."""
+    """Return the size of the files below a directory, in bytes."""
     total = 0
     for folder, _, names in os.walk(root):
         for name in names:

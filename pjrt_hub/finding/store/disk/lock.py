@@ -69,7 +69,7 @@ NO_WAIT = Wait()
 def held(
     path: Path, wait: Wait = NO_WAIT, *, shared: bool = False, folder: int | None = None
 ) -> Iterator[Lock]:
-    """Holds a lock (flock(2), else that of fcntl(2)) for the time of a `with` block.
+    """Hold a lock (flock(2), else that of fcntl(2)) during a `with` block.
 
     The file is never unlinked: a process that waits on an unlinked file would lock nothing. A
     process that is forked meanwhile holds nothing, and lets go of nothing.
@@ -135,7 +135,7 @@ def _acquire(file: int, path: Path, shared: bool, wait: Wait) -> Lock:
 
 
 def _try(file: int, path: Path, shared: bool) -> bool:
-    """Takes the lock if it is free; False where this file system has none.
+    """Take the lock if it is free; return False if this file system has none.
 
     Raises:
         BlockingIOError: somebody holds it.
@@ -166,7 +166,7 @@ def _try(file: int, path: Path, shared: bool) -> bool:
 
 
 def _release(file: int) -> None:
-    """Unlocks before it closes: a process forked meanwhile has the file open, too."""
+    """Unlock, then close: a process forked meanwhile has the file open, too."""
     try:
         import fcntl
 
@@ -195,7 +195,7 @@ def _warn(folder: Path) -> None:
 
 
 def _after_fork() -> None:
-    """Closing is not unlocking, as long as the parent has the file open."""
+    """Close the parent's locks in the child, which does not unlock them."""
     for file in _open:
         with suppress(OSError):
             os.close(file)

@@ -33,7 +33,7 @@ class Memo:
         self._folder = folder
 
     def sha256(self, path: Path) -> str:
-        """The sha256 of a file; one whose identity is known is not hashed again.
+        """Return the sha256 of a file; do not hash one with a known identity again.
 
         Raises:
             OSError: it cannot be read.
@@ -46,18 +46,18 @@ class Memo:
         return known
 
     def keep(self, path: Path, sha256: str) -> None:
-        """Keeps the sha256 of a file that was hashed while it was written."""
+        """Remember the sha256 of a file that was hashed while it was written."""
         with suppress(OSError):
             self.write(digest.identity(path), {"sha256": sha256})
 
     def known_sha256(self, path: Path) -> str | None:
-        """As `sha256`, but None for a file that was not hashed before."""
+        """Return the sha256 like `sha256`, but None for a file that was not hashed before."""
         answer = self.read(digest.identity(path))
         sha256 = answer.get("sha256") if answer else None
         return sha256 if isinstance(sha256, str) else None
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The answer of that name, or None where there is none that can be read and trusted."""
+        """Return the answer of that name, or None if none can be read and trusted."""
         try:
             answer = json.loads(ownership.read(self._root, self._folder / f"{name}.json"))
         except (OSError, ValueError, RecursionError, CacheError):
@@ -65,7 +65,7 @@ class Memo:
         return answer if isinstance(answer, dict) else None
 
     def write(self, name: str, answer: dict[str, Any]) -> None:
-        """Keeps an answer, if it can be kept."""
+        """Store an answer, if possible."""
         partial = f".{name}.{os.urandom(8).hex()}"
         with suppress(OSError, CacheError):
             disk.make(self._root, self._folder)
@@ -79,5 +79,5 @@ class Memo:
                 os.replace(here, there, src_dir_fd=folder, dst_dir_fd=folder)
 
     def _where(self, name: str, folder: int | None) -> str | Path:
-        """The name in an open directory, or the path where the system opens none."""
+        """Return the name in an open directory, or the path on systems that open none."""
         return self._folder / name if folder is None else name

@@ -17,17 +17,17 @@ NOBODY = "left"
 
 
 def this_process() -> str:
-    """This process as "machine-pid-start", so that a reused pid is told apart."""
+    """Name this process as "machine-pid-start", so that a reused pid differs."""
     return f"{_machine()}-{os.getpid()}-{_started(os.getpid())}"
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a directory named "content.owner.random" is this process's; not so in a fork."""
+    """Check whether a directory "content.owner.random" is this process's; not so in a fork."""
     return _owner(path) == this_process()
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether the owner of a directory named "content.owner.random" is gone."""
+    """Check whether the owner of a directory named "content.owner.random" is gone."""
     owner = _owner(path)
     if owner == NOBODY:
         return True
@@ -44,7 +44,7 @@ def is_abandoned(path: Path) -> bool:
 
 
 def _owner(path: Path) -> str:
-    """What stands for the owner in "content.owner.random"; nothing in a name of another form."""
+    """Return the owner in "content.owner.random", or nothing for other names."""
     parts = path.name.split(".")
     return parts[1] if len(parts) == 3 else ""
 
@@ -60,7 +60,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in clock ticks after boot (proc(5), stat, field 22).
+    """Return when a process started, in clock ticks after boot (proc(5), stat, field 22).
 
     "0" where that cannot be told, and nothing where there is no such process.
     """

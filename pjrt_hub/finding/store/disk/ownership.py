@@ -26,7 +26,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @contextmanager
 def opened(root: Path, folder: Path) -> Iterator[int | None]:
-    """Opens a folder at or below a cache root, for the time of a `with` block.
+    """Open a folder at or below a cache root during a `with` block.
 
     Args:
         root: of the cache; a link to it must be ours or root's, and no link is followed below it.
@@ -65,7 +65,7 @@ def opened(root: Path, folder: Path) -> Iterator[int | None]:
 
 
 def require(root: Path, folder: Path) -> None:
-    """Refuses a folder that somebody else could have filled.
+    """Raise an error for a folder that somebody else could have filled.
 
     Raises:
         CacheError: as for `opened`.
@@ -76,7 +76,7 @@ def require(root: Path, folder: Path) -> None:
 
 
 def read(root: Path, path: Path, most_nbytes: int = digest.MOST_NBYTES) -> bytes:
-    """Reads a file below a cache root that nobody else could have written.
+    """Read a file below a cache root that nobody else could have written.
 
     Raises:
         CacheError: somebody else could.
@@ -90,7 +90,7 @@ def read(root: Path, path: Path, most_nbytes: int = digest.MOST_NBYTES) -> bytes
 
 
 def oddity(found: os.stat_result) -> str:
-    """Says who else could have written a file or folder, or gives an empty string."""
+    """Return who else could have written a file or folder, or an empty string."""
     if not _HAS_MODES:
         return ""
     if found.st_uid not in (0, os.geteuid()):
@@ -101,7 +101,7 @@ def oddity(found: os.stat_result) -> str:
 
 
 def found(folder: Path, name: str) -> Path | None:
-    """Gives the file of a name in a folder, or None where there is none to be listened to.
+    """Find a trustworthy file of a name in a folder, or return None.
 
     In a folder that everybody can write to, another user's is passed over, with a warning.
     """
@@ -119,7 +119,7 @@ def found(folder: Path, name: str) -> Path | None:
 
 
 def suspicion(path: Path) -> str:
-    """Says who else may have written a file that was found, or gives an empty string.
+    """Return who else may have written a file that was found, or an empty string.
 
     A team may share it by its group, as a working copy is shared.
 

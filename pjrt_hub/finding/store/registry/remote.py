@@ -49,7 +49,7 @@ class Trust:
     platforms: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> Path:
-        """Keeps this in the user's configuration, for nobody else to read or write.
+        """Write this to the user's configuration, which nobody else can read or write.
 
         Raises:
             RegistryError: it cannot be written.
@@ -66,7 +66,7 @@ class Trust:
 
 
 def trusted(env: Mapping[str, str], folder: Path) -> Trust | None:
-    """Gives the registry that `PJRT_HUB_REGISTRY` names, or None.
+    """Return the registry that `PJRT_HUB_REGISTRY` names, or None.
 
     Args:
         env: `PJRT_HUB_REGISTRY_ROOT` names the file of its root metadata.
@@ -98,7 +98,7 @@ def _read_trust(url: str, path: Path) -> Trust:
 
 
 def _read_ours(url: str, path: Path) -> bytes:
-    """The bytes of a file that nobody but this user and root can write."""
+    """Read a file that nobody but this user and root can write."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
@@ -166,7 +166,7 @@ class Remote:
         return redacted(self.trust.url)
 
     def reading(self) -> Reading | None:
-        """What the last refresh kept; None where there was none, or where it is damaged.
+        """Return the result of the last refresh; None if there is none or it is damaged.
 
         Raises:
             CacheError: somebody else could have written it.
@@ -186,7 +186,7 @@ class Remote:
             return None
 
     def is_fresh(self, reading: Reading | None) -> bool:
-        """Whether a reading need not be repeated."""
+        """Check whether a reading need not be repeated."""
         if reading is None:
             return False
         # A reading from the future is one from before the clock was set back.
@@ -194,11 +194,11 @@ class Remote:
         return 0 <= age < FRESH_SECONDS and not self.has_expired(reading)
 
     def has_expired(self, reading: Reading) -> bool:
-        """Whether its signatures count no more."""
+        """Check whether its signatures have expired."""
         return self._now() >= reading.expires
 
     def beside(self, shipped: Iterable[Artifact], reading: Reading | None) -> tuple[Artifact, ...]:
-        """Gives the rows of both registries, each name's from the one that owns it.
+        """Merge the rows of both registries, each name's from the one that owns it.
 
         Raises:
             RegistryError: the remote one has rows for a name that is not its own.
@@ -233,7 +233,7 @@ class Remote:
         patience: Patience | None = None,
         notify: Callable[[str], None] | None = None,
     ) -> Reading:
-        """Reads the registry by its server, and keeps what it said.
+        """Read the registry from its server, and store the result.
 
         Args:
             env: the variables of proxies, TLS and passwords.

@@ -53,7 +53,7 @@ _HINT = "nothing of it was kept; ask who publishes it, and whether a mirror or p
 def read(
     url: str, root: bytes, metadata: Path, scratch: Path, transport: Transport
 ) -> tuple[Path, datetime]:
-    """Reads a registry's newest state, with every check of TUF's client.
+    """Read a registry's newest state, with every check of TUF's client.
 
     Args:
         url: of the repository, which holds `metadata/` and `targets/`.
@@ -105,7 +105,7 @@ def read(
 
 
 def check_root(root: bytes) -> Root:
-    """Reads root metadata that somebody is about to trust.
+    """Read root metadata that somebody is about to trust.
 
     Raises:
         RegistryError: it is malformed, or not signed by the keys that it names itself.
@@ -134,7 +134,7 @@ class _Fetcher(FetcherInterface):
 
     @contextmanager
     def download_file(self, url: str, max_length: int) -> Iterator[IO[bytes]]:
-        """Gives the file of an address, of at most `max_length` bytes."""
+        """Download the file of an address, of at most `max_length` bytes."""
         self.asked, self.came = url.rpartition("/")[2], b""
         try:
             self.came = self._transport.page(url, accept="*/*", most_nbytes=max_length).content
@@ -190,7 +190,7 @@ def _expiry(path: Path) -> datetime:
 
 
 def _sync(folder: Path) -> None:
-    """What was seen must outlive a power cut: it is what an older state is recognized by."""
+    """Sync what was seen to disk: an older state is recognized by it after a power cut."""
     for path in folder.rglob("*.json"):
         with open(path, "rb") as file:
             os.fsync(file.fileno())

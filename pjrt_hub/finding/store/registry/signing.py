@@ -87,7 +87,7 @@ class KeyRing:
             self.signers[signer.public_key.keyid] = signer
 
     def create(self, role: str) -> CryptoSigner:
-        """Makes a key and writes it to the first folder."""
+        """Make a key and write it to the first folder."""
         private = Ed25519PrivateKey.generate()
         signer = CryptoSigner(private)
         folder = self.folders[0]
@@ -145,7 +145,7 @@ class Repository:
     def init(
         self, keys: KeyRing, *, threshold: int = 1, root_keys: int = 2, days: Days | None = None
     ) -> Path:
-        """Makes keys and the first root metadata.
+        """Make keys and the first root metadata.
 
         Args:
             keys: is given the new ones.
@@ -179,7 +179,7 @@ class Repository:
         return self.folder / "root.json"
 
     def add(self, rows: Sequence[Artifact]) -> tuple[Artifact, ...]:
-        """Adds rows to the draft, in place of those of the same file names; gives them all."""
+        """Add rows to the draft, in place of those of the same file names; return them all."""
         old = read_rows(self.draft) if self.draft.exists() else ()
         names = {row.file_name for row in rows}
         every = (*(row for row in old if row.file_name not in names), *rows)
@@ -188,7 +188,7 @@ class Repository:
         return tuple(ordered)
 
     def publish(self, keys: KeyRing, days: Days | None = None) -> Published:
-        """Signs the draft, or the same rows for another time.
+        """Sign the draft, or renew the signatures of the same rows.
 
         The root is signed anew once half of its time is over, if its keys are at hand.
 
@@ -237,7 +237,7 @@ class Repository:
         threshold: int | None = None,
         days: Days | None = None,
     ) -> Published:
-        """Replaces keys of a role by new ones, and publishes.
+        """Replace keys of a role by new ones, and publish.
 
         Args:
             role: "root", "targets", "snapshot" or "timestamp".
@@ -274,7 +274,7 @@ class Repository:
         return Metadata[Root].from_file(os.fspath(self._metadata / f"{max(numbers)}.root.json"))
 
     def _write_root(self, root: Root, before: Root | None, keys: KeyRing, days: Days) -> None:
-        """Signs the next root by its own keys, and by those of the one before."""
+        """Sign the next root with its own keys and those of the one before."""
         root.version = before.version + 1 if before else 1
         root.expires = self._now + timedelta(days=days.root)
         metadata = Metadata(root)
@@ -315,7 +315,7 @@ class Repository:
         return MetaFile(signed.version, len(content), hashes)
 
     def _version(self, role: str) -> int:
-        """The highest version that was ever written: one that was seen is never used again."""
+        """Return the highest version ever written: a version that was seen is never used again."""
         names = (path.name for path in self._metadata.glob(f"*.{role}.json"))
         written = [int(name.partition(".")[0]) for name in names]
         path = self._metadata / f"{role}.json"

@@ -34,7 +34,7 @@ _END = bytes(2 * _BLOCK)
 
 
 def write(path: Path, rows: Iterable[Artifact], fetch: Callable[[Artifact, Path], Path]) -> None:
-    """Writes a bundle; the same rows give the same bytes.
+    """Write a bundle; the same rows give the same bytes.
 
     Args:
         path: the file, which appears when it is whole.
@@ -70,7 +70,7 @@ def write(path: Path, rows: Iterable[Artifact], fetch: Callable[[Artifact, Path]
 
 
 def read(path: Path, known: Sequence[Artifact], cache: Cache) -> tuple[Artifact, ...]:
-    """Verifies a whole bundle, then publishes its archives to the cache.
+    """Verify a whole bundle, then publish its archives to the cache.
 
     Args:
         path: the bundle.
@@ -113,7 +113,7 @@ class _Slot:
 
 
 def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_Slot]:
-    """Holds the file to the one form that its rows allow, without reading the archives."""
+    """Check that the file has the one form that its rows allow, without reading the archives."""
     rows = _rows(path, file)
     by_sha256 = {row.sha256: row for row in known}
     offset = file.tell()
@@ -195,7 +195,7 @@ def _padding(nbytes: int) -> bytes:
 
 
 def _copy(source: BinaryIO, row: Artifact, path: Path, sink: Callable[[bytes], object]) -> None:
-    """Copies an archive, and refuses it where it is not the pinned one."""
+    """Copy an archive, and refuse it if it is not the pinned one."""
     hashing, left = hashlib.sha256(), row.size
     while left and (chunk := source.read(min(_CHUNK, left))):
         left -= len(chunk)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
-    """Makes the TLS context of a download.
+    """Make the TLS context of a download.
 
     Args:
         env: SSL_CERT_FILE and SSL_CERT_DIR name the authorities to trust, SSL_CLIENT_CERT what

@@ -39,7 +39,7 @@ class Credentials:
         self._found: dict[str, Login | None] = {}
 
     def known(self, url: str, user: str = "") -> Login | None:
-        """The login for an address, as far as nobody has to be asked.
+        """Return the login for an address, without asking anybody.
 
         Args:
             url: the address, without a login.
@@ -50,7 +50,7 @@ class Credentials:
         return login if login and user in ("", login[0]) else None
 
     def ask(self, url: str, user: str = "") -> Login | None:
-        """The login that the keyring has for an address, asked once for each host."""
+        """Return the keyring's login for an address; ask once for each host."""
         origin = _origin(url)
         if origin not in self._found:
             services = [bare for bare in map(_bare, self._indexes) if _origin(bare) == origin]
@@ -93,7 +93,7 @@ class Secrets:
         self._texts: set[str] = set()
 
     def add_address(self, url: str) -> None:
-        """Takes the login and the query of an address."""
+        """Remember the login and the query of an address."""
         try:
             _, user, password = split(url)
             query = urlsplit(url).query
@@ -105,13 +105,13 @@ class Secrets:
         self._texts.update(unquote(value) for value in tuple(self._texts))
 
     def add_login(self, user: str, password: str) -> None:
-        """Takes a user and a password, and what an Authorization header makes of them."""
+        """Remember a user and a password, and their Authorization header."""
         header = b64encode(f"{user}:{password}".encode()).decode()
         texts = (user, password, header, header.rstrip("="))
         self._texts.update(form for text in texts for form in (text, quote(text, safe="")))
 
     def hidden(self, text: str) -> str:
-        """The text with `***` for each of them; short ones only where they are whole words."""
+        """Replace each secret in the text by `***`; short ones only as whole words."""
         for secret in sorted(self._texts - {""}, key=len, reverse=True):
             edge = r"\b" if len(secret) < _SHORT else ""
             text = re.sub(rf"{edge}{re.escape(secret)}{edge}", "***", text)
@@ -119,7 +119,7 @@ class Secrets:
 
 
 def split(url: str) -> tuple[str, str, str | None]:
-    """An address without its login, the user, and the password or None."""
+    """Split an address into the part without its login, the user, and the password or None."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     if not at:
@@ -133,7 +133,7 @@ def split(url: str) -> tuple[str, str, str | None]:
 
 
 def redacted(url: str) -> str:
-    """An address as an error may show it: no user, no password, no query, no fragment."""
+    """Return an address for errors: no user, no password, no query, no fragment."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -165,7 +165,7 @@ def _imported(service: str, user: str) -> Login | None:
 
 
 def _netrc(env: Mapping[str, str]) -> dict[str, Login]:
-    """User and password by host, where pip looks for them too.
+    """Read users and passwords by host, from the files that pip uses too.
 
     The `default` entry is left out: a password goes to the host that it is for, and to no other.
     """

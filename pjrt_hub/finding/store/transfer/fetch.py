@@ -36,7 +36,7 @@ def obtain(
     notify: Callable[[str], None] | None = None,
     patience: Patience | None = None,
 ) -> Entry:
-    """Gives the artifact's entry, and fetches it first where the cache lacks it.
+    """Return the artifact's entry; fetch it first if the cache lacks it.
 
     Args:
         artifact: the pin.
@@ -79,7 +79,7 @@ def leased(
     progress: Progress | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> Iterator[Entry]:
-    """As `obtain`, and nobody removes the entry in the time of the `with` block.
+    """Obtain like `obtain`, and keep the entry from removal during the `with` block.
 
     What is removed between the end of a fetch and the lease is fetched again, a few times.
     """
@@ -127,7 +127,7 @@ def download(
     progress: Progress | None = None,
     patience: Patience,
 ) -> Path:
-    """Fetches the pinned archive into a private folder, from the first source that has it.
+    """Fetch the pinned archive into a private folder, from the first source that has it.
 
     Mirrors come first, then the artifact's own addresses, then the configured indexes. What an
     earlier attempt left in `folder` is continued.

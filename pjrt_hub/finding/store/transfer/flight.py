@@ -21,7 +21,7 @@ _changing = Lock()
 
 
 def joined(key: Hashable, work: Callable[[], T], *, patience_seconds: float) -> T:
-    """Gives what `work` gives, done once for all threads that ask for `key` meanwhile.
+    """Return the result of `work`, done once for all threads that ask for `key` meanwhile.
 
     Its errors of ours are everybody's; where something else ended it, Ctrl-C for example, the
     next thread starts over.
@@ -69,7 +69,7 @@ def _land(key: Hashable, flight: Future[object]) -> None:
 
 
 def _after_fork() -> None:
-    """The threads that worked do not exist in the child."""
+    """Forget the threads that worked, which do not exist in the child."""
     _flights.clear()
 
 

@@ -58,12 +58,12 @@ class File:
 
     @property
     def package(self) -> str:
-        """The normalized name of its distribution; empty for what is no wheel."""
+        """The normalized name of its distribution; empty if it is no wheel."""
         return _wheel(self.name)[0]
 
     @property
     def version(self) -> str:
-        """Its distribution's version; empty for what is no wheel."""
+        """Its distribution's version; empty if it is no wheel."""
         return _wheel(self.name)[1]
 
 
@@ -75,7 +75,7 @@ def releases(
     python: str = "",
     patience: Patience | None = None,
 ) -> tuple[File, ...]:
-    """Lists a package's wheels that may be chosen, the newest version first.
+    """List a package's wheels that may be chosen, the newest version first.
 
     They come from the first place that has any: the mirrors, then the installers' find-links and
     indexes. So no index takes a name over from an earlier one by a higher version.
@@ -116,7 +116,7 @@ def search(
     look: Callable[[Kind, str, Transport], Iterable[_Found]],
     own: Iterable[str] = (),
 ) -> Generator[tuple[_Found, Transport], None, None]:
-    """What `look` finds in every place worth trying, each place looked into as late as can be.
+    """Yield what `look` finds in every place worth trying, looking as late as possible.
 
     Args:
         env: `PJRT_HUB_MIRRORS`, and the variables of the installers and of TLS.
@@ -160,12 +160,12 @@ def search(
 
 
 def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
-    """`PJRT_HUB_MIRRORS`: Simple APIs, or places that hold files by name, in the order to try."""
+    """Return the places in `PJRT_HUB_MIRRORS`, in the order to try."""
     return tuple(filter(None, map(str.strip, env.get("PJRT_HUB_MIRRORS", "").split(","))))
 
 
 def addresses(artifact: Artifact, kind: Kind, place: str, transport: Transport) -> Iterator[str]:
-    """The addresses that the pinned file has in a place, yanked or not, since it is pinned.
+    """Yield the addresses of the pinned file in a place, yanked or not, since it is pinned.
 
     Raises:
         Refused: the place cannot be read, or does not hold the file.
@@ -203,7 +203,7 @@ def _wheels(package: str, kind: Kind, place: str, transport: Transport) -> Itera
 def _choosable(
     files: Iterable[File], version: str, python: str
 ) -> tuple[tuple[File, ...], list[str]]:
-    """The files that may be chosen, the newest version first, and why others may not."""
+    """Return the files that may be chosen, the newest version first, and why not the others."""
     import platform
 
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -238,7 +238,7 @@ def _named(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
 
 
 def _files(page: Page, base: str) -> list[File]:
-    """The files that a page names, with the password of its index for those of the same host."""
+    """Return the files that a page names, with its index's password for those of the same host."""
     kind = page.content_type.partition(";")[0].strip().lower()
     read = _in_json if kind.endswith("json") else _in_html
     try:
@@ -264,7 +264,7 @@ def _files(page: Page, base: str) -> list[File]:
 
 
 def _in_json(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A page of the Simple API in JSON, versions 1.x."""
+    """Parse a page of the Simple API in JSON, versions 1.x."""
     page = json.loads(text)
     api = str(page.get("meta", {}).get("api-version", "1.0"))
     if api.partition(".")[0] != "1":
@@ -284,7 +284,7 @@ def _in_json(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _in_html(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A page of the Simple API in HTML, or any page with links."""
+    """Parse a page of the Simple API in HTML, or any page with links."""
     from html.parser import HTMLParser
 
     found: dict[str, list[dict[str, str | None]]] = {"base": [], "a": []}
@@ -321,7 +321,7 @@ def _brief(exc: Exception) -> str:
 
 
 def _with_credentials(url: str, base: str) -> str:
-    """Carries an index's user and password to its own files, and nowhere else."""
+    """Add an index's user and password to addresses of its own files only."""
     ours, theirs = urlsplit(base), urlsplit(url)
     same = (ours.scheme, ours.hostname, ours.port) == (theirs.scheme, theirs.hostname, theirs.port)
     if "@" not in ours.netloc or "@" in theirs.netloc or not same:
@@ -347,13 +347,13 @@ def _normal(package: str) -> str:
 
 
 def _project(base: Path, package: str) -> Path | None:
-    """The folder of a package on an index that is a folder."""
+    """Find the folder of a package in an index that is a folder."""
     path = base / _normal(package)
     return path if path.is_dir() else None
 
 
 def _local(place: str) -> Path | None:
-    """The path of a place on this machine; None for an address elsewhere."""
+    """Return the path of a place on this machine; None for an address elsewhere."""
     try:
         parts = urlsplit(place)
     except ValueError as exc:
@@ -364,7 +364,7 @@ def _local(place: str) -> Path | None:
 
 
 def _read(package: str, kind: Kind, place: str, transport: Transport) -> Page:
-    """The page of a place that names a package's files."""
+    """Read the page of a place that names a package's files."""
     path = _local(place)
     if path is None:
         return _page(place, "" if kind == "find-links" else package, transport)

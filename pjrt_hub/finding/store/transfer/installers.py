@@ -62,7 +62,7 @@ class Sources:
 
 
 def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:
-    """Asks the installers of this environment where they look.
+    """Ask the installers of this environment for their configuration.
 
     pip answers for itself, so that its files and variables mean what they mean to pip. uv's
     variables and files are read where uv documents them. What both say is put together, since the
@@ -101,7 +101,7 @@ def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sour
 
 
 def reached(env: Mapping[str, str]) -> Sources:
-    """How mirrors are reached, for which no installer is asked: as the variables say."""
+    """Return how to reach mirrors, for which no installer is asked: as the variables say."""
     return _reached(_pip_variables(env), _uv_configuration(env, None))
 
 
@@ -122,7 +122,7 @@ def _reached(said: Mapping[str, str], uv: _Uv) -> Sources:
 
 
 def _host(text: str) -> str:
-    """The host of "host", "host:port" or an address."""
+    """Return the host of "host", "host:port" or an address."""
     try:
         return urlsplit(text if "://" in text else f"//{text}").hostname or ""
     except ValueError:
@@ -142,7 +142,7 @@ def _pip_command(env: Mapping[str, str]) -> list[str] | None:
 
 
 def _pip_configuration(pip: list[str], env: Mapping[str, str]) -> dict[str, str]:
-    """What `pip install` would use: [global] below [install] below the environment."""
+    """Return what `pip install` would use: [global] below [install] below the environment."""
     import ast
 
     layers: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
@@ -166,7 +166,7 @@ def _pip_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _default_index(pip: list[str] | None, env: Mapping[str, str]) -> str | None:
-    """The index that an installer uses when nothing is configured, read off its own help."""
+    """Read the index that an installer uses by default from its own help."""
     if pip:
         return _address_after("--index-url", _said([*pip, "download", "--help"], env))
     if uv := safe_path.which("uv", env):
@@ -175,7 +175,7 @@ def _default_index(pip: list[str] | None, env: Mapping[str, str]) -> str | None:
 
 
 def _address_after(option: str, text: str) -> str | None:
-    """The first address in the help's entry of an option."""
+    """Return the first address in the help's entry of an option."""
     entry = re.search(rf"^\s*(?:-\w, )?{option} ", text, re.MULTILINE)
     found = _ADDRESS.search(text, entry.end()) if entry else None
     return found.group().rstrip(".,") if found else None
@@ -222,7 +222,7 @@ class _Uv:
 
 
 def _uv_configuration(env: Mapping[str, str], directory: Path | None) -> _Uv:
-    """The indexes of uv: its variables before its files, the default index after the others."""
+    """Return the indexes of uv: its variables before its files, the default index last."""
     tables = list(_uv_tables(env, directory)) if directory is not None else []
     extra, default, find_links = [], [], []
     keyring = [env.get("UV_KEYRING_PROVIDER", "")]
@@ -256,7 +256,7 @@ def _uv_configuration(env: Mapping[str, str], directory: Path | None) -> _Uv:
 
 
 def _items(table: dict[str, Any], key: str) -> list[Any]:
-    """A value, or each of several; what has another type is for uv to complain about."""
+    """List a value, or each of several; leave other types for uv to complain about."""
     value = table.get(key, [])
     return value if isinstance(value, list) else [value]
 
@@ -270,13 +270,13 @@ def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _unnamed(index: str, env: Mapping[str, str]) -> str:
-    """The address of an index that may be written "name=url", with its login."""
+    """Return the address of an index that may be written "name=url", with its login."""
     named = re.match(r"([\w.-]+)=", index)
     return _with_login(index[named.end() :], named.group(1), env) if named else index
 
 
 def _with_login(url: str, name: object, env: Mapping[str, str]) -> str:
-    """Adds what UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD say."""
+    """Add the login in UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD."""
     variable = re.sub(r"[^A-Z0-9]", "_", name.upper()) if isinstance(name, str) else ""
     user, password = (
         env.get(f"UV_INDEX_{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")

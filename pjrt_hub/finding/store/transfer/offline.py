@@ -8,5 +8,5 @@ VARIABLE = "PJRT_HUB_OFFLINE"
 
 
 def is_offline(env: Mapping[str, str]) -> bool:
-    """Says whether `PJRT_HUB_OFFLINE` forbids the network."""
+    """Check whether `PJRT_HUB_OFFLINE` forbids the network."""
     return env.get(VARIABLE, "") not in ("", "0")

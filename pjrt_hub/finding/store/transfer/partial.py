@@ -44,13 +44,13 @@ class Progress(Protocol):
     """Is told how a download goes; sizes are in bytes."""
 
     def start(self, total: int, already: int) -> None:
-        """A download begins, or begins again from `already` bytes."""
+        """Begin a download, or begin it again from `already` bytes."""
 
     def advance(self, n: int) -> None:
-        """`n` more bytes came."""
+        """Count `n` more bytes."""
 
     def finish(self) -> None:
-        """No more bytes come, whether it succeeded or not."""
+        """End the download, whether it succeeded or not."""
 
 
 class Partial:
@@ -99,7 +99,7 @@ class Partial:
 
     @property
     def most_nbytes(self) -> int:
-        """What it may hold."""
+        """Its largest allowed size."""
         return _MOST_NBYTES if self.size is None else self.size
 
     @property
@@ -108,13 +108,13 @@ class Partial:
 
     @property
     def came(self) -> str:
-        """How much of it came, for a message."""
+        """The received bytes, for a message."""
         whole = "" if self.size is None else f" of {self.size:,}"
         return f"{self.nbytes:,}{whole} bytes"
 
     @property
     def is_page(self) -> bool:
-        """Whether it begins as pages do, and no archive."""
+        """Whether it begins like a page, not like an archive."""
         return is_page(os.pread(self._file.fileno(), 64, 0))
 
     @property
@@ -146,7 +146,7 @@ class Partial:
         self._begin()
 
     def expect(self, nbytes: int) -> None:
-        """Takes the size from where the file lies; no pin says it.
+        """Set the size from the file's source; no pin gives it.
 
         Raises:
             Refused: nobody would want that much.
@@ -162,7 +162,7 @@ class Partial:
             self._require_no_fork()
 
     def _require_no_fork(self) -> None:
-        """Ends a download that came through a fork, which only who is told of it can have made.
+        """Raise an error in a forked process, which must not continue its parent's download.
 
         The file, its position and the connection are the parent's, and the hashing thread is gone.
 
@@ -173,19 +173,19 @@ class Partial:
             raise forked(self.pin.package if self.pin else "a file")
 
     def _hash(self) -> None:
-        """Hashes what came; hashing lets go of the GIL, so it runs beside the network."""
+        """Hash received bytes; hashing releases the GIL, so it runs beside the network."""
         if self._hashing is not None:
             self._hashing.result()
         self._hashing = self._beside.submit(self._digest.update, b"".join(self._waiting))
         self._waiting, self._waiting_nbytes = [], 0
 
     def _settle(self) -> None:
-        """Waits until everything that came is hashed."""
+        """Wait until all received bytes are hashed."""
         self._hash()
         self._hash()
 
     def remember(self, url: str, response: httpx.Response) -> None:
-        """Keeps what If-Range needs; a weak validator promises nothing about bytes."""
+        """Remember the validator for If-Range; a weak one promises nothing about bytes."""
         validator = response.headers.get("etag", "")
         if not validator or validator.startswith("W/"):
             validator = response.headers.get("last-modified", "")
@@ -193,7 +193,7 @@ class Partial:
         self._origin_path.write_text(json.dumps(origin), "utf-8")
 
     def range_headers(self, url: str) -> dict[str, str]:
-        """Asks for the rest, if it is still a part of the same file."""
+        """Return the headers that ask for the rest, if it is still a part of the same file."""
         if not self.nbytes or self.size is None:
             return {}
         headers = {"Range": f"bytes={self.nbytes}-"}
@@ -206,7 +206,7 @@ class Partial:
 
 
 def forked(package: str) -> CacheError:
-    """The error for a process that goes on with its parent's download."""
+    """Make the error for a process that continues its parent's download."""
     return CacheError(
         f"the process was forked while it fetched {package}",
         hint="fetch before you fork, or once more in the child",
@@ -218,7 +218,7 @@ class _Unranged(Dropped):
 
 
 def fill(partial: Partial, url: str, transport: Transport) -> None:
-    """Brings the partial to its full size, over as many connections as patience allows.
+    """Fill the partial to its full size, over as many connections as patience allows.
 
     Raises:
         Refused: this address does not give the file.
@@ -247,7 +247,7 @@ def fill(partial: Partial, url: str, transport: Transport) -> None:
 
 
 def _receive(partial: Partial, url: str, transport: Transport) -> None:
-    """One connection's worth of the file."""
+    """Receive the part of the file that one connection brings."""
     with transport.stream(url, partial.range_headers(url)) as response:
         _accept(partial, url, response)
         pace = Pace(transport.patience)
@@ -267,7 +267,7 @@ def _receive(partial: Partial, url: str, transport: Transport) -> None:
 
 
 def _accept(partial: Partial, url: str, response: httpx.Response) -> None:
-    """Decides whether an answer's body continues the partial, or starts it over."""
+    """Decide whether an answer's body continues the partial, or starts it over."""
     refuse_encoding(response)
     status, headers = response.status_code, response.headers
     if status == 416:
@@ -305,12 +305,12 @@ def _accept(partial: Partial, url: str, response: httpx.Response) -> None:
 
 
 def is_page(head: bytes) -> bool:
-    """Whether bytes begin as HTML and XML do, and no archive."""
+    """Check whether bytes begin like HTML or XML, unlike an archive."""
     return head.lstrip().startswith(b"<")
 
 
 def copy(partial: Partial, path: Path, patience: Patience) -> None:
-    """Takes a file of this machine, held to the same pin.
+    """Copy a file of this machine, and check it against the same pin.
 
     Raises:
         Refused: it cannot be had.

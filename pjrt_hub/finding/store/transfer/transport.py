@@ -121,7 +121,7 @@ class Patience:
 
     @classmethod
     def configured(cls, env: Mapping[str, str]) -> Patience:
-        """The defaults, and `PJRT_HUB_DOWNLOAD_SECONDS`.
+        """Return the defaults, with `PJRT_HUB_DOWNLOAD_SECONDS`.
 
         Raises:
             StoreError: the variable is not a number of seconds.
@@ -141,11 +141,11 @@ class Patience:
         return cls(overall_seconds=seconds)
 
     def started(self) -> Patience:
-        """The same limits, with the overall time running from now on."""
+        """Return the same limits, with the overall time running from now on."""
         return replace(self, deadline=self.clock() + self.overall_seconds)
 
     def left(self) -> float:
-        """What is left of the overall time, in seconds.
+        """Return the rest of the overall time, in seconds.
 
         Raises:
             Late: nothing is.
@@ -156,7 +156,7 @@ class Patience:
         return seconds
 
     def wait(self, failures: int, asked_seconds: float | None) -> None:
-        """Sleeps before the attempt that follows the given number of failures in a row."""
+        """Sleep before the attempt that follows the given number of failures in a row."""
         import random
 
         back_off = 0.25 * 2 ** (failures - 1) * random.uniform(0.8, 1.2)
@@ -172,7 +172,7 @@ class Pace:
         self._since, self._came = patience.clock(), 0
 
     def came(self, nbytes: int) -> None:
-        """Counts what came.
+        """Count received bytes.
 
         Raises:
             Dropped: it comes too slowly.
@@ -263,7 +263,7 @@ class Transport:
     def stream(
         self, url: str, headers: Mapping[str, str] | None = None
     ) -> Iterator[httpx.Response]:
-        """Sends a GET and gives the answer, of status 200, 206 or 416, with its body unread.
+        """Send a GET and return the answer, of status 200, 206 or 416, with its body unread.
 
         Raises:
             OfflineError: `PJRT_HUB_OFFLINE` is set.
@@ -297,15 +297,15 @@ class Transport:
             raise self._failure(exc, url) from None
 
     def hidden(self, text: str) -> str:
-        """A text without the logins and queries that were sent, wherever it repeats one."""
+        """Remove the logins and queries that were sent from a text."""
         return self._secrets.hidden(text)
 
     def shown(self, url: str) -> str:
-        """An address as an error may show it, also where a server made it of a login."""
+        """Return an address for errors, even if a server built it from a login."""
         return self.hidden(redacted(url))
 
     def page(self, url: str, *, accept: str, most_nbytes: int | None = None) -> Page:
-        """Reads a page of an index, with the same patience as a download.
+        """Read a page of an index, with the same patience as a download.
 
         Args:
             url: its address.
@@ -332,7 +332,7 @@ class Transport:
                 self.patience.wait(failures, drop.wait_seconds)
 
     def _content(self, response: httpx.Response, most_nbytes: int) -> bytes:
-        """A page's bytes; some servers compress pages unasked."""
+        """Return a page's bytes; some servers compress pages unasked."""
         encoding = _encoding(response)
         unpack = zlib.decompressobj(31) if encoding in ("gzip", "x-gzip") else None
         if encoding and unpack is None:
@@ -368,7 +368,7 @@ class Transport:
         raise Refused(f"more than {_MOST_REDIRECTS} redirects")
 
     def _send(self, url: str, headers: dict[str, str]) -> httpx.Response:
-        """One hop; the keyring is asked where the server wants a login that is not known."""
+        """Send one request; ask the keyring if the server wants an unknown login."""
         self._secrets.add_address(url)
         bare, user, password = split(url)
         login = (user, password) if password is not None else self._credentials.known(bare, user)
@@ -401,7 +401,7 @@ class Transport:
 
     @contextmanager
     def _private(self) -> Iterator[None]:
-        """What httpx and httpcore log holds addresses and headers, and these hold secrets."""
+        """Suppress the logs of httpx and httpcore, whose addresses and headers hold secrets."""
         token = _ours.set(True)
         try:
             yield
@@ -409,7 +409,7 @@ class Transport:
             _ours.reset(token)
 
     def _failure(self, exc: Exception, url: str) -> Refused | Dropped:
-        """What a request that had no answer means."""
+        """Turn the failure of an unanswered request into an error."""
         import httpx
 
         if reason := self._tls_failure(exc, url):
@@ -430,7 +430,7 @@ class Transport:
         return Dropped(self.hidden(_spoken(exc)))
 
     def _tls_failure(self, exc: BaseException, url: str) -> str:
-        """Why TLS will not work with this server, or an empty string."""
+        """Return why TLS will not work with this server, or an empty string."""
         import ssl
 
         import httpx
@@ -479,7 +479,7 @@ class Transport:
         raise Refused(spoken, status)
 
     def _retry_after(self, text: str) -> float | None:
-        """Reads the header's two forms, seconds or a date; junk is None."""
+        """Read the header's two forms, seconds or a date; return None for junk."""
         from email.utils import parsedate_to_datetime
 
         if text.isascii() and text.isdecimal():
@@ -490,7 +490,7 @@ class Transport:
 
 
 def refuse_encoding(response: httpx.Response) -> None:
-    """Refuses a compressed body: we asked for none, and it hides how large it is.
+    """Refuse a compressed body: we asked for none, and it hides its real size.
 
     Raises:
         Refused: it is compressed.
@@ -505,7 +505,7 @@ def _encoding(response: httpx.Response) -> str:
 
 
 def forbidden(url: str) -> str:
-    """Says why an address must not be asked, or gives an empty string."""
+    """Return why an address must not be asked, or an empty string."""
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return ""
@@ -546,7 +546,7 @@ class _Bell:
             self._socket.close()
 
     def see(self, event: str, info: Mapping[str, Any]) -> None:
-        """Is told by httpcore what it does; a connection that was made is kept."""
+        """Follow httpcore's trace, and remember a connection that was made."""
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             self._socket = info["return_value"].get_extra_info("socket") or self._socket
 
@@ -575,7 +575,7 @@ def _hush() -> None:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What a request without an answer raises; of the package `socksio` httpx lets it through."""
+    """Return the exceptions of unanswered requests; httpx passes on those of `socksio`."""
     import httpx
 
     socksio = sys.modules.get("socksio")

@@ -38,7 +38,7 @@ def receive(
     progress: Progress | None = None,
     patience: Patience | None = None,
 ) -> Path:
-    """Fetches a file whose digest nobody knows.
+    """Fetch a file with an unknown digest.
 
     Args:
         url: an https: or file: address.
@@ -81,7 +81,7 @@ def _sources(env: Mapping[str, str]) -> Sources:
 def measure(
     archive_path: Path, folder: Path, *, file_name: str, urls: tuple[str, ...] = ()
 ) -> Artifact:
-    """Measures an archive: its digests, its library, what that needs, and where it runs.
+    """Measure an archive: its digests, its library, the library's needs, and where it runs.
 
     Args:
         archive_path: the archive.
@@ -145,7 +145,7 @@ def _exports(path: Path) -> bool:
 def needs(
     folder: Path, library: Member, libraries: Sequence[Member]
 ) -> tuple[HostTag, tuple[Member, ...]]:
-    """The oldest Linux that a library runs on, and the members that its loading finds.
+    """Return the oldest Linux that a library runs on, and the members that its loading finds.
 
     Args:
         folder: holds the members.
@@ -172,7 +172,7 @@ def needs(
 
 
 def _identity(file_name: str, sha256: str) -> tuple[str, str]:
-    """The package and the version that a file name says; else none, and its own content."""
+    """Read the package and the version from a file name; else use the digest as version."""
     from packaging.utils import (
         InvalidSdistFilename,
         InvalidWheelFilename,
