@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,14 @@ FAULTS = HERE / "fake" / "faults"
 def pytest_configure() -> None:
     """A run in a shell's background ignores Ctrl-C, and so would the children of tests."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def clean_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """This environment with a cache of its own and without the user's choices of a plugin."""
+    choices = ("PJRT_", "JAX_", "XLA_", "STUB_", "TPU_", "ALLOW_MULTIPLE_LIBTPU_LOAD")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(choices)}
+    return {**kept, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("clean") / "cache")}
 
 
 @pytest.fixture(scope="session")

@@ -36,11 +36,10 @@ Ended = tuple[int, str, str]
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """A process's environment with a cache of its own and none of the user's choices."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_"))}
-    python_path = os.pathsep.join(filter(None, [str(PACKAGE), kept.get("PYTHONPATH", "")]))
-    return {**kept, "PYTHONPATH": python_path, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
+    python_path = os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH", "")]))
+    return {**clean_env, "PYTHONPATH": python_path, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import zipfile
@@ -54,14 +53,6 @@ def library():
     spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
     assert spec is not None
     return Path(spec.origin).with_name("xla_cpu_pjrt.so")
-
-
-@pytest.fixture
-def clean_env(tmp_path):
-    kept = {
-        name: text for name, text in os.environ.items() if not name.startswith(("PJRT_", "JAX_"))
-    }
-    return {**kept, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
 
 @pytest.mark.parametrize("each", hosts(), ids=lambda each: each.title)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 
@@ -11,15 +10,6 @@ import pytest
 from children import PROGRAMS, SLOW, command
 
 import pjrt_hub
-
-OURS = ("PJRT_", "JAX_")
-
-
-@pytest.fixture(scope="session")
-def clean_env(tmp_path_factory):
-    """This environment with a cache of its own and without the user's choices of a plugin."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return {**env, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("cpu") / "cache")}
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,6 @@ import pytest
 import pjrt_hub
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-OURS = ("PJRT_", "JAX_", "XLA_")
-
-
-@pytest.fixture(scope="session")
-def clean_env(tmp_path_factory):
-    """This environment with a cache of its own and without the user's choices of a plugin."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return {**env, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("examples") / "cache")}
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,6 @@ import pjrt_hub
 ARTIFACTS = Path(__file__).parent / "artifacts"
 #: Of JAX, beside 0.10.2: "nested-0.6.2.jaxexport" and "split-0.6.2.jaxexport" are of 0.6.2.
 RELEASES = ("0.4.33", "0.4.38", "0.6.2", "0.8.3", "0.11.2", "0.12.0.1")
-OURS = ("PJRT_", "JAX_")
-
-
-@pytest.fixture(scope="session")
-def clean_env(tmp_path_factory):
-    """This environment with a cache of its own and without the user's choices of a plugin."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return {**env, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("exported") / "cache")}
 
 
 @pytest.fixture(scope="session")

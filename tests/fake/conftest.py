@@ -139,12 +139,11 @@ def host(header_folder: Path, stub: Stub) -> Host:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """A process's environment with a cache of its own and none of the user's choices."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_", "STUB_"))}
-    python_path = os.pathsep.join(filter(None, [str(PACKAGE), kept.get("PYTHONPATH", "")]))
+    python_path = os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH", "")]))
     own = {"PYTHONPATH": python_path, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
-    return {**kept, **own, "STUB_LOADS": str(tmp_path / "loads")}
+    return {**clean_env, **own, "STUB_LOADS": str(tmp_path / "loads")}
 
 
 @pytest.fixture

@@ -17,19 +17,18 @@ PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> Run:
+def python(clean_env: dict[str, str], tmp_path: Path) -> Run:
     """Runs Python code, with no setting of this process that has to do with plugins."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_", "XLA_"))}
     own = {
         "PJRT_HUB_CACHE": os.environ.get("PJRT_HUB_CACHE", str(tmp_path / "cache")),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), kept.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH")])),
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
 
     def run(code: str, *args: object, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-c", code, *map(str, args)],
-            env={**kept, **own, **env},
+            env={**clean_env, **own, **env},
             cwd=tmp_path,
             capture_output=True,
             text=True,

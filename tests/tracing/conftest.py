@@ -27,21 +27,20 @@ def library() -> Path:
 
 
 @pytest.fixture
-def run(library: Path, tmp_path: Path) -> Run:
+def run(library: Path, clean_env: dict[str, str], tmp_path: Path) -> Run:
     """Runs a program of Python with the plugin as JAX's and torch_xla's only one."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_"))}
     own = {
         "JAX_PLATFORMS": "traced",
         "PJRT_NAMES_AND_LIBRARY_PATHS": f"traced:{library}",
         "PJRT_HUB_CACHE": str(tmp_path / "cache"),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), kept.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH")])),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
 
     def python(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *map(str, args)],
-            env={**kept, **own, **env},
+            env={**clean_env, **own, **env},
             capture_output=True,
             text=True,
             timeout=280,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -23,14 +22,6 @@ def refusal(call):
         return {"error": type(exc).__name__, "text": str(exc)}
     return None
 """
-
-
-@pytest.fixture(scope="session")
-def clean_env(tmp_path_factory):
-    """This environment with a cache of its own and without the user's choices."""
-    ours = ("PJRT_", "JAX_", "TPU_", "ALLOW_MULTIPLE_LIBTPU_LOAD")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return {**env, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("vendor"))}
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,8 @@ PYTHONS = ("3.11", "3.12", "3.13")
 
 
 @pytest.fixture(scope="session")
-def call():
+def call(clean_env):
     """Runs a command away from the checkout, without the user's choices of a plugin."""
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PJRT_", "JAX_"))
-    }
 
     def call(*command, status=0, cwd="/", **env):
         done = subprocess.run(
@@ -28,7 +25,7 @@ def call():
             text=True,
             timeout=600,
             cwd=cwd,
-            env={**clean, **{name: str(value) for name, value in env.items()}},
+            env={**clean_env, **{name: str(value) for name, value in env.items()}},
         )
         assert done.returncode == status, done.stdout + done.stderr
         return done
