@@ -1,1 +1,1 @@
-"""What a plugin says about itself and what its binary is, read as data."""
+"""A plugin's manifest and its binary, read as data."""

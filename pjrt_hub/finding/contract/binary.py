@@ -1,4 +1,4 @@
-"""What a shared library's file tells, whatever system it is for.
+"""The contents of a shared library's file, for any system.
 
 Owns the record `Binary` and `File`, through which the readers of each format read. Every offset is
 checked and every loop bounded: hostile bytes give PluginLoadError, nothing else.
@@ -25,7 +25,7 @@ MAX_NAMES_NBYTES = 1 << 27
 
 @frozen
 class Binary:
-    """What the dynamic loader will read of a library.
+    """The parts of a library that the dynamic loader reads.
 
     A universal file of macOS holds one for each machine.
 
@@ -125,7 +125,7 @@ class Section:
 
 
 class File:
-    """An open library, or one part of a universal one, of which every read is checked."""
+    """An open library, or one part of a universal one, with checked reads."""
 
     def __init__(self, path: Path, file: BinaryIO, begin: int = 0, nbytes: int = -1) -> None:
         self.path = path

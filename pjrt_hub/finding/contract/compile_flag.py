@@ -1,4 +1,4 @@
-"""Compile flags of a plugin: XLA's flags that it is better compiled with.
+"""Compile flags of a plugin: its default XLA flags.
 
 Owns `[compile_flags.NAME]` of a manifest; must not compile, nor know what a user asked for.
 """
@@ -16,7 +16,7 @@ FlagValue = str | bool | int | float
 
 @frozen
 class CompileFlag:
-    """A flag that compilations get where the user says nothing of it.
+    """A flag for compilations in which the user does not set it.
 
     Attributes:
         name: as XLA spells it, without dashes.

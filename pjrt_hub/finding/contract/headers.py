@@ -1,4 +1,4 @@
-"""A library's headers, read without loading it, whatever system it is for.
+"""A library's headers, read without loading it, for any system.
 
 Owns which reader reads a file (`elf`, `macho` or `pe`), and what is said of a file that none can
 read. A file of 500 MB costs a few page reads.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class _Reader(Protocol):
-        """What each module that reads a format can do."""
+        """The interface of the modules that read a format."""
 
         def is_wide(self, file: File) -> bool: ...
         def read(self, file: File, symbol: str) -> Binary: ...

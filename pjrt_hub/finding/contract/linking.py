@@ -1,4 +1,4 @@
-"""Whether the dynamic loader of this machine could load a library.
+"""Checks whether this machine's dynamic loader could load a library.
 
 Owns `unfit` (the file against the host), `Search` and `missing` (where the loader looks, what it
 will not find) and `problems`, which is both; must not load anything.

@@ -1,6 +1,6 @@
 """`pjrt_plugin.toml` -> `Manifest`.
 
-Owns what a plugin says about itself, as data; must not look for the library or at the machine.
+Owns a plugin's description as data; must not look for the library or at the machine.
 The format is described in docs/manifest.md.
 """
 
@@ -66,7 +66,7 @@ class Preload:
 
 @frozen
 class Probe:
-    """How to tell, by files only, whether the hardware is there.
+    """The detection of the hardware, from files only.
 
     Attributes:
         kind: "always"; "files" (any of `files` exists); "kfd" (an AMD compute node);
@@ -89,7 +89,7 @@ class Probe:
 
 @frozen
 class EnvironmentDefault:
-    """A variable to set before the library is loaded, where the user has not set it.
+    """A variable to set before the library is loaded, unless the user has set it.
 
     Attributes:
         name: the variable.
@@ -104,7 +104,7 @@ class EnvironmentDefault:
 
 @frozen
 class Manifest:
-    """What a plugin says about itself.
+    """A plugin's description of itself.
 
     Attributes:
         name: the plugin ("cuda13"); unique among plugins.

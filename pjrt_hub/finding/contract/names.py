@@ -1,6 +1,6 @@
 """Names of plugins, platforms and distributions (pure).
 
-Owns what a name may look like, what it could be mistaken for, and the did-you-mean text; must not
+Owns the form of names, similar names, and the did-you-mean text; must not
 look anything up.
 """
 

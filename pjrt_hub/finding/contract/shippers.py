@@ -1,4 +1,4 @@
-"""Who ships a shared library that a plugin needs (data).
+"""The packages that ship the shared libraries that plugins need (data).
 
 Owns the table from a library's name to the package that brings it; must not look anything up.
 """

@@ -1,4 +1,4 @@
-"""A TOML table whose every read is checked.
+"""A TOML table with checked reads.
 
 Owns the one text for malformed plugin data: file, key, what was found, what was expected.
 """

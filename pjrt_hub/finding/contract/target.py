@@ -1,4 +1,4 @@
-"""Targets: machines that a plugin compiles for without them.
+"""Targets: machines that a plugin compiles for without having them.
 
 Owns the way from a user's "H100" to what `PJRT_TopologyDescription_Create` takes, and the check of
 it, because a shape of no devices or of too many ends the process inside some plugins.

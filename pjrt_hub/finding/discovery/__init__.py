@@ -1,1 +1,1 @@
-"""Which plugins are here, and which one to use: data only, no plugin code runs."""
+"""Finding plugins and choosing one, from data only: no plugin code runs."""

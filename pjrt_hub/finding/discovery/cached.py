@@ -1,6 +1,6 @@
 """Registry rows that were fetched before.
 
-Owns which row of the cache stands for a plugin. Nothing is verified here: whoever loads one asks
+Owns which row of the cache stands for a plugin. Verifies nothing: whoever loads one asks
 `Cache.lookup`, which does.
 """
 

@@ -1,4 +1,4 @@
-"""Plugins that environment variables name.
+"""Plugins named by environment variables.
 
 Owns the syntax of `PJRT_HUB_PLUGIN_PATH` and of JAX's `PJRT_NAMES_AND_LIBRARY_PATHS`.
 """

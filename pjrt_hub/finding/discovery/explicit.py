@@ -1,4 +1,4 @@
-"""A library that the caller names by its path."""
+"""A library named by its path."""
 
 from __future__ import annotations
 

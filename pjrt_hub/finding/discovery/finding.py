@@ -22,7 +22,7 @@ from pjrt_hub.finding.store.cache.probes import Probes
 
 @frozen
 class Finding:
-    """A plugin that was found, or a place where one was expected, and what becomes of it.
+    """A plugin that was found, or a place where one was expected, with the verdict on it.
 
     Attributes:
         name: the plugin ("cuda13"), or the word that was asked for.

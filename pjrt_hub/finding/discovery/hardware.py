@@ -1,4 +1,4 @@
-"""Whether the hardware of a plugin is there, told by files only.
+"""Detection of a plugin's hardware, from files only.
 
 Owns `present`; must not load a driver, run a program or open a device.
 """

@@ -1,4 +1,4 @@
-"""Where the library of a described plugin lies.
+"""The search for a described plugin's library.
 
 Owns the walk over a manifest's `[[library]]` and `[[preload]]` places; must not load what it finds.
 """
@@ -17,7 +17,7 @@ from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejec
 
 @frozen
 class Preloads:
-    """What to load before a plugin.
+    """The libraries to load before a plugin.
 
     Attributes:
         paths: the libraries found, in the manifest's order.

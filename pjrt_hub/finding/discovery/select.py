@@ -1,4 +1,4 @@
-"""Which plugin to use, and why not the others.
+"""The choice of a plugin, and the reasons against the others.
 
 Owns the rules of selection and the one text that explains them; docs/discovery.md states them.
 """
@@ -25,7 +25,7 @@ _NO_SUCH_NAME = "no plugin, platform or alias has that name"
 
 @frozen
 class Request:
-    """What was asked for.
+    """A user's request for a plugin.
 
     Attributes:
         words: plugins, platforms, aliases or "distribution:plugin", the most wanted first.

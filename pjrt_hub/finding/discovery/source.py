@@ -1,6 +1,6 @@
 """The nouns of discovery: World, Described, Candidate, Rejection and the Source protocol.
 
-Owns what sources are given and what they answer; must not search for anything itself.
+Owns the arguments and results of sources; must not search for anything itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIRST_PARTY = Path(__file__).resolve().parents[3]
 
 @frozen(slots=False)
 class World:
-    """Everything that discovery may look at; a test gives another one.
+    """Everything that discovery may look at; tests replace it.
 
     Attributes:
         env: the environment variables.
@@ -88,7 +88,7 @@ class World:
 
 @frozen
 class Described:
-    """A manifest and who brought it; its library may lie elsewhere, or nowhere.
+    """A manifest and its origin; its library may lie elsewhere, or nowhere.
 
     Attributes:
         manifest: the manifest.
@@ -189,7 +189,7 @@ class Candidate:
 
 @frozen
 class Rejection:
-    """Why something is not used.
+    """The reason why something is not used.
 
     Attributes:
         name: the plugin, or the word that was asked for.

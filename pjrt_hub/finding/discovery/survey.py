@@ -37,7 +37,7 @@ _AFTER: tuple[Source, ...] = (vendor_wheels, cached, catalogued)
 
 @frozen
 class Survey:
-    """What was found.
+    """The result of asking all sources.
 
     Attributes:
         candidates: every plugin that could be used, the highest priority first, then by name.

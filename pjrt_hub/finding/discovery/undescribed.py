@@ -1,6 +1,6 @@
-"""Libraries that no manifest names: how they are recognised and called.
+"""Recognition and naming of libraries without a manifest.
 
-Owns the patterns of vendors' file names, the name that follows from one, and whose build it is.
+Owns the patterns of vendors' file names, and the plugin's name and builder that follow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pinned binaries: what may be fetched, from where, and how it is kept.
+"""Pinned binaries: the rows, the downloads and the cache.
 
 `disk` <- `artifact` <- `archive` <- `cache` <- `transfer` <- `registry`.
 """

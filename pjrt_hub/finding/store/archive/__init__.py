@@ -1,1 +1,1 @@
-"""Archives, read strictly: wheels, zips and tarballs."""
+"""Strict readers of archives: wheels, zips and tarballs."""

@@ -1,6 +1,6 @@
 """The pinned members of an archive: of a wheel or zip, a tar.gz, or a bare library.
 
-Owns the choice of the reader, by the archive's name. Takes nothing that no pin names.
+Owns the choice of the reader, by the archive's name. Takes only pinned members.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fastest inflate that is installed: isal, or zlib where isal has no wheels.
+"""The fastest installed inflate: isal, or zlib if isal has no wheel.
 
 Owns the choice and the bounded stream of chunks; must not know of archives.
 """

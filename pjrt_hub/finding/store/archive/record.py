@@ -1,6 +1,6 @@
 """A wheel's RECORD: the list of its files that the wheel itself carries.
 
-Owns the comparison with what is in the archive. It pins nothing: who made the wheel wrote it.
+Owns the comparison with what is in the archive. It pins nothing, as the wheel's maker wrote it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every archive is held to, and how a pinned member gets to the disk.
+"""The rules for every archive, and the writing of pinned members to the disk.
 
 Owns the rules of names, counts and ratios, and the writing of one verified file.
 Trusts no size, name, mode or time of an archive.
@@ -32,7 +32,7 @@ def refusal(archive: str, name: str, what: str) -> ArchiveError:
 
 
 class Names:
-    """The names of one archive's members: each plain, and no two in each other's way.
+    """The names of one archive's members: each plain, without conflicts.
 
     Args:
         archive: the archive's file name, for messages.

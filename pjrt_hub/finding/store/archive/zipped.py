@@ -32,7 +32,7 @@ _MOST_DIRECTORY_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One member, as the directory and its local header agree on it.
+    """One member, by the directory and its local header, which agree.
 
     Attributes:
         name: its path; a folder's ends with a slash.

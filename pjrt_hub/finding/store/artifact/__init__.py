@@ -1,1 +1,1 @@
-"""What may be fetched: the registry's rows, and a project's pins."""
+"""Artifacts that may be fetched: the registry's rows, and a project's pins."""

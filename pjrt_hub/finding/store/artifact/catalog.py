@@ -169,7 +169,7 @@ class Artifact:
 
 @frozen
 class Choice:
-    """What `Catalog.find` answers.
+    """The result of `Catalog.find`.
 
     Attributes:
         artifact: the newest that runs here, or None.

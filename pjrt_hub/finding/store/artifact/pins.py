@@ -1,4 +1,4 @@
-"""What a project may fetch and load: its `pjrt-hub.lock`.
+"""A project's lock file, `pjrt-hub.lock`: what it may fetch and load.
 
 Owns the file's format, where it is looked for, and whether a library is one that it names. The
 locks that make processes take turns are `lock.py`.
@@ -36,7 +36,7 @@ hosts = [{hosts}]
 
 @frozen
 class Pins:
-    """What a lock file says.
+    """The contents of a lock file.
 
     Attributes:
         path: the file.

@@ -1,1 +1,1 @@
-"""Verified binaries, kept by their content."""
+"""Verified binaries, addressed by their content."""

@@ -1,4 +1,4 @@
-"""Whether every byte of an entry is the pinned one.
+"""The audit of entries: every byte is compared with its pin.
 
 Owns the comparison of members with their pins; changes nothing.
 """
@@ -21,7 +21,7 @@ from pjrt_hub.finding.store.disk.memo import Memo
 
 @frozen
 class Audit:
-    """What `Cache.verify` found in one entry.
+    """The result of `Cache.verify` for one entry.
 
     Attributes:
         root: the entry's directory.

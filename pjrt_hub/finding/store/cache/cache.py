@@ -30,7 +30,7 @@ SYSTEM = (Path("/usr/local/share/pjrt-hub"), Path("/usr/share/pjrt-hub"))
 
 
 class Cache:
-    """A cache directory; it is created by the first write, not by a look.
+    """A cache directory; the first write creates it, a look-up does not.
 
     Args:
         root: an absolute path.

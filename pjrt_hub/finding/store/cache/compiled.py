@@ -35,7 +35,7 @@ _AFTER_EVICTION = 0.9
 
 
 class CompiledPrograms:
-    """A directory of serialized executables, the least recently used of which go first.
+    """A directory of serialized executables; the least recently used are removed first.
 
     Whoever can write the directory can run code in the processes that use it: it is made for its
     owner alone, and left out with a warning where somebody else could have written to it.

@@ -1,4 +1,4 @@
-"""What leaves a cache: entries that are corrupted, unused or too many, and leftovers.
+"""Removal from a cache: corrupted, unused or excess entries, and leftovers.
 
 Owns the way out: no entry in use, first out of sight by one rename, then gone.
 """
@@ -27,7 +27,7 @@ _PARTIAL_SECONDS = 7 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What was removed, or would be.
+    """The entries that were removed, or would be.
 
     Attributes:
         nbytes: what it took on disk.

@@ -1,4 +1,4 @@
-"""Records of long work, kept as they come: what an interrupt, or kill -9, leaves.
+"""Records of long work, saved at once, so that they survive an interrupt or kill -9.
 
 Must not know what is recorded. A journal that cannot be written or trusted, or that another process
 writes, is only more work after an interrupt, never an error.

@@ -1,4 +1,4 @@
-"""The layout on disk: what lies where below a cache root.
+"""The layout of a cache on disk.
 
 Owns the paths, and the private directories of one process. Must not read members.
 """

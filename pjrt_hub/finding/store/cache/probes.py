@@ -1,4 +1,4 @@
-"""What plugins said at first contact, remembered for each file's content.
+"""Results of first contacts with plugins, stored by each file's content.
 
 Must not probe. A memory that cannot be written is only a slower next start, never an error.
 """

@@ -1,1 +1,1 @@
-"""The disk below the cache: what is safely there, whose it is, and locks between processes."""
+"""The disk below the cache: safe writes, ownership, and locks between processes."""

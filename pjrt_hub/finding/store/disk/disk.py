@@ -1,4 +1,4 @@
-"""The disk below the cache: what is safely on it, and its errors in our words.
+"""Safe writes to the disk below the cache, and their errors.
 
 Must not know the layout.
 """

@@ -1,6 +1,6 @@
 """Locks between processes: one downloader, and many who use an entry.
 
-Saves bandwidth and evictions and never guards what bytes are: on file systems without locks the
+Saves bandwidth and evictions and never guards correctness: on file systems without locks the
 store is as correct and only slower, because publishing is atomic.
 """
 
@@ -27,7 +27,7 @@ _open: set[int] = set()
 
 @frozen
 class Lock:
-    """What came of asking for a lock; true where it is held.
+    """The outcome of asking for a lock; true if it is held.
 
     Attributes:
         file: the open lock file, or None where it cannot be opened.

@@ -1,4 +1,4 @@
-"""Which files were hashed, by identity: device, inode, size and times.
+"""Known hashes of files, by identity: device, inode, size and times.
 
 Owns small JSON files below the cache root. Losing one costs a second, never correctness, so nothing
 here raises for a disk that is full or read-only.

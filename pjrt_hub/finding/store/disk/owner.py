@@ -1,4 +1,4 @@
-"""Whose a private directory is: a process, named so that its death can be told.
+"""Owners of private directories: processes, named so that their death can be detected.
 
 Owns the names of directories that one process works in; must not remove any.
 """

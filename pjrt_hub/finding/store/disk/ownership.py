@@ -1,4 +1,4 @@
-"""Whose a directory below a cache root is, and a file that was found: owner, mode, links.
+"""Checks of the owner, mode and links of directories below a cache root and of found files.
 
 Owns the way down: each folder is opened in the one above it and looked at before it is used, so
 nobody can exchange one on the way. Must not change anything.

@@ -1,1 +1,1 @@
-"""Signed registries elsewhere: whom to trust, what was read, how one is made."""
+"""Signed registries: trust, reading and publishing."""

@@ -1,4 +1,4 @@
-"""A registry elsewhere: whose signatures count, and the rows that were read last.
+"""A remote registry: the keys that it is trusted by, and the rows that were read last.
 
 Only `refresh` uses the network, and only for what is not here yet. Owns which names such a
 registry may give rows for: those of the shipped one only where the user says so.
@@ -36,7 +36,7 @@ MAX_ROOT_NBYTES = 512_000
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whose signatures count for a registry.
+    """The keys by which a registry is trusted.
 
     Attributes:
         url: its address.
@@ -130,7 +130,7 @@ def _unused(url: str, fault: str, what: str, hint: str) -> RegistryError:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a registry said when it was read; times are in seconds of the epoch.
+    """The result of reading a registry; times are in seconds of the epoch.
 
     Attributes:
         rows: its rows.
@@ -144,7 +144,7 @@ class Reading:
 
 
 class Remote:
-    """A trusted registry, and what is kept of it in the cache.
+    """A trusted registry, and its last reading in the cache.
 
     Args:
         trust: whose signatures count.

@@ -1,6 +1,6 @@
 """A signed registry: one reading of a TUF repository, by the client of `tuf`.
 
-Owns what is asked of its server and what a refusal is called; imported only where the network may
+Owns the requests to its server and the names of faults; imported only where the network may
 be used. Which keys count and what becomes of the rows is remote.py's.
 """
 
@@ -126,7 +126,7 @@ def check_root(root: bytes) -> Root:
 
 
 class _Fetcher(FetcherInterface):
-    """Asks by our transport, and remembers the last answer for the verdict."""
+    """Sends requests by our transport, and remembers the last answer for the verdict."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""Makes a signed registry: keys, and a TUF repository of rows.
+"""The publisher's side of a signed registry: keys, and a TUF repository of rows.
 
 Owns the files that a publisher keeps and serves: `registry.toml` is the draft, `publish` signs it.
 Reading one back, and whom to trust, is signed.py and remote.py.
@@ -42,7 +42,7 @@ _HEAD = "# The draft of a signed registry: `pjrt-hub registry add` and `publish`
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """How long signatures count, in days from when they are made."""
+    """The validity of signatures, in days."""
 
     root: int = 365
     targets: int = 90
@@ -52,7 +52,7 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The state that is served now.
+    """The state that is now served.
 
     Attributes:
         folder: of the repository.
@@ -68,7 +68,7 @@ class Published:
 
 
 class KeyRing:
-    """The private keys that are at hand: ed25519, a PEM file each, for its owner alone.
+    """The available private keys: ed25519, a PEM file each, readable by its owner only.
 
     Args:
         folders: where they lie.

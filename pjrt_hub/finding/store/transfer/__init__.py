@@ -1,1 +1,1 @@
-"""How bytes come: indexes, HTTP, partial files, bundles."""
+"""Transfers: indexes, HTTP, partial files, bundles."""

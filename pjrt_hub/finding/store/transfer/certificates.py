@@ -1,4 +1,4 @@
-"""The certificates of a download: whom to trust, and what to show."""
+"""The certificates of a download: the authorities to trust, and the client's own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Users and passwords for package indexes: .netrc and keyring, as pip asks them.
 
-Owns which password goes to which host. Must not show one: nothing here has a telling `repr`.
+Owns which password goes to which host. Must not show one: no `repr` here contains a secret.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Credentials:
 
 
 class Secrets:
-    """What was sent to servers and proxies and must not be shown, in the forms they may repeat."""
+    """The secrets sent to servers and proxies, in the forms that these may repeat."""
 
     def __init__(self) -> None:
         self._texts: set[str] = set()

@@ -1,6 +1,6 @@
 """Getting a pinned artifact: the cache, else the network.
 
-Owns the order of sources and the verdict on what came. Size and sha256 come from the pin, never
+Owns the order of sources and the check of the result. Size and sha256 come from the pin, never
 from a server; a file that is not the pinned one is never kept.
 """
 

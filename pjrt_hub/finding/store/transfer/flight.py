@@ -47,7 +47,7 @@ def joined(key: Hashable, work: Callable[[], T], *, patience_seconds: float) -> 
 
 
 class _Ended(Exception):
-    """The thread that worked was stopped; nothing is known of the work."""
+    """The working thread was stopped; its result is unknown."""
 
 
 def _fly(key: Hashable, flight: Future[object], work: Callable[[], T]) -> T:

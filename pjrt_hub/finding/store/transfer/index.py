@@ -36,7 +36,7 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What an index says of one file; nothing of it is a proof.
+    """An index's statements about one file; none of them is trusted.
 
     Attributes:
         name: the file's name.

@@ -1,6 +1,6 @@
 """Where the user's installers look for packages.
 
-Owns the reading of pip's and uv's configuration. Names no index: the default one is the
+Owns reading pip's and uv's configuration. Names no index: the default one is the
 installer's, asked of it. Must not open a connection.
 """
 

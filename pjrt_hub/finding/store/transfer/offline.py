@@ -1,4 +1,4 @@
-"""Whether the network is forbidden for all that this process does."""
+"""The switch that forbids this process the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of an archive that came so far: one private file, filled from any source.
+"""The received bytes of an archive: one private file, filled from any source.
 
 Owns resuming: what may be appended to what. Must not know pins of members, nor the cache.
 """
@@ -41,7 +41,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class Progress(Protocol):
-    """Is told how a download goes; sizes are in bytes."""
+    """A listener to a download's progress; sizes are in bytes."""
 
     def start(self, total: int, already: int) -> None:
         """Begin a download, or begin it again from `already` bytes."""
@@ -54,7 +54,7 @@ class Progress(Protocol):
 
 
 class Partial:
-    """The bytes that came so far: a private file, its digest, and where they came from.
+    """The received bytes: a private file, its digest, and its source.
 
     Args:
         pin: None for a file that nobody has pinned yet, whose server says how large it is, or not.

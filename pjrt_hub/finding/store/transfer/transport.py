@@ -1,6 +1,6 @@
 """One HTTP request, under the store's rules: TLS, redirects, statuses, secrets.
 
-Owns what may be asked and what an answer means; must not know pins, ranges or the cache.
+Owns the allowed requests and the meaning of answers; must not know pins, ranges or the cache.
 A source that cannot give the file raises `Refused`; one that may, later, raises `Dropped`.
 """
 
@@ -54,7 +54,7 @@ _reading = threading.RLock()
 
 
 class Refused(Exception):
-    """This source will not give the file; trying it again would not help.
+    """This source does not have the file; a retry would not help.
 
     Attributes:
         status: of the answer that says so, or None.
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 class Endless(Refused):
-    """More came than there may be."""
+    """The source sent too many bytes."""
 
 
 class Late(Refused):
@@ -74,7 +74,7 @@ class Late(Refused):
 
 
 class Dropped(Exception):
-    """This attempt failed, and another one may not.
+    """This attempt failed; a retry may succeed.
 
     Attributes:
         wait_seconds: what the server asked for (Retry-After), or None.
@@ -165,7 +165,7 @@ class Patience:
 
 
 class Pace:
-    """Watches how fast one answer's body comes."""
+    """Measures the speed of one answer's body."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience

@@ -1,6 +1,6 @@
-"""An archive that nobody has pinned yet: its bytes, and the row that they give.
+"""An unpinned archive: its bytes, and the row for it.
 
-For `pjrt-hub lock`, which shows what it found and asks. Nothing that comes from here may be loaded
+For `pjrt-hub lock`, which shows the row and asks. Nothing that comes from here may be loaded
 before its row is in a lock file. Loads nothing itself.
 """
 
