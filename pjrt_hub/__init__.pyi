@@ -41,9 +41,9 @@ from pjrt_hub.running.distributed.kv_store import DirectoryStore as DirectorySto
 from pjrt_hub.running.distributed.kv_store import Distributed as Distributed
 from pjrt_hub.running.distributed.kv_store import InMemoryStore as InMemoryStore
 from pjrt_hub.running.executable.executable import Executable as Executable
-from pjrt_hub.running.executable.execute_context import ExecuteContext as ExecuteContext
 from pjrt_hub.running.executable.execute_options import ExecuteOptions as ExecuteOptions
 from pjrt_hub.running.executable.loaded_executable import LoadedExecutable as LoadedExecutable
+from pjrt_hub.running.extensions.execute_context import ExecuteContext as ExecuteContext
 from pjrt_hub.running.program.compile_options import CompileOptions as CompileOptions
 from pjrt_hub.running.program.program import Program as Program
 

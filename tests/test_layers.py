@@ -99,9 +99,11 @@ def tree(page: str) -> dict[str, str]:
 
 
 def modules(root: Path) -> dict[str, Module]:
-    """Parses every module of `root`/pjrt_hub."""
+    """Parses every module of `root`/pjrt_hub; of a compiled one the stub is what it imports."""
     found = {}
-    for path in sorted((root / "pjrt_hub").rglob("*.py")):
+    for path in sorted((root / "pjrt_hub").rglob("*.py*")):
+        if path.suffix not in (".py", ".pyi") or path.name == "__init__.pyi":
+            continue
         parts = path.relative_to(root).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
@@ -157,19 +159,17 @@ def wrong_layers(known: dict[str, Module]) -> Iterator[str]:
             yield f"{module.name}: docs/architecture.md has no row for it"
         for found in imports(module):
             target = resolve(found.target, known)
-            if target is None or found.types_only or (there := room_of(target)) == room:
+            if target is None or (there := room_of(target)) == room:
                 continue
             if not any(is_inside(there, each) for each in GROUND | rooms.get(room, frozenset())):
                 yield f"{module.name}:{found.line} imports {target}"
 
 
 def cycles(known: dict[str, Module]) -> Iterator[str]:
-    """Late imports count: a cycle that is put off is still a cycle. Imports for types do not."""
+    """Late imports and imports for types count: a cycle that is put off is still a cycle."""
     graph = {
         module.name: {
-            target
-            for found in imports(module)
-            if not found.types_only and (target := resolve(found.target, known))
+            target for found in imports(module) if (target := resolve(found.target, known))
         }
         - {module.name}
         for module in known.values()

@@ -20,7 +20,8 @@ from pjrt_hub.cli.status import FAILED
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
-    from pjrt_hub.kit.tracing.recording import Call, Recording
+    from pjrt_hub.kit.tracing.call import Call
+    from pjrt_hub.kit.tracing.recording import Recording
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,12 @@ from pjrt_hub.door.process import cache, distrust, environment, say, world
 from pjrt_hub.errors import PluginLoadError
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.contract.manifest import Manifest
     from pjrt_hub.finding.discovery.select import Choice
-    from pjrt_hub.finding.discovery.source import Candidate, World
+    from pjrt_hub.finding.discovery.source import Candidate
     from pjrt_hub.finding.store.cache.cache import Entry
-    from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.client.plugin import Plugin
-    from pjrt_hub.running.compilation.isolation import Workplace
 
     Reload = Callable[[str], Plugin]
 
@@ -91,44 +88,15 @@ def _load(
     if create_options is not None:
         wanted = manifest.create_options({**given, **create_options}, candidate.api_version)
     preflight.prepare(path, manifest, here, env, compared, wanted)
-    probes = preflight.memory(here)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
     api = library.load(path, see, through, meanwhile=_import_runtime, identity=compared)
+    from pjrt_hub.door.policy import FoundPolicy
     from pjrt_hub.running.client.plugin import Plugin
 
-    return Plugin(
-        api,
-        name=candidate.name,
-        create_options=lambda options, api: manifest.create_options({**given, **options}, api),
-        try_client=functools.partial(preflight.try_client, path, manifest, here, env, compared),
-        takes_option=lambda option: (
-            manifest.path is None or any(option == each.name for each in manifest.options)
-        ),
-        sha256=functools.partial(probes.sha256, path) if probes else None,
-        compile_cache=_compile_cache(here),
-        compile_flags=lambda given, api, code: manifest.compile_flags_beside(
-            {*named, *given}, api, code
-        ),
-        caches_by_default=environment().get("PJRT_HUB_COMPILE_CACHE", "") not in ("", "0"),
-        isolates_by_default=environment().get("PJRT_HUB_ISOLATE", "") not in ("", "0"),
-        workplace=functools.partial(_workplace, dict(environment()), manifest, here),
-        topology_options=lambda target, options, api: manifest.topology_options(
-            target, options, path, api
-        ),
-        reload=functools.partial(reload, name),
-    )
-
-
-def _workplace(env: Mapping[str, str], manifest: Manifest, here: World) -> Workplace:
-    """Where isolated compilations run: in processes that see what this one saw as it loaded."""
-    from pjrt_hub.door import preflight
-    from pjrt_hub.running.compilation.isolation import Workplace
-
-    limit = preflight.seconds(
-        "PJRT_HUB_ISOLATE_SECONDS", env.get("PJRT_HUB_ISOLATE_SECONDS"), _COMPILE_SECONDS
-    )
-    return Workplace(env, preflight.dependencies(manifest, here), limit)
+    policy = FoundPolicy(candidate, path, here, env, compared, named)
+    policy.reload = functools.partial(reload, name)
+    return Plugin(api, policy)
 
 
 def _import_runtime() -> None:
@@ -177,12 +145,6 @@ def _named_flags() -> set[str]:
         with suppress(OSError, ValueError):
             text = digest.content(text).decode("utf-8", "replace")
     return set(re.findall(r"--(\w+)", text))
-
-
-def _compile_cache(here: World) -> CompiledPrograms | None:
-    from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
-
-    return CompiledPrograms.configured(environment(), here.cache.root if here.cache else None)
 
 
 def library_path(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pjrt_hub.frameworks.exported.aval import Aval
     from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.compilation.compile_cache import CompileCache
+    from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.device.device import Device
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.program.compile_options import CompileOptions

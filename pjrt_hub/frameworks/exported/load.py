@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.exported import Exported
     from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.compilation.compile_cache import CompileCache
+    from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.program.compile_options import CompileOptions
 
 

@@ -20,7 +20,7 @@ from pjrt_hub.frameworks.exported.specialising import OK, REFUSED, UNREAD
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.compilation.compile_cache import CompileCache
+    from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.program.program import Program
 
 _SECONDS = 300

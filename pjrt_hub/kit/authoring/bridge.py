@@ -29,6 +29,7 @@ from pjrt_hub.kit.authoring.backend import (
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import library, upcall
 from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.compilation.policy import Policy
 from pjrt_hub.running.program import compile_options, hlo, option
 from pjrt_hub.running.program.signature import Slot
 
@@ -277,7 +278,7 @@ def plugin(backend: Backend) -> Plugin:
         source = inspect.getfile(type(backend))
     except (OSError, TypeError):  # written at a prompt
         source = _plugin.__file__
-    return Plugin(library.adopt(table(backend), source), name=backend.platform_name)
+    return Plugin(library.adopt(table(backend), source), Policy(backend.platform_name))
 
 
 def _program(code: bytes, form: str, options: bytes, there: Sequence[int] | None) -> Program:

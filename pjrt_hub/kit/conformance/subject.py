@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import PjrtError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.kit.conformance import artifact, programs
-from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported
+from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, equal
 from pjrt_hub.kit.conformance.progress import Progress, Watched
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import library, table
@@ -179,7 +180,7 @@ class Subject:
             return True
         if form not in self._takes:
             try:
-                programs.compiled(self, self.add(form))
+                self.compile_executable(self.add(form))
             except (PjrtError, Unsupported):
                 self._takes[form] = False
             else:
@@ -449,6 +450,57 @@ class Subject:
         description = self.call("PJRT_Device_GetDescription", device=device)
         return self.call(f"PJRT_DeviceDescription_{what}", device_description=description)
 
+    def expect_add(self, executable: int, device: int = 0) -> None:
+        """Fail unless a loaded `ADD` gives the exact values on a device, by default the first."""
+        import numpy as np
+
+        place = {"device": device} if device else {}
+        a, b = np.arange(4, dtype=np.float32), np.full(4, 0.5, np.float32)
+        (total,) = self.execute(executable, [self.put(each, **place) for each in (a, b)])
+        equal(self.get(total).tolist(), [0.5, 1.5, 2.5, 3.5], "a + b")
+
+    def compile_executable(
+        self, program: str | bytes = programs.ADD, options: CompileOptions | None = None
+    ) -> int:
+        """A program as a `PJRT_Executable`: for the machine that is described, else for the client.
+
+        Args:
+            program: as for `compile`.
+            options: by default one replica on one device.
+        """
+        chosen = options or CompileOptions()
+        if self.target is None:
+            return self.executable(self.compile(program, options=chosen.serialize()))
+        try:
+            return self.compile_ahead(program, chosen)
+        except PjrtError as exc:
+            if "autotun" not in exc.message:
+                raise
+            # There is no device to time kernels on.
+            return self.compile_ahead(program, replace(chosen, flags={"xla_gpu_autotune_level": 0}))
+
+    def compile_ahead(
+        self,
+        program: str | bytes = programs.ADD,
+        options: CompileOptions | None = None,
+        topology: int = 0,
+    ) -> int:
+        """A program as a `PJRT_Executable`, compiled without a client.
+
+        Args:
+            program: as for `compile`.
+            options: by default one replica on one device.
+            topology: that it is for; 0 for the subject's.
+        """
+        code = self.written(program) if isinstance(program, str) else program
+        made = self.call(
+            "PJRT_Compile",
+            topology=topology or self.topology,
+            program={"code": code, "format": "mlir"},
+            compile_options=(options or CompileOptions()).serialize(),
+        )
+        return self.own("Executable", made)
+
     def usable(self) -> None:
         """Fails unless a + b still gives the exact values: what comes after a refused call.
 
@@ -456,7 +508,7 @@ class Subject:
             Failed: it does not.
         """
         try:
-            programs.adds(self, self.compile(programs.ADD))
+            self.expect_add(self.compile(programs.ADD))
         except PjrtError as exc:
             raise Failed(f"afterwards the client is not usable: {exc.message}") from exc
         except Failed as exc:

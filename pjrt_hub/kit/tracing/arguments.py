@@ -19,7 +19,7 @@ from pjrt_hub.running.capi import table
 from pjrt_hub.running.interpose import layers
 
 if TYPE_CHECKING:
-    from pjrt_hub.kit.tracing.recording import Call
+    from pjrt_hub.kit.tracing.call import Call
 
 _FORMATS = {
     "bool": "?",

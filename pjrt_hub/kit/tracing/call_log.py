@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pjrt_hub.kit.tracing.arguments import as_text, given, results
-from pjrt_hub.kit.tracing.recording import Call, Recording
+from pjrt_hub.kit.tracing.call import Call
+from pjrt_hub.kit.tracing.recording import Recording
 
 
 def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pjrt_hub.kit.tracing.recording import Call
+from pjrt_hub.kit.tracing.call import Call
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pjrt_hub.kit.tracing.arguments import as_json, given, results
-from pjrt_hub.kit.tracing.recording import Call, Recording, Upcall
+from pjrt_hub.kit.tracing.call import Call, Upcall
+from pjrt_hub.kit.tracing.recording import Recording
 
 Event = dict[str, Any]
 

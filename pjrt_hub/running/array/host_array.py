@@ -168,3 +168,11 @@ def _holds_wide(array: Any) -> bool:
     if isinstance(array, list | tuple):
         return any(map(_holds_wide, array))
     return not isinstance(array, _NUMBERS) or hasattr(array, "dtype")
+
+
+def from_pickled(data: Any, dtype: str, shape: tuple[int, ...]) -> numpy.ndarray[Any, Any]:
+    """Return a numpy array over what was pickled of a buffer; read-only where the bytes are."""
+    import ml_dtypes  # noqa: F401 - teaches numpy the names of the short types
+    import numpy
+
+    return numpy.ndarray(shape, numpy.dtype(dtype), data)

@@ -14,6 +14,9 @@ from pjrt_hub.running.array import dtypes, memory_layout
 
 _MAX_RANK = 64
 
+#: Equal shapes are one object, so that the call path compares them by identity.
+known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
+
 
 class ShapeSpec(NamedTuple):
     """As `PJRT_ShapeSpec`.
@@ -81,3 +84,13 @@ class ShapeSpec(NamedTuple):
     def __str__(self) -> str:
         layout = f"{{{','.join(map(str, self.layout))}}}" if self.layout is not None else ""
         return f"{self.element.name}[{','.join(map(str, self.shape))}]{layout}"
+
+
+def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Gives the object that stands for an equal shape of a compiled program, or `shape` itself."""
+    return known_shapes.get(shape, shape)
+
+
+def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...], separator: str) -> str:
+    """Writes dimensions as XLA does: "<=8" where the size is a bound."""
+    return separator.join(f"{'<=' if d in dynamic else ''}{size}" for d, size in enumerate(shape))

@@ -17,21 +17,18 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.running.array import dtypes, memory_layout
-from pjrt_hub.running.array.shape_spec import ShapeSpec
-from pjrt_hub.running.buffer import device_memory, dlpack
+from pjrt_hub.running.array import display, dtypes, host_array, memory_layout
+from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
+from pjrt_hub.running.buffer import device_memory, dlpack, preview
 from pjrt_hub.running.capi import bounds, callbacks, hotpath, table
 from pjrt_hub.running.capi.compact import compact
-from pjrt_hub.running.device import display
 from pjrt_hub.running.device.device import Device, Memory
 from pjrt_hub.running.device.event import Event
-from pjrt_hub.running.distributed import pickled
-from pjrt_hub.running.program.signature import dims_text
 
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import DeviceClient
 
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
 _GONE = "the buffer was deleted or donated"
@@ -68,7 +65,7 @@ class Buffer(hotpath.Buffer):
         is_deleted: whether it was deleted, donated, or closed with its client.
     """
 
-    client: Client
+    client: DeviceClient
     device: Device
     shape: tuple[int, ...]
 
@@ -124,14 +121,14 @@ class Buffer(hotpath.Buffer):
         return self._order() or tuple(range(self.ndim - 1, -1, -1))
 
     @classmethod
-    def _made(cls, client: Client, address: int, spec: ShapeSpec, device: Device) -> Buffer:
+    def _made(cls, client: DeviceClient, address: int, spec: ShapeSpec, device: Device) -> Buffer:
         """Takes over a native buffer that was made by a spec.
 
         Raises:
             UnsupportedByPluginError: it has another layout than the spec.
         """
         buffer = cls._adopt(client, address, spec.element.code, spec.shape, device)
-        return buffer if spec.layout is None else memory_layout.heeded(buffer, spec.layout)
+        return buffer if spec.layout is None else require_layout(buffer, spec.layout)
 
     def to_numpy(self, *, layout: tuple[int, ...] | None = None) -> numpy.ndarray[Any, Any]:
         """Wait for the value and return it as a read-only array.
@@ -300,7 +297,8 @@ class Buffer(hotpath.Buffer):
             ValueError: both do not have the same number of bits, or dimensions are dynamic.
         """
         spec = ShapeSpec.of(shape, dtype, self.client.api.version, layout)
-        return device_memory.bitcast(self, spec)
+        buffer: Buffer = device_memory.bitcast(self, spec)
+        return buffer
 
     def external_reference(self) -> device_memory.ExternalReference:
         """Wait for the value and expose its memory by address, until that reference is released."""
@@ -360,7 +358,16 @@ class Buffer(hotpath.Buffer):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """Pickles its value, which unpickles as a numpy array: a device is not taken along."""
-        return pickled.of_buffer(self, int(protocol))
+        import pickle
+
+        import numpy
+
+        value = self.to_numpy()
+        array = numpy.ascontiguousarray(value)
+        data: Any = array.reshape(-1).view(numpy.uint8)
+        # The shape is the value's own: a contiguous array has at least one dimension.
+        packed = pickle.PickleBuffer(data) if protocol >= 5 else data.tobytes()  # type: ignore[operator]
+        return host_array.from_pickled, (packed, array.dtype.name, value.shape)
 
     def __copy__(self) -> NoReturn:
         raise TypeError("a buffer is not copied this way\n\nhint: buffer.copy_to_device(device)")
@@ -443,13 +450,30 @@ class Buffer(hotpath.Buffer):
 
     def __repr__(self) -> str:
         """Prints the value like an array, with a footer; never waits for it and never raises."""
-        return display.of_buffer(self)
+        return preview.text(self)
 
     def _repr_html_(self) -> str:
-        return display.html_of_buffer(self)
+        return preview.html(self)
 
     def _summary(self) -> str:
         element = dtypes.of_code(self._dtype)
         where = str(self.device) if not self.client.closed else "closed client"
         dynamic = self.dynamic_dimensions if self._dynamic and not self._is_gone else ()
         return f"{where} {element.name}[{dims_text(self.shape, dynamic, ',')}]"
+
+
+def require_layout(buffer: Buffer, order: memory_layout.Order) -> Buffer:
+    """Return the buffer, if the plugin says that it has the layout that was asked for.
+
+    Raises:
+        UnsupportedByPluginError: it has another.
+    """
+    if buffer.layout != order:
+        raise UnsupportedByPluginError(
+            f"the plugin was asked for a buffer of the layout {order} and made one of "
+            f"{buffer.layout}",
+            function="PJRT_Buffer_MemoryLayout",
+            since="",
+            have=str(buffer.client.api.version),
+        )
+    return buffer

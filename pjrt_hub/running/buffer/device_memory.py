@@ -19,8 +19,8 @@ from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.device.promise import Promise
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.buffer.buffer import Buffer
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.buffer.handle import BufferHandle
+    from pjrt_hub.running.device.device import DeviceClient
 
 #: What lending out a buffer's memory takes, beside what every plugin has.
 LENDING = (
@@ -41,7 +41,7 @@ class ExternalReference(Closing):
 
     __slots__ = ("_view",)
 
-    def __init__(self, buffer: Buffer) -> None:
+    def __init__(self, buffer: BufferHandle) -> None:
         for function in LENDING:  # the compiled call path does not ask
             buffer.client.api.require(function)
         self._view: hotpath.HostView | None = buffer._view(0)
@@ -74,7 +74,7 @@ class DmaMapping(Closing, hotpath.Owned):
 
     __slots__ = ("__weakref__",)
 
-    def __init__(self, client: Client, array: Any) -> None:
+    def __init__(self, client: DeviceClient, array: Any) -> None:
         memory = as_bytes(array)
         if not memory.nbytes:
             raise ValueError("there are no bytes to map")
@@ -102,7 +102,7 @@ class RawCopy(Promise):
 
     __slots__ = ("nbytes", "ready")
 
-    def __init__(self, buffer: Buffer, offset: int, size: int) -> None:
+    def __init__(self, buffer: BufferHandle, offset: int, size: int) -> None:
         client, self.nbytes = buffer.client, size
         await_memory(buffer)
         with client._in_call():
@@ -146,7 +146,7 @@ class ControlDependency(Promise):
         self._answer(0, "", 0)
 
 
-def copy_raw(buffer: Buffer, destination: Any, offset: int) -> Event:
+def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
     """`PJRT_Buffer_CopyRawToHost`."""
     callbacks.start()  # the event's end may be before that of the copy
     if offset == 0:
@@ -166,7 +166,7 @@ def copy_raw(buffer: Buffer, destination: Any, offset: int) -> Event:
         return Event._of(buffer.client, event, memory)
 
 
-def await_memory(buffer: Buffer) -> None:
+def await_memory(buffer: BufferHandle) -> None:
     """Waits for the value, without which there may be no memory yet: asking for it would crash.
 
     Raises:
@@ -175,7 +175,7 @@ def await_memory(buffer: Buffer) -> None:
     buffer.ready.wait()
 
 
-def checked_range(buffer: Buffer, offset: int, size: int | None) -> tuple[int, int]:
+def checked_range(buffer: BufferHandle, offset: int, size: int | None) -> tuple[int, int]:
     """The offset and size in bytes of a part of a buffer's device memory; None takes the rest.
 
     Raises:
@@ -189,7 +189,7 @@ def checked_range(buffer: Buffer, offset: int, size: int | None) -> tuple[int, i
     return start, count
 
 
-def donate(buffer: Buffer) -> tuple[Buffer, ControlDependency]:
+def donate(buffer: BufferHandle) -> tuple[Any, ControlDependency]:
     """`PJRT_Buffer_DonateWithControlDependency`."""
     client = buffer.client
     with client._in_call():
@@ -198,13 +198,13 @@ def donate(buffer: Buffer) -> tuple[Buffer, ControlDependency]:
             irregular.answer, _DEPENDENCY, given.dependency_ready_callback, given.callback_data
         )
         dependency = ControlDependency(client, answer)
-        donated = type(buffer)._adopt(
+        donated = buffer._adopt(
             client, given.out_buffer, buffer._dtype, buffer.shape, buffer.device
         )
         return donated, dependency
 
 
-def bitcast(buffer: Buffer, spec: ShapeSpec) -> Buffer:
+def bitcast(buffer: BufferHandle, spec: ShapeSpec) -> Any:
     """`PJRT_Buffer_Bitcast`."""
     client = buffer.client
     own = ShapeSpec.of(buffer.shape, buffer.dtype, client.api.version)

@@ -13,7 +13,7 @@ from pjrt_hub.running.array import dtypes, packing
 from pjrt_hub.running.capi import callbacks, hotpath
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.buffer.buffer import Buffer
+    from pjrt_hub.running.buffer.handle import BufferHandle
 
 _CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST, _CUDA_MANAGED, _ONEAPI = 1, 2, 3, 10, 11, 13, 14
 PLATFORMS = {"cpu": _CPU, "cuda": _CUDA, "rocm": _ROCM, "sycl": _ONEAPI}
@@ -62,7 +62,7 @@ def _type_of(element: dtypes.ElementType) -> tuple[int, int]:
 ELEMENTS = {_type_of(element): element for element in dtypes.ELEMENT_TYPES}
 
 
-def device_of(buffer: Buffer) -> tuple[int, int]:
+def device_of(buffer: BufferHandle) -> tuple[int, int]:
     """DLPack's (device type, device id) of where a buffer lives.
 
     Raises:
@@ -80,7 +80,7 @@ def device_of(buffer: Buffer) -> tuple[int, int]:
 
 
 def lend(
-    buffer: Buffer,
+    buffer: BufferHandle,
     stream: Any,
     max_version: tuple[int, int] | None,
     dl_device: tuple[int, int] | None,
@@ -131,7 +131,7 @@ class _Memory(NamedTuple):
     strides: tuple[int, ...]
 
 
-def _held(buffer: Buffer) -> _Memory:
+def _held(buffer: BufferHandle) -> _Memory:
     """Waits for the value and keeps its memory through deletion, donation and close."""
     for function in _HOLDING:
         buffer.client.api.require(function)
@@ -147,7 +147,7 @@ def _held(buffer: Buffer) -> _Memory:
     return _Memory(loan, loan._address if buffer.size else 0, strides(buffer.shape, order))
 
 
-def copied(buffer: Buffer) -> Buffer:
+def copied(buffer: BufferHandle) -> Any:
     """A copy of its own memory on the same device.
 
     Raises:
@@ -159,7 +159,7 @@ def copied(buffer: Buffer) -> Buffer:
         raise BufferError(f"the plugin copies no buffer within a device: {exc}") from exc
 
 
-def _copied_to_host(buffer: Buffer, element: dtypes.ElementType) -> _Memory:
+def _copied_to_host(buffer: BufferHandle, element: dtypes.ElementType) -> _Memory:
     import numpy
 
     value = buffer.to_numpy()
@@ -189,7 +189,7 @@ def _check_stream(kind: int, stream: Any) -> None:
         raise BufferError(f"stream {stream!r} names no stream of the device, or two of them")
 
 
-def cuda_array_interface(buffer: Buffer) -> dict[str, Any]:
+def cuda_array_interface(buffer: BufferHandle) -> dict[str, Any]:
     """Version 3 of CUDA's array interface; see `Buffer.__cuda_array_interface__`."""
     if buffer.client.platform_name != "cuda":
         raise AttributeError("only buffers on CUDA devices have __cuda_array_interface__")

@@ -20,7 +20,7 @@ from pjrt_hub.running.device.device import Device, Memory
 from pjrt_hub.running.device.promise import Promise, checked_error
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import DeviceClient
 
 
 class Alias(Promise):
@@ -35,7 +35,7 @@ class Alias(Promise):
 
     __slots__ = ("_layout", "_memory", "_spec", "buffer")
 
-    def __init__(self, client: Client, spec: ShapeSpec, memory: Memory) -> None:
+    def __init__(self, client: DeviceClient, spec: ShapeSpec, memory: Memory) -> None:
         device, memory_address = client._place(None, memory)
         self._spec, self._memory = spec, memory
         call = client.api.call
@@ -106,7 +106,7 @@ class Alias(Promise):
 
 
 def uninitialized(
-    client: Client, spec: ShapeSpec, device: Device | None, memory: Memory | None
+    client: DeviceClient, spec: ShapeSpec, device: Device | None, memory: Memory | None
 ) -> Buffer:
     """`PJRT_Client_CreateUninitializedBuffer`."""
     place, memory_address = client._place(device, memory)
@@ -123,7 +123,7 @@ def uninitialized(
         return Buffer._made(client, address, spec, place)
 
 
-def failed(client: Client, error: PjrtError, spec: ShapeSpec, memory: Memory) -> Buffer:
+def failed(client: DeviceClient, error: PjrtError, spec: ShapeSpec, memory: Memory) -> Buffer:
     """`PJRT_Client_CreateErrorBuffer`."""
     code, message = checked_error(error)
     place, memory_address = client._place(None, memory)
@@ -145,7 +145,7 @@ def failed(client: Client, error: PjrtError, spec: ShapeSpec, memory: Memory) ->
 
 
 def view(
-    client: Client,
+    client: DeviceClient,
     memory_at: Any,
     spec: ShapeSpec,
     device: Device | None,

@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import address_of, host_array
-from pjrt_hub.running.array.memory_layout import Order
-from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.array.memory_layout import Order, row_major_or
+from pjrt_hub.running.array.shape_spec import known_shape
+from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
 from pjrt_hub.running.capi import callbacks
 from pjrt_hub.running.device.event import Event
-from pjrt_hub.running.program.signature import known_shape, row_major_or
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.device.device import Device, Memory
+    from pjrt_hub.running.device.device import Device, DeviceClient, Memory
 
 _ROW_BY_ROW, _COLUMN_BY_COLUMN = bytes([0, 1, 2, 3, 4, 5]), bytes([0, 3, 1, 4, 2, 5])
 
 
 def from_host(
-    client: Client,
+    client: DeviceClient,
     array: Any,
     dtype: Any,
     where: tuple[Device | None, Memory | None],
@@ -74,7 +73,7 @@ def from_host(
 
 
 def put(
-    client: Client,
+    client: DeviceClient,
     source: Any,
     element: dtypes.ElementType,
     semantics: HostBufferSemantics,
@@ -101,7 +100,7 @@ def put(
     return _put(client, given, source.shape, element, semantics, place, order)
 
 
-def moves_data(client: Client) -> bool:
+def moves_data(client: DeviceClient) -> bool:
     """Whether a plugin moves what it is given into a layout, or takes that for a label.
 
     The XLA CPU plugin does the latter. So a few bytes are put, and looked at as they lie.
@@ -130,7 +129,7 @@ def moves_data(client: Client) -> bool:
 
 
 def _put(
-    client: Client,
+    client: DeviceClient,
     given: Any,
     shape: tuple[int, ...],
     element: dtypes.ElementType,
@@ -157,4 +156,4 @@ def _put(
             callbacks.keep(client.api.address, done, given)
             Event._of(client, done)  # owns it, so that it is freed
         buffer = Buffer._adopt(client, answer.buffer, element.code, known_shape(shape), device)
-        return memory_layout.heeded(buffer, order)
+        return require_layout(buffer, order)

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes, packing
 from pjrt_hub.running.array.host_array import ALIGNMENT
-from pjrt_hub.running.array.memory_layout import Order, heeded, members
-from pjrt_hub.running.buffer import dlpack
-from pjrt_hub.running.buffer.buffer import Buffer
+from pjrt_hub.running.array.memory_layout import Order, members, row_major_or
+from pjrt_hub.running.buffer import dlpack, placement
+from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
 from pjrt_hub.running.capi import callbacks, hotpath
-from pjrt_hub.running.program.signature import row_major_or
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.device.device import Device
+    from pjrt_hub.running.device.device import Device, DeviceClient
 
 
 class Tensor:
@@ -121,7 +119,7 @@ class Tensor:
         return numpy.asarray(self)
 
 
-def borrow(client: Client, source: Any, device: Device | None, copy: bool | None) -> Buffer:
+def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool | None) -> Buffer:
     """A buffer of another framework's array; see `Client.from_dlpack`."""
     client._check()
     stream = 0
@@ -146,7 +144,8 @@ def borrow(client: Client, source: Any, device: Device | None, copy: bool | None
     if copy is False and obstacle:
         raise BufferError(f"only a copy is possible, and copy=False forbids it: {obstacle}")
     if tensor.device[0] in dlpack.ON_HOST and (copy or obstacle):
-        return client.buffer_from_host(tensor.to_numpy(), device=place)
+        copied = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+        return placement.from_host(client, tensor.to_numpy(), None, (place, None), copied, None)
     if obstacle:
         raise BufferError(f"the tensor cannot be shared, and it is not on the host: {obstacle}")
     buffer = _view(client, tensor, place, stream)
@@ -170,7 +169,7 @@ def _resolved(source: Any, copy: bool | None) -> Any:
     return source
 
 
-def _same(client: Client, where: tuple[int, int]) -> Device | None:
+def _same(client: DeviceClient, where: tuple[int, int]) -> Device | None:
     """The client's device that DLPack calls so, or None where it has none."""
     kind, number = where
     if client._on_host:
@@ -188,7 +187,7 @@ def _capsule(source: Any, stream: int) -> object:
         return source.__dlpack__(**named)
 
 
-def _ready_stream(client: Client, device: Device | None) -> int:
+def _ready_stream(client: DeviceClient, device: Device | None) -> int:
     """The stream on which the plugin looks for foreign values; 0 where it tells none."""
     if device is None:
         return 0
@@ -200,7 +199,7 @@ def _ready_stream(client: Client, device: Device | None) -> int:
         return 0
 
 
-def _why_copied(client: Client, tensor: Tensor, copy: bool | None) -> str:
+def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:
     """What keeps the plugin from sharing the tensor's memory; empty where nothing does.
 
     A buffer of another layout than row-major fits few programs, so on the host a copy is better
@@ -226,7 +225,7 @@ def _why_copied(client: Client, tensor: Tensor, copy: bool | None) -> str:
     return ""
 
 
-def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
+def _view(client: DeviceClient, tensor: Tensor, place: Device, stream: int) -> Buffer:
     kept, order = [tensor.owner], tensor.order or ()
     function, argument = callbacks.deleter(kept.clear)
     with client._in_call():
@@ -248,4 +247,4 @@ def _view(client: Client, tensor: Tensor, place: Device, stream: int) -> Buffer:
             kept.clear()  # no view was made, so nobody calls the deleter
             raise
         buffer = Buffer._adopt(client, address, tensor.element.code, tensor.shape, place)
-        return heeded(buffer, order)
+        return require_layout(buffer, order)

@@ -25,7 +25,7 @@ from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.device.promise import checked_error
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import DeviceClient
 
 
 class Transfer(Closing, hotpath.Owned):
@@ -39,7 +39,7 @@ class Transfer(Closing, hotpath.Owned):
         closed: whether it was closed, itself or with its client.
     """
 
-    client: Client
+    client: DeviceClient
 
     __slots__ = (
         "__weakref__",
@@ -52,7 +52,7 @@ class Transfer(Closing, hotpath.Owned):
         "_specs",
     )
 
-    def __init__(self, client: Client, shape_specs: Iterable[Any], memory: Memory) -> None:
+    def __init__(self, client: DeviceClient, shape_specs: Iterable[Any], memory: Memory) -> None:
         self._specs = [ShapeSpec.like(spec, client.api.version) for spec in shape_specs]
         if not self._specs:
             raise ValueError("a transfer needs one shape spec at least")

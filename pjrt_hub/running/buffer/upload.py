@@ -14,13 +14,13 @@ from pjrt_hub.errors import FileFormatError, UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import as_bytes, empty_aligned
 from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer import placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.buffer.transfer import Transfer
 from pjrt_hub.running.capi import hotpath, irregular
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.device.device import Device, Memory
+    from pjrt_hub.running.device.device import Device, DeviceClient, Memory
     from pjrt_hub.running.device.event import Event
 
 #: What is read at once where the device has memory of its own, and how often that is held.
@@ -30,7 +30,7 @@ _READ_NBYTES = 1 << 30
 
 
 def from_file(
-    client: Client,
+    client: DeviceClient,
     file: str | os.PathLike[str] | int,
     spec: ShapeSpec,
     offset: int,
@@ -63,7 +63,7 @@ def from_file(
 
 
 def _read(
-    client: Client,
+    client: DeviceClient,
     fd: int,
     spec: ShapeSpec,
     start: int,
@@ -79,12 +79,8 @@ def _read(
             return taken
     array = _host_memory(spec)
     fill(array, fd, start)
-    return client.buffer_from_host(
-        array,
-        device=device,
-        memory=memory,
-        semantics=HostBufferSemantics.MUTABLE_ZERO_COPY,  # nobody else sees the memory
-    )
+    owned = HostBufferSemantics.MUTABLE_ZERO_COPY  # nobody else sees the memory
+    return placement.from_host(client, array, None, (device, memory), owned, None)
 
 
 def _host_memory(spec: ShapeSpec) -> Any:
@@ -98,7 +94,7 @@ def _host_memory(spec: ShapeSpec) -> Any:
 
 
 def in_parts(
-    client: Client,
+    client: DeviceClient,
     fd: int,
     spec: ShapeSpec,
     start: int,

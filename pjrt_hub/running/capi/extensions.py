@@ -6,17 +6,24 @@ Must not know what any function is for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
+from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.capi import hotpath, table
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.call import BoundFunction
 
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.library import Api
-
 _POINTER = 8
+
+
+class Table(Protocol):
+    """The table that a chain belongs to: `library.Api`."""
+
+    address: int
+    version: ApiVersion
+    path: Path
 
 
 class Extension(hotpath.Functions):
@@ -30,7 +37,7 @@ class Extension(hotpath.Functions):
         address: of the node.
     """
 
-    def __init__(self, api: Api, name: str, node: Any) -> None:
+    def __init__(self, api: Table, name: str, node: Any) -> None:
         self.name = name
         self.size = int(node.struct_size)
         self.address = int(ffi.cast("uintptr_t", node))

@@ -1,8 +1,6 @@
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from pjrt_hub.running.capi.call import BoundFunction
-
 _Buffer = TypeVar("_Buffer", bound=Buffer)
 _Event = TypeVar("_Event", bound=Event)
 
@@ -97,7 +95,7 @@ class Function:
     def __call__(self, **inputs: Any) -> Any: ...
 
 class Functions:
-    def function(self, name: str, /) -> BoundFunction: ...
+    def function(self, name: str, /) -> Any: ...
     def call(self, name: str, /, **inputs: Any) -> Any: ...
 
 class InCall:

@@ -49,7 +49,7 @@ class Api(hotpath.Functions):
         known_sha256: gives the file's digest without reading it all; None where nobody knows it.
     """
 
-    known_sha256: Callable[[], str] | None = None
+    known_sha256: Callable[[], str | None] | None = None
 
     def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path
@@ -67,9 +67,8 @@ class Api(hotpath.Functions):
     @cached_property
     def sha256(self) -> str:
         """The digest of the library's file, 64 hexadecimal digits."""
-        if self.known_sha256 is not None:
-            return self.known_sha256()
-        return digest.of_file(self.path)
+        known = self.known_sha256() if self.known_sha256 else None
+        return known or digest.of_file(self.path)
 
     def is_as_loaded(self) -> bool:
         """Whether the file that lies there now is the one that was loaded."""

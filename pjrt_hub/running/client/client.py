@@ -17,20 +17,20 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.array import display
+from pjrt_hub.running.array.shape_spec import ShapeSpec, known_shapes
 from pjrt_hub.running.buffer import placeholder, placement, tensor, upload
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.buffer.device_memory import DmaMapping
 from pjrt_hub.running.buffer.placeholder import Alias
 from pjrt_hub.running.buffer.transfer import Transfer
-from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.client import exit
-from pjrt_hub.running.compilation import compilation, compile_cache
-from pjrt_hub.running.device import display
+from pjrt_hub.running.compilation import compilation
+from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
 from pjrt_hub.running.device.closing import Closing
-from pjrt_hub.running.device.device import Device, Memory, default_assignment, int32
+from pjrt_hub.running.device.device import Device, Memory
 from pjrt_hub.running.device.event import SettableEvent
 from pjrt_hub.running.distributed import pickled, process_info
 from pjrt_hub.running.executable.executable import Executable
@@ -38,12 +38,10 @@ from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
 from pjrt_hub.running.executable.serialized import Guards
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
-from pjrt_hub.running.program.signature import known_shapes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from pjrt_hub.running.client.plugin import Plugin
     from pjrt_hub.running.client.topology import Topology
     from pjrt_hub.running.distributed.process_info import ProcessInfo
 
@@ -51,7 +49,7 @@ _COPIED = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _put_plain = Buffer._put_plain
 
 
-class Client(Closing, hotpath.Client):
+class Client(Closing, CompilingClient):
     """A `PJRT_Client`.
 
     Closing it closes its buffers, events and executables first; using any of them afterwards raises
@@ -64,13 +62,9 @@ class Client(Closing, hotpath.Client):
         closed: whether `close` was called, or the process forked since.
     """
 
-    #: Why no other process could have a client as this one; empty where none was tried, or could.
-    _not_isolated = ""
-
-    def __init__(
-        self, plugin: Plugin, address: int, options: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, plugin: Any, address: int, options: Mapping[str, Any] | None = None) -> None:
         self.plugin = plugin
+        self.policy, self.compile_flags = plugin.policy, plugin._compile_flags
         self.options = dict(options or {})
         self.api: Api = plugin.api
         try:
@@ -82,8 +76,7 @@ class Client(Closing, hotpath.Client):
             raise
         self.platform_name: str = name
         self._on_host = name == "cpu"
-        self._devices: dict[int, Device] = {}
-        self._memories: dict[int, Memory] = {}
+        self._keep_devices()
         self._bind(self.api, self.api.address, address, self._on_host)
         exit.watch(self)
         pickled.welcome(self)
@@ -94,89 +87,11 @@ class Client(Closing, hotpath.Client):
         return Guards.of(self)
 
     @cached_property
-    def platform_version(self) -> str:
-        """The plugin's description of its version (`PJRT_Client_PlatformVersion`)."""
-        return str(self._ask("PJRT_Client_PlatformVersion").decode())
-
-    @cached_property
-    def process_index(self) -> int:
-        """This process among those that share the platform (`PJRT_Client_ProcessIndex`)."""
-        return int(self._ask("PJRT_Client_ProcessIndex"))
-
-    @cached_property
-    def all_devices(self) -> tuple[Device, ...]:
-        """The devices of all processes (`PJRT_Client_Devices`)."""
-        return tuple(map(self._device, self._ask("PJRT_Client_Devices")))
-
-    @cached_property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that this process can use (`PJRT_Client_AddressableDevices`)."""
-        return tuple(map(self._device, self._ask("PJRT_Client_AddressableDevices")))
-
-    @cached_property
-    def process_count(self) -> int:
-        """The number of processes that share the platform, from the devices."""
-        return len({device.process_index for device in self.all_devices})
-
-    @cached_property
     def topology(self) -> Topology:
         """Its devices as a topology, which ends with it (`PJRT_Client_TopologyDescription`)."""
         from pjrt_hub.running.client.topology import Topology
 
         return Topology(self.api, self._ask("PJRT_Client_TopologyDescription"), self)
-
-    def lookup_device(self, id: int) -> Device:
-        """Return the device with that `Device.id` (`PJRT_Client_LookupDevice`).
-
-        Args:
-            id: unique among the devices of all processes.
-
-        Raises:
-            PjrtError: there is none.
-        """
-        number = int32("the id", id)
-        return self._device(self._call("PJRT_Client_LookupDevice", client=self._address, id=number))
-
-    def lookup_addressable_device(self, local_hardware_id: int) -> Device:
-        """Return the device with that number here (`PJRT_Client_LookupAddressableDevice`).
-
-        Args:
-            local_hardware_id: as `Device.local_hardware_id` tells it.
-
-        Raises:
-            PjrtError: there is none.
-        """
-        return self._device(
-            self._call(
-                "PJRT_Client_LookupAddressableDevice",
-                client=self._address,
-                local_hardware_id=int32("the local hardware id", local_hardware_id),
-            )
-        )
-
-    def default_device_assignment(
-        self, num_replicas: int = 1, num_partitions: int = 1
-    ) -> tuple[tuple[int, ...], ...]:
-        """Return the ids of the devices that a program runs on by default.
-
-        The C function is `PJRT_Client_DefaultDeviceAssignment`.
-
-        Args:
-            num_replicas: how many copies of the program run.
-            num_partitions: how many parts each is split into.
-
-        Returns:
-            A row for each replica, of the device of each partition: as `CompileOptions.device_ids`.
-
-        Raises:
-            ValueError: a count below 1, or more devices than there are.
-        """
-        return default_assignment(self, num_replicas, num_partitions)
-
-    @cached_property
-    def memories(self) -> tuple[Memory, ...]:
-        """The memories that this process can use (`PJRT_Client_AddressableMemories`)."""
-        return tuple(map(self._memory, self._ask("PJRT_Client_AddressableMemories")))
 
     def buffer_from_host(
         self,
@@ -413,7 +328,7 @@ class Client(Closing, hotpath.Client):
         program: Program | str | bytes | os.PathLike[str],
         options: CompileOptions | None = None,
         *,
-        cache: bool | compile_cache.CompileCache | None = None,
+        cache: bool | CompileCache | None = None,
         isolated: bool | None = None,
     ) -> LoadedExecutable:
         """Compile a program and load it (`PJRT_Client_Compile`); Ctrl-C ends the wait.
@@ -479,6 +394,9 @@ class Client(Closing, hotpath.Client):
         if not self.closed:
             interruptible(self._close, lambda _: None)
 
+    def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
+        return pickled.to_executable, (blob, self.plugin.reload, dict(self.options))
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a client, its devices, memories and events belong to their process and cannot be "
@@ -490,54 +408,17 @@ class Client(Closing, hotpath.Client):
     def _moves_data(self) -> bool:
         return placement.moves_data(self)
 
-    @cached_property
-    def _default_place(self) -> tuple[Device, int]:
-        return self._place(None, None)
-
-    @cached_property
-    def _first_place(self) -> tuple[Device, int, int]:
-        """As `_default_place`, with the device's address, as the compiled call path takes it."""
-        device, memory_address = self._default_place
-        return device, device._address, memory_address
-
-    @property
-    def _default_memory(self) -> Memory:
-        return self._default_place[0].default_memory
-
-    def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
-        for place, kind in ((device, Device), (memory, Memory)):
-            if place is not None and not isinstance(place, kind):
-                raise TypeError(
-                    f"{place!r} is not a {kind.__name__}\n\n"
-                    f"hint: client.{'devices' if kind is Device else 'memories'}[0] is one"
-                )
-            if place is not None and place.client is not self:
-                raise ValueError(f"{place} belongs to another client")
-        if memory is None:
-            if not self.devices:
-                raise ValueError(f"{self.platform_name} has no device that this process can use")
-            return device or self.devices[0], 0
-        if device is not None and device not in memory.devices:
-            raise ValueError(f"{device} does not address the memory {memory}")
-        return device or memory.devices[0], memory._address
-
-    def _device(self, address: int) -> Device:
-        device = self._devices.get(address)
-        if device is None:
-            device = self._devices[address] = Device(self, address)
-        return device
-
-    def _memory(self, address: int) -> Memory:
-        memory = self._memories.get(address)
-        if memory is None:
-            memory = self._memories[address] = Memory(self, address)
-        return memory
-
-    def _ask(self, function: str) -> Any:
-        return self._call(function, client=self._address)
-
     def _repr_html_(self) -> str:
-        return display.html_of_client(self)
+        return display.table(
+            self,
+            self.closed,
+            lambda: {
+                "Client": self.platform_name,
+                "version": self.platform_version,
+                "plugin": self.plugin.name,
+                "devices": display.lines(f"{device} {device.kind}" for device in self.devices),
+            },
+        )
 
     def __repr__(self) -> str:
         if self.closed:

@@ -14,12 +14,8 @@ import sys
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
 
 from pjrt_hub.running.capi import hotpath
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
 
 #: How long the native calls of other threads may take to come back; waits end at once.
 _CALLS_SECONDS = 1.0
@@ -27,10 +23,10 @@ _CALLS_SECONDS = 1.0
 _ABANDONED_SECONDS = 0.25
 _PAUSE_SECONDS = 0.001
 
-_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_open_clients: weakref.WeakSet[hotpath.Client] = weakref.WeakSet()
 
 
-def watch(client: Client) -> None:
+def watch(client: hotpath.Client) -> None:
     """Closes the client when Python ends, if it lives then."""
     _open_clients.add(client)
 
@@ -65,7 +61,7 @@ def _end() -> None:
         raise
 
 
-def _close(client: Client) -> None:
+def _close(client: hotpath.Client) -> None:
     client._close()
     last = time.monotonic() + _CALLS_SECONDS
     while client._freeing or (client._busy and time.monotonic() < last):

@@ -8,37 +8,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.running.array import display
 from pjrt_hub.running.capi import library, values
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.client.client import Client
-from pjrt_hub.running.compilation.compile_cache import CompileCache
-from pjrt_hub.running.device import display
-from pjrt_hub.running.distributed.pickled import Reload
+from pjrt_hub.running.compilation.policy import Policy
 from pjrt_hub.running.program.compile_flags import CompileFlags
 from pjrt_hub.running.program.option import Flag
 
 if TYPE_CHECKING:
     from pjrt_hub.running.client.topology import Topology
-    from pjrt_hub.running.compilation.isolation import Workplace
     from pjrt_hub.running.distributed.kv_store import Distributed
     from pjrt_hub.running.extensions.custom_calls import CustomCalls
     from pjrt_hub.running.extensions.profiler import Profiler
-
-#: Takes a user's create options and the plugin's version, gives those to send.
-CreateOptions = Callable[
-    [Mapping[str, values.NamedValue], ApiVersion], Mapping[str, values.NamedValue]
-]
-#: Takes a machine's name, a user's topology options and the plugin's version, gives those to send.
-TopologyOptions = Callable[
-    [str, Mapping[str, values.NamedValue], ApiVersion],
-    tuple[str, Mapping[str, values.NamedValue]],
-]
-
-#: Takes a user's flags, the plugin's version and a program, gives those to add to the first.
-ChooseFlags = Callable[[Mapping[str, Flag], ApiVersion, bytes], Mapping[str, Flag]]
 
 
 class Plugin:
@@ -47,48 +32,15 @@ class Plugin:
     Attributes:
         name: what it was chosen as.
         api: its function table.
-        compile_cache: what `Client.compile(cache=True)` uses, or None.
-        caches_by_default: whether `Client.compile` uses it unasked.
-        isolates_by_default: whether `Client.compile` compiles in a process of its own unasked.
-        workplace: says where `Client.compile(isolated=True)` compiles, or None.
-        reload: loads the same plugin in another process, or None.
+        policy: what whoever found it decides for it.
     """
 
-    def __init__(
-        self,
-        api: library.Api,
-        *,
-        name: str | None = None,
-        create_options: CreateOptions | None = None,
-        topology_options: TopologyOptions | None = None,
-        try_client: Callable[[Mapping[str, values.NamedValue]], None] = lambda _: None,
-        takes_option: Callable[[str], bool] = lambda _: True,
-        sha256: Callable[[], str] | None = None,
-        compile_cache: CompileCache | None = None,
-        caches_by_default: bool = False,
-        compile_flags: ChooseFlags = lambda _given, _api, _code: {},
-        isolates_by_default: bool = False,
-        workplace: Callable[[], Workplace] | None = None,
-        reload: Reload | None = None,
-    ) -> None:
+    def __init__(self, api: library.Api, policy: Policy | None = None) -> None:
         """Takes what was loaded: `pjrt_hub.load(path)` verifies, loads and makes one.
 
         Args:
             api: its function table, initialized.
-            name: what it was chosen as; by default the file's name.
-            create_options: checks a user's options and adds defaults; by default they pass as they
-                are, which is for plugins that nobody described.
-            topology_options: the same for topologies.
-            try_client: is given the checked options before a client is made of them, and raises
-                where that would end this process.
-            takes_option: whether there is a create option of a name.
-            sha256: gives the library's digest where it is known; by default the file is hashed.
-            compile_cache: for `Client.compile(cache=True)`.
-            caches_by_default: use it unasked.
-            compile_flags: chooses those to compile with beside the user's.
-            isolates_by_default: compile in processes of their own unasked.
-            workplace: says where these run; without it nothing is isolated.
-            reload: loads the same plugin in another process, where something of it is unpickled.
+            policy: by default that of a library that nobody described.
 
         Raises:
             TypeError: the table is none, but a path for one.
@@ -99,22 +51,17 @@ class Plugin:
                 "hint: pjrt_hub.load(path) verifies and loads one"
             )
         self.api = api
-        self.name = name or self.api.path.name
-        self._create_options: CreateOptions = create_options or (lambda options, _: options)
-        self._topology_options: TopologyOptions = topology_options or (
-            lambda name, options, _: (name, options)
-        )
-        self._try_client = try_client
-        self._takes_option = takes_option
-        self.api.known_sha256 = sha256
-        self.compile_cache = compile_cache
-        self.caches_by_default = caches_by_default
+        self.policy = policy or Policy()
+        self.name = self.policy.name or api.path.name
+        api.known_sha256 = self.policy.sha256
         self._compile_flags = CompileFlags(
-            lambda given, code: compile_flags(given, self.api_version, code)
+            lambda given, code: self.policy.compile_flags(given, api.version, code)
         )
-        self.isolates_by_default = isolates_by_default
-        self.workplace = workplace
-        self.reload = reload
+
+    @property
+    def reload(self) -> Callable[[], Any] | None:
+        """Loads the same plugin in another process, or None."""
+        return self.policy.reload
 
     @property
     def path(self) -> Path:
@@ -199,11 +146,11 @@ class Plugin:
         if distributed is not None:
             from pjrt_hub.running.distributed.kv_store import Exchange
 
-            given = {**distributed.create_options(self._takes_option), **given}
+            given = {**distributed.create_options(self.policy.takes_option), **given}
             exchange = Exchange(distributed.store)
-        checked = self._create_options(given, self.api_version)
+        checked = self.policy.check_create_options(given, self.api_version)
         if exchange is None:  # else the one that is tried would join the others
-            self._try_client(checked)
+            self.policy.try_client(checked)
         callbacks = exchange.arguments() if exchange else {}
         address = interruptible(
             lambda: self.api.call("PJRT_Client_Create", create_options=checked, **callbacks),
@@ -230,7 +177,7 @@ class Plugin:
             TypeError: an option has another type than the plugin takes.
             ValueError: the plugin has no such option.
         """
-        return self._create_options(options, self.api_version)
+        return self.policy.check_create_options(options, self.api_version)
 
     def try_client(self, options: Mapping[str, values.NamedValue]) -> None:
         """Check in another process that making a client does not end this one.
@@ -241,7 +188,7 @@ class Plugin:
         Raises:
             PluginError: it died or hung in the process where that was tried.
         """
-        self._try_client(options)
+        self.policy.try_client(options)
 
     def check_topology_options(
         self, name: str, options: Mapping[str, values.NamedValue]
@@ -257,7 +204,7 @@ class Plugin:
             TypeError: an option has another type than the plugin takes.
             ValueError: no such option, or a shape that no machine has.
         """
-        return self._topology_options(name, options, self.api_version)
+        return self.policy.check_topology_options(name, options, self.api_version)
 
     def topology(
         self, name: str = "", options: Mapping[str, values.NamedValue] | None = None
@@ -279,7 +226,9 @@ class Plugin:
 
         # Checked before the call, because a wrong type or shape aborts some plugins.
         topology = Topology.create(
-            self.api, *self._topology_options(name, options or {}, self.api_version), self.reload
+            self.api,
+            *self.policy.check_topology_options(name, options or {}, self.api_version),
+            self.reload,
         )
         topology._compile_flags = self._compile_flags
         return topology
@@ -307,7 +256,17 @@ class Plugin:
         )
 
     def _repr_html_(self) -> str:
-        return display.html_of_plugin(self)
+        return display.table(
+            self,
+            False,
+            lambda: {
+                "Plugin": self.name,
+                "PJRT API": self.api_version,
+                "library": self.path,
+                **self.attributes,
+                "extensions": ", ".join(self.extensions),
+            },
+        )
 
     def __repr__(self) -> str:
         return f"<Plugin {self.name} API {self.api_version} {self.path}>"

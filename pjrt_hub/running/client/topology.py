@@ -22,12 +22,11 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.compilation import compilation
-from pjrt_hub.running.device import display
 from pjrt_hub.running.device.device_description import DeviceDescription
 from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable.executable import Executable, destroy
@@ -39,7 +38,7 @@ from pjrt_hub.running.program.program import Program
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.values import NamedValue
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.compilation.policy import CompilingClient
     from pjrt_hub.running.distributed.pickled import Reload
 
 _MAX_ELEMENTS = 1 << 48
@@ -59,12 +58,16 @@ class Topology:
     """
 
     def __init__(
-        self, api: Api, address: int, client: Client | None = None, reload: Reload | None = None
+        self,
+        api: Api,
+        address: int,
+        client: CompilingClient | None = None,
+        reload: Reload | None = None,
     ) -> None:
         self.api = api
         self.client = client
-        self.reload = reload if client is None else client.plugin.reload
-        self._compile_flags = client.plugin._compile_flags if client else _NO_FLAGS
+        self.reload = reload if client is None else client.policy.reload
+        self._compile_flags = client.compile_flags if client else _NO_FLAGS
         self._address = address
         if client is None:  # a client frees its own, and freeing it twice would abort
             weakref.finalize(self, _destroy, api, address).atexit = False
@@ -275,7 +278,15 @@ class Topology:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles `serialize()`, which becomes a topology of the same plugin, without a client."""
-        return pickled.of_topology(self)
+        words = (self.serialize(), self.reload, self.platform_name, self.api.sha256)
+        return pickled.to_topology, words
+
+    def _like(self, address: int) -> Topology:
+        """Take another native topology of the same plugin."""
+        return Topology(self.api, address)
+
+    def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
+        return pickled.to_executable, (blob, self.reload, None)
 
     def _ask(self, function: str) -> Any:
         return self._call(function, topology=self._address)
@@ -288,7 +299,18 @@ class Topology:
         return self.client._in_call() if self.client else contextlib.nullcontext()
 
     def _repr_html_(self) -> str:
-        return display.html_of_topology(self)
+        return display.table(
+            self,
+            self.client is not None and self.client.closed,
+            lambda: {
+                "Topology": self.platform_name,
+                "version": self.platform_version,
+                "devices": display.lines(
+                    f"{each.id} {each.kind}" for each in self.device_descriptions
+                ),
+                **self.attributes,
+            },
+        )
 
     def __repr__(self) -> str:
         if self.client and self.client.closed:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.compilation import compile_cache
+from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
 from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
 from pjrt_hub.running.program import entry, partitioning
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
     from pjrt_hub.running.executable.executable import Executable
     from pjrt_hub.running.program.signature import Signature
 
@@ -32,10 +32,10 @@ _CPU_DEVICES = "cpu_device_count"
 
 
 def compiled(
-    client: Client,
+    client: CompilingClient,
     program: Program | str | bytes | os.PathLike[str],
     options: CompileOptions | None,
-    cache: bool | compile_cache.CompileCache | None,
+    cache: bool | CompileCache | None,
     isolated: bool | None,
 ) -> LoadedExecutable:
     """What `Client.compile` gives, from the cache where it has an equal compilation."""
@@ -44,9 +44,9 @@ def compiled(
     chosen = partitioning.options_for(
         source, options, len(client.all_devices), client.platform_name, partial(_more, client)
     )
-    flags = client.plugin._compile_flags
+    flags = client.compile_flags
     if isolated is None:
-        isolated = client.plugin.isolates_by_default
+        isolated = client.policy.isolates_by_default
     asked = flags.over(chosen, source.outline)
 
     def compile_() -> LoadedExecutable:
@@ -66,7 +66,8 @@ def compiled(
         executable = compile_()
     else:
         with client._in_call():
-            executable = compile_cache.compiled(kept, client, source, asked, compile_)
+            load = partial(deserialized, client)
+            executable = compile_cache.compiled(kept, client, source, asked, load, compile_)
     executable._given_options = executable._given_options or asked
     if executable._takes_tuple and not chosen.parameter_is_tupled_arguments:
         executable.close()
@@ -101,14 +102,14 @@ def attempt(
         written = other
 
 
-def _more(client: Client, devices: int) -> str:
+def _more(client: CompilingClient, devices: int) -> str:
     """How to get so many devices."""
-    if client.platform_name == "cpu" and client.plugin._takes_option(_CPU_DEVICES):
+    if client.platform_name == "cpu" and client.policy.takes_option(_CPU_DEVICES):
         return f'make the client with options={{"{_CPU_DEVICES}": {devices}}}'
     return f"the client must have {devices} devices, be it of several processes or machines"
 
 
-def deserialized(client: Client, serialized: bytes) -> LoadedExecutable:
+def deserialized(client: CompilingClient, serialized: bytes) -> LoadedExecutable:
     """What `Client.load` gives, once the guards of the bytes agree with the client's."""
     client._check()
     if isinstance(serialized, str | os.PathLike):
@@ -125,7 +126,7 @@ def deserialized(client: Client, serialized: bytes) -> LoadedExecutable:
     return executable
 
 
-def loaded(client: Client, executable: Executable) -> LoadedExecutable:
+def loaded(client: CompilingClient, executable: Executable) -> LoadedExecutable:
     """What `Client.load` gives for an executable of this process, which it ends."""
     client._check()
     if executable._api is not client.api:
@@ -146,7 +147,7 @@ def loaded(client: Client, executable: Executable) -> LoadedExecutable:
 
 
 def _compiled(
-    client: Client, source: Program, chosen: CompileOptions, isolated: bool
+    client: CompilingClient, source: Program, chosen: CompileOptions, isolated: bool
 ) -> LoadedExecutable:
     if isolated and (executable := _isolated(client, source, chosen)):
         return executable
@@ -161,7 +162,9 @@ def _compiled(
     )
 
 
-def _isolated(client: Client, source: Program, chosen: CompileOptions) -> LoadedExecutable | None:
+def _isolated(
+    client: CompilingClient, source: Program, chosen: CompileOptions
+) -> LoadedExecutable | None:
     """What was compiled elsewhere and loaded here; None where that cannot be, with a warning."""
     from pjrt_hub.running.compilation import isolation
 
@@ -183,7 +186,7 @@ def _isolated(client: Client, source: Program, chosen: CompileOptions) -> Loaded
 
 
 def _loaded(
-    client: Client,
+    client: CompilingClient,
     function: str,
     kept: object = None,
     signature: Signature | None = None,

@@ -6,7 +6,7 @@ Owns the key; must not know where or how a cache keeps its bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pjrt_hub.base.frozen import replace, values
 from pjrt_hub.errors import (
@@ -15,51 +15,41 @@ from pjrt_hub.errors import (
     PjrtError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
 from pjrt_hub.running.executable import serialized
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.program.compile_options import CompileOptions
     from pjrt_hub.running.program.program import Program
 
 
-class CompileCache(Protocol):
-    """Keeps serialized executables; may forget any of them, and never raises for want of space."""
-
-    def get(self, key: str) -> bytes | None:
-        """What was put under a key, or None."""
-
-    def put(self, key: str, value: bytes) -> None:
-        """Keeps a value; an equal key has an equal value."""
-
-
-def chosen(client: Client, wanted: bool | CompileCache | None) -> CompileCache | None:
+def chosen(client: CompilingClient, wanted: bool | CompileCache | None) -> CompileCache | None:
     """The cache that `Client.compile(cache=wanted)` means.
 
     Raises:
         ValueError: True, and the client's plugin was loaded without a cache.
         TypeError: no cache at all.
     """
-    plugin = client.plugin
+    policy = client.policy
     if wanted is None:
-        return plugin.compile_cache if plugin.caches_by_default else None
+        return policy.compile_cache if policy.caches_by_default else None
     if wanted is False:
         return None
     if wanted is not True:
         if not (hasattr(wanted, "get") and hasattr(wanted, "put")):
             raise TypeError(f"cache is {wanted!r}; it must be True, False, or have get and put")
         return wanted
-    if plugin.compile_cache is None:
+    if policy.compile_cache is None:
         raise ValueError(
-            f"cache is True, and {plugin!r} was loaded without a compile cache\n\n"
+            "cache is True, and the client's plugin was loaded without a compile cache\n\n"
             "hint: pjrt_hub.client() and pjrt_hub.load() give it one, or pass an object with "
             "get(key) and put(key, bytes)"
         )
-    return plugin.compile_cache
+    return policy.compile_cache
 
 
-def key(client: Client, program: Program, options: CompileOptions) -> str:
+def key(client: CompilingClient, program: Program, options: CompileOptions) -> str:
     """Names a compilation: sha256 of all that its result depends on, as far as the C API tells.
 
     That is the program's bytes, the options in one order, the plugin's bytes and versions, and the
@@ -86,9 +76,10 @@ def key(client: Client, program: Program, options: CompileOptions) -> str:
 
 def compiled(
     cache: CompileCache,
-    client: Client,
+    client: CompilingClient,
     program: Program,
     options: CompileOptions,
+    load: Callable[[bytes], LoadedExecutable],
     compile_: Callable[[], LoadedExecutable],
 ) -> LoadedExecutable:
     """Loads a compilation from the cache, or makes it and keeps it.
@@ -100,7 +91,7 @@ def compiled(
     blob = cache.get(name)
     if blob is not None:
         try:
-            return client.load(blob)
+            return load(blob)
         except (PjrtError, FileFormatError, IncompatiblePluginError) as exc:
             _log(f"the cached executable {name} cannot be loaded and is compiled again: {exc}")
     executable = compile_()

@@ -10,10 +10,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.errors import (
     PjrtError,
     PjrtHubError,
@@ -29,7 +27,7 @@ from pjrt_hub.running.sandbox import watch
 from pjrt_hub.running.sandbox.child import Child, listen, signal_name
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.compilation.policy import CompilingClient
     from pjrt_hub.running.program.compile_options import CompileOptions
 
 _COMPILE = "PJRT_Client_Compile"
@@ -37,27 +35,15 @@ _TO_BEGIN = 30.0  # seconds for a process that loads the plugin and makes a clie
 _DETAILS = ("message", "code", "function", "hint")
 
 
-@frozen
-class Workplace:
-    """Where a plugin compiles outside of this process.
-
-    Attributes:
-        env: the variables that the plugin was loaded with.
-        preload: the libraries that are loaded before it.
-        seconds: how long a compilation may take.
-    """
-
-    env: Mapping[str, str]
-    preload: Sequence[Path]
-    seconds: float
-
-
 class NotIsolatedError(Exception):
     """No other process can compile it, or hand over what it compiled; the text says why."""
 
 
 def compiled(
-    client: Client, program: Program, options: CompileOptions, meanwhile: Callable[[], None]
+    client: CompilingClient,
+    program: Program,
+    options: CompileOptions,
+    meanwhile: Callable[[], None],
 ) -> tuple[bytes, Signature | None]:
     """Compiles in a process of its own, which Ctrl-C ends, and the end of this one.
 
@@ -77,11 +63,11 @@ def compiled(
         PluginTimeoutError: it did not end in time.
         NotIsolatedError: it has to be compiled here.
     """
-    if client.plugin.workplace is None:
-        raise NotIsolatedError(f"{client.plugin!r} was not loaded by pjrt_hub.client() or load()")
+    workplace, path = client.policy.workplace(), client.api.path
+    if workplace is None:
+        raise NotIsolatedError(f"{path} was not loaded by pjrt_hub.client() or load()")
     if why := _obstacle(client):
         raise NotIsolatedError(why)
-    workplace, path = client.plugin.workplace(), client.plugin.path
     with _file() as request, _file() as answer:
         _ask(request, client, program, options)
         files = (request.fileno(), answer.fileno())
@@ -124,7 +110,7 @@ def _heard(child: Child, seconds: float) -> dict[str, Any]:
     return said
 
 
-def _obstacle(client: Client) -> str:
+def _obstacle(client: CompilingClient) -> str:
     """Why nothing can be compiled for a client elsewhere; empty where it can."""
     from pjrt_hub.running.extensions import custom_partitioner
 
@@ -133,16 +119,22 @@ def _obstacle(client: Client) -> str:
     if custom_partitioner.is_used(client.api):
         return "a custom partitioner is registered, which only this process can ask"
     if not client.api.is_as_loaded():
-        return f"{client.plugin.path} is not the file any more that was loaded"
+        return f"{client.api.path} is not the file any more that was loaded"
     return client._not_isolated
 
 
-def _ask(file: BinaryIO, client: Client, program: Program, options: CompileOptions) -> None:
+def _ask(
+    file: BinaryIO, client: CompilingClient, program: Program, options: CompileOptions
+) -> None:
     """Writes what the other side reads in `_work`."""
+    from pjrt_hub.running.extensions.custom_calls import CustomCalls
+
     message = options.serialize()
     asked = {
-        "create_options": dict(client.plugin.check_create_options(client.options)),
-        "custom_calls": client.plugin.ffi._described,
+        "create_options": dict(
+            client.policy.check_create_options(client.options, client.api.version)
+        ),
+        "custom_calls": CustomCalls(client.api)._described,
         "format": program.format,
         "options_nbytes": len(message),
     }

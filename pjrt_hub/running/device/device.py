@@ -6,17 +6,15 @@ Both are borrowed from their client: they are views that end with it and are nev
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import PjrtError
+from pjrt_hub.running.array import display
 from pjrt_hub.running.capi import irregular
-from pjrt_hub.running.device import display
-from pjrt_hub.running.device.async_tracking_event import AsyncTrackingEvent
+from pjrt_hub.running.capi.handle import ClientHandle
+from pjrt_hub.running.device.closing import Closing
 from pjrt_hub.running.device.device_description import DeviceDescription
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
 
 
 class Device(DeviceDescription):
@@ -27,7 +25,7 @@ class Device(DeviceDescription):
         id: unique among the client's devices, of all processes (`PJRT_DeviceDescription_Id`).
     """
 
-    def __init__(self, client: Client, address: int) -> None:
+    def __init__(self, client: DeviceClient, address: int) -> None:
         self.client = client
         self._address = address
         super().__init__(client, client._call("PJRT_Device_GetDescription", device=address))
@@ -131,7 +129,17 @@ class Device(DeviceDescription):
         return f"{self.client.platform_name}:{self.id}"
 
     def _repr_html_(self) -> str:
-        return display.html_of_device(self)
+        return display.table(
+            self,
+            self.client.closed,
+            lambda: {
+                "Device": self,
+                "kind": self.kind,
+                "process": self.process_index,
+                "memories": display.lines(map(str, self.memories)),
+                **self.attributes,
+            },
+        )
 
     def __repr__(self) -> str:
         return f"<Device {self} {self.kind!r}>" if not self.client.closed else "<Device closed>"
@@ -144,7 +152,7 @@ class Memory:
         client: the client that it belongs to.
     """
 
-    def __init__(self, client: Client, address: int) -> None:
+    def __init__(self, client: DeviceClient, address: int) -> None:
         self.client = client
         self._address = address
 
@@ -182,7 +190,15 @@ class Memory:
         return self.client._call(function, memory=self._address)
 
     def _repr_html_(self) -> str:
-        return display.html_of_memory(self)
+        return display.table(
+            self,
+            self.client.closed,
+            lambda: {
+                "Memory": self,
+                "kind": self.kind,
+                "devices": display.lines(f"{device} {device.kind}" for device in self.devices),
+            },
+        )
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.id}"
@@ -191,8 +207,163 @@ class Memory:
         return f"<Memory {self}>" if not self.client.closed else "<Memory closed>"
 
 
+class AsyncTrackingEvent(Closing):
+    """A `PJRT_AsyncTrackingEvent`: work that a device waits for; ends with `close` or a `with`.
+
+    Attributes:
+        device: the device.
+        description: what the work is.
+    """
+
+    def __init__(self, device: Device, description: str) -> None:
+        self.device = device
+        self.description = description
+        self._address: int = device.client._call(
+            "PJRT_Device_CreateAsyncTrackingEvent", device=device._address, description=description
+        )
+
+    def close(self) -> None:
+        """End the work (`PJRT_AsyncTrackingEvent_Destroy`); may be called again."""
+        address, self._address = self._address, 0
+        if address:
+            self.device.client._call("PJRT_AsyncTrackingEvent_Destroy", event=address)
+
+
+class DeviceClient(ClientHandle):
+    """A client with its devices and memories, as these and what lies on them see it."""
+
+    @property
+    def _moves_data(self) -> bool:
+        """Whether the plugin puts row-major bytes into other layouts, as `placement` found."""
+        raise NotImplementedError
+
+    def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
+        """Pickle a serialized executable of this client."""
+        raise NotImplementedError
+
+    def _keep_devices(self) -> None:
+        self._devices: dict[int, Device] = {}
+        self._memories: dict[int, Memory] = {}
+
+    @cached_property
+    def process_index(self) -> int:
+        """This process among those that share the platform (`PJRT_Client_ProcessIndex`)."""
+        return int(self._ask("PJRT_Client_ProcessIndex"))
+
+    @cached_property
+    def all_devices(self) -> tuple[Device, ...]:
+        """The devices of all processes (`PJRT_Client_Devices`)."""
+        return tuple(map(self._device, self._ask("PJRT_Client_Devices")))
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that this process can use (`PJRT_Client_AddressableDevices`)."""
+        return tuple(map(self._device, self._ask("PJRT_Client_AddressableDevices")))
+
+    @cached_property
+    def process_count(self) -> int:
+        """The number of processes that share the platform, from the devices."""
+        return len({device.process_index for device in self.all_devices})
+
+    def lookup_device(self, id: int) -> Device:
+        """Return the device with that `Device.id` (`PJRT_Client_LookupDevice`).
+
+        Args:
+            id: unique among the devices of all processes.
+
+        Raises:
+            PjrtError: there is none.
+        """
+        number = int32("the id", id)
+        return self._device(self._call("PJRT_Client_LookupDevice", client=self._address, id=number))
+
+    def lookup_addressable_device(self, local_hardware_id: int) -> Device:
+        """Return the device with that number here (`PJRT_Client_LookupAddressableDevice`).
+
+        Args:
+            local_hardware_id: as `Device.local_hardware_id` tells it.
+
+        Raises:
+            PjrtError: there is none.
+        """
+        return self._device(
+            self._call(
+                "PJRT_Client_LookupAddressableDevice",
+                client=self._address,
+                local_hardware_id=int32("the local hardware id", local_hardware_id),
+            )
+        )
+
+    def default_device_assignment(
+        self, num_replicas: int = 1, num_partitions: int = 1
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return the ids of the devices that a program runs on by default.
+
+        The C function is `PJRT_Client_DefaultDeviceAssignment`.
+
+        Args:
+            num_replicas: how many copies of the program run.
+            num_partitions: how many parts each is split into.
+
+        Returns:
+            A row for each replica, of the device of each partition: as `CompileOptions.device_ids`.
+
+        Raises:
+            ValueError: a count below 1, or more devices than there are.
+        """
+        return default_assignment(self, num_replicas, num_partitions)
+
+    @cached_property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories that this process can use (`PJRT_Client_AddressableMemories`)."""
+        return tuple(map(self._memory, self._ask("PJRT_Client_AddressableMemories")))
+
+    @cached_property
+    def _default_place(self) -> tuple[Device, int]:
+        return self._place(None, None)
+
+    @cached_property
+    def _first_place(self) -> tuple[Device, int, int]:
+        """As `_default_place`, with the device's address, as the compiled call path takes it."""
+        device, memory_address = self._default_place
+        return device, device._address, memory_address
+
+    @property
+    def _default_memory(self) -> Memory:
+        return self._default_place[0].default_memory
+
+    def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
+        for place, kind in ((device, Device), (memory, Memory)):
+            if place is not None and not isinstance(place, kind):
+                raise TypeError(
+                    f"{place!r} is not a {kind.__name__}\n\n"
+                    f"hint: client.{'devices' if kind is Device else 'memories'}[0] is one"
+                )
+            if place is not None and place.client is not self:
+                raise ValueError(f"{place} belongs to another client")
+        if memory is None:
+            if not self.devices:
+                raise ValueError(f"{self.platform_name} has no device that this process can use")
+            return device or self.devices[0], 0
+        if device is not None and device not in memory.devices:
+            raise ValueError(f"{device} does not address the memory {memory}")
+        return device or memory.devices[0], memory._address
+
+    def _device(self, address: int) -> Device:
+        device = self._devices.get(address)
+        if device is None:
+            device = self._devices[address] = Device(self, address)
+        return device
+
+    def _memory(self, address: int) -> Memory:
+        memory = self._memories.get(address)
+        if memory is None:
+            memory = self._memories[address] = Memory(self, address)
+        return memory
+
+
 def default_assignment(
-    client: Client, num_replicas: int, num_partitions: int
+    client: DeviceClient, num_replicas: int, num_partitions: int
 ) -> tuple[tuple[int, ...], ...]:
     """`Client.default_device_assignment`."""
     counts = (num_replicas, num_partitions) = (

@@ -14,7 +14,7 @@ from pjrt_hub.running.device import awaiting
 from pjrt_hub.running.device.promise import Promise, checked_error
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.capi.handle import ClientHandle
 
 
 class Event(hotpath.Event):
@@ -23,7 +23,7 @@ class Event(hotpath.Event):
     Nothing waits for an event unless asked: `event.wait()`, `await event`, or a callback.
     """
 
-    client: Client
+    client: ClientHandle
     _waiters: awaiting.Waiters
 
     __slots__ = ("__weakref__", "_waiters")
@@ -102,7 +102,7 @@ class SettableEvent(Event):
 
     __slots__ = ("_promise",)
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ClientHandle) -> None:
         call = client.api.call
         with client._in_call():
             client.api.require("PJRT_Event_Set")

@@ -13,7 +13,7 @@ from pjrt_hub.errors import CancelledError, ClosedError, PjrtError
 from pjrt_hub.running.capi import hotpath
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.capi.handle import ClientHandle
 
 Answer = Callable[[int, str, int], object]
 
@@ -26,11 +26,11 @@ class Promise(hotpath.Owned):
         closed: whether it was kept, broken, or closed with its client.
     """
 
-    client: Client
+    client: ClientHandle
 
     __slots__ = ("__weakref__",)
 
-    def __init__(self, client: Client, answer: Answer) -> None:
+    def __init__(self, client: ClientHandle, answer: Answer) -> None:
         """Promises an answer: a status code with its message, or a value with code 0."""
 
         def settle(

@@ -19,7 +19,7 @@ from pjrt_hub.errors import PjrtHubError, UnsupportedByPluginError
 from pjrt_hub.running.capi import hotpath, table
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import DeviceClient
 
 _CODES = table.ENUMS["PJRT_Error_Code"]
 _NOT_FOUND = _CODES["PJRT_Error_Code_NOT_FOUND"]
@@ -191,7 +191,7 @@ class Distributed:
         told = {"node_id": self.process_id, "num_nodes": self.num_processes}
         return {name: value for name, value in told.items() if takes(name)}
 
-    def check(self, client: Client, exchange: Exchange) -> None:
+    def check(self, client: DeviceClient, exchange: Exchange) -> None:
         """Raise an error if a client did not join the others.
 
         Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.capi.handle import ClientHandle
 
 State = Literal["unspecified", "uninitialized", "disconnected", "connected", "error"]
 
@@ -36,7 +36,7 @@ class ProcessInfo(NamedTuple):
     error: PjrtError | None = None
 
 
-def update(client: Client, infos: Sequence[ProcessInfo]) -> None:
+def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
     """`Client.update_global_process_info`."""
     name = "PJRT_Client_UpdateGlobalProcessInfo"
     client.api.require(name)

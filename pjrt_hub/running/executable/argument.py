@@ -7,19 +7,39 @@ numpy late.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.buffer.buffer import Buffer
-from pjrt_hub.running.program.signature import ANYTHING, UNTOLD_DTYPE, UNTOLD_LAYOUT, Slot
+from pjrt_hub.running.buffer import placement, tensor
+from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.device.device import Device, DeviceClient
+from pjrt_hub.running.program.signature import (
+    ANYTHING,
+    UNTOLD_DTYPE,
+    UNTOLD_LAYOUT,
+    Signature,
+    Slot,
+)
 
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.device import Device
-    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
+
+class Called(Protocol):
+    """An executable that is called: what it takes, and where it runs."""
+
+    @property
+    def client(self) -> DeviceClient:
+        """Whose it is."""
+
+    @property
+    def signature(self) -> Signature:
+        """What it takes and gives."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Where it runs; none where each call says."""
 
 
-def put(executable: LoadedExecutable, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
+def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
     """Puts an array for one parameter; it may change as soon as this returns.
 
     Args:
@@ -41,7 +61,7 @@ def put(executable: LoadedExecutable, index: int, given: Any, device: Device) ->
     if array is None:
         if not hasattr(type(given), "__dlpack__"):
             reject(executable, index, given)
-        return executable.client.from_dlpack(given, device=device, copy=True), None
+        return tensor.borrow(executable.client, given, device, True), None
     dtype = array.dtype
     if slot.dtype != UNTOLD_DTYPE:
         wanted = dtypes.numpy_dtype(slot.dtype)
@@ -53,19 +73,19 @@ def put(executable: LoadedExecutable, index: int, given: Any, device: Device) ->
     if array.shape != slot.shape is not None:
         raise ValueError(f"{what}, the array has the shape {array.shape}")
     if slot.layout == UNTOLD_LAYOUT:
-        buffer = executable.client.buffer_from_host(array, device=device)
+        buffer = _from_host(executable, array, device)
         by_itself = buffer._order() is None
     else:
-        buffer = executable.client.buffer_from_host(array, device=device, layout=slot.layout)
+        buffer = _from_host(executable, array, device, slot.layout)
         by_itself = slot.layout is None and buffer._order() is None
         if buffer._order() != slot.layout:  # rows are not what the plugin makes of itself
-            buffer = executable.client.buffer_from_host(array, device=device, layout=slot.order)
+            buffer = _from_host(executable, array, device, slot.order)
     plain = type(given) is type(array) is _numpy().ndarray and dtype.isnative
     again = plain and by_itself and slot.dtype and slot.shape is not None and not slot.dynamic
     return buffer, dtype if again else None
 
 
-def reject(executable: LoadedExecutable, index: int, given: object) -> None:
+def reject(executable: Called, index: int, given: object) -> None:
     """Raises for an argument that the call path refused."""
     slot, what = _wanted(executable, index)
     if not isinstance(given, Buffer):
@@ -105,7 +125,14 @@ def reject(executable: LoadedExecutable, index: int, given: object) -> None:
     raise ValueError(f"argument {index} is on {given.device}, its row is for another device")
 
 
-def _wanted(executable: LoadedExecutable, index: int) -> tuple[Slot, str]:
+def _from_host(
+    executable: Called, array: Any, device: Device, layout: tuple[int, ...] | None = None
+) -> Buffer:
+    copied = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+    return placement.from_host(executable.client, array, None, (device, None), copied, layout)
+
+
+def _wanted(executable: Called, index: int) -> tuple[Slot, str]:
     signature = executable.signature
     if signature.open:
         return ANYTHING, f"argument {index} must be"

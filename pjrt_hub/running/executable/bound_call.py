@@ -5,15 +5,12 @@ Owns how one is made and shown; checking and running are the compiled call path'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.compact import compact
-from pjrt_hub.running.executable.argument import put
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
+from pjrt_hub.running.executable.argument import Called, put
 
 
 @compact
@@ -29,12 +26,12 @@ class BoundCall(hotpath.BoundCall):
 
     __slots__ = ()
 
-    executable: LoadedExecutable
+    executable: Any
 
     @classmethod
     def _of(
         cls,
-        executable: LoadedExecutable,
+        executable: Any,
         rows: tuple[tuple[Any, ...], ...],
         single: bool,
         simplify: bool,
@@ -61,7 +58,7 @@ class BoundCall(hotpath.BoundCall):
 
 
 def _on_devices(
-    executable: LoadedExecutable, rows: tuple[tuple[Any, ...], ...]
+    executable: Called, rows: tuple[tuple[Any, ...], ...]
 ) -> tuple[tuple[Any, ...], ...]:
     """The same with buffers of the arrays; the call path says what does not fit otherwise."""
     signature, places = executable.signature, len(executable.devices)

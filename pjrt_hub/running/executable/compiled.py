@@ -6,13 +6,13 @@ Owns the questions; whoever inherits it owns the executable and says where it is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.program.compile_options import CompileOptions
@@ -169,12 +169,6 @@ class Compiled:
         with self._viewed() as view:
             return irregular.optimized_program(self._api, view)
 
-    def report(self) -> str:
-        """All of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # which reads everything here
-
-        return report.of(self)
-
     @property
     def _title(self) -> str:
         """Its name, where the plugin tells one."""
@@ -186,3 +180,13 @@ class Compiled:
     def _ask(self, function: str) -> Any:
         with self._viewed() as view:
             return self._api.call(function, executable=view)
+
+    def _shown_signature(self) -> dict[str, str]:
+        """Return what it takes and gives as rows of a table, where the plugin tells."""
+        with suppress(UnsupportedByPluginError):
+            signature = self.signature
+            return {
+                "takes": display.lines(map(str, signature.parameters)),
+                "gives": display.lines(map(str, signature.outputs)),
+            }
+        return {}

@@ -8,15 +8,14 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi import irregular
+from pjrt_hub.running.capi.handle import ClientHandle, Handle
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.device import display
-from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.compiled import Compiled
 from pjrt_hub.running.executable.serialized import Guards
@@ -24,7 +23,22 @@ from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.running.array.dtypes import ElementType
-    from pjrt_hub.running.client.topology import Topology
+
+
+class DescribedDevices(Handle, Protocol):
+    """The topology of an executable: devices that need not be there."""
+
+    @property
+    def client(self) -> ClientHandle | None:
+        """Whose it is, if it belongs to one."""
+
+    @property
+    def platform_name(self) -> str:
+        """As `Client.platform_name`."""
+
+    def _call(self, function: str, /, **inputs: Any) -> Any: ...
+
+    def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]: ...
 
 
 class Executable(Compiled):
@@ -34,7 +48,7 @@ class Executable(Compiled):
         topology: the devices that it was compiled for.
     """
 
-    def __init__(self, topology: Topology, address: int, said: Signature | None) -> None:
+    def __init__(self, topology: DescribedDevices, address: int, said: Signature | None) -> None:
         self.topology = topology
         self._address = address
         #: What the program said of itself, where it can be read.
@@ -80,13 +94,19 @@ class Executable(Compiled):
         )
         return guards.seal(code)
 
+    def report(self) -> str:
+        """All of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # for people, so not before one asks
+
+        return report.of(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles `serialize()`, which becomes what `Client.load` makes of it there.
 
         That is on the oldest open client of the same plugin; without one, on a client that is made,
         and kept, for it. Where the devices are not there, unpickling fails as making a client does.
         """
-        return pickled.of_executable_ahead_of_time(self)
+        return self.topology._reduce_executable(self.serialize())
 
     @property
     def _api(self) -> Api:
@@ -106,7 +126,17 @@ class Executable(Compiled):
             return view
 
     def _repr_html_(self) -> str:
-        return display.html_of_executable_ahead_of_time(self)
+        client = self.topology.client
+        return display.table(
+            self,
+            client is not None and client.closed,
+            lambda: {
+                "Executable": self._title,
+                **self._shown_signature(),
+                "for": self.topology,
+                "split": f"{self.num_replicas} replica(s) x {self.num_partitions} partition(s)",
+            },
+        )
 
     def __repr__(self) -> str:
         if self._given_away:
@@ -116,7 +146,7 @@ class Executable(Compiled):
         return f"<Executable {self._title} for {self.topology}>"
 
 
-def destroy(topology: Topology, address: int) -> None:
+def destroy(topology: DescribedDevices, address: int) -> None:
     """Frees a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
     # Closed: a child process after a fork, or a client that is gone. Better leaked than crashed.
     with contextlib.suppress(ClosedError, PjrtError):

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.base.frozen import field, frozen
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.values import NamedValue
-from pjrt_hub.running.executable.execute_context import ExecuteContext
 from pjrt_hub.running.executable.host_transfer import HostTransfers
+from pjrt_hub.running.extensions.execute_context import ExecuteContext
 from pjrt_hub.running.extensions.multi_slice import MultiSliceConfig
 
 if TYPE_CHECKING:
+    from pjrt_hub.running.executable.argument import Called
     from pjrt_hub.running.executable.host_transfer import (
         OutputCallback,
         RecvCallback,
         SendCallback,
     )
-    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
 
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
@@ -96,7 +96,7 @@ class ExecuteOptions:
             _check_int("a task id of incarnations", task, _INT32)
             _check_int("an incarnation id", incarnation, _INT64)
 
-    def _for(self, executable: LoadedExecutable, num_devices: int, whole: bool) -> Prepared:
+    def _for(self, executable: Called, num_devices: int, whole: bool) -> Prepared:
         """Makes the struct for one execution.
 
         Args:

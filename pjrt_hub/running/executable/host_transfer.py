@@ -21,7 +21,7 @@ from pjrt_hub.running.device.event import Event
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.capi.handle import ClientHandle
 
     #: Called with a chunk of the value in row-major order, the bytes of the whole value, and
     #: whether this is its last chunk. An exception fails the program.
@@ -45,7 +45,7 @@ class CopyToDeviceStream(hotpath.Owned):
         closed: whether it was closed, itself or with its client.
     """
 
-    client: Client
+    client: ClientHandle
     _address: int
     _added: int
     _lock: Lock
@@ -53,7 +53,7 @@ class CopyToDeviceStream(hotpath.Owned):
     __slots__ = ("__weakref__", "_added", "_address", "_lock")
 
     @classmethod
-    def _of(cls, client: Client, address: int) -> CopyToDeviceStream:
+    def _of(cls, client: ClientHandle, address: int) -> CopyToDeviceStream:
         stream = cls()
         stream._address = address
         stream._added = 0
@@ -133,7 +133,7 @@ class CopyToDeviceStream(hotpath.Owned):
 class HostTransfers:
     """The callbacks of one execution, as a plugin calls them; lives until the execution is done."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ClientHandle) -> None:
         self._client = client
         self._kept: list[object] = []
 
@@ -197,7 +197,7 @@ def _sender(channel: int, callback: SendCallback) -> Callable[..., object]:
     return send
 
 
-def _receiver(client: Client, channel: int, callback: RecvCallback) -> Callable[..., object]:
+def _receiver(client: ClientHandle, channel: int, callback: RecvCallback) -> Callable[..., object]:
     def receive(address: int) -> None:
         try:
             stream = CopyToDeviceStream._of(client, address)

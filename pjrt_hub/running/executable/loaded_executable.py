@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.running.array import display
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.device import display
 from pjrt_hub.running.device.device import Device
 from pjrt_hub.running.device.event import Event
-from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.argument import put, reject
 from pjrt_hub.running.executable.bound_call import BoundCall
 from pjrt_hub.running.executable.compiled import Compiled
 from pjrt_hub.running.executable.execute_options import ExecuteOptions
+from pjrt_hub.running.executable.serialized import Guards
 from pjrt_hub.running.program.option import DeviceAssignment
 from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.device.device import DeviceClient
 
 
 class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
@@ -53,7 +53,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     #: Whether a parameter is a tuple, which a plugin makes of a call's arguments where it is told.
     _takes_tuple = False
 
-    client: Client
+    client: DeviceClient
     devices: tuple[Device, ...]
     #: None where nobody tells how many outputs there are.
     _told: Signature | None
@@ -71,7 +71,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     @classmethod
     def _load(
         cls,
-        client: Client,
+        client: DeviceClient,
         address: int,
         signature: Signature | None = None,
         program: Signature | None = None,
@@ -371,21 +371,28 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         """Return the compiled code, for `Client.load` (`PJRT_Executable_Serialize`).
 
         A header that names the platform, the plugin and the machine stands before the plugin's own
-        bytes; `runtime.serialized.read` takes them apart. An executable that was loaded gives the
+        bytes; `serialized.read` takes them apart. An executable that was loaded gives the
         bytes that it was loaded from.
         """
         with self._viewed() as view:
             if self._origin is not None:
                 return self._origin
             code = irregular.serialized_executable(self.client.api, view)
-            return self.client.guards.seal(code, None if self._takes_tuple else self.signature)
+            guards: Guards = self.client.guards
+            return guards.seal(code, None if self._takes_tuple else self.signature)
+
+    def report(self) -> str:
+        """All of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # for people, so not before one asks
+
+        return report.of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as `serialize`, and loads on a client of the same plugin in the other process.
 
         That is the oldest open one with the same create options, or a new one.
         """
-        return pickled.of_executable(self)
+        return self.client._reduce_executable(self.serialize())
 
     @property
     def _api(self) -> Api:
@@ -450,7 +457,15 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
                 )
 
     def _repr_html_(self) -> str:
-        return display.html_of_executable(self)
+        return display.table(
+            self,
+            self.closed,
+            lambda: {
+                "LoadedExecutable": self._title,
+                **self._shown_signature(),
+                "devices": display.lines(map(str, self.devices)),
+            },
+        )
 
     def __repr__(self) -> str:
         if self.closed:
@@ -459,7 +474,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         return f"<LoadedExecutable {self._title} {self._told or '(?)'} on {places}>"
 
 
-def _devices(client: Client, address: int, has_devices: bool) -> tuple[Device, ...]:
+def _devices(client: DeviceClient, address: int, has_devices: bool) -> tuple[Device, ...]:
     """Where it runs; a plugin of one device need not say, or may say that there is none.
 
     One of several that does not say is asked for the device assignment.
@@ -480,7 +495,7 @@ def _devices(client: Client, address: int, has_devices: bool) -> tuple[Device, .
 
 
 @contextmanager
-def _view(client: Client, address: int) -> Iterator[int]:
+def _view(client: DeviceClient, address: int) -> Iterator[int]:
     """The `PJRT_Executable` inside a loaded one.
 
     On the XLA CPU plugin it only views the loaded one and using it after that crashes, so it is
@@ -496,7 +511,7 @@ def _view(client: Client, address: int) -> Iterator[int]:
 
 
 @contextmanager
-def _view_if_any(client: Client, address: int) -> Iterator[int | None]:
+def _view_if_any(client: DeviceClient, address: int) -> Iterator[int | None]:
     """As `_view`; None where the plugin gives none."""
     with ExitStack() as stack:
         try:

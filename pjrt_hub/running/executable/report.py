@@ -6,14 +6,12 @@ Owns the words; asks only what an executable answers, and leaves out what a plug
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.running.executable.compiled import Compiled
 from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.program.signature import Signature
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.executable.compiled import Compiled
 
 _WIDTH, _LABEL = 100, 16
 #: Of the cost analysis; the rest are numbers for each operand.

@@ -20,7 +20,7 @@ from pjrt_hub.running.capi import irregular, wire
 from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.capi.handle import ClientHandle
 
 #: Magic, the sha256 of what follows, the header's length in four little-endian bytes, the header as
 #: JSON, the plugin's bytes.
@@ -54,7 +54,7 @@ class Guards:
     machine: str = ""
 
     @classmethod
-    def of(cls, client: Client) -> Guards:
+    def of(cls, client: ClientHandle) -> Guards:
         """What runs on `client`."""
         return cls(
             client.platform_name,
@@ -169,7 +169,7 @@ def _damaged(what: str) -> FileFormatError:
     )
 
 
-def topology(client: Client) -> bytes:
+def topology(client: ClientHandle) -> bytes:
     """The devices and their machine as the plugin writes them, or nothing where it does not.
 
     (`PJRT_TopologyDescription_Serialize`)
@@ -184,7 +184,7 @@ def topology(client: Client) -> bytes:
         return b""
 
 
-def _machine(client: Client) -> str:
+def _machine(client: ClientHandle) -> str:
     if client.platform_name != "cpu":
         return ""
     try:

@@ -14,8 +14,7 @@ from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.executable.compiled import Compiled
+    from pjrt_hub.running.capi.handle import ClientHandle, ExecutableHandle
 
 
 class AbiVersion:
@@ -84,7 +83,7 @@ class ExecutableAbiVersion(AbiVersion):
     _platform_id = "PJRT_ExecutableAbiVersion_PlatformId"
 
     @classmethod
-    def of(cls, executable: Compiled) -> ExecutableAbiVersion:
+    def of(cls, executable: ExecutableHandle) -> ExecutableAbiVersion:
         """Read the version from a compiled program (`PJRT_Executable_GetAbiVersion`).
 
         Args:
@@ -109,7 +108,7 @@ class RuntimeAbiVersion(AbiVersion):
     _platform_id = "PJRT_RuntimeAbiVersion_PlatformId"
 
     @classmethod
-    def of(cls, client: Client) -> RuntimeAbiVersion:
+    def of(cls, client: ClientHandle) -> RuntimeAbiVersion:
         """Read the version from a client (`PJRT_Client_RuntimeAbiVersion`).
 
         Args:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy
 
     from pjrt_hub.running.capi.extensions import Extension
-    from pjrt_hub.running.executable.execute_context import ExecuteContext
+    from pjrt_hub.running.extensions.execute_context import ExecuteContext
 
 _HOST, _CUDA = "Host", "CUDA"
 _GPU_API_VERSION = 1  # of the GPU extension's function: an XLA FFI handler

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pjrt_hub.running.capi import irregular
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.executable.compiled import Compiled
+    from pjrt_hub.running.capi.handle import ExecutableHandle
 
 
-def executable_metadata(executable: Compiled) -> bytes:
+def executable_metadata(executable: ExecutableHandle) -> bytes:
     """Return the plugin's own proto: for libtpu memory and compiler flags.
 
     The C function is `PJRT_ExecutableMetadata_GetExecutableMetadata`.

@@ -11,10 +11,10 @@ from pjrt_hub.running.capi import irregular
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.capi.handle import ClientHandle
 
 
-def allocate(client: Client, nbytes: int, numa_node: int = 0) -> numpy.ndarray[Any, Any]:
+def allocate(client: ClientHandle, nbytes: int, numa_node: int = 0) -> numpy.ndarray[Any, Any]:
     """Allocate an uninitialized array of bytes (`PJRT_HostMemoryAllocator_Allocate`).
 
     It is freed with the last view of it. It must not outlive the client.

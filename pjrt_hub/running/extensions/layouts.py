@@ -17,9 +17,7 @@ from pjrt_hub.running.capi.library import Api
 
 if TYPE_CHECKING:
     from pjrt_hub.running.buffer.buffer import Buffer
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.client.topology import Topology
-    from pjrt_hub.running.executable.compiled import Compiled
+    from pjrt_hub.running.capi.handle import ExecutableHandle, Handle
 
 _ORDER = re.compile(r"\{([\d,]*)")
 _TILE = re.compile(r"\(([\d,*]+)\)")
@@ -55,7 +53,7 @@ class Layout:
         return self.text
 
 
-def default_layout(place: Client | Topology, dtype: Any, shape: Sequence[int]) -> Layout:
+def default_layout(place: Handle, dtype: Any, shape: Sequence[int]) -> Layout:
     """Return the layout that a plugin chooses if a program names none.
 
     The C functions are `PJRT_Layouts_PJRT_Client_GetDefaultLayout` and
@@ -106,7 +104,7 @@ def buffer_layout(buffer: Buffer) -> Layout:
         return _taken(api, call("PJRT_Layouts_PJRT_Buffer_MemoryLayout", buffer=buffer._address))
 
 
-def output_layouts(executable: Compiled) -> tuple[Layout, ...]:
+def output_layouts(executable: ExecutableHandle) -> tuple[Layout, ...]:
     """Return the layouts of the outputs (`PJRT_Layouts_PJRT_Executable_GetOutputLayouts`).
 
     Args:
@@ -118,7 +116,7 @@ def output_layouts(executable: Compiled) -> tuple[Layout, ...]:
     return _all(executable, "PJRT_Layouts_PJRT_Executable_GetOutputLayouts")
 
 
-def parameter_layouts(executable: Compiled) -> tuple[Layout, ...]:
+def parameter_layouts(executable: ExecutableHandle) -> tuple[Layout, ...]:
     """Return the layouts of the parameters (`PJRT_Layouts_PJRT_Executable_GetParameterLayouts`).
 
     Args:
@@ -130,7 +128,7 @@ def parameter_layouts(executable: Compiled) -> tuple[Layout, ...]:
     return _all(executable, "PJRT_Layouts_PJRT_Executable_GetParameterLayouts")
 
 
-def _all(executable: Compiled, name: str) -> tuple[Layout, ...]:
+def _all(executable: ExecutableHandle, name: str) -> tuple[Layout, ...]:
     with executable._viewed() as view:
         api = executable._api
         layouts = api.extension("Layouts").call(name, executable=view)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pjrt_hub.running.device.device import Device
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.capi.handle import Handle
+    from pjrt_hub.running.device.device import DeviceClient
     from pjrt_hub.running.device.device_description import DeviceDescription
 
 
@@ -30,7 +30,7 @@ class MemoryDescription(NamedTuple):
 
 
 def memory_descriptions(
-    owner: Client | Topology, device: Device | DeviceDescription
+    owner: DeviceClient | Handle, device: Device | DeviceDescription
 ) -> tuple[MemoryDescription, ...]:
     """Return a device's kinds of memory (`PJRT_DeviceDescription_MemoryDescriptions`).
 

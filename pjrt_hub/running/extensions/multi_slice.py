@@ -18,8 +18,7 @@ from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.program.option import INT32_MAX
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.capi.handle import ClientHandle, Handle
 
 #: More are no machine, and are allocated for until the process is killed.
 _MAX_DEVICES = 1 << 16
@@ -35,7 +34,7 @@ class MultiSliceConfig:
         api: the plugin's function table.
     """
 
-    def __init__(self, topology: Topology, num_slices: int) -> None:
+    def __init__(self, topology: Handle, num_slices: int) -> None:
         """Configures slices that need not be here (`PJRT_Megascale_CreateAoTConfig`).
 
         Args:
@@ -62,7 +61,7 @@ class MultiSliceConfig:
     def of_slice(
         cls,
         context: MegascaleContext,
-        topology: Topology,
+        topology: Handle,
         num_slices: int,
         slice_id: int,
         *,
@@ -154,7 +153,7 @@ class MegascaleContext:
         api: the plugin's function table.
     """
 
-    def __init__(self, owner: Client | Api) -> None:
+    def __init__(self, owner: ClientHandle | Api) -> None:
         """Makes one (`PJRT_Megascale_CreateClientContextFromPjRtClient`, `..._CreateDefault...`).
 
         Args:
@@ -242,7 +241,7 @@ def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:
     return int(found.slice_id), int(found.per_slice_device_id)
 
 
-def _check_slices(topology: Topology, num_slices: int) -> None:
+def _check_slices(topology: Any, num_slices: int) -> None:
     """Refuses what ends the process inside libtpu: slices of slices, and far too many."""
     devices = topology.device_descriptions
     _check_int("num_slices", num_slices, 1, _MAX_DEVICES // len(devices))

@@ -18,7 +18,7 @@ from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.capi.handle import Handle
 
 
 # Fields of PjRtPartialProgramProto.
@@ -90,7 +90,7 @@ class PhaseCompiler:
         self,
         programs: Sequence[bytes | Program],
         phases: Sequence[str],
-        topology: Topology,
+        topology: Handle,
         options: CompileOptions | None = None,
     ) -> tuple[bytes, ...]:
         """Run some phases (`PJRT_PhaseCompile_Run_Phase`).

@@ -16,7 +16,7 @@ from pjrt_hub.running.capi.status import error_class
 from pjrt_hub.running.device.promise import checked_error
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.capi.handle import ClientHandle
 
 _TYPES = table.ENUMS["PJRT_Callback_Type"]
 _FAILURES = table.ENUMS["PJRT_Callback_Tpu_SliceFailureType"]
@@ -42,20 +42,22 @@ class SliceFailure(IntEnum):
 
 @overload
 def register_callback(
-    client: Client, type: Literal[CallbackType.PREFATAL], callback: Callable[[PjrtError], object]
+    client: ClientHandle,
+    type: Literal[CallbackType.PREFATAL],
+    callback: Callable[[PjrtError], object],
 ) -> None: ...
 
 
 @overload
 def register_callback(
-    client: Client,
+    client: ClientHandle,
     type: Literal[CallbackType.TPU_SLICE_BUILDER],
     callback: Callable[[SliceFailure | int], object],
 ) -> None: ...
 
 
 def register_callback(
-    client: Client, type: CallbackType, callback: Callable[[Any], object]
+    client: ClientHandle, type: CallbackType, callback: Callable[[Any], object]
 ) -> None:
     """Register a function for the plugin's announcements (`PJRT_Callback_RegisterCallback`).
 
@@ -96,7 +98,7 @@ def register_callback(
         _kept.append(kept)
 
 
-def invoke_callback(client: Client, what: PjrtError | SliceFailure) -> None:
+def invoke_callback(client: ClientHandle, what: PjrtError | SliceFailure) -> None:
     """Make the plugin announce something (`PJRT_Callback_InvokeCallback`).
 
     Args:

@@ -16,8 +16,7 @@ from pjrt_hub.running.device.event import Event
 
 if TYPE_CHECKING:
     from pjrt_hub.running.buffer.buffer import Buffer
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.device.device import Memory
+    from pjrt_hub.running.device.device import DeviceClient, Memory
 
 
 class RawBuffer(Closing, hotpath.Owned):
@@ -38,7 +37,7 @@ class RawBuffer(Closing, hotpath.Owned):
             UnsupportedByPluginError: the plugin has no raw buffers (all but libtpu).
             ClosedError: the buffer was deleted, donated or closed.
         """
-        self.client: Client = buffer.client
+        self.client: DeviceClient = buffer.client
         call = buffer.client.api.extension("RawBuffer").call
         await_memory(buffer)
         with self.client._in_call():

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.executable.compiled import Compiled
+    from pjrt_hub.running.capi.handle import ExecutableHandle
 
 
-def parameter_shardings(executable: Compiled) -> tuple[bytes, ...]:
+def parameter_shardings(executable: ExecutableHandle) -> tuple[bytes, ...]:
     """Return an OpSharding for each parameter, or none if the program is not partitioned.
 
     The C function is `PJRT_Shardings_PJRT_Executable_ParameterShardings`.
@@ -25,7 +25,7 @@ def parameter_shardings(executable: Compiled) -> tuple[bytes, ...]:
     return _ask(executable, "PJRT_Shardings_PJRT_Executable_ParameterShardings")
 
 
-def output_shardings(executable: Compiled) -> tuple[bytes, ...]:
+def output_shardings(executable: ExecutableHandle) -> tuple[bytes, ...]:
     """Return an OpSharding for each output, or none if the program is not partitioned.
 
     The C function is `PJRT_Shardings_PJRT_Executable_OutputShardings`.
@@ -39,6 +39,6 @@ def output_shardings(executable: Compiled) -> tuple[bytes, ...]:
     return _ask(executable, "PJRT_Shardings_PJRT_Executable_OutputShardings")
 
 
-def _ask(executable: Compiled, name: str) -> tuple[bytes, ...]:
+def _ask(executable: ExecutableHandle, name: str) -> tuple[bytes, ...]:
     with executable._viewed() as view:
         return tuple(executable._api.extension("Shardings").call(name, executable=view))

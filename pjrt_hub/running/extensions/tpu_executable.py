@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.running.capi import irregular
 
 if TYPE_CHECKING:
+    from pjrt_hub.running.capi.handle import ExecutableHandle
     from pjrt_hub.running.capi.library import Api
-    from pjrt_hub.running.executable.compiled import Compiled
 
 
-def target_arguments(executable: Compiled) -> bytes:
+def target_arguments(executable: ExecutableHandle) -> bytes:
     """Return the chip that it is compiled for (`PJRT_TpuExecutable_GetTargetArguments`).
 
     Args:
@@ -27,7 +27,7 @@ def target_arguments(executable: Compiled) -> bytes:
     return _read(executable, "PJRT_TpuExecutable_GetTargetArguments")
 
 
-def hlo_module_with_config(executable: Compiled) -> bytes:
+def hlo_module_with_config(executable: ExecutableHandle) -> bytes:
     """Return its program, an HloModuleProtoWithConfig.
 
     The C function is `PJRT_TpuExecutable_GetHloModuleWithConfig`.
@@ -41,7 +41,7 @@ def hlo_module_with_config(executable: Compiled) -> bytes:
     return _read(executable, "PJRT_TpuExecutable_GetHloModuleWithConfig")
 
 
-def compiled_memory_stats(executable: Compiled) -> bytes:
+def compiled_memory_stats(executable: ExecutableHandle) -> bytes:
     """Return its memory use, buffer by buffer: a CompiledMemoryStatsProto.
 
     The C function is `PJRT_TpuExecutable_GetCompiledMemoryStats`; the sums are
@@ -57,7 +57,7 @@ def compiled_memory_stats(executable: Compiled) -> bytes:
 
 
 def run_hlo_cost_analysis(
-    executable: Compiled, hlo_modules: Sequence[bytes] | None = None
+    executable: ExecutableHandle, hlo_modules: Sequence[bytes] | None = None
 ) -> Mapping[str, Any]:
     """Return the floating-point operations, bytes and seconds on the executable's chip.
 
@@ -140,7 +140,7 @@ def is_predetermined_error(api: Api, status: bytes) -> bool:
     return bool(call("PJRT_TpuExecutable_IsTpuPredeterminedError", serialized_status=bytes(status)))
 
 
-def _read(executable: Compiled, name: str) -> bytes:
+def _read(executable: ExecutableHandle, name: str) -> bytes:
     node = executable._api.extension("TpuExecutable")
     node.require(name)  # before the work of serializing
     with executable._viewed() as view:

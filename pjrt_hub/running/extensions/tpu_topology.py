@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pjrt_hub.running.capi import irregular
 
 if TYPE_CHECKING:
+    from pjrt_hub.running.capi.handle import Handle
     from pjrt_hub.running.capi.library import Api
-    from pjrt_hub.running.client.topology import Topology
 
 _MAX_DIMS = 8
 _MAX_SLICE_CONFIGS = 1 << 14
@@ -68,7 +68,7 @@ class TpuTopology:
     device. Devices have the ids of `topology.device_descriptions`.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Any) -> None:
         """Takes a topology of libtpu.
 
         Raises:
@@ -296,7 +296,7 @@ class TpuTopology:
 
     def subslice(
         self, chips_per_host_bounds: Sequence[int], host_bounds: Sequence[int] = (1, 1, 1)
-    ) -> Topology:
+    ) -> Any:
         """Return a part of it as a separate topology (`PJRT_TpuTopology_Subslice`).
 
         Args:
@@ -312,7 +312,7 @@ class TpuTopology:
             host_bounds=_numbers(host_bounds),
         )
 
-    def replace_host_bounds(self, host_bounds: Sequence[int]) -> Topology:
+    def replace_host_bounds(self, host_bounds: Sequence[int]) -> Any:
         """Return a topology of more or fewer hosts (`PJRT_TpuTopology_ReplaceHostBounds`).
 
         Args:
@@ -325,7 +325,7 @@ class TpuTopology:
         return self._made("PJRT_TpuTopology_ReplaceHostBounds", host_bounds=bounds)
 
     def subslice_device_id(
-        self, subslice: Topology, origin: Sequence[int], full_device_id: int
+        self, subslice: Handle, origin: Sequence[int], full_device_id: int
     ) -> int:
         """Return a device's id in a part of this topology.
 
@@ -362,8 +362,8 @@ class TpuTopology:
                 )
             )
 
-    def _made(self, name: str, **inputs: Any) -> Topology:
-        return type(self.topology)(self.topology.api, self._ask(name, **inputs))
+    def _made(self, name: str, **inputs: Any) -> Any:
+        return self.topology._like(self._ask(name, **inputs))
 
     def _chip(self, number: int) -> int:
         return _below(number, self.chip_count, "chips")

@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array.memory_layout import row_major_or
 from pjrt_hub.running.program import bytecode_function, mlir_text, op_sharding, sharding_attribute
 from pjrt_hub.running.program.bytecode import MAGIC
 from pjrt_hub.running.program.main_function import (
@@ -23,7 +24,7 @@ from pjrt_hub.running.program.main_function import (
 )
 from pjrt_hub.running.program.partitioning import Partitioning
 from pjrt_hub.running.program.program import Program
-from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Signature, Slot, row_major_or
+from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Signature, Slot
 
 #: XLA's, which no text of MLIR's means.
 _NOT_MLIR = frozenset({"s1", "u1"})

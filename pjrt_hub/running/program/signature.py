@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array.memory_layout import row_major_or
+from pjrt_hub.running.array.shape_spec import dims_text, known_shapes
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import hlo
 
@@ -21,9 +23,6 @@ _TUPLE, _TOKEN = 13, 17
 #: What a slot has for a dtype or a layout that nobody tells.
 UNTOLD_DTYPE = 0
 UNTOLD_LAYOUT: tuple[int, ...] = ()
-
-#: Equal shapes are one object, so that the call path compares them by identity.
-known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 
 class Slot(NamedTuple):
@@ -205,23 +204,6 @@ class Signature:
     def __str__(self) -> str:
         parameters, outputs = (", ".join(map(str, s)) for s in (self.parameters, self.outputs))
         return f"({'...' if self.open else parameters}) -> ({outputs})"
-
-
-def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Gives the object that stands for an equal shape of a compiled program, or `shape` itself."""
-    return known_shapes.get(shape, shape)
-
-
-def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...], separator: str) -> str:
-    """Writes dimensions as XLA does: "<=8" where the size is a bound."""
-    return separator.join(f"{'<=' if d in dynamic else ''}{size}" for d, size in enumerate(shape))
-
-
-def row_major_or(layout: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Writes row-major as None, so that layouts compare by identity in the common case."""
-    if layout is None or layout == tuple(range(len(layout) - 1, -1, -1)):
-        return None
-    return layout
 
 
 def tuple_parameters(code: bytes, form: str) -> list[bool]:

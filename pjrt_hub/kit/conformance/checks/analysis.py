@@ -9,7 +9,6 @@ import numpy as np
 
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
-from pjrt_hub.kit.conformance.programs import compiled
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
 
@@ -37,7 +36,7 @@ _COSTS, _STATS = "PJRT_Executable_GetCostAnalysis", "PJRT_Executable_GetCompiled
 @check(needs="plugin", number=146, seconds=60)
 def flops(subject: Subject) -> None:
     """The cost of a product of 64 x 64 matrices -> 2 * 64^3 operations, within a factor of 2."""
-    found = _costs(subject, compiled(subject, _MATMUL)).get("flops")
+    found = _costs(subject, subject.compile_executable(_MATMUL)).get("flops")
     if not isinstance(found, float):
         raise Unsupported("the cost analysis tells no flops")
     expect(_FLOPS / 2 <= found <= 2 * _FLOPS, f"expected about {_FLOPS} flops, found {found:g}")
@@ -46,7 +45,7 @@ def flops(subject: Subject) -> None:
 @check(needs="plugin", number=146, seconds=60)
 def costs(subject: Subject) -> None:
     """All costs of that product -> finite numbers, none negative, each name once."""
-    executable = compiled(subject, _MATMUL)
+    executable = subject.compile_executable(_MATMUL)
     _costs(subject, executable)
     found = unchecked.named_values(subject.api, _COSTS, executable=executable)
     equal(len(dict(found)), len(found), "different names among the costs")
@@ -61,7 +60,7 @@ def costs(subject: Subject) -> None:
 @check(needs="plugin", number=147, since=40, seconds=60)
 def memory_stats(subject: Subject) -> None:
     """The memory of a product of 64 x 64 matrices -> its arguments and output have their bytes."""
-    stats = _stats(subject, compiled(subject, _MATMUL))
+    stats = _stats(subject, subject.compile_executable(_MATMUL))
     for name, least in (("argument", 2 * _NBYTES), ("output", _NBYTES)):
         found = getattr(stats, f"{name}_size_in_bytes")
         expect(found >= least, f"{name}_size_in_bytes: expected {least} or more, found {found}")
@@ -72,7 +71,7 @@ def memory_stats(subject: Subject) -> None:
 @check(needs="plugin", number=147, since=40, seconds=60)
 def memory_stats_of_donation(subject: Subject) -> None:
     """The memory of a program that takes its argument's -> alias_size_in_bytes is the array's."""
-    stats = _stats(subject, compiled(subject, _DONATING))
+    stats = _stats(subject, subject.compile_executable(_DONATING))
     found = stats.alias_size_in_bytes
     if found == 0 and subject.target is None and _keeps(subject):
         subject.note("tells no alias, and donates nothing, which it need not do")
@@ -83,7 +82,7 @@ def memory_stats_of_donation(subject: Subject) -> None:
 @check(needs="plugin", number=147, since=72, seconds=60)
 def peak_memory(subject: Subject) -> None:
     """The peak of a product of 64 x 64 matrices -> at least one array, or 0 where it is unknown."""
-    found = _stats(subject, compiled(subject, _MATMUL)).peak_memory_in_bytes
+    found = _stats(subject, subject.compile_executable(_MATMUL)).peak_memory_in_bytes
     if found == 0:
         subject.note("the peak is not told")
         return
@@ -93,7 +92,7 @@ def peak_memory(subject: Subject) -> None:
 @check(needs="plugin", number=148, seconds=60)
 def stable(subject: Subject) -> None:
     """Costs and memory, asked twice -> the same; whether the costs moved is told."""
-    executable = compiled(subject, _MATMUL)
+    executable = subject.compile_executable(_MATMUL)
     first, second = _costs(subject, executable), _costs(subject, executable)
     equal(second, first, "the costs, asked again")
     subject.note_moved(_COSTS, "properties", executable=executable)

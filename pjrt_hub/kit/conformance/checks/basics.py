@@ -149,7 +149,7 @@ def outputs(subject: Subject) -> None:
 @check(number=74, seconds=60, proves=("PJRT_LoadedExecutable_Execute",))
 def execute(subject: Subject) -> None:
     """Run a + b of f32[4] -> the exact values."""
-    programs.adds(subject, subject.compile(programs.ADD))
+    subject.expect_add(subject.compile(programs.ADD))
 
 
 def _require_taken(subject: Subject, form: str, *others: str) -> None:

@@ -8,7 +8,7 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, TEXT, add_hlo, labelled
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
-from pjrt_hub.kit.conformance.programs import ADD, adds, compiled
+from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import refuses
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
@@ -41,7 +41,7 @@ def stablehlo_text(subject: Subject) -> None:
     """Compile a + b as StableHLO text -> the exact values."""
     if not subject.takes(TEXT):
         raise Unsupported("the plugin does not take text")
-    adds(subject, subject.compile(ADD.encode()))
+    subject.expect_add(subject.compile(ADD.encode()))
 
 
 @check(number=60)
@@ -68,7 +68,7 @@ def artifact_of_newer_version(subject: Subject) -> None:
         except PjrtError as exc:
             expect(bool(exc.message), "expected an error that says why, found no message")
             continue
-        adds(subject, executable)
+        subject.expect_add(executable)
         subject.note(f"takes an artifact of StableHLO {text}")
     subject.usable()
 
@@ -139,7 +139,7 @@ def empty_options(subject: Subject) -> None:
         subject.note(f"refuses options of no bytes: {exc.message}")
         subject.usable()
         return
-    adds(subject, executable)
+    subject.expect_add(executable)
 
 
 @check(number=69)
@@ -156,7 +156,7 @@ def device_assignment(subject: Subject) -> None:
     executable, second = _for_second(subject)
     found = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
     equal(found, [second], "the addressable devices")
-    adds(subject, executable, second)
+    subject.expect_add(executable, second)
 
 
 @check(needs="devices:2", number=70, since=79)
@@ -186,7 +186,7 @@ def logical_ids(subject: Subject) -> None:
 @check(needs="plugin", number=71, seconds=60)
 def counts(subject: Subject) -> None:
     """The counts of a program of two outputs -> 1 replica, 1 partition, 2 outputs; code size."""
-    executable = compiled(subject, _TWO_OUTPUTS)
+    executable = subject.compile_executable(_TWO_OUTPUTS)
     for what, wanted in (("NumReplicas", 1), ("NumPartitions", 1), ("NumOutputs", 2)):
         equal(subject.call(f"PJRT_Executable_{what}", executable=executable), wanted, what)
     size = subject.call("PJRT_Executable_SizeOfGeneratedCodeInBytes", executable=executable)
@@ -196,7 +196,9 @@ def counts(subject: Subject) -> None:
 @check(needs="plugin", number=71, seconds=60)
 def name(subject: Subject) -> None:
     """The name of a program -> text; another one than the module's is told."""
-    found = subject.call("PJRT_Executable_Name", executable=compiled(subject, _TWO_OUTPUTS))
+    found = subject.call(
+        "PJRT_Executable_Name", executable=subject.compile_executable(_TWO_OUTPUTS)
+    )
     expect(bool(found), "expected a name, found none")
     if found != b"two_outputs":
         subject.note(f"a module called two_outputs becomes {found.decode(errors='replace')}")
@@ -205,7 +207,7 @@ def name(subject: Subject) -> None:
 @check(needs="plugin", number=71, since=29, seconds=60)
 def output_types(subject: Subject) -> None:
     """The types and dimensions of two outputs -> f32[3,2] and s32[]."""
-    executable = compiled(subject, _TWO_OUTPUTS)
+    executable = subject.compile_executable(_TWO_OUTPUTS)
     found = subject.call("PJRT_Executable_OutputElementTypes", executable=executable)
     equal(list(found), [_F32, _S32], "the element types of the outputs")
     dims = irregular.output_dimensions(subject.api, executable)
@@ -216,7 +218,7 @@ def output_types(subject: Subject) -> None:
 def fingerprint(subject: Subject) -> None:
     """The fingerprint, asked and compiled twice -> the same, and not another program's."""
     name = "PJRT_Executable_Fingerprint"
-    executables = [compiled(subject, text) for text in (ADD, ADD, _TWO_OUTPUTS)]
+    executables = [subject.compile_executable(text) for text in (ADD, ADD, _TWO_OUTPUTS)]
     prints = [subject.call(name, executable=each) for each in executables]
     again = subject.call(name, executable=executables[0])
     equal(again, prints[0], "the fingerprint, asked again")
@@ -228,7 +230,7 @@ def fingerprint(subject: Subject) -> None:
 @check(needs="plugin", number=72, since=87, seconds=60)
 def compile_options(subject: Subject) -> None:
     """The compile options of an executable -> those that it was compiled with."""
-    executable = compiled(subject, options=CompileOptions(profile_version=7))
+    executable = subject.compile_executable(options=CompileOptions(profile_version=7))
     name = "PJRT_Executable_GetCompileOptions"
     found = CompileOptions.parse(irregular.serialized(subject.api, name, executable=executable))
     equal(found.profile_version, 7, "profile_version of the options that come back")
@@ -245,13 +247,13 @@ def threads(subject: Subject) -> None:
         made.add(each)
     equal(len(made), 4, "different executables")
     for executable in made:
-        adds(subject, executable)
+        subject.expect_add(executable)
 
 
 def _add_of(subject: Subject, which: str) -> None:
     """Runs a + b as an artifact of a version that the plugin tells."""
     subject.require(ARTIFACT)
-    adds(subject, subject.compile(labelled(ADD, subject.stablehlo(which))))
+    subject.expect_add(subject.compile(labelled(ADD, subject.stablehlo(which))))
 
 
 def _either(subject: Subject, code: bytes, form: str, what: str) -> None:
@@ -262,7 +264,7 @@ def _either(subject: Subject, code: bytes, form: str, what: str) -> None:
         subject.note(f"does not take {what}: {exc.message}")
         subject.usable()
         return
-    adds(subject, executable)
+    subject.expect_add(executable)
     subject.note(f"takes {what}")
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Skipped, code_name, equal, expect, refused, text
-from pjrt_hub.kit.conformance.programs import DOUBLE, SLOW_SHAPE, slow
+from pjrt_hub.kit.conformance.programs import DOUBLE, SLOW_SHAPE
 from pjrt_hub.kit.conformance.refusal import note_code
+from pjrt_hub.kit.conformance.slow import slow
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import irregular, unchecked
 

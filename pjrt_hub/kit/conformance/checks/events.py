@@ -10,7 +10,8 @@ from pjrt_hub.errors import DataLossError, PjrtError
 from pjrt_hub.kit.conformance import part
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Unsupported, equal, expect
-from pjrt_hub.kit.conformance.programs import (
+from pjrt_hub.kit.conformance.refusal import LOST, LOST_AND_MORE, loses
+from pjrt_hub.kit.conformance.slow import (
     is_identity,
     is_late,
     slow,
@@ -18,7 +19,6 @@ from pjrt_hub.kit.conformance.programs import (
     slow_program,
     slow_rounds,
 )
-from pjrt_hub.kit.conformance.refusal import LOST, LOST_AND_MORE, loses
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.capi.counted import Counted, taken

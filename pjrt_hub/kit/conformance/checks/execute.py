@@ -10,15 +10,9 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import equal, expect
-from pjrt_hub.kit.conformance.programs import (
-    ADD,
-    DOUBLE,
-    is_identity,
-    is_late,
-    slow_arguments,
-    slow_program,
-)
+from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
 from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.slow import is_identity, is_late, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
 

@@ -11,7 +11,7 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
-from pjrt_hub.kit.conformance.programs import is_identity, slow_arguments, slow_program
+from pjrt_hub.kit.conformance.slow import is_identity, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import empty_aligned

@@ -11,7 +11,7 @@ from pjrt_hub.errors import PjrtError, PluginInternalError, UnimplementedError
 from pjrt_hub.kit.conformance import part
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect, refused
-from pjrt_hub.kit.conformance.programs import ADD, adds, compiled
+from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import refuses
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import irregular, table, unchecked, wire
@@ -26,7 +26,7 @@ def round_trip(subject: Subject) -> None:
     """Serialize a + b, deserialize it -> the exact values; another fingerprint is told."""
     first = subject.compile(ADD)
     loaded = _load(subject, _serialized(subject, first))
-    adds(subject, loaded)
+    subject.expect_add(loaded)
     name = "PJRT_Executable_Fingerprint"
     if subject.api.has(name):
         before, after = (
@@ -39,7 +39,7 @@ def round_trip(subject: Subject) -> None:
 @check(needs="plugin", number=139, seconds=60)
 def serialize(subject: Subject) -> None:
     """Serialize an executable -> bytes, which its deleter frees; the executable goes on."""
-    executable = compiled(subject)
+    executable = subject.compile_executable()
     data = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
     expect(bool(data), "expected bytes of an executable, found none")
     again = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
@@ -80,7 +80,7 @@ def new_process(subject: Subject) -> None:
 
 def load_and_run(subject: Subject, data: str) -> None:
     """What the new process does."""
-    adds(subject, _load(subject, base64.b64decode(data)))
+    subject.expect_add(_load(subject, base64.b64decode(data)))
 
 
 @check(number=140)
@@ -129,7 +129,7 @@ def overridden_options(subject: Subject) -> None:
     loaded = _load(subject, data, overridden_serialized_compile_options=options)
     found = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=loaded)
     equal(found, [second], "the addressable devices")
-    adds(subject, loaded, second)
+    subject.expect_add(loaded, second)
 
 
 @check(number=142, since=95, seconds=60)
@@ -151,13 +151,13 @@ def load_twice(subject: Subject) -> None:
             executable=executable,
             compile_options=options,
         )
-        adds(subject, subject.own("LoadedExecutable", loaded))
+        subject.expect_add(subject.own("LoadedExecutable", loaded))
 
 
 @check(needs="plugin", number=143, seconds=60)
 def optimized_program(subject: Subject) -> None:
     """The optimized program: ask for its size, then for that many bytes -> a message, a format."""
-    executable = compiled(subject)
+    executable = subject.compile_executable()
     code, form = irregular.optimized_program(subject.api, executable)
     expect(bool(code), "expected a program, found no bytes")
     expect(bool(form), "expected the name of its format, found none")
@@ -174,7 +174,7 @@ def optimized_program(subject: Subject) -> None:
 @check(needs="plugin", number=143, seconds=60)
 def optimized_program_too_small(subject: Subject) -> None:
     """The optimized program with room for one byte less -> an error, nothing written behind."""
-    executable = compiled(subject)
+    executable = subject.compile_executable()
     code, _ = irregular.optimized_program(subject.api, executable)
     if not code:
         raise Skipped("the optimized program has no bytes")

@@ -11,7 +11,7 @@ from pjrt_hub.errors import NotFoundError, PjrtError
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, labelled
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, refused, text
-from pjrt_hub.kit.conformance.programs import ADD, adds, ahead
+from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import irregular
@@ -131,7 +131,7 @@ def create_by_unknown_name(subject: Subject) -> None:
 def compile_for_it(subject: Subject) -> None:
     """Compile a + b for a topology, without a client -> an executable of one output."""
     with _compiler():
-        _has_one_output(subject, ahead(subject))
+        _has_one_output(subject, subject.compile_ahead())
 
 
 @check(needs="topology", number=60, seconds=60)
@@ -141,7 +141,7 @@ def compile_artifacts(subject: Subject) -> None:
     for which in ("minimum", "current"):
         artifact = labelled(ADD, subject.stablehlo(which))
         with _compiler():
-            _has_one_output(subject, ahead(subject, artifact))
+            _has_one_output(subject, subject.compile_ahead(artifact))
 
 
 @check(number=57, since=95, seconds=60)
@@ -151,18 +151,18 @@ def load_what_was_compiled(subject: Subject) -> None:
     loaded = subject.call(
         "PJRT_Client_Load",
         client=subject.client,
-        executable=ahead(subject, topology=mine),
+        executable=subject.compile_ahead(topology=mine),
         compile_options=CompileOptions().serialize(),
     )
-    adds(subject, subject.own("LoadedExecutable", loaded))
+    subject.expect_add(subject.own("LoadedExecutable", loaded))
 
 
 @check(needs="topology", number=57)
 def compile_junk(subject: Subject) -> None:
     """Compile for a topology what is no program -> an error."""
     with _compiler():
-        ahead(subject)
-    refused(lambda: ahead(subject, b"this is no program"), what="a program of junk")
+        subject.compile_ahead()
+    refused(lambda: subject.compile_ahead(b"this is no program"), what="a program of junk")
 
 
 @check(needs="topology", number=58, since=110)

@@ -11,8 +11,8 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
-from pjrt_hub.kit.conformance.programs import slow, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.refusal import LOST, loses, refuses
+from pjrt_hub.kit.conformance.slow import slow, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import memory_layout
 from pjrt_hub.running.capi import irregular

@@ -13,8 +13,8 @@ from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.device.closing import Closing
 
 if TYPE_CHECKING:
+    from pjrt_hub.running.capi.handle import ClientHandle
     from pjrt_hub.running.capi.library import Api
-    from pjrt_hub.running.client.client import Client
 
 
 class ExecuteContext(Closing):
@@ -28,7 +28,7 @@ class ExecuteContext(Closing):
         closed: whether `close` was called.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ClientHandle) -> None:
         """Makes one (`PJRT_ExecuteContext_Create`).
 
         Raises:

@@ -1,0 +1,100 @@
+"""The policy of a plugin that was found: what its manifest, the cache and the environment say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.door import preflight
+from pjrt_hub.door.process import environment
+from pjrt_hub.finding.discovery.source import Candidate, World
+from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
+from pjrt_hub.running.capi.values import NamedValue
+from pjrt_hub.running.compilation.policy import Policy, Workplace
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.program.option import Flag
+
+#: A day, which ends compilations that would never end.
+_COMPILE_SECONDS = 86400.0
+
+
+class FoundPolicy(Policy):
+    """Asks the manifest for options and flags, and the first contact about clients."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        path: Path,
+        here: World,
+        env: Mapping[str, str],
+        identity: str,
+        named_flags: Collection[str],
+    ) -> None:
+        """Take what the loading found.
+
+        Args:
+            candidate: the one that was chosen.
+            path: of its library.
+            here: the world that it was found in.
+            env: the variables with which its processes run.
+            identity: of the file that was compared.
+            named_flags: those of XLA's flags that the user sets, which nothing overrides.
+        """
+        super().__init__(candidate.name)
+        self._manifest = candidate.manifest
+        self._given = dict(candidate.create_options)
+        self._path, self._here, self._env, self._identity = path, here, env, identity
+        self._named = dict.fromkeys(named_flags, True)
+        #: As the plugin was loaded: what isolated compilations see.
+        self._environment = dict(environment())
+        root = here.cache.root if here.cache else None
+        self.compile_cache = CompiledPrograms.configured(self._environment, root)
+        self.caches_by_default = self._is_set("PJRT_HUB_COMPILE_CACHE")
+        self.isolates_by_default = self._is_set("PJRT_HUB_ISOLATE")
+
+    def check_create_options(
+        self, options: Mapping[str, NamedValue], version: ApiVersion
+    ) -> Mapping[str, NamedValue]:
+        """Check them with the manifest; the candidate's own come before a user's."""
+        return self._manifest.create_options({**self._given, **options}, version)
+
+    def check_topology_options(
+        self, name: str, options: Mapping[str, NamedValue], version: ApiVersion
+    ) -> tuple[str, Mapping[str, NamedValue]]:
+        """Check them with the manifest, which knows the machines."""
+        return self._manifest.topology_options(name, options, self._path, version)
+
+    def takes_option(self, name: str) -> bool:
+        """Return whether the manifest has it; a library that nobody described may take any."""
+        is_described = self._manifest.path is not None
+        return not is_described or any(name == each.name for each in self._manifest.options)
+
+    def try_client(self, options: Mapping[str, NamedValue]) -> None:
+        """Make a client in a child process, unless one was made there before."""
+        preflight.try_client(
+            self._path, self._manifest, self._here, self._env, self._identity, options
+        )
+
+    def compile_flags(
+        self, given: Mapping[str, Flag], version: ApiVersion, code: bytes
+    ) -> Mapping[str, Flag]:
+        """Return the manifest's flags, but for those that the user sets anywhere."""
+        return self._manifest.compile_flags_beside({**self._named, **given}, version, code)
+
+    def sha256(self) -> str | None:
+        """Return the digest that the first contact remembered."""
+        probes = preflight.memory(self._here)
+        return probes.sha256(self._path) if probes else None
+
+    def workplace(self) -> Workplace:
+        """Return processes that see what this one saw as the plugin was loaded."""
+        name = "PJRT_HUB_ISOLATE_SECONDS"
+        limit = preflight.seconds(name, self._environment.get(name), _COMPILE_SECONDS)
+        preload = preflight.dependencies(self._manifest, self._here)
+        return Workplace(self._environment, preload, limit)
+
+    def _is_set(self, name: str) -> bool:
+        return self._environment.get(name, "") not in ("", "0")

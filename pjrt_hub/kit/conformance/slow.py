@@ -1,0 +1,100 @@
+"""Work that takes a while: `SLOW`, run for as long as the plugin under test needs.
+
+Owns no verdicts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pjrt_hub.kit.conformance.finding import Unsupported
+from pjrt_hub.kit.conformance.programs import SLOW, many_products
+from pjrt_hub.kit.conformance.subject import Subject
+
+_ROWS = 16
+_SECONDS = 0.1
+_MOST_ROUNDS = 4**9
+
+#: What `slow_rounds` found, by the plugin's table.
+_rounds: dict[int, int] = {}
+
+
+def slow_program(subject: Subject) -> int:
+    """`SLOW` as a loaded executable, for plugins without loops as a long list of products."""
+    try:
+        return subject.compile(SLOW)
+    except Unsupported:
+        return subject.compile(many_products())
+
+
+def slow_arguments(subject: Subject, rounds: int = 0) -> list[int]:
+    """What `SLOW` is run on: an identity matrix, so that the result is one too.
+
+    Args:
+        subject: the plugin.
+        rounds: of products; by default as many as take a while.
+    """
+    import numpy as np
+
+    count = np.array(rounds or slow_rounds(subject), np.int32)
+    return [subject.put(np.eye(_ROWS, dtype=np.float32)), subject.put(count)]
+
+
+def slow_rounds(subject: Subject) -> int:
+    """How many products take a while: few in an interpreter, else thousands."""
+    if (known := _rounds.get(subject.api.address)) is not None:
+        return known
+    executable, rounds = slow_program(subject), 1
+    _time(subject, executable, rounds)  # the first run of anything takes longer
+    while rounds < _MOST_ROUNDS and _time(subject, executable, rounds) < _SECONDS:
+        rounds *= 4
+    return _rounds.setdefault(subject.api.address, rounds)
+
+
+def _time(subject: Subject, executable: int, rounds: int) -> float:
+    arguments = slow_arguments(subject, rounds)
+    begin = time.monotonic()
+    (result,) = subject.execute(executable, arguments)
+    subject.await_(subject.ready(result))
+    return time.monotonic() - begin
+
+
+def slow(subject: Subject) -> int:
+    """The result of `SLOW`, most likely still pending."""
+    (result,) = subject.execute(slow_program(subject), slow_arguments(subject))
+    return result
+
+
+def is_late(subject: Subject, wait: Callable[[int, int], object]) -> bool:
+    """Whether work still goes on where it is said to have ended; looks three times where it does.
+
+    Args:
+        subject: the plugin.
+        wait: returns once the plugin says that the work has ended; called with the output and with
+            the event of completion.
+    """
+    executable, arguments = slow_program(subject), slow_arguments(subject)
+    return all(_outlasts(subject, executable, arguments, wait) for _ in range(3))
+
+
+def _outlasts(
+    subject: Subject, executable: int, arguments: list[int], wait: Callable[[int, int], object]
+) -> bool:
+    """Whether reading the output takes longer than the run until `wait` returned.
+
+    Where the plugin is right it takes microseconds, so that a busy machine cannot turn the scale.
+    """
+    begin = time.monotonic()
+    ((output,),), (complete,) = subject.launch(executable, [arguments], events=True)
+    wait(output, complete)
+    said = time.monotonic()
+    right = is_identity(subject, output)
+    return not right or time.monotonic() - said > max(said - begin, _SECONDS / 4)
+
+
+def is_identity(subject: Subject, buffer: int) -> bool:
+    """Whether a buffer is, once it is ready, what `SLOW` gives."""
+    import numpy as np
+
+    return bool(np.array_equal(subject.get(buffer), np.eye(_ROWS, dtype=np.float32)))

@@ -1,0 +1,106 @@
+"""How things look: the text of an array, and HTML tables for notebooks.
+
+Owns truncation, alignment and escaping. Imports numpy late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import PjrtHubError
+
+if TYPE_CHECKING:
+    import numpy
+
+#: A value of more elements is truncated.
+THRESHOLD = 100
+#: Dimensions that are shown; of those before, the first index.
+_SHOWN = 6
+#: Characters of a line of a truncated value.
+_WIDTH = 100
+#: Lines of a cell of a table, and characters of each.
+_LINES, _LONG = 8, 300
+#: Digits behind the point of the types that are shown as float32, which has more.
+_DIGITS = 4
+
+
+def of_array(array: numpy.ndarray[Any, Any]) -> str:
+    """Return the text of an array: aligned in every dtype, truncated in every rank."""
+    return format_array(array, edge_items(array.ndim), THRESHOLD, " ")
+
+
+def edge_items(rank: int) -> int:
+    """Return how many items are shown at either end of a truncated dimension."""
+    return 3 if rank <= 2 else 2 if rank == 3 else 1
+
+
+def format_array(array: numpy.ndarray[Any, Any], edge: int, threshold: int, separator: str) -> str:
+    """Return the text of an array; with more than `threshold` elements only `edge` at each end."""
+    import numpy
+
+    before = max(array.ndim - _SHOWN, 0) if array.size > threshold else 0
+    if before and array.size:
+        array = array[(0,) * before]
+    aligned, precision = array, None
+    if array.dtype.isbuiltin != 1:  # ml_dtypes' elements print themselves, in all widths
+        whole = array.dtype.name.startswith(("int", "uint"))
+        aligned = array.astype(array.dtype.name.rstrip("0123456789") + "8" if whole else "float32")
+        precision = None if whole else _DIGITS
+    truncated = aligned.size > threshold
+    for items in range(edge, 0, -1):  # rows that fit, so that columns stay below each other
+        shown = numpy.array2string(
+            aligned,
+            separator=separator,
+            threshold=threshold,
+            edgeitems=items,
+            precision=precision,
+            max_line_width=sys.maxsize if truncated and items > 1 else _WIDTH,
+        )
+        if not truncated or max(map(len, shown.splitlines())) <= _WIDTH:
+            break
+    return f"at [{'0, ' * before}...]\n{shown}" if before and array.size else shown
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Join what a cell shows, a line each."""
+    return "\n".join(texts)
+
+
+def _cut(text: str) -> str:
+    """What a cell shows of a text: its first lines, and not all of a long one."""
+    lines = text.splitlines()
+    rest = [f"... and {len(lines) - _LINES} more"] if len(lines) > _LINES else []
+    return "\n".join(
+        [line if len(line) <= _LONG else f"{line[:_LONG]}..." for line in lines[:_LINES]] + rest
+    )
+
+
+def table(shown: object, closed: bool, rows: Callable[[], dict[str, Any]]) -> str:
+    """Return an HTML table of rows by name; the repr where the object cannot answer.
+
+    Args:
+        shown: the object.
+        closed: whether it can answer no more.
+        rows: gives the rows; whatever raises in it is answered by the repr.
+    """
+    with contextlib.suppress(PjrtHubError):
+        if not closed:
+            return f"<table>{''.join(_rows(rows()))}</table>"
+    return f"<code>{escape(repr(shown))}</code>"
+
+
+def _rows(rows: dict[str, Any]) -> Iterator[str]:
+    style = 'style="text-align:left;vertical-align:top;white-space:pre-wrap"'
+    for name, value in rows.items():
+        shown = escape(_cut(str(value)))
+        yield f"<tr><th {style}>{escape(name)}</th><td {style}>{shown}</td></tr>"
+
+
+def escape(text: str) -> str:
+    """Escape text for HTML."""
+    import html
+
+    return html.escape(text)

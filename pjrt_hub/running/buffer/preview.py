@@ -1,0 +1,118 @@
+"""Previews: the text of a buffer's value, and HTML for notebooks; never waits and never raises.
+
+Of a large value on a device it fetches only what is shown. Imports numpy late.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array.display import THRESHOLD, edge_items, escape, format_array
+from pjrt_hub.running.capi import callbacks
+from pjrt_hub.running.device.event import Event
+
+if TYPE_CHECKING:
+    import numpy
+
+    from pjrt_hub.running.buffer.handle import BufferHandle
+
+#: Bytes from which on parts of a value are fetched, and of one such part.
+_LARGE, _PART = 1 << 20, 1 << 16
+#: Where a buffer's bytes on the device are its elements in the order of its layout.
+_LINEAR = frozenset({"cpu", "cuda", "rocm", "sycl"})
+
+
+def text(buffer: BufferHandle) -> str:
+    """Return its value, or what is the matter with it, and what it is."""
+    body, footer = _parts(buffer)
+    separator = "\n" if body[0] != "<" else " "
+    return f"{body}\n{footer}" if separator == "\n" else f"{body[:-1]} {footer}>"
+
+
+def html(buffer: BufferHandle) -> str:
+    """Return the same in HTML."""
+    body, footer = map(escape, _parts(buffer))
+    return f'<div><pre style="margin:0">{body}</pre><small>{footer}</small></div>'
+
+
+def _parts(buffer: BufferHandle) -> tuple[str, str]:
+    footer = f"[{buffer._summary()}]"
+    try:
+        if buffer.client.closed or buffer._is_gone:
+            return "<Buffer deleted>", footer
+        if not buffer.ready.is_ready():
+            return "<Buffer pending>", footer
+        edge = edge_items(buffer.ndim)
+        if _fetches_parts(buffer):
+            return format_array(_glimpse(buffer, edge), edge, 0, ", "), footer
+        return format_array(buffer.to_numpy(), edge, THRESHOLD, ", "), footer
+    except (PjrtHubError, TypeError) as exc:  # TypeError: this numpy has no such dtype
+        first_line = str(exc).partition("\n")[0]
+        return f"<Buffer failed: {first_line}>", footer
+
+
+def _fetches_parts(buffer: BufferHandle) -> bool:
+    client = buffer.client
+    buffer._order()
+    return (
+        not client._lends
+        and not buffer._scattered
+        and client.platform_name in _LINEAR
+        and buffer.nbytes > _LARGE
+        and not buffer._dynamic
+        and dtypes.of_code(buffer._dtype).bits >= 8
+        and client.api.has("PJRT_Buffer_CopyRawToHost")
+    )
+
+
+def _glimpse(buffer: BufferHandle, edge: int) -> numpy.ndarray[Any, Any]:
+    """The ends of every dimension, with one item between them for each that is truncated."""
+    import numpy
+
+    rank = buffer.ndim
+    slowest_first = (buffer._order() or tuple(range(rank - 1, -1, -1)))[::-1]
+    shape = [buffer.shape[dimension] for dimension in slowest_first]
+    seen = numpy.zeros([min(size, 2 * edge + 1) for size in shape], buffer.dtype)
+
+    def fill(part: Any, start: int, sizes: list[int]) -> None:
+        count = math.prod(sizes)
+        kept = [_kept(size, edge) for size in sizes]
+        if count * buffer.dtype.itemsize <= _PART:
+            part[...] = _fetched(buffer, start, count).reshape(sizes)[numpy.ix_(*kept)]
+            return
+        for place, index in enumerate(kept[0]):
+            step = count // sizes[0]
+            fill(part[place : place + 1][0, ...], start + index * step, sizes[1:])
+
+    fill(seen, 0, shape)
+    return seen.transpose([slowest_first.index(dimension) for dimension in range(rank)])
+
+
+def _kept(size: int, edge: int) -> list[int]:
+    whole = size <= 2 * edge + 1
+    return [*range(size)] if whole else [*range(edge + 1), *range(size - edge, size)]
+
+
+def _fetched(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, Any]:
+    """So many elements of its memory on the device (`PJRT_Buffer_CopyRawToHost`)."""
+    import numpy
+
+    host = numpy.empty(count * buffer.dtype.itemsize, numpy.uint8)
+    client = buffer.client
+    with client._in_call():
+        address = buffer._ask(
+            "PJRT_Buffer_CopyRawToHost",
+            dst=host.__array_interface__["data"][0],
+            offset=start * buffer.dtype.itemsize,
+            transfer_size=host.nbytes,
+        )
+        event = Event._of(client, address)
+        try:
+            event.wait()
+        except BaseException:  # interrupted: the plugin may still write into the array
+            callbacks.keep(client.api.address, event._address, host)
+            raise
+    return host.view(buffer.dtype)
