@@ -71,7 +71,7 @@ def import_bundle(path: Path) -> tuple[str, ...]:
         What is in the cache now, a line for each archive.
 
     Raises:
-        ArchiveError: the bundle is malformed, incomplete, or holds what nobody pins here.
+        ArchiveError: the bundle is malformed, incomplete, or holds unpinned archives.
         DigestMismatchError: an archive is not what its row says.
         CacheError: the cache cannot be written.
         OSError: `path` cannot be read.

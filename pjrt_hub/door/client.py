@@ -47,8 +47,8 @@ def client(
 ) -> Client:
     """Choose a plugin, fetch it if it is missing, load it and make a client.
 
-    A plugin that was not asked for alone and fails is passed over, with a warning. One whose
-    hardware is absent is not fetched.
+    A plugin that fails is skipped for the next one, with a warning, unless you named it alone. A
+    plugin whose hardware is absent is not fetched.
 
     Args:
         platform: a platform, plugin or alias ("cuda"), "distribution:plugin", or several joined by
@@ -58,7 +58,7 @@ def client(
         options: create options of the plugin's client, checked before they reach it.
         distributed: the place of this process among those that it shares the platform with.
         offline: use no network.
-        progress: is told how a download goes; by default a bar where stderr is a terminal.
+        progress: receives a download's progress; by default a bar if stderr is a terminal.
 
     Raises:
         PluginNotFoundError: nothing fits; `.rejections` says why not.
@@ -105,8 +105,8 @@ def load(
 ) -> Plugin:
     """Load a plugin without making a client: a library by its path, or as `client` chooses.
 
-    It may serve to compile ahead of time, so one that was asked for alone is fetched even where
-    its hardware is absent.
+    It may serve to compile ahead of time, so a plugin that you named alone is fetched even if its
+    hardware is absent.
 
     Args:
         path_or_name: a library's path, or what `client` takes.
@@ -134,7 +134,7 @@ def topology(
 
     Args:
         platform: as for `client`, or the path of a library.
-        name: of the machine: "v5e:2x2", "H100", ...; `targets` lists them.
+        name: the machine's name: "v5e:2x2", "H100", ...; `targets` lists them.
         options: topology options of the plugin.
         offline: use no network.
         progress: as for `client`.
@@ -181,7 +181,7 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
 
     Args:
         name: as for `client`.
-        offline: use no network: what is missing is an error then.
+        offline: use no network; a missing plugin is then an error.
         progress: as for `client`.
 
     Raises:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.store.artifact.catalog import Artifact
     from pjrt_hub.finding.store.transfer.index import File
 
-    #: Is shown, as text, what no registry vouches for; says whether to record it.
+    #: Shows the user, as text, an archive that is in no registry; returns whether to record it.
     Trust = Callable[[str], bool]
 
 
@@ -75,7 +75,7 @@ def lock(
         PluginNotFoundError: the registry has no row of a name that was asked for.
         RegistryError: the signed registry cannot be read or trusted.
         DownloadError: an unknown release cannot be fetched.
-        DigestMismatchError: it is not the file of which its index tells.
+        DigestMismatchError: it is not the file that its index describes.
         ArchiveError: it is no plugin.
     """
     requests = tuple(map(_settled, requests))

@@ -48,7 +48,7 @@ def open_plugin(
         choice: what `discovery.select` chose.
         create_options: of the client that is to be made next, or None: then both are tried at once.
         offline: use no network.
-        progress: is told how a download goes; by default a bar where stderr is a terminal.
+        progress: receives a download's progress; by default a bar if stderr is a terminal.
         reload: loads the same plugin again by its name or path, for what was unpickled elsewhere.
 
     Raises:

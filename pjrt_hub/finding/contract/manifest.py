@@ -111,7 +111,7 @@ class Manifest:
         platform: what it drives ("cuda"); several plugins may share one.
         description: one line.
         aliases: further words that select it ("gpu").
-        priority: the highest wins where nobody asked for a platform.
+        priority: the highest wins if no platform is named.
         libraries: places of its library, in order.
         registry: keys of the registry rows that hold it.
         preloads: libraries to load before it.

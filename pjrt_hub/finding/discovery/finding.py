@@ -29,8 +29,8 @@ class Finding:
         platform: what it drives ("cuda"); empty where nothing usable was found.
         version: of the distribution that ships the library, or empty.
         api_version: its PJRT API version as far as it is known without loading it, or None.
-        priority: the highest wins where nobody asked for a platform.
-        hardware: whether its hardware is there, and how that was told.
+        priority: the highest wins if no platform is named.
+        hardware: whether its hardware is present, and the reason.
         source: the source that found it, or empty.
         origin: every place that led to it.
         library_path: the library, or None where it must be fetched or cannot be used.

@@ -36,7 +36,7 @@ class World:
         sys_path: the folders that Python imports from, in order.
         catalog: the registry, or None for none.
         cache: what was fetched before, or None for none.
-        pins: the lock file that holds, which the catalog has heeded; or None for none.
+        pins: the lock file that holds, which the catalog already applies; or None.
         root: the folder that stands for "/" when /dev, /sys and /proc are looked at.
         first_party: the folder of our own `pjrt_plugins`.
         finders: import finders of editable installs, asked where a package lies.
@@ -118,7 +118,7 @@ class Candidate:
         library_path: the library, absolute; None where it must be fetched.
         artifact: the registry row of a cached or catalogued plugin.
         create_options: options that came with it (`PJRT_NAMES_AND_LIBRARY_PATHS`), as pairs.
-        hardware: whether its hardware is there, and how that was told.
+        hardware: whether its hardware is present, and the reason.
         notes: what the user should know though it is no reason against it.
     """
 

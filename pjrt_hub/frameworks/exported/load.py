@@ -38,10 +38,10 @@ def load_exported(
 
     Args:
         source: a file or bytes of `jax.export`, or a folder that torch_xla saved; or what
-            `bridges.exported.reading.read` gave for these.
+            `frameworks.exported.reading.read` returned for these.
         name: of a folder's function; by default the only one, or "forward".
         client: where to run it; None makes one, which `close` of the result closes.
-        platform: as for `client`, where there is no client. None asks `PJRT_HUB_PLATFORMS`, then
+        platform: as for `client`, where there is no client. None uses `PJRT_HUB_PLATFORMS`, then
             `JAX_PLATFORMS`, then takes one of the platforms that it was exported for whose
             hardware is there, an accelerator first.
         compile_options: see `CompileOptions`.
@@ -93,7 +93,7 @@ def client_for(
     """Makes a client to run a function on.
 
     Args:
-        function: what `bridges.exported.reading.read` gave.
+        function: what `frameworks.exported.reading.read` returned.
         platform: as for `client`; see `load_exported` for None.
         offline: as for `client`.
 

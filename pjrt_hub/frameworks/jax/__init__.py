@@ -37,7 +37,7 @@ def register(
 
     Raises:
         FrameworkError: JAX is missing, too old or has begun already, or the name is taken.
-        ValueError: the name is none.
+        ValueError: the name is not a valid one.
     """
     from pjrt_hub.frameworks.jax.registering import register
 

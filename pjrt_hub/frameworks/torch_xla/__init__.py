@@ -36,7 +36,7 @@ def register(
 
     Raises:
         FrameworkError: torch_xla is missing, too old or has begun already, or the name is taken.
-        ValueError: the name is none.
+        ValueError: the name is not a valid one.
     """
     from pjrt_hub.frameworks.torch_xla.registering import register
 

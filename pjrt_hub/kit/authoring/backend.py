@@ -31,7 +31,7 @@ class Device:
     Attributes:
         id: distinct among the backend's devices.
         kind: what hosts show: "H100", "cpu".
-        attributes: told to hosts as they are.
+        attributes: passed to hosts unchanged.
         process_index: of the process whose device it is; others' devices are only described.
     """
 
@@ -97,7 +97,7 @@ class Executable(abc.ABC):
     def optimized(self) -> tuple[bytes, str]:
         """Return the compiled program and its format, "hlo"; hosts read the signature from it.
 
-        By default a module of one opaque call, which tells the signature and nothing else.
+        By default a module of one opaque call, which has only the signature.
         """
         parameters, outputs = self.signature.parameters, self.signature.outputs
         result = outputs[0].serialize() if len(outputs) == 1 else tupled(outputs)
@@ -121,7 +121,7 @@ class Backend:
 
     Attributes:
         platform_name: what hosts know it by.
-        platform_version: told as it is.
+        platform_version: passed to hosts unchanged.
         options: names of the create options that `devices` reads; others are refused.
         formats: of the programs that `compile` reads, "mlir" (StableHLO as text or bytecode) or
             "hlo" (an HloModuleProto); others are refused.
@@ -181,7 +181,7 @@ class Backend:
         """Copy a handle to another device; by default through the host.
 
         Args:
-            handle: what stands for the array where it is.
-            device_id: where it is to go.
+            handle: the array's handle on its device.
+            device_id: the destination.
         """
         return self.put(self.get(handle), device_id)

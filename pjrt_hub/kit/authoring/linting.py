@@ -32,7 +32,7 @@ def lint(path: Path, *, probes: bool = True) -> list[Finding]:
         probes: load plugins in child processes, to compare manifests with them.
 
     Raises:
-        PjrtHubError: it is none of these.
+        PjrtHubError: it is not one of these.
     """
     with shipment.opened(path, probes=probes) as shipped:
         return [

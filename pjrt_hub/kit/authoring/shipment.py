@@ -228,7 +228,7 @@ def opened(path: Path, *, probes: bool = True) -> Iterator[Shipment]:
         probes: plugins may be loaded in child processes.
 
     Raises:
-        PjrtHubError: it is none of these.
+        PjrtHubError: it is not one of these.
     """
     path = path.resolve()
     if path.is_dir():

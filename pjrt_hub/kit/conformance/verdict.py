@@ -81,7 +81,7 @@ class Result:
             row: its fields.
 
         Raises:
-            ValueError, KeyError, TypeError: it is none.
+            ValueError, KeyError, TypeError: it is not a report.
         """
         return cls(**{**row, "verdict": Verdict(row["verdict"]), "notes": tuple(row["notes"])})
 
@@ -194,7 +194,7 @@ class Report:
 
         Args:
             text: the report.
-            path: where it came from, for the error.
+            path: its source, for the error.
 
         Raises:
             FileFormatError: it is no report, or one of a newer form.

@@ -97,7 +97,7 @@ def read(folder: str | os.PathLike[str]) -> Recording:
         folder: that `pjrt-hub trace` wrote.
 
     Raises:
-        PjrtHubError: a file is none of a recording, is damaged, or another version made it.
+        PjrtHubError: a file is not a recording, is damaged, or is of another version.
     """
     recording = Recording()
     files = [_File(path) for path in files_of(folder)]

@@ -228,7 +228,7 @@ class Transfer(Closing, hotpath.Owned):
 
         Args:
             buffer_index: from 0, in the order in which they were asked for.
-            error: with the code and the words.
+            error: its code and message are used.
 
         Raises:
             IndexError: there is no such buffer.

@@ -46,7 +46,7 @@ class Api(hotpath.Functions):
         extensions: name (or number, where unknown) to the node's struct_size.
         identity: of the file that was loaded, as `digest.identity` gives it; empty where a table
             was here already.
-        known_sha256: gives the file's digest without reading it all; None where nobody knows it.
+        known_sha256: gives the file's digest without reading it all; None if unknown.
     """
 
     known_sha256: Callable[[], str | None] | None = None
@@ -143,7 +143,7 @@ def load(
 
     Args:
         path: of the shared library; it is made absolute and symbolic links are followed.
-        tell: is told the C function of each step before it is called.
+        tell: called with the C function of each step before that is called.
         through: gives the address of a table to use instead of the plugin's, as `layers.wrap` does.
         meanwhile: is called where the main thread would only wait for the loader.
         identity: of the file that was compared with a pin, as `digest.identity` gives it; by

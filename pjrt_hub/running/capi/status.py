@@ -74,7 +74,7 @@ def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.Unsupporte
     Args:
         function: "PJRT_Buffer_Bitcast".
         have: the version that the plugin announces.
-        plugin: its file's name; empty where nobody knows it.
+        plugin: its file's name; empty if unknown.
     """
     since = ApiVersion(0, table.FUNCTIONS[function].since)
     came = f"came with PJRT API {since}" if since.minor else "is in every PJRT API"

@@ -182,7 +182,7 @@ class Client(Closing, CompilingClient):
                 copies where sharing is not possible.
 
         Raises:
-            TypeError: it speaks no DLPack, or PJRT has no such element type.
+            TypeError: it does not support DLPack, or PJRT has no such element type.
             ValueError: the capsule was taken before, or the device is another client's.
             BufferError: only a copy would do and copy=False, or it lives on a foreign device.
             UnsupportedByPluginError: the plugin is older than the element type.
@@ -282,7 +282,7 @@ class Client(Closing, CompilingClient):
             device: one of `devices`; by default the first, unless `memory` says where.
             memory: one of a device's memories; by default the device's own.
             layout: minor_to_major; by default the plugin's own.
-            stream: the GPU stream on which the memory is ready; 0 is none.
+            stream: the GPU stream on which the memory is ready; 0 for none.
             on_delete: called once the plugin is done with the memory, on pjrt-hub's own thread.
 
         Raises:
@@ -304,7 +304,7 @@ class Client(Closing, CompilingClient):
 
         Raises:
             ValueError: there is none, a shape cannot be, or only some have a layout.
-            UnsupportedByPluginError: the plugin is older than API 0.60, or heeds no layouts.
+            UnsupportedByPluginError: the plugin is older than API 0.60, or ignores layouts.
         """
         return Transfer(self, shape_specs, memory or self._default_memory)
 
@@ -344,7 +344,7 @@ class Client(Closing, CompilingClient):
                 dies is an exception and not the end of this process. None asks `PJRT_HUB_ISOLATE`.
 
         Raises:
-            FileFormatError: the program is none of these.
+            FileFormatError: the program has none of these formats.
             PjrtError: the plugin cannot compile it.
             PluginCrashedError: the compiler died, in its own process.
             PluginTimeoutError: it passed `PJRT_HUB_ISOLATE_SECONDS` there.
@@ -362,7 +362,7 @@ class Client(Closing, CompilingClient):
                 (`PJRT_Client_Load`, 0.95), which is given away and closed by that.
 
         Raises:
-            FileFormatError: the bytes are damaged, or nothing that `serialize` gave.
+            FileFormatError: the bytes are damaged, or not from `serialize`.
             IncompatiblePluginError: they are from another plugin, version or machine.
             PjrtError: the plugin refuses them.
             ClosedError: the client is closed.

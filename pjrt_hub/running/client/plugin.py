@@ -82,7 +82,7 @@ class Plugin:
     def compile_flags(self) -> Mapping[str, Flag]:
         """The XLA flags added to compilations whose `CompileOptions.flags` do not set them.
 
-        Some are not for every program: `exe.compile_options` tells what one was compiled with.
+        Some do not apply to every program: `exe.compile_options` shows the ones used.
         """
         return self._compile_flags.beside({})
 
@@ -183,7 +183,7 @@ class Plugin:
         """Check in another process that making a client does not end this one.
 
         Args:
-            options: what `check_create_options` gave.
+            options: from `check_create_options`.
 
         Raises:
             PluginError: it died or hung in the process where that was tried.
@@ -212,7 +212,7 @@ class Plugin:
         """Describe a machine that need not be present (`PJRT_TopologyDescription_Create`).
 
         Args:
-            name: of the machine: "v5e:2x2", "H100", ...; `pjrt_hub.targets` lists them.
+            name: the machine's name: "v5e:2x2", "H100", ...; `pjrt_hub.targets` lists them.
             options: topology options by name.
 
         Raises:

@@ -237,7 +237,7 @@ class Topology:
             options: see `CompileOptions`.
 
         Raises:
-            FileFormatError: the program is none of the known formats.
+            FileFormatError: the program has no known format.
             IncompatiblePluginError: its StableHLO is newer than the plugin's.
             PjrtError: the plugin cannot compile it.
             ValueError: it needs more devices than there are.

@@ -115,7 +115,7 @@ class Device(DeviceDescription):
         """Announce external work to the device (`PJRT_Device_CreateAsyncTrackingEvent`).
 
         Args:
-            description: for whoever looks at what the device waits for.
+            description: for people who look at what the device waits for.
 
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.86.
@@ -281,7 +281,7 @@ class DeviceClient(ClientHandle):
         """Return the device with that number here (`PJRT_Client_LookupAddressableDevice`).
 
         Args:
-            local_hardware_id: as `Device.local_hardware_id` tells it.
+            local_hardware_id: as in `Device.local_hardware_id`.
 
         Raises:
             PjrtError: there is none.

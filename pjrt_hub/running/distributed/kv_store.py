@@ -43,7 +43,7 @@ class KeyValueStore(Protocol):
             timeout: seconds to wait at most.
 
         Raises:
-            TimeoutError: nobody put one.
+            TimeoutError: no value was put.
         """
 
     def try_get(self, key: str) -> bytes | None:
@@ -131,7 +131,7 @@ def look_until(look: Callable[[], bytes | None], key: str, timeout: float) -> by
     """Poll for a value, for stores that cannot notify.
 
     Args:
-        look: gives the value, or None where there is none yet.
+        look: returns the value, or None if there is none yet.
         key: what is looked for, for the error.
         timeout: seconds to look at most.
 

@@ -28,9 +28,9 @@ class Parameter:
 
     Attributes:
         name: as the compiler has it, "" where it has none.
-        dtype: numpy's, as `Buffer.dtype`; None where nobody tells.
-        shape: one device's dimensions; None where nobody tells.
-        layout: minor_to_major; None where nobody tells.
+        dtype: numpy's, as `Buffer.dtype`; None if unknown.
+        shape: one device's dimensions; None if unknown.
+        layout: minor_to_major; None if unknown.
         donated: whether a call may take the argument's memory.
     """
 

@@ -72,7 +72,7 @@ class Executable(Compiled):
         """The arguments and results on one device, as far as the plugin and the program say.
 
         Raises:
-            UnsupportedByPluginError: neither tells how many outputs there are.
+            UnsupportedByPluginError: the number of outputs is unknown.
         """
         with self._viewed() as view:
             told = signature_sources.of_executable(self._api, view, self._said)

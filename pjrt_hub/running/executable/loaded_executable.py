@@ -55,7 +55,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
     client: DeviceClient
     devices: tuple[Device, ...]
-    #: None where nobody tells how many outputs there are.
+    #: None if the number of outputs is unknown.
     _told: Signature | None
 
     @property

@@ -80,7 +80,7 @@ class Told(NamedTuple):
     """A signature, and what goes with it.
 
     Attributes:
-        signature: None where nobody tells how many outputs there are.
+        signature: None if the number of outputs is unknown.
         takes_tuple: whether a parameter is a tuple, which a plugin makes of a call's arguments
             where it is told to.
     """
@@ -189,7 +189,7 @@ def _take_the_same(optimized: Signature, program: Signature | None) -> bool:
 def _composed(
     api: Api, view: int | None, outputs: Outputs, program: Signature | None
 ) -> Signature | None:
-    """The program's parameters and the C API's outputs; None where nobody tells their number."""
+    """The program's parameters and the C API's outputs; None if their number is unknown."""
     count = outputs.number
     if count is None:
         gives = None if program is None else program.outputs

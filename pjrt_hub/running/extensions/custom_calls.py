@@ -177,7 +177,7 @@ class CustomCalls:
             name: of the target, unique for each platform.
             function: a Python function, or an XLA FFI handler in C: its address, a capsule, or a
                 function pointer of ctypes or cffi.
-            platform: where it runs: "Host", "CUDA", or as the plugin calls it.
+            platform: "Host", "CUDA", or the plugin's own name for it.
             command_buffer_compatible: a CUDA graph may record it.
             instantiate: called once for each call in a program, when that is compiled or loaded,
                 with the attributes only. What a Python function gives is `current.state` later.
@@ -187,7 +187,7 @@ class CustomCalls:
         Raises:
             AlreadyExistsError: the name is taken on this platform.
             UnsupportedByPluginError: the plugin takes no custom calls.
-            TypeError: `function` is none of these.
+            TypeError: `function` is not one of these.
             ValueError: no name, or no code at the address.
             RuntimeError: the process has registered as many as it can.
             PjrtError: the plugin refused it.

@@ -28,7 +28,7 @@ class Array(NamedTuple):
 
     Attributes:
         shape: a ShapeProto, serialized; before the partitioning.
-        sharding: an OpSharding, serialized; None where nobody has said.
+        sharding: an OpSharding, serialized; None if none is set.
     """
 
     shape: bytes

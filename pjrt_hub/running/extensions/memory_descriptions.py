@@ -21,7 +21,7 @@ class MemoryDescription(NamedTuple):
     Attributes:
         kind: "device", "pinned_host", "unpinned_host", ...
         kind_id: the plugin's number of the kind.
-        is_default: whether buffers go there if nobody says.
+        is_default: whether buffers go there by default.
     """
 
     kind: str

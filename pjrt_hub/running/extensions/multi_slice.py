@@ -181,7 +181,7 @@ class MegascaleContext:
         """The port on which it listens (`PJRT_Megascale_ClientContext_MegascalePort`).
 
         Raises:
-            FailedPreconditionError: nobody initialized it.
+            FailedPreconditionError: it is not initialized.
         """
         return int(self._call("PJRT_Megascale_ClientContext_MegascalePort"))
 
@@ -195,7 +195,7 @@ class MegascaleContext:
             expire_after_ms: milliseconds for which this holds.
 
         Raises:
-            FailedPreconditionError: nobody initialized it.
+            FailedPreconditionError: it is not initialized.
         """
         self._call(
             "PJRT_Megascale_ClientContext_UnblockPendingWork",
@@ -233,7 +233,7 @@ def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:
 
     Args:
         api: libtpu's function table.
-        megascale_id: what `megascale_id` gave.
+        megascale_id: from `megascale_id`.
     """
     found = api.extension("Megascale").call(
         "PJRT_Megascale_MegascaleId_To_DeviceId", megascale_id=megascale_id

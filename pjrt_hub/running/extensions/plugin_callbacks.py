@@ -108,7 +108,7 @@ def invoke_callback(client: ClientHandle, what: PjrtError | SliceFailure) -> Non
     Raises:
         TypeError: it is neither.
         UnsupportedByPluginError: the plugin has no such extension.
-        PjrtError: the plugin does not let itself be told.
+        PjrtError: the plugin refuses it.
     """
     version = client.api.version
     if isinstance(what, SliceFailure):

@@ -65,7 +65,7 @@ def run_hlo_cost_analysis(
 
     Args:
         executable: the one whose chip counts.
-        hlo_modules: what `hlo_module_with_config` gave; by default of this executable.
+        hlo_modules: from `hlo_module_with_config`; by default of this executable.
 
     Raises:
         ValueError: there is no module.
@@ -109,7 +109,7 @@ def compilation_environment_field(api: Api, environments: bytes, name: str) -> s
 
     Args:
         api: libtpu's function table.
-        environments: what `compilation_environments` gave.
+        environments: from `compilation_environments`.
         name: of the flag.
 
     Raises:

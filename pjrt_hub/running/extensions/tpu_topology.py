@@ -332,7 +332,7 @@ class TpuTopology:
         The C function is `PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId`.
 
         Args:
-            subslice: what `subslice` gave.
+            subslice: from `subslice`.
             origin: where its first chip stands here.
             full_device_id: one of this topology's devices.
 

@@ -52,7 +52,7 @@ def rewritten(error: PjrtError, program: Program) -> Program | None:
 
 
 def hint(error: PjrtError, program: Program) -> str:
-    """What to do about an error of `PJRT_Client_Compile` or `PJRT_Compile`; empty: nobody knows."""
+    """What to do about an error of `PJRT_Client_Compile` or `PJRT_Compile`; empty if unknown."""
     said = error.message
     if missing := _NO_FUNCTION.search(said):
         return _about_function(missing["name"], old=missing["old"] is not None, said=said)

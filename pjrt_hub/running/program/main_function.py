@@ -30,7 +30,7 @@ class Tensor(NamedTuple):
     Attributes:
         element: the type of its elements, as MLIR writes it.
         sizes: of its dimensions; None where only a running program knows.
-        bounds: the greatest that those can be, None for the others; empty where nobody says.
+        bounds: the greatest that those can be, None for the others; empty if unknown.
     """
 
     element: str

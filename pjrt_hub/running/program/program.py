@@ -71,7 +71,7 @@ class Program:
 
         Raises:
             FileFormatError: the file is missing, or nothing that a plugin compiles.
-            TypeError: it is none of these.
+            TypeError: it is not one of these.
         """
         if isinstance(source, Program):
             return source

@@ -20,7 +20,7 @@ _SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT, _SHAPE_DYNAMIC = 2,
 _LAYOUT_MINOR_TO_MAJOR = 1
 _TUPLE, _TOKEN = 13, 17
 
-#: What a slot has for a dtype or a layout that nobody tells.
+#: Stands for an unknown dtype or layout of a slot.
 UNTOLD_DTYPE = 0
 UNTOLD_LAYOUT: tuple[int, ...] = ()
 
@@ -29,9 +29,9 @@ class Slot(NamedTuple):
     """One parameter or output.
 
     Attributes:
-        dtype: the `PJRT_Buffer_Type`; UNTOLD_DTYPE where nobody tells.
-        shape: one device's dimensions; None where nobody tells.
-        layout: minor_to_major, or None for row-major; UNTOLD_LAYOUT where nobody tells.
+        dtype: the `PJRT_Buffer_Type`; UNTOLD_DTYPE if unknown.
+        shape: one device's dimensions; None if unknown.
+        layout: minor_to_major, or None for row-major; UNTOLD_LAYOUT if unknown.
         dynamic: the dimensions whose size is only a bound.
     """
 
@@ -106,7 +106,7 @@ class Slot(NamedTuple):
         """Make the ShapeProto, always with a layout: without one a compiler may choose.
 
         Raises:
-            ValueError: nobody tells its shape.
+            ValueError: its shape is unknown.
         """
         if self.shape is None:
             raise ValueError(f"{self} has no shape that could be written")
@@ -139,7 +139,7 @@ class Signature:
         outputs: what it gives.
         names: of the parameters, as the compiler has them; empty where it has none.
         donated: the numbers of the parameters that a call may take the memory of.
-        open: whether nobody tells how many parameters there are; they are none here, then.
+        open: whether the number of parameters is unknown; there are none here then.
     """
 
     parameters: tuple[Slot, ...]
@@ -187,7 +187,7 @@ class Signature:
         """Make a signature from `to_lists`.
 
         Args:
-            lists: what `to_lists` gave, after its way through JSON.
+            lists: from `to_lists`, possibly through JSON.
 
         Raises:
             ValueError, TypeError: they are something else.
