@@ -66,7 +66,7 @@ def command(
 
 
 def trusts(text: str, yes: bool) -> bool:
-    """Shows what no registry vouches for, and asks; without a terminal only `--yes` is a yes."""
+    """Show an archive that is in no registry, and ask; without a terminal only `--yes` agrees."""
     print(text, file=sys.stderr)
     if yes:
         print("trusted, as --yes says", file=sys.stderr)

@@ -82,7 +82,7 @@ def import_bundle(path: Path) -> tuple[str, ...]:
 
 
 def _chosen(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
-    """The newest row of each plugin for each kind of machine."""
+    """Return the newest row of each plugin for each kind of machine."""
     from packaging.version import Version
 
     if follows_registry():

@@ -89,7 +89,7 @@ def connect(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Client:
-    """Makes a client of the plugin that was chosen; all else is as for `client`."""
+    """Make a client of the chosen plugin; all else is as for `client`."""
     wanted = dict(options or {}) if distributed is None else None
     plugin = _load(choice, offline, progress, wanted)
     client = plugin.client(options, distributed=distributed)
@@ -259,7 +259,7 @@ def choose(
 
 
 def _chosen(chosen: Callable[[], Choice], offline: bool) -> Choice:
-    """Asks the signed registry again, if there is one, before something is fetched or missing."""
+    """Read the signed registry again, if there is one, before something is fetched or missing."""
     try:
         choice = chosen()
     except PluginNotFoundError:
@@ -280,7 +280,7 @@ def use_first(
     to_run: bool = False,
     mistakes: tuple[type[PjrtHubError], ...] = (),
 ) -> Used:
-    """Uses the plugin that is chosen; where it fails and was not asked for alone, the next one.
+    """Use the chosen plugin; if it fails and was not named alone, use the next one.
 
     Args:
         path_or_name: as for `choose`.

@@ -113,7 +113,7 @@ def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
 
 
 def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
-    """The steps with a library that was verified; none is taken with another one."""
+    """Yield the steps with a verified library; the library stays the same between them."""
     identity, world = digest.identity_if_any(path), process.world()
     require_locked(candidate, path, world)
     preflight.refuse_noexec(path)
@@ -166,7 +166,7 @@ def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
 
 
 def _hardware(candidate: Candidate, to_run: bool) -> Step:
-    """Whether it is here; compiling ahead of time does without."""
+    """Check whether the hardware is here; compiling ahead of time does not need it."""
     found, name = candidate.hardware, candidate.name
     if candidate.may_run:
         return Step("hardware", True, ("" if found.ok else "unknown: ") + found.reason)
@@ -177,7 +177,7 @@ def _hardware(candidate: Candidate, to_run: bool) -> Step:
 
 
 def _preload(names: tuple[str, ...], found: list[str], libraries: list[str]) -> Step:
-    """The libraries that a plugin opens by itself and that are not where its vendor puts them.
+    """Find the libraries that a plugin opens by itself and that are missing.
 
     That one is nowhere is no failure: only some programs need it. What the plugin cannot load
     without is named in its headers.
@@ -197,7 +197,7 @@ def _preload(names: tuple[str, ...], found: list[str], libraries: list[str]) -> 
 
 
 def _mapped(libraries: list[str]) -> Iterator[Step]:
-    """What the loader really took, of all the places where it could look."""
+    """Report the files that the loader mapped, of all the places where it could look."""
     if not libraries:
         return  # it is told by Linux only
     loose = [each for each in libraries if _others_write(each)]
@@ -213,7 +213,7 @@ def _mapped(libraries: list[str]) -> Iterator[Step]:
 
 
 def _others_write(path: str) -> bool:
-    """Whether every user can change or replace a file."""
+    """Check whether every user can change or replace a file."""
     try:
         file, folder = os.stat(path), os.stat(os.path.dirname(path))
     except OSError:

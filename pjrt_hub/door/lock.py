@@ -243,7 +243,7 @@ class _Resolving:
         return [self._measured(file.url, file.name, plugin=plugin, said=file) for file in chosen]
 
     def _for_machines(self, files: Iterable[File]) -> list[File]:
-        """One wheel for each architecture of the hosts; without hosts, for this machine's."""
+        """Choose one wheel for each architecture of the hosts, by default for this machine's."""
         import sys
 
         from packaging.utils import parse_wheel_filename
@@ -307,7 +307,7 @@ class _Resolving:
                     actual=f"sha256:{row.sha256}",
                     hint="try again, or see what changes the file on its way",
                 )
-            row = self._christened(row, folder, plugin)
+            row = self._with_names(row, folder, plugin)
             for each in self._before:
                 if each.sha256 == row.sha256:  # not run again: who wrote the file need not be we
                     return replace(row, api_version=each.api_version, api_note=each.api_note)
@@ -319,8 +319,8 @@ class _Resolving:
                 )
             return _with_version(row, folder / row.library)
 
-    def _christened(self, row: Artifact, folder: Path, plugin: str) -> Artifact:
-        """Gives a row its names: those of its package, else asked for, its manifest's, its own."""
+    def _with_names(self, row: Artifact, folder: Path, plugin: str) -> Artifact:
+        """Give a row its names: its package's, else the requested, its manifest's, or its own."""
         from pjrt_hub.finding.store.transfer.unpinned import UNNAMED
 
         package = canonical(row.package)
@@ -358,7 +358,7 @@ def _shown(row: Artifact) -> str:
     members = (f"  {member.path}: sha256 {member.sha256}" for member in row.members)
     return "\n".join(
         (
-            "no registry vouches for this release:",
+            "this release is in no registry that you trust:",
             f"  {row.package} {row.version}, the plugin {row.plugin!r} of {row.platform!r}",
             f"  {row.file_name}, {row.size:,} bytes, for {row.host}",
             f"  sha256 {row.sha256}",
@@ -378,7 +378,7 @@ def _own_names(folder: Path, row: Artifact) -> tuple[str, str]:
 
 
 def _with_version(row: Artifact, library_path: Path) -> Artifact:
-    """Adds the API version, by loading what is trusted now, in a child process."""
+    """Add the API version, by loading the now trusted library in a child process."""
     from pjrt_hub.base.abi import ApiVersion
     from pjrt_hub.base.host import HostTag
     from pjrt_hub.door import preflight
@@ -400,7 +400,7 @@ def _is_archive(request: str) -> bool:
 
 
 def _settled(request: str) -> str:
-    """A request that means the same in every folder."""
+    """Rewrite a request so that it means the same in every folder."""
     plugin, equals, place = request.rpartition("=")
     if not _is_archive(request) or "://" in request or (plugin and not is_name(plugin)):
         return request

@@ -42,7 +42,7 @@ def open_plugin(
     progress: Progress | None = None,
     reload: Reload,
 ) -> Plugin:
-    """Fetches the library where it is missing, checks it, and loads it.
+    """Fetch the library if it is missing, check it, and load it.
 
     Args:
         choice: what `discovery.select` chose.
@@ -100,12 +100,12 @@ def _load(
 
 
 def _import_runtime() -> None:
-    """Takes the loader's time: it and these imports are a fifth of a start each."""
+    """Import the runtime while the loader works: each takes a fifth of a start."""
     import pjrt_hub.running.client.plugin  # noqa: F401
 
 
 def _require_same(path: Path, compared: str, entry: Entry | None, step: str) -> None:
-    """Looks before each step of the loading whether the file is still the one that was compared.
+    """Check before each step of loading that the file is still the verified one.
 
     Before the first, because a library that was cut would end this process; after it, because the
     loader may have opened another one. It finds libraries by their paths and would give that one
@@ -127,7 +127,7 @@ def _require_same(path: Path, compared: str, entry: Entry | None, step: str) -> 
 
 
 def _layers() -> Callable[[int], int] | None:
-    """What sees the calls of this process, where the user asked for it."""
+    """Return the function that wraps tables in the layers that the user set, or None."""
     env = environment()
     names = env.get("PJRT_HUB_LAYERS")
     if not names:
@@ -139,7 +139,7 @@ def _layers() -> Callable[[int], int] | None:
 
 
 def _named_flags() -> set[str]:
-    """The flags that the user sets in XLA_FLAGS, which those of a compilation would override."""
+    """Return the flags in the user's XLA_FLAGS, which those of a compilation would override."""
     text = environment().get("XLA_FLAGS", "")
     if text and not text.lstrip().startswith("-"):  # then XLA takes it for the name of a file
         with suppress(OSError, ValueError):
@@ -150,7 +150,7 @@ def _named_flags() -> set[str]:
 def library_path(
     candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
 ) -> Path:
-    """Gives the path of a candidate's library, and fetches it first where it is missing.
+    """Return the path of a candidate's library; fetch it first if it is missing.
 
     Raises:
         StoreError: it cannot be fetched.
@@ -163,7 +163,7 @@ def library_path(
 def library(
     candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
 ) -> Iterator[tuple[Path, Entry | None]]:
-    """As `library_path`, and nobody removes the library in the time of the `with` block.
+    """Return the path like `library_path`, and keep the file from removal in a `with` block.
 
     Yields:
         The library's path, and its entry where it lies in a cache.

@@ -38,7 +38,7 @@ _INITIALIZING = Lock()
 
 
 def initialize(path: Path, manifest: Manifest) -> bool:
-    """Runs `initialize()` of the package around a manifest, once in this process.
+    """Run `initialize()` of the package around a manifest, once in this process.
 
     Args:
         path: the library, for the error.
@@ -80,7 +80,7 @@ def prepare(
     identity: str,
     create_options: Mapping[str, NamedValue] | None = None,
 ) -> None:
-    """Makes sure that loading `path` into this process is safe, and loads what it needs first.
+    """Check that loading `path` into this process is safe, and load its preloads first.
 
     Args:
         path: the library.
@@ -120,7 +120,7 @@ def try_client(
     identity: str,
     create_options: Mapping[str, NamedValue],
 ) -> None:
-    """Makes sure that the plugin survives the making of a client, in a process of its own.
+    """Check in another process that the plugin survives making a client.
 
     What it answers there does not matter: this process will hear it again.
 
@@ -151,7 +151,7 @@ def _meet(
     needed: tuple[Path, ...],
     create_options: Mapping[str, NamedValue] | None,
 ) -> dict[str, Any]:
-    """What a plugin said at first contact: as it is remembered, else asked now and remembered."""
+    """Return the plugin's answers at first contact: remembered, else asked now and remembered."""
     from pjrt_hub.finding.discovery.hardware import drivers
 
     probes = memory(world)
@@ -184,7 +184,7 @@ def _meet(
 
 
 def _key(manifest: Manifest, create_options: Mapping[str, NamedValue]) -> str:
-    """Which clients are as good as one with these options."""
+    """Return a key that is equal for clients whose options behave alike."""
     if manifest.path is not None or not create_options:
         return ""
     import hashlib
@@ -196,7 +196,7 @@ def _key(manifest: Manifest, create_options: Mapping[str, NamedValue]) -> str:
 def _holds(
     answer: Mapping[str, Any] | None, path: Path, around: Mapping[str, str], client: str | None
 ) -> bool:
-    """Whether a remembered answer is still true, and tells of a client like the one wanted."""
+    """Check whether a remembered answer is still valid and covers the wanted client."""
     if answer is None or answer.get("around") != around:
         return False
     if client is not None and client not in answer.get("clients", ()):
@@ -208,14 +208,14 @@ def _holds(
 
 
 def dependencies(manifest: Manifest, world: World) -> tuple[Path, ...]:
-    """The libraries that are loaded before the plugin's own, in that order."""
+    """List the libraries to load before the plugin's own, in that order."""
     from pjrt_hub.finding.discovery.place import preloads
 
     return preloads(world, manifest).paths
 
 
 def refuse_noexec(path: Path) -> None:
-    """Refuses a library on a file system without exec, of which the loader says nothing.
+    """Refuse a library on a noexec file system, which the loader does not report.
 
     Raises:
         PluginLoadError: it lies on one.
@@ -235,7 +235,7 @@ def refuse_noexec(path: Path) -> None:
 def problems(
     path: Path, world: World, preloaded: tuple[Path, ...], env: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Reads the library's headers and yields every reason why it will not load here.
+    """Read the library's headers and yield every reason why it will not load here.
 
     Raises:
         PluginLoadError: it is no library at all.
@@ -247,7 +247,7 @@ def problems(
 
 
 def search(preloaded: tuple[Path, ...], env: Mapping[str, str]) -> Search:
-    """Where the loader looks, with these variables and after these libraries."""
+    """Return where the loader looks, with these variables and after these libraries."""
     from pjrt_hub.finding.contract.linking import Search
 
     folders = tuple(filter(None, env.get("LD_LIBRARY_PATH", "").split(":")))
@@ -263,7 +263,7 @@ def first_contact(
     *,
     describe: bool = False,
 ) -> dict[str, Any]:
-    """Loads the library in a child process and gives what it says of itself.
+    """Load the library in a child process and return its answers.
 
     Args:
         path: the library.
@@ -300,7 +300,7 @@ def _deadline(env: Mapping[str, str]) -> float:
 
 
 def seconds(name: str, said: str | None, default: float) -> float:
-    """Reads a variable that holds a number of seconds.
+    """Read a variable that holds a number of seconds.
 
     Raises:
         PjrtHubError: it holds something else.
@@ -319,7 +319,7 @@ def seconds(name: str, said: str | None, default: float) -> float:
 
 
 def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:
-    """Holds the plugin to the versions that its manifest speaks of."""
+    """Check the plugin's version against its manifest's range."""
     low, high = manifest.api_minimum, manifest.api_maximum
     if (low is None or low <= version) and (high is None or version <= high):
         return
@@ -333,14 +333,14 @@ def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:
 
 
 def memory(world: World) -> Probes | None:
-    """What is remembered of first contacts, or None where there is no cache."""
+    """Return the memory of first contacts, or None without a cache."""
     from pjrt_hub.finding.store.cache.probes import Probes
 
     return Probes(world.cache.root) if world.cache else None
 
 
 def refuse(path: Path, found: list[Problem]) -> None:
-    """Refuses a library for what speaks against it.
+    """Raise the errors found in a library.
 
     Raises:
         PluginLoadError: something does.

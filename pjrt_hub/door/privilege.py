@@ -15,7 +15,7 @@ _AT_SECURE = 23  # of getauxval(3): the kernel says that this program must not t
 
 
 def reason() -> str:
-    """Why this process has more rights than its caller, or an empty string; logged once."""
+    """Return why this process has more rights than its caller, or ""; log it once."""
     if not hasattr(os, "geteuid"):
         return ""  # Windows has no such programs
     if os.getuid() != os.geteuid():
@@ -53,7 +53,7 @@ def _started_elevated() -> str:
 
 
 def _gained_capabilities() -> int:
-    """What the process may do beyond its user, and did not get from whoever started it."""
+    """Return the capabilities that its user lacks and the starting process did not pass on."""
     if os.geteuid() == 0:
         return 0
     try:
@@ -65,7 +65,7 @@ def _gained_capabilities() -> int:
 
 
 def only_root_writes(path: str) -> bool:
-    """Whether nobody but root can change what an absolute path leads to."""
+    """Check whether only root can change what an absolute path leads to."""
     if not os.path.isabs(path):
         return False
     parts = path.rstrip("/").split("/")

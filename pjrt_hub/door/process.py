@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def environment() -> Mapping[str, str]:
-    """The variables that may be listened to: all of them, but for an elevated process.
+    """Return the variables that may be used: all of them, except in an elevated process.
 
     Every part below takes them as an argument, so this is the only gate.
     """
@@ -42,7 +42,7 @@ def environment() -> Mapping[str, str]:
 
 @once
 def _warn_of_unknown_variables() -> None:
-    """Tells of names that begin as ours do and that nothing reads: misspelled ones."""
+    """Warn of names that begin like ours but that nothing reads: probably misspelled."""
     prefix = "PJRT_HUB_"
     ours = sorted(name for name in os.environ if name.startswith(prefix))
     if not ours:
@@ -58,7 +58,7 @@ def _warn_of_unknown_variables() -> None:
 
 @contextmanager
 def unset(name: str, value: str) -> Iterator[None]:
-    """Unsets a variable for the time being where it has a value that nobody chose.
+    """Unset a variable during the block if it has the value that a framework gives it.
 
     Args:
         name: of the variable.
@@ -73,7 +73,7 @@ def unset(name: str, value: str) -> Iterator[None]:
 
 
 def distrust() -> None:
-    """Takes from an elevated process the variables that its caller could steer plugins with.
+    """Remove the variables by which the caller of an elevated process could steer plugins.
 
     Plugins read many of their own, such as flags that name files to write.
     """
@@ -107,7 +107,7 @@ def cache() -> Cache:
 
 
 def journal(name: str, *, resume: bool) -> Journal | None:
-    """Opens a journal in the cache; None where there is no cache.
+    """Open a journal in the cache; return None without a cache.
 
     Args:
         name: of the work, and of all that its results depend on.
@@ -123,7 +123,7 @@ def journal(name: str, *, resume: bool) -> Journal | None:
 
 
 def registry() -> Catalog:
-    """What may be fetched where no lock file says otherwise; uses no network.
+    """Return the registry that applies without a lock file; use no network.
 
     That is the shipped registry, and beside it what was read last of `PJRT_HUB_REGISTRY`.
 
@@ -144,7 +144,7 @@ def registry() -> Catalog:
 
 
 def catalog(locked: Pins | None) -> Catalog:
-    """What may be fetched here: the rows of a lock file that the user named, else of the registry.
+    """Return what may be fetched: the rows of a named lock file, else of the registry.
 
     Args:
         locked: the lock file that holds here, or None; one that was found leaves of the registry
@@ -161,7 +161,7 @@ def catalog(locked: Pins | None) -> Catalog:
 
 
 def follows_registry() -> bool:
-    """Whether rows of the registry may be fetched: unless the user named a lock file.
+    """Check whether rows of the registry may be fetched: unless the user named a lock file.
 
     Raises:
         LockFileError: as `pins`.
@@ -171,7 +171,7 @@ def follows_registry() -> bool:
 
 
 def remote() -> Remote | None:
-    """The registry that `PJRT_HUB_REGISTRY` names, or None.
+    """Return the registry that `PJRT_HUB_REGISTRY` names, or None.
 
     Raises:
         RegistryError: its root keys are not known.
@@ -186,7 +186,7 @@ def remote() -> Remote | None:
 
 
 def refresh_registry(wanted: Artifact | None = None) -> bool:
-    """Reads the signed registry again, if there is one and its last reading is old.
+    """Read the signed registry again, if there is one and its last reading is old.
 
     Args:
         wanted: the row that is to be fetched, which must not be where it is one of that registry,
@@ -220,7 +220,7 @@ def refresh_registry(wanted: Artifact | None = None) -> bool:
 
 
 def configuration() -> Path:
-    """The folder of this user's configuration."""
+    """Return the folder of this user's configuration."""
     from platformdirs import user_config_path
 
     return user_config_path("pjrt-hub", appauthor=False)
@@ -228,7 +228,7 @@ def configuration() -> Path:
 
 @once
 def warn(text: str) -> None:
-    """Logs a warning, once in this process."""
+    """Log a warning, once in this process."""
     import logging
 
     logging.getLogger("pjrt_hub").warning("%s", text)
@@ -247,7 +247,7 @@ def pins() -> Pins | None:
 
 
 def lock_path() -> Path | None:
-    """The file that `PJRT_HUB_LOCK` names, else the nearest from the working directory upward.
+    """Return the file that `PJRT_HUB_LOCK` names, else the nearest from here upward.
 
     Raises:
         LockFileError: others may have written it.
@@ -262,7 +262,7 @@ def lock_path() -> Path | None:
 
 
 def world() -> World:
-    """What discovery looks at: this process's environment, `sys.path`, registry, lock and cache.
+    """Return the world of discovery: environment, `sys.path`, registry, lock and cache.
 
     Raises:
         LockFileError: as `pins`.
@@ -285,6 +285,6 @@ def world() -> World:
 
 
 def say(text: str) -> None:
-    """Tells the user something on stderr."""
+    """Print a message to the user on stderr."""
     if sys.stderr is not None:  # print would take stdout instead
         print(f"pjrt-hub: {text}", file=sys.stderr)

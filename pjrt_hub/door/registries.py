@@ -223,7 +223,7 @@ def _untrusted(what: str, url: str, hint: str) -> RegistryError:
 
 
 def _urls(row: Artifact, at: str) -> tuple[str, ...]:
-    """Where clients get a file: never from a path of the publisher's machine."""
+    """Return the addresses of a file for clients, never a path of the publisher's machine."""
     from urllib.parse import quote
 
     public = (url for url in row.urls if not url.startswith("file:"))
@@ -232,7 +232,7 @@ def _urls(row: Artifact, at: str) -> tuple[str, ...]:
 
 
 def _require_distinct(row: Artifact, known: Sequence[Artifact], allow_look_alike: bool) -> None:
-    """A name is one package's, and none could be read as another."""
+    """Check that each name belongs to one package and looks like no other."""
     from pjrt_hub.finding.contract.names import canonical, look_alike
 
     package = canonical(row.package)

@@ -60,7 +60,7 @@ def repair(audit: Audit) -> str:
 
 
 def _row(sha256: str) -> Artifact | None:
-    """The row of an archive; that of a signed registry counts as long as it may be fetched."""
+    """Return the row of an archive; a signed registry's counts while it may be fetched."""
     found = _known(sha256)
     if found is not None and follows_registry() and refresh_registry(found):
         found = _known(sha256)

@@ -171,7 +171,7 @@ def test_a_release_of_the_index_is_shown_then_recorded(registry, index, server: 
     asked = Asked()
     lock.lock("toy-plugin==9.9", trust=asked)
     (told,) = asked
-    for part in ("no registry vouches", "toy-plugin 9.9", sha256, "toy/lib/toy.so: sha256 "):
+    for part in ("in no registry", "toy-plugin 9.9", sha256, "toy/lib/toy.so: sha256 "):
         assert part in told
     (found,) = pins.read(Path("pjrt-hub.lock")).rows
     assert (found.plugin, found.platform, found.sha256) == ("toy", "toy", sha256)
