@@ -21,50 +21,6 @@ from pjrt_hub.running.interpose import layers
 HERE = Path(__file__).parent
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
-#: What every child begins with: what the stub counts, and ways to assert.
-PRELUDE = """
-import ctypes, gc, os, sys, time
-import numpy as np
-from pjrt_hub import errors
-from pjrt_hub.running.capi.library import load
-from pjrt_hub.running.client.plugin import Plugin
-
-path = sys.argv[1]
-ONE_TO_FOUR = np.arange(1, 5, dtype=np.float32)
-
-
-def func(words):
-    takes = ", ".join(f"%{i}: tensor<4xf32>" for i in range(2 if "add" in words else 1))
-    return f"func.func @main({takes}) -> tensor<4xf32> {{ {words} }}"
-
-
-def live():
-    kinds = "dead error event buffer executable view client".split()
-    counts = (ctypes.c_long * 7).in_dll(ctypes.CDLL(path), "stub_live")
-    return {kind: count for kind, count in zip(kinds, counts) if count}
-
-
-def destroys():
-    return ctypes.c_long.in_dll(ctypes.CDLL(path), "stub_destroys").value
-
-
-def raises(cls, function, *args, **kwargs):
-    try:
-        answer = function(*args, **kwargs)
-    except cls as exc:
-        assert type(exc) is cls, repr(exc)
-        return exc
-    raise AssertionError(f"{function} gave {answer!r} instead of raising {cls.__name__}")
-
-
-def soon(condition):
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
-"""
-
 
 @dataclass(frozen=True)
 class Ended:
@@ -76,6 +32,7 @@ class Ended:
 
 
 Stub = Callable[..., Path]
+Script = Callable[..., object]
 Run = Callable[..., Ended]
 Host = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -148,16 +105,25 @@ def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
-    """`start(library, script)` starts a child; what is left of it ends with the test."""
+    """`start(library, script)` starts a child; what is left of it ends with the test.
+
+    The script is a function of a file of tests, which is given the other arguments, or text, for
+    which they are `sys.argv[2:]`. In both the library is `stubbed.path`.
+    """
     children: list[subprocess.Popen[str]] = []
 
     def begin(
-        library: Path, script: str, *args: str, env: Mapping[str, str] = {}
+        library: Path, script: str | Script, *args: object, env: Mapping[str, str] = {}
     ) -> subprocess.Popen[str]:
-        code = PRELUDE + textwrap.dedent(script)
+        if callable(script):
+            words = [HERE / "stubbed.py", library, Path(script.__code__.co_filename).stem]
+            words += [script.__name__, args]
+        else:
+            code = f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom stubbed import *\n"
+            words = ["-c", code + textwrap.dedent(script), library, *args]
         child = subprocess.Popen(
             # From 3.12 on Python warns of a fork beside threads.
-            [sys.executable, "-W", "ignore:This process", "-c", code, str(library), *args],
+            [sys.executable, "-W", "ignore:This process", *map(str, words)],
             env={**environment, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -179,7 +145,9 @@ def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
 def run(start: Callable[..., subprocess.Popen[str]]) -> Run:
     """`run(library, script)` runs a script in a child, which must say `ok` at its end."""
 
-    def to_end(library: Path, script: str, *args: str, seconds: float = 60, **kwargs: Any) -> Ended:
+    def to_end(
+        library: Path, script: str | Script, *args: object, seconds: float = 60, **kwargs: Any
+    ) -> Ended:
         child = start(library, script, *args, **kwargs)
         stdout, stderr = child.communicate(timeout=seconds)
         return Ended(child.returncode, stdout, stderr)
@@ -191,7 +159,7 @@ def run(start: Callable[..., subprocess.Popen[str]]) -> Run:
 def check(run: Run) -> Callable[..., None]:
     """As `run`, for a script of assertions: it must end well and print nothing."""
 
-    def passes(library: Path, script: str, *args: str, **kwargs: Any) -> None:
+    def passes(library: Path, script: str | Script, *args: object, **kwargs: Any) -> None:
         ended = run(library, script, *args, **kwargs)
         assert ended == Ended(0, "", ""), f"{ended.stdout}\n{ended.stderr}"
 

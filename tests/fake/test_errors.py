@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from pathlib import Path
 
 import pytest
+from stubbed import ONE_TO_FOUR, func, live, path, raises, with_stub
 
+from pjrt_hub import errors
 from pjrt_hub.running.capi import library, table
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.executable import signature_sources
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_status_code_has_its_class(stub, check) -> None:
-    check(
-        stub(),
-        """
-        classes = {
-            each.code: each
-            for each in vars(errors).values()
-            if isinstance(each, type)
-            and issubclass(each, errors.PjrtError)
-            and each is not errors.PjrtError
-        }
-        client = Plugin(load(path)).client()
-        a = client.buffer_from_host(ONE_TO_FOUR)
-        for code in range(1, 17):
-            exe = client.compile(func(f"identity error={code}:words"))
-            error = raises(classes[code], exe, a)
-            assert error.code == code, error
-            assert error.message == "PJRT_LoadedExecutable_Execute: words", error
-            assert error.function == "PJRT_LoadedExecutable_Execute", error
-            assert error.payloads == {}, error
-            raises(classes[code], client.compile, func(f"reject error={code}:words"))
-        exe = client.compile(func("identity error=77:words"))
-        error = raises(errors.PjrtError, exe, a)
-        assert error.code == 77, error
-        assert "error" not in live(), live()
-        client.close()
-        assert live() == {}, live()
-        """,
-    )
+@with_stub()
+def test_every_status_code_has_its_class():
+    classes = {
+        each.code: each
+        for each in vars(errors).values()
+        if isinstance(each, type)
+        and issubclass(each, errors.PjrtError)
+        and each is not errors.PjrtError
+    }
+    client = Plugin(load(path)).client()
+    a = client.buffer_from_host(ONE_TO_FOUR)
+    for code in range(1, 17):
+        exe = client.compile(func(f"identity error={code}:words"))
+        error = raises(classes[code], exe, a)
+        assert error.code == code, error
+        assert error.message == "PJRT_LoadedExecutable_Execute: words", error
+        assert error.function == "PJRT_LoadedExecutable_Execute", error
+        assert error.payloads == {}, error
+        raises(classes[code], client.compile, func(f"reject error={code}:words"))
+    exe = client.compile(func("identity error=77:words"))
+    error = raises(errors.PjrtError, exe, a)
+    assert error.code == 77, error
+    assert "error" not in live(), live()
+    client.close()
+    assert live() == {}, live()
 
 
 @pytest.mark.parametrize(
@@ -93,33 +95,29 @@ def test_no_payloads_past_the_end_of_an_older_table(stub, check) -> None:
     check(older, "EXPECTED = {}" + PAYLOADS)
 
 
-def test_errors_in_every_place_are_freed(stub, check) -> None:
-    check(
-        stub(),
-        """
-        client = Plugin(load(path)).client()
-        a = client.buffer_from_host(ONE_TO_FOUR)
-        failing = client.compile(func("identity fails"))
-        for _ in range(3):
-            out = failing(a)
-            error = raises(errors.PluginInternalError, out.ready.wait)
-            assert (error.message, error.function) == ("the stub failed later", ""), error
-            raises(errors.PluginInternalError, out.to_numpy)
-            assert repr(out).startswith("<Buffer failed: the stub failed later"), repr(out)
-        donating = client.compile(func("donate"))
-        out = donating(a)
-        assert a.is_deleted
-        error = raises(errors.ClosedError, donating, a)
-        assert "argument 0" in error.message, error
-        raises(errors.ClosedError, a.to_numpy)
-        raises(errors.ClosedError, lambda: a.ready)
-        assert out.tolist() == [1, 2, 3, 4]
-        assert "error" not in live(), live()
-        del error
-        client.close()
-        assert live() == {}, live()
-        """,
-    )
+@with_stub()
+def test_errors_in_every_place_are_freed():
+    client = Plugin(load(path)).client()
+    a = client.buffer_from_host(ONE_TO_FOUR)
+    failing = client.compile(func("identity fails"))
+    for _ in range(3):
+        out = failing(a)
+        error = raises(errors.PluginInternalError, out.ready.wait)
+        assert (error.message, error.function) == ("the stub failed later", ""), error
+        raises(errors.PluginInternalError, out.to_numpy)
+        assert repr(out).startswith("<Buffer failed: the stub failed later"), repr(out)
+    donating = client.compile(func("donate"))
+    out = donating(a)
+    assert a.is_deleted
+    error = raises(errors.ClosedError, donating, a)
+    assert "argument 0" in error.message, error
+    raises(errors.ClosedError, a.to_numpy)
+    raises(errors.ClosedError, lambda: a.ready)
+    assert out.tolist() == [1, 2, 3, 4]
+    assert "error" not in live(), live()
+    del error
+    client.close()
+    assert live() == {}, live()
 
 
 @pytest.mark.parametrize(
@@ -150,17 +148,12 @@ def test_a_program_runs_without_the_optimized_one(stub, check, fault: str) -> No
     )
 
 
-def test_an_error_while_a_program_is_loaded_frees_it(stub, check) -> None:
-    check(
-        stub(),
-        """
-        from pjrt_hub.running.executable import signature_sources
-        client = Plugin(load(path)).client()
-        signature_sources.of_executable = None  # called, it raises
-        raises(TypeError, client.compile, func("identity"))
-        assert live() == {"client": 1}, live()
-        """,
-    )
+@with_stub()
+def test_an_error_while_a_program_is_loaded_frees_it():
+    client = Plugin(load(path)).client()
+    signature_sources.of_executable = None  # called, it raises
+    raises(TypeError, client.compile, func("identity"))
+    assert live() == {"client": 1}, live()
 
 
 #: An operation for each function that the runtime asks for by name.
@@ -435,7 +428,7 @@ exe = client.compile(func("identity"))
 for name, operation in OPTIONAL.items():
     api = off_host_plugin.api if "off_host" in operation else plugin.api
     with Without(api, name):
-        error = raises(errors.UnsupportedByPluginError, eval, operation)
+        error = raises(errors.UnsupportedByPluginError, eval, operation, globals())
     since = f"0.{table.FUNCTIONS[name].since}"
     assert (error.function, error.since, error.have) == (name, since, "0.117"), error
     assert name in error.message
@@ -449,23 +442,18 @@ assert live() == {}, live()
     )
 
 
-def test_a_plugin_whose_errors_cannot_be_read_is_refused(stub, check) -> None:
-    check(
-        stub(),
-        """
-        from pjrt_hub.running.capi import library, table
-        address = ctypes.CDLL(path).GetPjrtApi
-        address.restype = ctypes.c_void_p
-        for name in library.REQUIRED:
-            offset = 40 + 8 * table.FUNCTIONS[name].slot
-            slot = ctypes.c_void_p.from_address(address() + offset)
-            pointer, slot.value = slot.value, None
-            error = raises(errors.UnsupportedByPluginError, load, path)
-            assert error.function == name, error
-            slot.value = pointer
-        Plugin(load(path)).client().close()
-        """,
-    )
+@with_stub()
+def test_a_plugin_whose_errors_cannot_be_read_is_refused():
+    address = ctypes.CDLL(path).GetPjrtApi
+    address.restype = ctypes.c_void_p
+    for name in library.REQUIRED:
+        offset = 40 + 8 * table.FUNCTIONS[name].slot
+        slot = ctypes.c_void_p.from_address(address() + offset)
+        pointer, slot.value = slot.value, None
+        error = raises(errors.UnsupportedByPluginError, load, path)
+        assert error.function == name, error
+        slot.value = pointer
+    Plugin(load(path)).client().close()
 
 
 def test_what_cannot_be_given_back_goes_with_the_process(stub, check) -> None:
@@ -508,18 +496,14 @@ assert live() == {}, live()
     )
 
 
-def test_a_slot_past_the_end_is_not_read(stub, check) -> None:
-    check(
-        stub(
-            "MINOR=58",
-            "TABLE_SIZE=offsetof(PJRT_Api,PJRT_Executable_GetCompiledMemoryStats)",
-            "ON_LOAD=api.PJRT_Executable_GetCompiledMemoryStats=(void*)1",
-        ),
-        """
-        exe = Plugin(load(path)).client().compile(func("identity"))
-        error = raises(errors.UnsupportedByPluginError, exe.memory_stats)
-        assert error.function == "PJRT_Executable_GetCompiledMemoryStats", error
-        assert (error.since, error.have) == ("0.40", "0.58"), error
-        assert "it came with PJRT API 0.40, the plugin has 0.58" in error.message, error
-        """,
-    )
+@with_stub(
+    "MINOR=58",
+    "TABLE_SIZE=offsetof(PJRT_Api,PJRT_Executable_GetCompiledMemoryStats)",
+    "ON_LOAD=api.PJRT_Executable_GetCompiledMemoryStats=(void*)1",
+)
+def test_a_slot_past_the_end_is_not_read():
+    exe = Plugin(load(path)).client().compile(func("identity"))
+    error = raises(errors.UnsupportedByPluginError, exe.memory_stats)
+    assert error.function == "PJRT_Executable_GetCompiledMemoryStats", error
+    assert (error.since, error.have) == ("0.40", "0.58"), error
+    assert "it came with PJRT API 0.40, the plugin has 0.58" in error.message, error

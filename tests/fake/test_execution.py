@@ -2,108 +2,96 @@
 
 from __future__ import annotations
 
-SETUP = """
+import ctypes
 from dataclasses import replace
-from pjrt_hub import CompileOptions, ExecuteOptions
-client = Plugin(load(path)).client()
-device = client.devices[0]
-a, b = (client.buffer_from_host(ONE_TO_FOUR) for _ in "ab")
+
+import stubbed
+from stubbed import ONE_TO_FOUR, begin, func, live, raises, with_stub
+
+from pjrt_hub import CompileOptions, ExecuteOptions, errors
 
 
 def executed():
-    text = (ctypes.c_char * 512).in_dll(ctypes.CDLL(path), "stub_executed")
+    """How the stub was told to execute at last."""
+    text = (ctypes.c_char * 512).in_dll(ctypes.CDLL(stubbed.path), "stub_executed")
     return text.value.decode()
-"""
 
 
-def test_what_an_executable_tells(check, stub):
-    check(
-        stub(),
-        SETUP
-        + """
-options = CompileOptions(optimization_level=0, compiler_variant="fast", flags={"a": 1})
-exe = client.compile(func("add"), options)
-assert exe.compile_options == replace(
-    options,
-    num_replicas=1,
-    num_partitions=1,
-    use_spmd_partitioning=False,
-    use_shardy_partitioner=False,
-), exe.compile_options
-assert exe.parameter_memory_kinds == ("device", "pinned_host"), exe.parameter_memory_kinds
-assert exe.output_memory_kinds == ("device",)
-assert exe.addressable_device_logical_ids == ((3, 4),)
-assert [p.name for p in exe.parameters] == ["", ""]
-assert not exe.is_deleted
-exe.delete()
-assert exe.is_deleted and exe.closed
-client.close()
-assert live() == {}, live()
-""",
-    )
+@with_stub()
+def test_what_an_executable_tells():
+    client = begin()
+    options = CompileOptions(optimization_level=0, compiler_variant="fast", flags={"a": 1})
+    exe = client.compile(func("add"), options)
+    assert exe.compile_options == replace(
+        options,
+        num_replicas=1,
+        num_partitions=1,
+        use_spmd_partitioning=False,
+        use_shardy_partitioner=False,
+    ), exe.compile_options
+    assert exe.parameter_memory_kinds == ("device", "pinned_host"), exe.parameter_memory_kinds
+    assert exe.output_memory_kinds == ("device",)
+    assert exe.addressable_device_logical_ids == ((3, 4),)
+    assert [p.name for p in exe.parameters] == ["", ""]
+    assert not exe.is_deleted
+    exe.delete()
+    assert exe.is_deleted
+    assert exe.closed
+    client.close()
+    assert live() == {}, live()
 
 
-def test_execute_options_arrive(check, stub):
+@with_stub()
+def test_execute_options_arrive():
     """Every one, of every type of a custom option."""
-    check(
-        stub(),
-        SETUP
-        + """
-exe = client.compile(func("add"))
-exe.execute([[a, b]])
-assert executed() == "launch 0 at nowhere on all", executed()
-options = ExecuteOptions(
-    launch_id=-7,
-    non_donatable=[1, 0],
-    call_location="f.py:3",
-    incarnations={2: 2**40, 5: -1},
-    custom_options={"text": "x", "int": 1, "list": [1, 2], "float": 0.5, "bool": True},
-    use_major_to_minor_data_layout_for_callbacks=True,
-)
-exe.execute([[a, b]], options)
-assert executed() == (
-    "launch -7 at f.py:3 on all, keep 1, keep 0, task 2 is 1099511627776, task 5 is -1, "
-    "text type 0, int type 1, list type 2, float type 3, bool type 4, major to minor"
-), executed()
-(result,), event = exe.execute_sharded([a, b], device, ExecuteOptions(launch_id=2))
-assert executed() == "launch 2 at nowhere on one", executed()
-event.wait(10)
-assert result.tolist() == (2 * ONE_TO_FOUR).tolist()
-""",
+    client = begin()
+    exe = client.compile(func("add"))
+    row = [client.buffer_from_host(ONE_TO_FOUR) for _ in "ab"]
+    exe.execute([row])
+    assert executed() == "launch 0 at nowhere on all", executed()
+    options = ExecuteOptions(
+        launch_id=-7,
+        non_donatable=[1, 0],
+        call_location="f.py:3",
+        incarnations={2: 2**40, 5: -1},
+        custom_options={"text": "x", "int": 1, "list": [1, 2], "float": 0.5, "bool": True},
+        use_major_to_minor_data_layout_for_callbacks=True,
     )
+    exe.execute([row], options)
+    assert executed() == (
+        "launch -7 at f.py:3 on all, keep 1, keep 0, task 2 is 1099511627776, task 5 is -1, "
+        "text type 0, int type 1, list type 2, float type 3, bool type 4, major to minor"
+    ), executed()
+    options = ExecuteOptions(launch_id=2)
+    (result,), event = exe.execute_sharded(row, client.devices[0], options)
+    assert executed() == "launch 2 at nowhere on one", executed()
+    event.wait(10)
+    assert result.tolist() == (2 * ONE_TO_FOUR).tolist()
 
 
-def test_events_end_with_their_client(check, stub):
+@with_stub()
+def test_events_end_with_their_client():
     """The stub aborts if an event outlives its client or is destroyed twice."""
-    check(
-        stub(),
-        SETUP
-        + """
-exe = client.compile(func("later"))
-for _ in range(5):
+    client = begin()
+    a, exe = client.buffer_from_host(ONE_TO_FOUR), client.compile(func("later"))
+    for _ in range(5):
+        [[_result]], [event] = exe.execute([[a]], return_events=True)
+    assert not event.is_ready()
+    event.wait(10)
+    del event
+    kept = exe.execute([[a]], return_events=True)
+    client.close()
+    raises(errors.ClosedError, kept[1][0].wait)
+    assert live() == {}, live()
+
+
+@with_stub()
+def test_a_failed_execution_gives_no_event():
+    client = begin()
+    a, exe = client.buffer_from_host(ONE_TO_FOUR), client.compile(func("error=3:refused_now"))
+    exc = raises(errors.InvalidArgumentError, exe.execute, [[a]], return_events=True)
+    assert "refused_now" in str(exc)
+    exe = client.compile(func("fails"))
     [[result]], [event] = exe.execute([[a]], return_events=True)
-assert not event.is_ready()
-event.wait(10)
-del event
-kept = exe.execute([[a]], return_events=True)
-client.close()
-raises(errors.ClosedError, kept[1][0].wait)
-assert live() == {}, live()
-""",
-    )
-
-
-def test_a_failed_execution_gives_no_event(check, stub):
-    check(
-        stub(),
-        SETUP
-        + """
-exe = client.compile(func("error=3:refused_now"))
-exc = raises(errors.InvalidArgumentError, exe.execute, [[a]], return_events=True)
-assert "refused_now" in str(exc)
-exe = client.compile(func("fails"))
-[[result]], [event] = exe.execute([[a]], return_events=True)
-raises(errors.PluginInternalError, event.wait)
-raises(errors.PluginInternalError, result.to_numpy)
-""",
-    )
+    raises(errors.PluginInternalError, event.wait)
+    raises(errors.PluginInternalError, result.to_numpy)

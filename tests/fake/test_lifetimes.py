@@ -6,18 +6,19 @@ children, so a script that ends well had none of these.
 
 from __future__ import annotations
 
-import pytest
+import gc
+import random
+import time
 
-EVERYTHING = """
-plugin = Plugin(load(path))
-client = plugin.client()
-a = client.buffer_from_host(ONE_TO_FOUR)
-b = client.buffer_from_host(ONE_TO_FOUR * 10)
-exe = client.compile(func("add"))
-out = exe(a, b)
-event = out.ready
-device = client.devices[0]
-"""
+import numpy as np
+import pytest
+from stubbed import ONE_TO_FOUR, begin, destroys, everything, func, live, path, raises, with_stub
+
+from pjrt_hub import errors
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
+
+EVERYTHING = "plugin, client, a, b, exe, out, event, device = everything()\n"
 
 #: Every use of every object, with the names of EVERYTHING.
 USES = {
@@ -65,7 +66,7 @@ USES = {
 
 REFUSE = """
 for use in USES:
-    error = raises(errors.ClosedError, eval, use)
+    error = raises(errors.ClosedError, eval, use, globals())
     assert str(error), use
 del error
 """
@@ -132,194 +133,176 @@ assert live() == {}, live()
     )
 
 
-def test_arrays_outlive_everything(stub, check) -> None:
-    check(
-        stub(),
-        EVERYTHING
-        + """
-views = [out.to_numpy(), out.to_numpy(), np.asarray(out)[1:3]]
-out.delete()
-assert views[0].tolist() == [11, 22, 33, 44]
-client.close()
-assert live() == {"buffer": 1, "client": 1}, live()
-raises(errors.ClosedError, out.to_numpy)
-del a, b, exe, event, client, plugin, device
-gc.collect()
-assert [view.tolist() for view in views] == [[11, 22, 33, 44]] * 2 + [[22, 33]]
-del out
-assert views.pop(0)[3] == 44 and views.pop(0)[0] == 11
-assert live() == {"buffer": 1, "client": 1}, live()
-assert views[0].tolist() == [22, 33]
-raises(ValueError, views[0].__setitem__, 0, 1)
-views.clear()
-gc.collect()
-assert live() == {}, live()
-""",
-    )
+@with_stub()
+def test_arrays_outlive_everything():
+    plugin, client, a, b, exe, out, event, device = everything()
+    views = [out.to_numpy(), out.to_numpy(), np.asarray(out)[1:3]]
+    out.delete()
+    assert views[0].tolist() == [11, 22, 33, 44]
+    client.close()
+    assert live() == {"buffer": 1, "client": 1}, live()
+    raises(errors.ClosedError, out.to_numpy)
+    del a, b, exe, event, client, plugin, device
+    gc.collect()
+    assert [view.tolist() for view in views] == [[11, 22, 33, 44]] * 2 + [[22, 33]]
+    del out
+    assert views.pop(0)[3] == 44
+    assert views.pop(0)[0] == 11
+    assert live() == {"buffer": 1, "client": 1}, live()
+    assert views[0].tolist() == [22, 33]
+    raises(ValueError, views[0].__setitem__, 0, 1)
+    views.clear()
+    gc.collect()
+    assert live() == {}, live()
 
 
-def test_an_event_outlives_what_it_is_about(stub, check) -> None:
-    check(
-        stub(),
-        """
-        client = Plugin(load(path)).client()
-        event = client.compile(func("identity later"))(client.buffer_from_host(ONE_TO_FOUR)).ready
-        assert live() == {"client": 1, "event": 1}, live()
-        assert not event.is_ready() and repr(event) == "<Event pending>"
-        event.wait()
-        assert event.is_ready() and repr(event) == "<Event ready>"
-        del client
-        gc.collect()
-        assert live() == {"client": 1, "event": 1}, live()
-        del event
-        gc.collect()
-        assert live() == {}, live()
-        """,
-    )
+@with_stub()
+def test_an_event_outlives_what_it_is_about():
+    client = begin()
+    event = client.compile(func("identity later"))(client.buffer_from_host(ONE_TO_FOUR)).ready
+    assert live() == {"client": 1, "event": 1}, live()
+    assert not event.is_ready()
+    assert repr(event) == "<Event pending>"
+    event.wait()
+    assert event.is_ready()
+    assert repr(event) == "<Event ready>"
+    del client
+    gc.collect()
+    assert live() == {"client": 1, "event": 1}, live()
+    del event
+    gc.collect()
+    assert live() == {}, live()
 
 
-def test_a_buffer_alone_keeps_its_client(stub, check) -> None:
-    check(
-        stub(),
-        """
-        def make():
-            client = Plugin(load(path)).client()
-            return client.compile(func("identity"))(client.buffer_from_host(ONE_TO_FOUR))
+@with_stub()
+def test_a_buffer_alone_keeps_its_client():
+    def make():
+        client = begin()
+        return client.compile(func("identity"))(client.buffer_from_host(ONE_TO_FOUR))
 
-        out = make()
-        gc.collect()
-        assert live() == {"client": 1, "buffer": 1}, live()
-        assert out.tolist() == [1, 2, 3, 4]
-        assert out.client.platform_name == "cpu"
-        del out
-        gc.collect()
-        assert live() == {}, live()
-        """,
-    )
+    out = make()
+    gc.collect()
+    assert live() == {"client": 1, "buffer": 1}, live()
+    assert out.tolist() == [1, 2, 3, 4]
+    assert out.client.platform_name == "cpu"
+    del out
+    gc.collect()
+    assert live() == {}, live()
 
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.parametrize("seed", range(4))
 def test_any_order_of_everything(stub, check, platform: str, seed: int) -> None:
     """Two clients, random steps; what the stub counts is what Python still refers to."""
-    check(
-        stub(f'PLATFORM="{platform}"'),
-        """
-        import random
+    check(stub(f'PLATFORM="{platform}"'), take_random_steps, seed)
 
-        choose = random.Random(int(sys.argv[2]))
-        plugin = Plugin(load(path))
-        clients, buffers, exes, events, views = [], [], [], [], []
-        WORDS = ["identity", "add", "donate", "identity later", "identity fails later", "never",
-                 "add error=13:words", "identity fails"]
-        ALLOWED = (errors.ClosedError, errors.PluginInternalError, TimeoutError, ValueError)
-        done = dict.fromkeys(["clients", "buffers", "executed", "views", "closed", "refused"], 0)
 
-        def some(things):
-            return choose.choice(things)
+def take_random_steps(seed):
+    choose = random.Random(seed)
+    plugin = Plugin(load(path))
+    clients, buffers, exes, events, views = [], [], [], [], []
+    words = ["identity", "add", "donate", "identity later", "identity fails later", "never"]
+    words += ["add error=13:words", "identity fails"]
+    allowed = (errors.ClosedError, errors.PluginInternalError, TimeoutError, ValueError)
+    done = dict.fromkeys(["clients", "buffers", "executed", "views", "closed", "refused"], 0)
 
-        def make_client():
-            if len(clients) < 3:
-                clients.append(plugin.client())
-                done["clients"] += 1
+    def some(things):
+        return choose.choice(things)
 
-        def put():
-            buffers.append(some(clients).buffer_from_host(ONE_TO_FOUR * choose.random()))
-            done["buffers"] += 1
+    def make_client():
+        if len(clients) < 3:
+            clients.append(plugin.client())
+            done["clients"] += 1
 
-        def compile():
-            exes.append(some(clients).compile(func(some(WORDS))))
+    def put():
+        buffers.append(some(clients).buffer_from_host(ONE_TO_FOUR * choose.random()))
+        done["buffers"] += 1
 
-        def execute():
-            exe = some(exes)
-            own = [each for each in buffers if each.client is exe.client]
-            given = own if choose.random() < 0.9 else buffers
-            row = [some(given) for _ in exe.signature.parameters]
-            buffers.append(exe(*row) if choose.random() < 0.5 else exe.execute([row])[0][0])
-            done["executed"] += 1
+    def compile():
+        exes.append(some(clients).compile(func(some(words))))
 
-        def read():
-            buffer = some(buffers)
-            if buffer.ready.is_ready():
-                views.append(buffer.to_numpy())
-                assert views[-1].shape == (4,)
-                done["views"] += 1
+    def execute():
+        exe = some(exes)
+        own = [each for each in buffers if each.client is exe.client]
+        given = own if choose.random() < 0.9 else buffers
+        row = [some(given) for _ in exe.signature.parameters]
+        buffers.append(exe(*row) if choose.random() < 0.5 else exe.execute([row])[0][0])
+        done["executed"] += 1
 
-        def watch():
-            events.append(some(buffers).ready)
+    def read():
+        buffer = some(buffers)
+        if buffer.ready.is_ready():
+            views.append(buffer.to_numpy())
+            assert views[-1].shape == (4,)
+            done["views"] += 1
 
-        def wait():
-            some(events).wait(0.01)
+    def watch():
+        events.append(some(buffers).ready)
 
-        def call_back():
-            event = some(events)
-            if event.is_ready():  # what never fires would hold its event, and be right to
-                event.add_done_callback(lambda event: repr(event))
+    def wait():
+        some(events).wait(0.01)
 
-        def name():
-            assert some(exes).name == "stub_program"
+    def call_back():
+        event = some(events)
+        if event.is_ready():  # what never fires would hold its event, and be right to
+            event.add_done_callback(lambda event: repr(event))
 
-        def delete():
-            some(buffers).delete()
+    def name():
+        assert some(exes).name == "stub_program"
 
-        def close_exe():
-            some(exes).close()
+    def delete():
+        some(buffers).delete()
 
-        def close_client():
-            if choose.random() < 0.3:
-                some(clients).close()
-                done["closed"] += 1
+    def close_exe():
+        some(exes).close()
 
-        def forget():
-            things = some([clients, buffers, exes, events, views])
-            del things[choose.randrange(len(things))]
+    def close_client():
+        if choose.random() < 0.3:
+            some(clients).close()
+            done["closed"] += 1
 
-        steps = [make_client, put, put, compile, execute, execute, execute, read, read, watch, wait,
-                 call_back, name, delete, close_exe, close_client, forget, forget, repr]
-        for _ in range(3000):
-            step = some(steps)
-            try:
-                repr(some(some([clients, buffers, exes, events]))) if step is repr else step()
-            except (IndexError, *ALLOWED) as exc:
-                done["refused"] += 1
-                del exc
-        assert min(done.values()) > 20, done
-        for _ in range(3):
-            for things in choose.sample([clients, buffers, exes, events, views], 5):
-                choose.shuffle(things)
-                if choose.random() < 0.5 and things is clients:
-                    for client in clients:
-                        client.close()
-                del things[: choose.randrange(len(things) + 1)]
+    def forget():
+        things = some([clients, buffers, exes, events, views])
+        del things[choose.randrange(len(things))]
+
+    steps = [make_client, compile, watch, wait, call_back, name, delete, close_exe, close_client]
+    steps += [put] * 2 + [execute] * 3 + [read] * 2 + [forget] * 2 + [repr]
+    for _ in range(3000):
+        step = some(steps)
+        try:
+            repr(some(some([clients, buffers, exes, events]))) if step is repr else step()
+        except (IndexError, *allowed) as exc:
+            done["refused"] += 1
+            del exc
+    assert min(done.values()) > 20, done
+    for _ in range(3):
         for things in choose.sample([clients, buffers, exes, events, views], 5):
-            things.clear()
-        import time
-        for _ in range(500):  # until the last callbacks ran
-            gc.collect()
-            if live() == {}:
-                break
-            time.sleep(0.01)
-        assert live() == {}, live()
-        """,
-        str(seed),
-    )
+            choose.shuffle(things)
+            if choose.random() < 0.5 and things is clients:
+                for client in clients:
+                    client.close()
+            del things[: choose.randrange(len(things) + 1)]
+    for things in choose.sample([clients, buffers, exes, events, views], 5):
+        things.clear()
+    for _ in range(500):  # until the last callbacks ran
+        gc.collect()
+        if live() == {}:
+            break
+        time.sleep(0.01)
+    assert live() == {}, live()
 
 
-def test_the_count_of_destroys_is_the_count_of_creates(stub, check) -> None:
-    check(
-        stub(),
-        """
-        before = destroys()
-        with Plugin(load(path)).client() as client:
-            exe = client.compile(func("add"))
-            a = client.buffer_from_host(ONE_TO_FOUR)
-            for _ in range(1000):
-                a = exe(a, a) if a.tolist()[0] < 1e6 else client.buffer_from_host(ONE_TO_FOUR)
-            assert live()["buffer"] == 1, live()
-        assert live() == {}, live()
-        assert destroys() - before > 1000
-        """,
-    )
+@with_stub()
+def test_the_count_of_destroys_is_the_count_of_creates():
+    before = destroys()
+    with Plugin(load(path)).client() as client:
+        exe = client.compile(func("add"))
+        a = client.buffer_from_host(ONE_TO_FOUR)
+        for _ in range(1000):
+            a = exe(a, a) if a.tolist()[0] < 1e6 else client.buffer_from_host(ONE_TO_FOUR)
+        assert live()["buffer"] == 1, live()
+    assert live() == {}, live()
+    assert destroys() - before > 1000
 
 
 FORK = """
@@ -327,7 +310,7 @@ before = destroys()
 pid = os.fork()
 if pid == 0:
     for use in USES:
-        error = raises(errors.ClosedError, eval, use)
+        error = raises(errors.ClosedError, eval, use, globals())
         assert "fork" in str(error), (use, str(error))
     for each in (client, a, exe, event, device, client.plugin):
         repr(each)
