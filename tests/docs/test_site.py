@@ -10,6 +10,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -137,12 +138,16 @@ def test_the_search_knows_the_reference(site):
 
 
 def public_names() -> list[str]:
-    """Every name that users may import, by the path that they import it by."""
-    names = [f"pjrt_hub.{name}" for name in pjrt_hub.__all__]
+    """Return every name that users may import, but modules, by the path that they import it by."""
+    ours = {name: getattr(pjrt_hub, name) for name in pjrt_hub.__all__}
+    names = [
+        f"pjrt_hub.{name}" for name, value in ours.items() if not isinstance(value, ModuleType)
+    ]
     names += [f"pjrt_hub.kit.authoring.{name}" for name in authoring.__all__]
     names += [f"pjrt_hub.kit.conformance.{name}" for name in conformance.__all__]
     names += [f"pjrt_hub.kit.tracing.{name}" for name in tracing.__all__]
     names += ["pjrt_hub.jax.register", "pjrt_hub.torch_xla.register"]
+    names += [f"pjrt_hub.safetensors.{name}" for name in ("load", "open_file", "save_file")]
     names += [
         f"pjrt_hub.errors.{name}"
         for name, value in vars(pjrt_hub.errors).items()
