@@ -76,9 +76,9 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def layers(session: nox.Session) -> None:
-    """Layers, the rules of the house, and the public names."""
+    """Layers, the rules of the house and of the C files, and the public names."""
     install_wheel(session, *group("test"))
-    pytest(session, "test_layers.py", "test_house.py", "test_exports.py")
+    pytest(session, "test_layers.py", "test_house.py", "test_c_files.py", "test_exports.py")
 
 
 @nox.session

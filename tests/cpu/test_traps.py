@@ -47,8 +47,11 @@ MODULES = [
 ]
 PACKAGES = [
     "pjrt_hub",
-    "pjrt_hub/running/capi",
+    "pjrt_hub/kit",
     "pjrt_hub/kit/authoring",
+    "pjrt_hub/running",
+    "pjrt_hub/running/capi",
+    "pjrt_hub/running/sandbox",
     "jax_plugins",
     "pjrt_plugins/evil",
 ]
