@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
-from timeit import Timer
+from functools import partial
 from typing import Any
 
 import programs
@@ -104,23 +103,20 @@ def _round_trip(client: Any, loop: Any) -> dict[str, float]:
     exe, jit = client.compile(text), jax.jit(in_jax)
     np.testing.assert_allclose(np.asarray(exe(x, x)), jit(x, x), rtol=1e-6)
     known = {"np": np, "x": x, "exe": exe, "jit": jit}
-    ours = Timer("np.asarray(exe(x, x))", globals=known)
-    theirs = Timer("np.asarray(jit(x, x))", globals=known)
     return _row(
         count,
         {
             "raw C": lambda: loop.round_trip(x, exe, count),
-            "pjrt-hub": lambda: ours.timeit(count),
-            "jax.jit": lambda: theirs.timeit(count),
+            "pjrt-hub": partial(rounds.turns("np.asarray(exe(x, x))", **known), count),
+            "jax.jit": partial(rounds.turns("np.asarray(jit(x, x))", **known), count),
         },
     )
 
 
 def _row(count: int, variants: dict[str, Callable[[], float]]) -> dict[str, float]:
     times = rounds.interleave(variants, ROUNDS)
-    cells = {f"{name} µs": median(times[name]) / count * 1e6 for name in variants}
-    over = {"÷ raw C": "raw C", "÷ jit": "jax.jit", "÷ compiled": "jax compiled"}
-    for column, base in over.items():
+    cells = rounds.cells(times, count, "raw C")
+    for column, base in {"÷ jit": "jax.jit", "÷ compiled": "jax compiled"}.items():
         if base in times:
             cells[column] = rounds.ratio(times, "pjrt-hub", base)
     if "bound" in times:
@@ -134,8 +130,7 @@ def timed(
     """Measures `function` called as a person would write it: `exe(a, a)`."""
     names = [f"a{index}" for index in range(len(arguments))]
     known = {name: function, **dict(zip(names, arguments, strict=True))}
-    timer = Timer(f"{name}({', '.join(names)})", globals=known)
-    return lambda: timer.timeit(count)
+    return partial(rounds.turns(f"{name}({', '.join(names)})", **known), count)
 
 
 def _program(parameters: int, outputs: int) -> tuple[Any, Callable[..., object]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
-from timeit import Timer
+from functools import partial
 from typing import Any
 
 import report
@@ -78,10 +77,10 @@ def once() -> rounds.Rows:
         rows[row] = _row(
             {
                 "raw C": lambda exe=exe, ours=ours: loop.call_rows(exe, ours, CALLS),
-                "bound": _timed("wait(call())", known),
-                "pjrt-hub": _timed("launch(exe, rows)", known),
-                "jax.jit": _timed("wait(f(*a))", _jax(jit, theirs)),
-                "jax.pmap": _timed("wait(f(*a))", _jax(pmap, theirs)),
+                "bound": partial(rounds.turns("wait(call())", **known), CALLS),
+                "pjrt-hub": partial(rounds.turns("launch(exe, rows)", **known), CALLS),
+                "jax.jit": _jax(jit, theirs),
+                "jax.pmap": _jax(pmap, theirs),
             }
         )
     return rows
@@ -117,22 +116,15 @@ def _wait(rows: list[tuple[Any, ...]]) -> None:
         result.ready.wait()
 
 
-def _jax(function: Callable[..., Any], arguments: list[Any]) -> dict[str, Any]:
-    import jax
+def _jax(function: Callable[..., Any], arguments: list[Any]) -> Callable[[], float]:
+    from jax import block_until_ready as wait
 
-    return {"f": function, "a": arguments, "wait": jax.block_until_ready}
-
-
-def _timed(statement: str, known: dict[str, Any]) -> Callable[[], float]:
-    timer = Timer(statement, globals=known)
-    return lambda: timer.timeit(CALLS)
+    return partial(rounds.turns("wait(f(*a))", f=function, a=arguments, wait=wait), CALLS)
 
 
 def _row(variants: dict[str, Callable[[], float]]) -> dict[str, float]:
     times = rounds.interleave(variants, ROUNDS)
-    cells = {f"{name} µs": median(seconds) / CALLS * 1e6 for name, seconds in times.items()}
-    for base in ("raw C", "jax.jit", "jax.pmap"):
-        cells[f"÷ {base}"] = rounds.ratio(times, "pjrt-hub", base)
+    cells = rounds.cells(times, CALLS, "raw C", "jax.jit", "jax.pmap")
     cells["bound ÷ raw C"] = rounds.ratio(times, "bound", "raw C")
     return cells
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -68,8 +67,7 @@ def once() -> rounds.Rows:
     times = rounds.interleave(
         {name: lambda turns=turns: turns(CALLS) for name, turns in variants.items()}, ROUNDS
     )
-    cells = {f"{name} µs": median(seconds) / CALLS * 1e6 for name, seconds in times.items()}
-    cells |= {f"÷ {base}": rounds.ratio(times, "pjrt-hub", base) for base in ("raw C", "jax.jit")}
+    cells = rounds.cells(times, CALLS, "raw C", "jax.jit")
     for name, turns in variants.items():
         cells[f"{name} KiB per 100k"] = _growth(lambda turns=turns: turns(TURNS)) / 1024
     return {LOOP: cells}

@@ -49,6 +49,19 @@ def ratio(times: Times, name: str, base: str) -> float:
     return median(a / b for a, b in zip(times[name], times[base], strict=True))
 
 
+def cells(times: Times, count: int, *bases: str, ours: str = "pjrt-hub") -> dict[str, float]:
+    """What a row tells: the microseconds of each variant, and the ratios of ours.
+
+    Args:
+        times: what `count` turns took in each round.
+        count: of turns.
+        bases: what ours is divided by, where it was measured.
+        ours: the variant that is divided.
+    """
+    found = {f"{name} µs": median(each) / count * 1e6 for name, each in times.items()}
+    return found | {f"÷ {base}": ratio(times, ours, base) for base in bases if base in times}
+
+
 def excess(times: Times, name: str, base: str) -> float:
     """The median of the rounds' differences, in seconds."""
     return median(a - b for a, b in zip(times[name], times[base], strict=True))

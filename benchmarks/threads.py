@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from statistics import median
 from time import perf_counter
 from timeit import Timer
-from typing import Any
 
 import report
 import rounds
@@ -120,12 +118,7 @@ def _busy_thread() -> Iterator[None]:
 
 
 def _row(variants: dict[str, Callable[[], float]], count: int) -> dict[str, float]:
-    times: Any = rounds.interleave(variants, ROUNDS)
-    cells = {f"{name} µs": median(seconds) / count * 1e6 for name, seconds in times.items()}
-    for base in ("raw C", "jax.jit"):
-        if base in times:
-            cells[f"÷ {base}"] = rounds.ratio(times, "pjrt-hub", base)
-    return cells
+    return rounds.cells(rounds.interleave(variants, ROUNDS), count, "raw C", "jax.jit")
 
 
 if __name__ == "__main__":

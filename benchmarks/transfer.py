@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from statistics import median
 from timeit import Timer
 from typing import Any
 
@@ -107,11 +106,7 @@ def _row(
         },
         turns,
     )
-    return {
-        **{f"{name} µs": median(each) / count * 1e6 for name, each in times.items()},
-        "÷ raw C": rounds.ratio(times, "pjrt-hub", "raw C"),
-        "÷ jax": rounds.ratio(times, "pjrt-hub", "jax"),
-    }
+    return rounds.cells(times, count, "raw C", "jax")
 
 
 def _array(elements: int, offset: int) -> Any:
