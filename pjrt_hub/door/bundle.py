@@ -78,16 +78,19 @@ def import_bundle(path: Path) -> tuple[str, ...]:
     """
     from pjrt_hub.finding.store.transfer import bundle
 
-    return tuple(map(_told, bundle.read(path.absolute(), catalog(pins()).rows(), cache())))
+    return tuple(
+        map(_told, bundle.read(path.absolute(), catalog(environment(), pins()).rows(), cache()))
+    )
 
 
 def _chosen(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
     """Return the newest row of each plugin for each kind of machine."""
     from packaging.version import Version
 
-    if follows_registry():
-        refresh_registry()  # what it pins is about to be fetched
-    rows = catalog(pins()).rows()
+    env, locked = environment(), pins()
+    if follows_registry(locked):
+        refresh_registry(env)  # what it pins is about to be fetched
+    rows = catalog(env, locked).rows()
     words = {word for row in rows for word in _words(row)}
     for unknown in (each for each in platforms if each not in words):
         raise PluginNotFoundError(

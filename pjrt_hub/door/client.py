@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pjrt_hub.base import log
-from pjrt_hub.door.process import environment, follows_registry, refresh_registry, warn, world
+from pjrt_hub.door.process import follows_registry, refresh_registry, warn, world
 from pjrt_hub.errors import (
     InvalidArgumentError,
     PjrtError,
@@ -24,9 +24,8 @@ from pjrt_hub.errors import (
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.target import Target
     from pjrt_hub.finding.discovery.finding import Finding
-    from pjrt_hub.finding.discovery.select import Choice, Request
-    from pjrt_hub.finding.discovery.source import Candidate
-    from pjrt_hub.finding.discovery.survey import Survey
+    from pjrt_hub.finding.discovery.select import Choice
+    from pjrt_hub.finding.discovery.source import Candidate, World
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.client.client import Client
@@ -191,8 +190,7 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
     """
     from pjrt_hub.door.plugin import library_path
 
-    candidate = choose(name, offline=offline).candidate
-    return library_path(candidate, offline=offline, progress=progress)
+    return library_path(choose(name, offline=offline), offline=offline, progress=progress)
 
 
 def plugins(
@@ -209,6 +207,7 @@ def plugins(
     """
     from pjrt_hub.door import preflight
     from pjrt_hub.finding.discovery.finding import findings
+    from pjrt_hub.finding.discovery.select import Request
     from pjrt_hub.finding.discovery.survey import fitting, survey
     from pjrt_hub.finding.store.transfer.offline import is_offline
 
@@ -218,7 +217,8 @@ def plugins(
     if platform is not None and _is_path(platform):
         given = fitting(survey(here, Path(platform).absolute()), here)
         return findings(given, None, offline=offline, probes=probes)
-    request = _request(None if platform is None else os.fspath(platform))
+    asked = None if platform is None else os.fspath(platform)
+    request = Request.read(asked, here.env)
     return findings(survey(here), request, offline=offline, probes=probes)
 
 
@@ -239,37 +239,46 @@ def choose(
         to_run: fetch nothing for hardware that is absent.
         failed: what was chosen before, and why it is of no use.
     """
+    from pjrt_hub.base.frozen import replace
     from pjrt_hub.finding.discovery import select
+    from pjrt_hub.finding.discovery.survey import survey
     from pjrt_hub.finding.store.transfer.offline import is_offline
 
+    here = world()
     if path_or_name is not None and _is_path(path_or_name):
-        return select.choose(_survey(Path(path_or_name).absolute()))
-    request = _request(None if path_or_name is None else os.fspath(path_or_name))
-    offline = offline or is_offline(environment())
+        given = survey(here, Path(path_or_name).absolute())
+        return replace(select.choose(given), world=here)
+    asked = None if path_or_name is None else os.fspath(path_or_name)
+    request = select.Request.read(asked, here.env)
+    offline = offline or is_offline(here.env)
 
-    def chosen() -> Choice:
-        survey = _survey()
+    def choose_in(here: World) -> Choice:
+        found = survey(here)
         for candidate, reason in failed:
-            survey = survey.without(candidate, reason)
-        return select.choose(survey, request, offline=offline, to_run=to_run)
+            found = found.without(candidate, reason)
+        choice = select.choose(found, request, offline=offline, to_run=to_run)
+        return replace(choice, world=here)
 
-    choice = _chosen(chosen, offline)
+    choice = _choose_after_refresh(choose_in, here, offline)
     _tell(choice)
     return choice
 
 
-def _chosen(chosen: Callable[[], Choice], offline: bool) -> Choice:
+def _choose_after_refresh(
+    choose_in: Callable[[World], Choice], here: World, offline: bool
+) -> Choice:
     """Read the signed registry again, if there is one, before something is fetched or missing."""
+    may_refresh = not offline and follows_registry(here.pins)
     try:
-        choice = chosen()
+        choice = choose_in(here)
     except PluginNotFoundError:
-        if offline or not follows_registry() or not refresh_registry():
+        if not may_refresh or not refresh_registry(here.env):
             raise
     else:
-        fetches = choice.candidate.must_be_fetched and not offline and follows_registry()
-        if not fetches or not refresh_registry(choice.candidate.artifact):
+        fetches = choice.candidate.must_be_fetched and may_refresh
+        if not fetches or not refresh_registry(here.env, choice.candidate.artifact):
             return choice
-    return chosen()
+    return choose_in(world())
 
 
 def use_first(
@@ -316,18 +325,6 @@ def _tell(choice: Choice) -> None:
     log.step("discovery", "%s", text, plugin=winner.name, reason=why)
     for lost in choice.rejections:
         log.step("discovery", "%s", lost, plugin=lost.name, reason=lost.reason)
-
-
-def _survey(explicit_path: Path | None = None) -> Survey:
-    from pjrt_hub.finding.discovery.survey import survey
-
-    return survey(world(), explicit_path)
-
-
-def _request(platform: str | None) -> Request | None:
-    from pjrt_hub.finding.discovery.select import Request
-
-    return Request.read(platform, environment())
 
 
 def _load(

@@ -90,11 +90,13 @@ _NEXT = {
 
 
 def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
-    if locked := process.pins():
-        rows = process.catalog(locked).rows()
+    here = process.world()
+    if locked := here.pins:
+        rows = here.catalog.rows() if here.catalog else ()
         names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in rows))
         yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
-    candidate = choose(name).candidate
+    choice = choose(name)
+    candidate = choice.candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
     yield _hardware(candidate, to_run)
     if to_run and not candidate.may_run:
@@ -105,7 +107,7 @@ def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
         yield Step("library", True, f"would fetch {what} (`pjrt-hub get {candidate.name}`)")
         return
     try:
-        with library(candidate, offline=True) as (path, _):
+        with library(choice, offline=True) as (path, _):
             yield from _meet(candidate, path, to_run)
     except OfflineError:
         what = f"{candidate.library_path} was not what is pinned, and is moved aside"

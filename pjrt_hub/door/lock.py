@@ -78,10 +78,10 @@ def lock(
         DigestMismatchError: it is not the file that its index describes.
         ArchiveError: it is no plugin.
     """
-    requests = tuple(map(_settled, requests))
+    requests, env = tuple(map(_settled, requests)), environment()
     if not check:
-        refresh_registry()
-    path = output.absolute() if output else lock_path() or Path.cwd() / pins.FILE_NAME
+        refresh_registry(env)
+    path = output.absolute() if output else lock_path(env) or Path.cwd() / pins.FILE_NAME
     before = pins.read(path) if path.exists() else None
     if before is not None:
         requests, hosts = requests or before.requests, tuple(hosts) or before.hosts
@@ -91,7 +91,7 @@ def lock(
     changes = tuple(_changes(before, after))
     if changes and not check:
         after.write()
-    vouched = after.among(registry().rows())
+    vouched = after.among(registry(env).rows())
     return Locked(
         after, changes, tuple({row.plugin for row in after.rows} - {row.plugin for row in vouched})
     )
@@ -132,8 +132,9 @@ class _Resolving:
         self._upgrade = upgrade
         self._allow_look_alike = allow_look_alike
         self._trust = trust
-        refresh_registry()
-        self._known = registry().rows()
+        env = environment()
+        refresh_registry(env)
+        self._known = registry(env).rows()
 
     def rows(self, requests: Sequence[str]) -> tuple[Artifact, ...]:
         chosen: dict[tuple[str, ...], Artifact] = {}

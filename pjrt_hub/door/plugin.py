@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub.base import digest, log
 from pjrt_hub.door import privilege
-from pjrt_hub.door.process import cache, distrust, environment, say, world
+from pjrt_hub.door.process import cache, distrust, say, world
 from pjrt_hub.errors import PluginLoadError
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.select import Choice
-    from pjrt_hub.finding.discovery.source import Candidate
+    from pjrt_hub.finding.discovery.source import Candidate, World
     from pjrt_hub.finding.store.cache.cache import Entry
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
@@ -55,13 +55,13 @@ def open_plugin(
         StoreError: the plugin cannot be fetched.
         PluginError: it cannot be loaded, does not fit, or crashed at first contact.
     """
-    candidate = choice.candidate
-    with library(candidate, offline=offline, progress=progress) as (path, entry):
-        return _load(candidate, path, entry, reload, create_options)
+    with library(choice, offline=offline, progress=progress) as (path, entry):
+        return _load(choice.candidate, choice.world or world(), path, entry, reload, create_options)
 
 
 def _load(
     candidate: Candidate,
+    here: World,
     path: Path,
     entry: Entry | None,
     reload: Reload,
@@ -72,18 +72,17 @@ def _load(
     from pjrt_hub.running.capi import library
 
     manifest = candidate.manifest
-    distrust()
+    distrust(here.env)
     compared = digest.identity_if_any(path)  # what is compared and asked from now on is this file
-    see, through = functools.partial(_require_same, path, compared, entry), _layers()
+    see, through = functools.partial(_require_same, path, compared, entry), _layers(here.env)
     see("compare")
     defaults = manifest.environment_for(present=candidate.may_run)
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
-    here = world()
     require_locked(candidate, path, here)  # again: the file may be another one by now
     preflight.initialize(path, manifest)
-    given, named = dict(candidate.create_options), _named_flags()
-    env = {**defaults, **environment()}
+    given, named = dict(candidate.create_options), _named_flags(here.env)
+    env = {**defaults, **here.env}
     wanted = None
     if create_options is not None:
         wanted = manifest.create_options({**given, **create_options}, candidate.api_version)
@@ -126,9 +125,8 @@ def _require_same(path: Path, compared: str, entry: Entry | None, step: str) -> 
     )
 
 
-def _layers() -> Callable[[int], int] | None:
+def _layers(env: Mapping[str, str]) -> Callable[[int], int] | None:
     """Return the function that wraps tables in the layers that the user set, or None."""
-    env = environment()
     names = env.get("PJRT_HUB_LAYERS")
     if not names:
         return None
@@ -138,9 +136,9 @@ def _layers() -> Callable[[int], int] | None:
     return functools.partial(layers.wrap, layers=names, folder=folder, without=without)
 
 
-def _named_flags() -> set[str]:
+def _named_flags(env: Mapping[str, str]) -> set[str]:
     """Return the flags in the user's XLA_FLAGS, which those of a compilation would override."""
-    text = environment().get("XLA_FLAGS", "")
+    text = env.get("XLA_FLAGS", "")
     if text and not text.lstrip().startswith("-"):  # then XLA takes it for the name of a file
         with suppress(OSError, ValueError):
             text = digest.content(text).decode("utf-8", "replace")
@@ -148,20 +146,20 @@ def _named_flags() -> set[str]:
 
 
 def library_path(
-    candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
+    choice: Choice, *, offline: bool = False, progress: Progress | None = None
 ) -> Path:
     """Return the path of a candidate's library; fetch it first if it is missing.
 
     Raises:
         StoreError: it cannot be fetched.
     """
-    with library(candidate, offline=offline, progress=progress) as (path, _):
+    with library(choice, offline=offline, progress=progress) as (path, _):
         return path
 
 
 @contextmanager
 def library(
-    candidate: Candidate, *, offline: bool = False, progress: Progress | None = None
+    choice: Choice, *, offline: bool = False, progress: Progress | None = None
 ) -> Iterator[tuple[Path, Entry | None]]:
     """Return the path like `library_path`, and keep the file from removal in a `with` block.
 
@@ -171,6 +169,7 @@ def library(
     Raises:
         StoreError: it cannot be fetched.
     """
+    candidate = choice.candidate
     artifact = candidate.artifact
     if artifact is None:
         if candidate.library_path is None:
@@ -180,8 +179,9 @@ def library(
     from pjrt_hub.finding.store.transfer.fetch import leased
     from pjrt_hub.finding.store.transfer.offline import is_offline
 
-    store = cache()
-    offline = offline or is_offline(environment()) or bool(privilege.reason())
+    here = choice.world or world()
+    store = here.cache or cache()  # which says why there is none
+    offline = offline or is_offline(here.env) or bool(privilege.reason())
     if candidate.must_be_fetched and not offline:
         size = f"{artifact.size / 1e6:.0f} MB"
         say(
@@ -193,6 +193,6 @@ def library(
 
             progress = terminal_progress(artifact.package)
     with leased(
-        artifact, store, env=environment(), offline=offline, progress=progress, notify=say
+        artifact, store, env=here.env, offline=offline, progress=progress, notify=say
     ) as entry:
         yield entry.library_path, entry

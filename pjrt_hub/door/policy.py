@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.door import preflight
-from pjrt_hub.door.process import environment
 from pjrt_hub.finding.discovery.source import Candidate, World
 from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
 from pjrt_hub.running.capi.values import NamedValue
@@ -49,7 +48,7 @@ class FoundPolicy(Policy):
         self._path, self._here, self._env, self._identity = path, here, env, identity
         self._named = dict.fromkeys(named_flags, True)
         #: As the plugin was loaded: what isolated compilations see.
-        self._environment = dict(environment())
+        self._environment = dict(here.env)
         root = here.cache.root if here.cache else None
         self.compile_cache = CompiledPrograms.configured(self._environment, root)
         self.caches_by_default = self._is_set("PJRT_HUB_COMPILE_CACHE")

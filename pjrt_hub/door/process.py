@@ -72,13 +72,15 @@ def unset(name: str, value: str) -> Iterator[None]:
         os.environ.setdefault(name, value)
 
 
-def distrust() -> None:
+def distrust(safe: Mapping[str, str]) -> None:
     """Remove the variables by which the caller of an elevated process could steer plugins.
 
     Plugins read many of their own, such as flags that name files to write.
+
+    Args:
+        safe: those that may be listened to, as `environment` gave them.
     """
-    if privilege.reason():
-        safe = environment()
+    if safe is not os.environ:
         for name in os.environ.keys() - safe.keys():
             del os.environ[name]
 
@@ -91,6 +93,10 @@ def cache() -> Cache:
     Raises:
         CacheError: there is no place for one.
     """
+    return _cache(environment())
+
+
+def _cache(env: Mapping[str, str]) -> Cache:
     # Late, because JAX asks for a variable at every start and should not wait for it.
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.store.cache.cache import SYSTEM, Cache
@@ -103,7 +109,7 @@ def cache() -> Cache:
                 hint=f"as root, fill {SYSTEM[0]}, or install the plugin for the whole machine",
             )
         return Cache(trusted[0], system=trusted[1:])
-    return Cache.configured(environment())
+    return Cache.configured(env)
 
 
 def journal(name: str, *, resume: bool) -> Journal | None:
@@ -122,7 +128,7 @@ def journal(name: str, *, resume: bool) -> Journal | None:
         return None
 
 
-def registry() -> Catalog:
+def registry(env: Mapping[str, str]) -> Catalog:
     """Return the registry that applies without a lock file; use no network.
 
     That is the shipped registry, and beside it what was read last of `PJRT_HUB_REGISTRY`.
@@ -133,7 +139,7 @@ def registry() -> Catalog:
     from pjrt_hub.finding.store.artifact.catalog import Catalog
 
     shipped = Catalog.shipped()
-    if (elsewhere := remote()) is None:
+    if (elsewhere := remote(env)) is None:
         return shipped
     reading = elsewhere.reading()
     if reading is not None and elsewhere.has_expired(reading):
@@ -143,10 +149,11 @@ def registry() -> Catalog:
     return Catalog([], elsewhere.beside(shipped.rows(), reading))
 
 
-def catalog(locked: Pins | None) -> Catalog:
+def catalog(env: Mapping[str, str], locked: Pins | None) -> Catalog:
     """Return what may be fetched: the rows of a named lock file, else of the registry.
 
     Args:
+        env: the variables that may be listened to.
         locked: the lock file that holds here, or None; one that was found leaves of the registry
             what it has, too.
 
@@ -156,39 +163,35 @@ def catalog(locked: Pins | None) -> Catalog:
     from pjrt_hub.finding.store.artifact.catalog import Catalog
 
     if locked is None:
-        return registry()
-    return Catalog([], locked.rows if locked.is_named else locked.among(registry().rows()))
+        return registry(env)
+    return Catalog([], locked.rows if locked.is_named else locked.among(registry(env).rows()))
 
 
-def follows_registry() -> bool:
-    """Check whether rows of the registry may be fetched: unless the user named a lock file.
-
-    Raises:
-        LockFileError: as `pins`.
-    """
-    locked = pins()
+def follows_registry(locked: Pins | None) -> bool:
+    """Check whether rows of the registry may be fetched: unless the user named a lock file."""
     return locked is None or not locked.is_named
 
 
-def remote() -> Remote | None:
-    """Return the registry that `PJRT_HUB_REGISTRY` names, or None.
+def remote(env: Mapping[str, str]) -> Remote | None:
+    """The registry that `PJRT_HUB_REGISTRY` names, or None.
 
     Raises:
         RegistryError: its root keys are not known.
         CacheError: there is no place to keep what is read of it.
     """
-    if not environment().get("PJRT_HUB_REGISTRY"):
+    if not env.get("PJRT_HUB_REGISTRY"):
         return None
     from pjrt_hub.finding.store.registry.remote import Remote, trusted
 
-    trust = trusted(environment(), configuration())
-    return None if trust is None else Remote(trust, cache().root)
+    trust = trusted(env, configuration())
+    return None if trust is None else Remote(trust, _cache(env).root)
 
 
-def refresh_registry(wanted: Artifact | None = None) -> bool:
+def refresh_registry(env: Mapping[str, str], wanted: Artifact | None = None) -> bool:
     """Read the signed registry again, if there is one and its last reading is old.
 
     Args:
+        env: the variables that may be listened to.
         wanted: the row that is to be fetched, which must not be where it is one of that registry,
             and this cannot be read or trusted now; None where any row of it may be taken up.
 
@@ -199,7 +202,7 @@ def refresh_registry(wanted: Artifact | None = None) -> bool:
         RegistryError: it cannot be read or trusted, and what is wanted may be its own: its last
             reading says so, or has expired, or there is none.
     """
-    if (elsewhere := remote()) is None:
+    if (elsewhere := remote(env)) is None:
         return False
     from pjrt_hub.errors import RegistryError
     from pjrt_hub.finding.store.artifact.catalog import Catalog
@@ -208,7 +211,7 @@ def refresh_registry(wanted: Artifact | None = None) -> bool:
     if elsewhere.is_fresh(reading):
         return False
     try:
-        elsewhere.refresh(environment(), Catalog.shipped().rows(), notify=say)
+        elsewhere.refresh(env, Catalog.shipped().rows(), notify=say)
     except RegistryError as exc:
         if reading is None or wanted in reading.rows:
             raise
@@ -240,13 +243,17 @@ def pins() -> Pins | None:
     Raises:
         LockFileError: it cannot be read, is malformed, or others may have written it.
     """
+    return _pins(environment())
+
+
+def _pins(env: Mapping[str, str]) -> Pins | None:
     from pjrt_hub.finding.store.artifact.pins import read
 
-    path = lock_path()
-    return None if path is None else read(path, is_named=bool(environment().get("PJRT_HUB_LOCK")))
+    path = lock_path(env)
+    return None if path is None else read(path, is_named=bool(env.get("PJRT_HUB_LOCK")))
 
 
-def lock_path() -> Path | None:
+def lock_path(env: Mapping[str, str]) -> Path | None:
     """Return the file that `PJRT_HUB_LOCK` names, else the nearest from here upward.
 
     Raises:
@@ -258,7 +265,7 @@ def lock_path() -> Path | None:
         folder = None if privilege.reason() else Path.cwd()
     except FileNotFoundError:  # the working directory is gone
         folder = None
-    return find(environment(), folder)
+    return find(env, folder)
 
 
 def world() -> World:
@@ -272,12 +279,13 @@ def world() -> World:
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.discovery.source import World
 
+    env = environment()
     try:
-        known = cache()
+        known = _cache(env)
     except CacheError:
         known = None  # what is installed can be used without one
-    locked = pins()
-    here = World.current(environment(), catalog=catalog(locked), cache=known, pins=locked)
+    locked = _pins(env)
+    here = World.current(env, catalog=catalog(env, locked), cache=known, pins=locked)
     if not privilege.reason():
         return here
     trusted = tuple(folder for folder in here.sys_path if privilege.only_root_writes(folder))

@@ -210,12 +210,13 @@ def refresh() -> tuple[Remote, Reading]:
     """
     from pjrt_hub.finding.store.artifact.catalog import Catalog
 
-    elsewhere = remote()
+    env = environment()
+    elsewhere = remote(env)
     if elsewhere is None:
         hint = "set PJRT_HUB_REGISTRY to its address"
         raise _untrusted("no signed registry is named", "", hint)
     shipped = Catalog.shipped().rows()
-    return elsewhere, elsewhere.refresh(environment(), shipped, notify=say)
+    return elsewhere, elsewhere.refresh(env, shipped, notify=say)
 
 
 def _untrusted(what: str, url: str, hint: str) -> RegistryError:

@@ -62,10 +62,12 @@ def repair(audit: Audit) -> str:
 def _row(sha256: str) -> Artifact | None:
     """Return the row of an archive; a signed registry's counts while it may be fetched."""
     found = _known(sha256)
-    if found is not None and follows_registry() and refresh_registry(found):
+    if found is not None and follows_registry(pins()) and refresh_registry(environment(), found):
         found = _known(sha256)
     return found
 
 
 def _known(sha256: str) -> Artifact | None:
-    return next((row for row in catalog(pins()).rows() if row.sha256 == sha256), None)
+    return next(
+        (row for row in catalog(environment(), pins()).rows() if row.sha256 == sha256), None
+    )

@@ -204,3 +204,18 @@ def test_a_client_imports_only_what_it_uses(clean_env):
     }
     never |= {f"pjrt_hub.running.extensions.{name}" for name in ("custom_calls", "profiler")}
     assert never & set(done.stdout.splitlines()[-1].split()) == set()
+
+
+def count_readings():
+    from pjrt_hub.door import process
+
+    calls = []
+    for name in ("environment", "world"):
+        read = getattr(process, name)
+        setattr(process, name, lambda name=name, read=read: calls.append(name) or read())
+    with pjrt_hub.client("cpu", offline=True):
+        print(*sorted(calls))
+
+
+def test_the_world_is_read_once(child):
+    assert child(count_readings, prepared=False) == "environment world\n"

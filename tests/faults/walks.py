@@ -66,7 +66,7 @@ def load(row: str, root: str, env: dict[str, str]) -> str:
 
     The toy's library reads each of its pages, when it is loaded and once more when it is asked.
     """
-    from pjrt_hub.door.plugin import plugin
+    from pjrt_hub.door.plugin import open_plugin
     from pjrt_hub.finding.discovery.catalogued import manifest_of
     from pjrt_hub.finding.discovery.select import Choice
     from pjrt_hub.finding.discovery.source import Candidate
@@ -74,7 +74,7 @@ def load(row: str, root: str, env: dict[str, str]) -> str:
     os.environ.update(env, PJRT_HUB_CACHE=root)
     artifact = pin(row)
     candidate = Candidate(manifest_of(artifact, ()), "catalogued", ("a test",), artifact=artifact)
-    loaded = plugin(Choice(candidate, (), "a test"), progress=_Silent(), reload=_never)
+    loaded = open_plugin(Choice(candidate, (), "a test"), progress=_Silent(), reload=_never)
     return " ".join(sorted(loaded.attributes))
 
 

@@ -82,7 +82,7 @@ def registry(monkeypatch: pytest.MonkeyPatch):
     """Makes the registry hold these rows."""
 
     def hold(*rows: Artifact) -> None:
-        monkeypatch.setattr(lock, "registry", lambda: Catalog([], rows))
+        monkeypatch.setattr(lock, "registry", lambda env: Catalog([], rows))
 
     return hold
 

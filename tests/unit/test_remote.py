@@ -262,14 +262,14 @@ def test_a_damaged_reading_is_read_anew(trusted):
     (path,) = trusted.folder.rglob("reading.json")
     for text in ("", "[", "{}", '{"rows": [{}], "checked": 1, "expires": 2}', "[" * 100_000):
         path.write_text(text)
-        assert process.remote().reading() is None
+        assert process.remote(os.environ).reading() is None
     assert registries.refresh()[1].rows == (row(),)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes")
 def test_a_reading_that_others_could_have_written_is_not_used(trusted):
     registries.refresh()
-    folder = process.remote().folder
+    folder = process.remote(os.environ).folder
     folder.chmod(0o777)
     with pytest.raises(CacheError, match="not safe to use"):
         client.choose("toy")
@@ -297,14 +297,14 @@ def test_a_shipped_name_stays_the_shipped_registrys(trusted):
     assert "the shipped one by jax-cuda" in caught.value.message
     assert trusted.url in caught.value.message
     assert "--platform cuda" in caught.value.hint
-    assert process.remote().reading() is None
+    assert process.remote(os.environ).reading() is None
 
 
 def test_a_name_that_the_user_gave_away_is_the_other_registrys(trusted):
     trusted.publish(row(plugin="mine", platform="cuda", file_name="mine-1.0-py3-none-any.whl"))
     registries.trust(trusted.url, trusted.served / "root.json", platforms=["cuda"])
     registries.refresh()
-    rows = process.registry().rows()
+    rows = process.registry(os.environ).rows()
     assert {each.package for each in rows if each.platform == "cuda"} == {"Toy.Plugin"}
     assert "cpu" in {each.plugin for each in rows}
 

@@ -12,7 +12,7 @@ from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.names import canonical, did_you_mean
 from pjrt_hub.finding.discovery import catalogued, explicit
-from pjrt_hub.finding.discovery.source import Candidate, Rejection
+from pjrt_hub.finding.discovery.source import Candidate, Rejection, World
 from pjrt_hub.finding.discovery.survey import Survey
 
 OURS = "PJRT_HUB_PLATFORMS"
@@ -64,6 +64,7 @@ class Choice:
         reason: why the winner won.
         was_asked_for_alone: whether no other one would do.
         unknown: words that were asked for and that nothing has for a name.
+        world: in which it was chosen; what loads it looks there, too.
     """
 
     candidate: Candidate
@@ -71,6 +72,7 @@ class Choice:
     reason: str
     was_asked_for_alone: bool = False
     unknown: tuple[Rejection, ...] = ()
+    world: World | None = None
 
 
 def choose(

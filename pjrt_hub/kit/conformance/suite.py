@@ -78,10 +78,11 @@ class Suite:
                 raise ValueError(f"{name} is {value}, and must be above 0")
         if plugin == "":  # as from a variable that is not set: not the best one here
             raise ValueError("the plugin's name is empty")
-        candidate = choose(plugin, offline=offline).candidate
+        choice = choose(plugin, offline=offline)
+        candidate = choice.candidate
         manifest, asked = candidate.manifest, options or {}
         manifest.create_options(asked)  # before anything is fetched
-        path = library_path(candidate, offline=offline).resolve()
+        path = library_path(choice, offline=offline).resolve()
         self._setup = _setup(path, manifest, {**dict(candidate.create_options), **asked}, target)
         defaults = manifest.environment_for(present=candidate.may_run)
         self._env = {**defaults, **process.environment()}
