@@ -16,6 +16,7 @@ from pjrt_hub.running.compilation.policy import Policy, Workplace
 if TYPE_CHECKING:
     from pjrt_hub.running.program.option import Flag
 
+_LIMIT = "PJRT_HUB_ISOLATE_SECONDS"
 #: A day, which ends compilations that would never end.
 _COMPILE_SECONDS = 86400.0
 
@@ -90,8 +91,7 @@ class FoundPolicy(Policy):
 
     def workplace(self) -> Workplace:
         """Return processes that see what this one saw as the plugin was loaded."""
-        name = "PJRT_HUB_ISOLATE_SECONDS"
-        limit = preflight.seconds(name, self._environment.get(name), _COMPILE_SECONDS)
+        limit = preflight.seconds(_LIMIT, self._environment.get(_LIMIT), _COMPILE_SECONDS)
         preload = preflight.dependencies(self._manifest, self._here)
         return Workplace(self._environment, preload, limit)
 

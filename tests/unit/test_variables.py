@@ -34,7 +34,7 @@ def is_environment(node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         return ast.unparse(node.func).endswith("environment")
     last = getattr(node, "attr", getattr(node, "id", ""))
-    return last in ("env", "environ", "_env")
+    return last in ("env", "environ", "_env", "_environment")
 
 
 def keys(tree: ast.Module) -> Iterator[ast.expr]:
