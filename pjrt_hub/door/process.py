@@ -80,7 +80,7 @@ def distrust(safe: Mapping[str, str]) -> None:
     Args:
         safe: those that may be listened to, as `environment` gave them.
     """
-    if safe is not os.environ:
+    if privilege.reason():
         for name in os.environ.keys() - safe.keys():
             del os.environ[name]
 

@@ -60,7 +60,7 @@ def test_an_elevated_process_gives_plugins_no_variable_of_its_caller(elevated, m
     kept = dict(os.environ)
     try:
         os.environ.update(XLA_FLAGS="--xla_dump_to=/etc", TERM="dumb")
-        process.distrust()
+        process.distrust(process.environment())
         assert "XLA_FLAGS" not in os.environ
         assert os.environ["TERM"] == "dumb"
         assert set(os.environ) <= {"TERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
