@@ -74,7 +74,7 @@ def test_the_extras_are_declared(wheel):
         lines = archive.read(name).decode().splitlines()
     extras = {line.split()[1] for line in lines if line.startswith("Provides-Extra:")}
     assert {"cpu", "cuda", "cuda12", "cuda13", "jax", "oneapi", "rocm", "torch", "tpu"} <= extras
-    assert "registry" in extras
+    assert {"kit", "registry"} <= extras
     [isal] = [line for line in lines if line.startswith("Requires-Dist: isal")]
     assert "extra ==" not in isal
 
