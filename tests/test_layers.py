@@ -267,9 +267,14 @@ RULES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def known():
+    """Parses the checkout once for all rules."""
+    return modules(ROOT)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_package_keeps_the_rule(rule):
-    known = modules(ROOT)
+def test_the_package_keeps_the_rule(rule, known):
     assert "pjrt_hub.errors" in known
     assert list(rule(known)) == []
 

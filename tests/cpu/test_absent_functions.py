@@ -67,6 +67,7 @@ def test_every_step_is_right_on_the_whole_plugin(measurement, walked):
     assert walked.left_out == []
 
 
+@pytest.mark.slow
 def test_no_walk_ends_the_process(walked):
     assert {run.without: run.status for run in walked.runs.values() if run.status} == {}
 
@@ -98,6 +99,7 @@ TOGETHER = {
 }
 
 
+@pytest.mark.slow
 def test_of_functions_that_stand_in_for_each_other_one_suffices(measurement, library):
     forms = [":null", ""]
     asked = {

@@ -88,6 +88,7 @@ def test_several_results_are_several_files(hub, tmp_path):
         (["--arg", __file__ + ".npy"], 2, "No such file or directory"),
     ],
 )
+@pytest.mark.slow
 def test_a_failure_is_a_paragraph_a_hint_and_a_status(hub, args, status, message):
     platform = [] if "--platform" in args else ["--platform", "cpu"]
     done = hub("run", HELLO, *platform, *args, status=status)

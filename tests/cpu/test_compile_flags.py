@@ -129,6 +129,7 @@ def special(dtype, shape) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("length", [17, 125_000])
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.slow
 def test_no_value_is_less_right_than_the_plugins_own(client, dtype, length, axis):
     """Against the plugin without our flags: maxima bit by bit, sums as near the exact one."""
     scalar, low, high = FLOATS[dtype]

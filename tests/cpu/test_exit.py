@@ -108,6 +108,7 @@ def begin(clean_env, slow):
 
 
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.slow
 def test_ctrl_c_ends_a_process_within_a_second(begin, state):
     def interrupted():
         process = begin(STATES[state])
@@ -117,6 +118,7 @@ def test_ctrl_c_ends_a_process_within_a_second(begin, state):
 
 
 @pytest.mark.parametrize("again", ["result.tolist()", "client.close()", "launch_for_ever()"])
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_what_goes_on_after_the_first(begin, again):
     def interrupted():
         process = begin(
@@ -177,6 +179,7 @@ DAEMONS = {
 
 @pytest.mark.parametrize("work", DAEMONS)
 @pytest.mark.parametrize("end", ["return", "exit"])
+@pytest.mark.slow
 def test_a_process_ends_in_order_beside_daemon_threads(begin, work, end):
     code = f"""
 def begin(work): threading.Thread(target=work, daemon=True).start()

@@ -223,6 +223,7 @@ class TestFetched:
         assert done.stderr == ""
 
     @pytest.mark.parametrize("damage", ["a byte", "the end", "everything"])
+    @pytest.mark.slow
     def test_a_damaged_entry_is_never_loaded(self, run, fetched, program, cache, damage):
         shutil.copytree(fetched[0], cache, symlinks=True)
         [path] = [each for each in cache.rglob("xla_cpu_pjrt.so") if each.is_file()]

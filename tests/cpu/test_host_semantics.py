@@ -71,6 +71,7 @@ def address(array):
 
 @pytest.mark.parametrize("semantics", HostBufferSemantics)
 @pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.slow
 def test_the_value_is_the_arrays_as_it_was(client, name, semantics):
     source = ARRAYS[name]()
     expected = np.array(source, "i4", order="C")

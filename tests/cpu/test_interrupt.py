@@ -93,6 +93,7 @@ def interrupt(work, client):
 
 @pytest.mark.parametrize("name", LONG)
 @in_child(status=7)
+@pytest.mark.slow
 def test_an_interrupt_is_heard(client, name):
     interrupt(LONG[name], client)
     os._exit(7)  # an orderly end would wait for the work

@@ -336,6 +336,7 @@ def test_the_variable_says_what_is_isolated(clean_env, program, monkeypatch, sta
         assert len(started) == 1
 
 
+@pytest.mark.slow
 def test_a_deadline(clean_env, slow_to_compile, monkeypatch):
     monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
     monkeypatch.setenv("PJRT_HUB_ISOLATE_SECONDS", "8")

@@ -34,6 +34,7 @@ ENDS = ("client", "executable", "buffer", "result", "event", "array")
 
 
 @in_child
+@pytest.mark.slow
 def test_closing_in_every_order(client):
     """720 orders of giving up a client and what belongs to it, by closing and by forgetting."""
     plugin = client.plugin
@@ -328,6 +329,7 @@ EXITS = {"exit": sys.exit, "at once": os._exit, "raise": raise_exit}
 @pytest.mark.parametrize("end", EXITS)
 @pytest.mark.parametrize("state", STATES)
 @in_child(status=7)
+@pytest.mark.slow
 def test_every_way_to_end(client, state, end):
     global alive
     executable, buffer = client.compile(ADD), ones(client)
@@ -410,6 +412,7 @@ SLOW_USES |= {"failed_compile": 200}
 LONG_LOOPS = dict.fromkeys(("donation_loop", "donated_array", "bound", "arrays"), 100_000)
 
 
+@pytest.mark.slow
 def test_nothing_grows(clean_env):
     """Each kind of use, thousands of times after as many: under 1 MB, and no native object."""
     counts = dict.fromkeys(leaks.KINDS, 2_000) | SLOW_USES | LONG_LOOPS

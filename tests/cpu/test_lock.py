@@ -82,6 +82,7 @@ def test_a_check_fails_where_the_file_would_change(hub, project):
     assert [each["plugin"] for each in told["artifacts"]] == ["cpu"]
 
 
+@pytest.mark.slow
 def test_other_bytes_are_neither_chosen_nor_loaded(hub, project, library):
     copy = altered(library, project)
     hub("lock", "cpu")
@@ -97,6 +98,7 @@ def test_other_bytes_are_neither_chosen_nor_loaded(hub, project, library):
     assert "f32" in hub(*run, copy, PJRT_HUB_LOCK="0").stdout
 
 
+@pytest.mark.slow
 def test_a_library_of_ones_own_is_trusted_once_and_never_silently(hub, project, library):
     copy = altered(library, project)
     done = hub("lock", f"mine={copy}", status=1)
@@ -121,6 +123,7 @@ def test_a_library_of_ones_own_is_trusted_once_and_never_silently(hub, project, 
     assert "f32" in hub(*run, **named).stdout  # out of the cache, as it was
 
 
+@pytest.mark.slow
 def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_path):
     """A cloned repository brings a library under a known name, and a file that locks it."""
     copy = altered(library, project)
@@ -162,6 +165,7 @@ def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_p
         ("free-gpu==1.0", 3, "the registry has no package 'free-gpu'"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_refused(hub, project, library, request_, status, told):
     done = hub("lock", "--yes", request_.format(so=library), status=status)
     assert told in done.stderr

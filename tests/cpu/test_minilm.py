@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow  # the weights are a download of 90 MB
 EXAMPLE = ROOT / "examples" / "minilm"
 REFERENCE = json.loads((ROOT / "tests/cpu/data/minilm_reference.json").read_text("utf-8"))
 

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_two_thousand_steps(clean_env):
     done = subprocess.run(
         [sys.executable, "-m", "usage", "2000"],

@@ -142,10 +142,12 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
 @pytest.mark.parametrize("start", [SCRIPT, MODULE], ids=["script", "module"])
+@pytest.mark.slow
 def test_no_command_runs_what_lies_here(run, start, command):
     run(*start, *command)
 
 
+@pytest.mark.slow
 def test_a_library_is_packed_and_linted_among_traps(run, plugin, folder):
     run(*SCRIPT, "pack", plugin.path, "--name", "packed")
     [wheel] = (folder / "dist").glob("*.whl")

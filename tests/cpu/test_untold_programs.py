@@ -58,6 +58,7 @@ def use_pickle(_, folder):
 
 
 @pytest.mark.parametrize("untold", UNTOLD)
+@pytest.mark.slow
 def test_all_that_users_do_with_programs(child, clean_env, program, tmp_path, untold):
     lacking = {"PJRT_HUB_LAYERS": "without", "PJRT_HUB_WITHOUT": UNTOLD[untold]}
     assert "kinds   [0, 0, 1, 0]" in child(use, str(tmp_path), **lacking)

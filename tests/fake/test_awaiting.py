@@ -70,6 +70,7 @@ assert "error" not in live(), live()
 """)
 
 
+@pytest.mark.slow
 def test_a_client_that_is_closed_meanwhile(check_on) -> None:
     check_on("""
 async def main():
@@ -103,6 +104,7 @@ assert start(main) > 3
 """)
 
 
+@pytest.mark.slow
 def test_many_events_and_many_tasks(check_on) -> None:
     check_on("""
 async def main():
@@ -120,6 +122,7 @@ start(main)
 """)
 
 
+@pytest.mark.slow
 def test_a_cancelled_wait_leaves_nothing(check_on) -> None:
     """One callback stays with the plugin for the event, however many waits are given up."""
     check_on("""

@@ -239,6 +239,7 @@ def test_failure_is_not_remembered_and_the_parent_lives(stub, check, tmp_path) -
         ("ON_CREATE=pause()", "PluginTimeoutError", "did not make a client within 2 s"),
     ],
 )
+@pytest.mark.slow
 def test_a_client_that_would_end_the_process(stub, check, call, macro, raised, said) -> None:
     check(
         stub(macro),

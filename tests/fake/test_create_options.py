@@ -72,12 +72,14 @@ STYLES = [
 
 
 @pytest.mark.parametrize(("stranger", "mistyped"), dict.fromkeys(STYLES))
+@pytest.mark.slow
 def test_five_types_are_found_however_a_plugin_refuses(styled, stranger, mistyped):
     found = styled(STRANGERS[stranger], MISTYPED[mistyped])
     assert found == {f"stub_{kind}": kind for kind in FIVE}
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.slow
 def test_options_that_take_no_usual_value_are_known_by_what_is_asked_for(styled, stranger):
     """Each is refused for its value, in words that are not those for its type."""
     found = styled(STRANGERS[stranger], MISTYPED["says both"], 'REFUSE("%1$s is out of range")')
@@ -99,12 +101,14 @@ def test_options_that_look_at_the_value_are_given_others(styled):
         (MISTYPED["refuses"], 'REFUSE("out of range")'),  # which of the two is about the type?
     ],
 )
+@pytest.mark.slow
 def test_a_type_that_does_not_show_is_said_to_be_unknown(styled, mistyped, value):
     found = styled(STRANGERS["refuses"], mistyped, value)
     assert found == {f"stub_{kind}": "unknown" for kind in FIVE}
 
 
 @pytest.mark.parametrize("wanted", range(5))
+@pytest.mark.slow
 def test_an_option_of_two_types_has_none(styled, wanted):
     """A number may be given as either."""
     both = f'if (wanted == {wanted} && given->type == {(wanted + 1) % 5}) continue; REFUSE("bad")'

@@ -133,6 +133,7 @@ def test_errors_in_every_place_are_freed():
         'return program->format = "odd", program->format_size = 3, program->code_size = 3, NULL',
     ],
 )
+@pytest.mark.slow
 def test_a_program_runs_without_the_optimized_one(stub, check, fault: str) -> None:
     check(
         stub(f"ON_OPTIMIZED_PROGRAM=leave(exe); leave(view); {fault}"),

@@ -266,6 +266,7 @@ def test_a_failed_launch_keeps_nothing(check_exchange):
         ("hlo_output_callbacks={1: (print, -1)}", "OverflowError", "does not fit"),
     ],
 )
+@pytest.mark.slow
 def test_what_no_callback_is(check_exchange, given, error, message):
     check_exchange(f"""
         caught = raises({error}, ExecuteOptions, {given})
@@ -311,6 +312,7 @@ CLOSES = {
 
 @pytest.mark.parametrize("close", CLOSES.values(), ids=CLOSES)
 @pytest.mark.parametrize("receive", ["fill", "kept.append", "lambda stream: time.sleep(0.3)"])
+@pytest.mark.slow
 def test_every_end_while_a_program_exchanges(check_exchange, close, receive):
     """What is sent still arrives; a stream that nobody fills fails: nothing waits for it."""
     check_exchange(f"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 PLUGIN = """
 import logging
 import pjrt_hub
@@ -41,6 +43,7 @@ assert not told, told
     )
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_the_compiler(stub, check) -> None:
     check(
         stub(),

@@ -196,6 +196,7 @@ ENDS = {
 
 @pytest.mark.parametrize("operation", ["GET", "TRY_GET", "PUT"])
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.slow
 def test_python_ends_while_threads_ask(check_kv, operation, end):
     check_kv(
         f"""
@@ -225,6 +226,7 @@ INTERRUPTED = """
 
 @pytest.mark.parametrize("store", ["InMemoryStore()", "DirectoryStore(os.path.dirname(path))"])
 @pytest.mark.parametrize("end", ["", "sys.exit(0)"])
+@pytest.mark.slow
 def test_an_interrupt_ends_the_waiting_for_others(check_kv, store, end):
     check_kv(INTERRUPTED.replace("STORE", store).replace("END", end), seconds=15)
 

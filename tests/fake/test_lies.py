@@ -120,6 +120,7 @@ ON_HOST = "PJRT_Buffer_OpaqueDeviceMemoryDataPointer"
     ("function", "platform"),
     [(each, "cpu") for each in SILENT] + [(each, "other") for each in SILENT if each != ON_HOST],
 )
+@pytest.mark.slow
 def test_what_is_left_out_is_an_error(run, stub, function, platform):
     ended = run(stub(f'PLATFORM="{platform}"'), SILENCE + WALK, function)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
@@ -178,6 +179,7 @@ OFF_HOST = ("PJRT_Buffer_GetMemoryLayout", "PJRT_Buffer_ToHostBuffer")
     [(each, "cpu") for each in NUMBERS if each not in OFF_HOST]
     + [(each, "other") for each in NUMBERS],
 )
+@pytest.mark.slow
 def test_an_absurd_number_is_an_error(run, stub, function, platform):
     library = stub(f'PLATFORM="{platform}"')
     ended = run(library, ABSURD + WALK, function, NUMBERS[function], *map(str, LIES))
@@ -253,6 +255,7 @@ assert came == ["output", "sent", "sent"], came
 
 
 @pytest.mark.parametrize("who", TWICE)
+@pytest.mark.slow
 def test_a_callback_that_comes_twice_is_nothing(run, stub, who):
     """At once and much later, on another thread, when all that it was for is gone."""
     script = """

@@ -192,6 +192,7 @@ def test_a_buffer_alone_keeps_its_client():
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_any_order_of_everything(stub, check, platform: str, seed: int) -> None:
     """Two clients, random steps; what the stub counts is what Python still refers to."""
     check(stub(f'PLATFORM="{platform}"'), take_random_steps, seed)

@@ -67,6 +67,7 @@ ABORTS = "ON_INITIALIZE=abort()"
         (ABORTS, "died of SIGABRT in PJRT_Plugin_Initialize"),
     ],
 )
+@pytest.mark.slow
 def test_the_next_one_is_used(install, run, stub, call, words, macro, said) -> None:
     ended = run(stub(), ASK.format(call=call), env={**install(macro), **words})
     assert (ended.stdout.strip(), ended.returncode) == ("plain", 0)

@@ -46,6 +46,7 @@ def interrupted():
     ],
     ids=["wait", "wait_limit", "read", "read_copy", "compile", "client"],
 )
+@pytest.mark.slow
 def test_ctrl_c_ends_the_waiting(stub, start, macros, wait: str) -> None:
     child = start(
         stub(*macros),
@@ -224,6 +225,7 @@ LEAVING = {
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.parametrize("style", LEAVING)
+@pytest.mark.slow
 def test_leaving_python(stub, run, style: str, platform: str) -> None:
     script, returncode = LEAVING[style]
     ended = run(stub(f'PLATFORM="{platform}"'), CLIENT + script + "\n", seconds=20)
@@ -241,6 +243,7 @@ ALLOWED = (errors.ClosedError, TimeoutError, errors.PluginInternalError)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
+@pytest.mark.slow
 def test_threads_close_what_others_use(stub, check, platform: str) -> None:
     """A destroy while a call is inside with the object, or after its client's, aborts the stub."""
     check(

@@ -72,6 +72,7 @@ def test_a_mistake_is_found(host, name, findings, end):
 
 
 @pytest.mark.parametrize(("name", "fault", "findings", "printed"), FAULTS)
+@pytest.mark.slow
 def test_what_a_plugin_does_wrong_is_found(host, name, fault, findings, printed):
     """The host is not blamed, and hears a callback once."""
     ended = host(name, "COUNTS_OUTPUTS", *filter(None, [fault]), PJRT_HUB_LAYERS="validate")

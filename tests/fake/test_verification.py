@@ -133,6 +133,7 @@ def test_another_library_than_the_locked_one_never_runs(
 @pytest.mark.parametrize("swap", [rename, write, link], ids=lambda swap: swap.__name__)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lock", ["named", "0"])
+@pytest.mark.slow
 def test_what_is_put_there_during_first_contact_never_runs(
     open_by, library: Path, other: Path, ran: Path, met: Path, swap: Swap, way: str, lock: str
 ) -> None:
@@ -169,6 +170,7 @@ def test_the_children_that_ask_for_options_meet_no_other_file(
     assert not ran.exists()
 
 
+@pytest.mark.slow
 def test_the_processes_that_check_a_plugin_meet_no_other_file(
     library: Path, other: Path, ran: Path, environment, monkeypatch
 ) -> None:

@@ -239,6 +239,7 @@ FAILURES: dict[str, Callable[[Loopback], Answer]] = {
 
 @pytest.mark.parametrize("how", ["user and password", "netrc", "keyring", "query"])
 @pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.slow
 def test_no_failure_shows_a_secret(
     server: Loopback,
     cache: Cache,
@@ -322,6 +323,7 @@ ECHOES: dict[str, Callable[[str], Answer]] = {
 
 @pytest.mark.parametrize("how", ["login", "query"])
 @pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.slow
 def test_a_server_that_repeats_the_login_gets_it_into_no_message(
     server: Loopback,
     cache: Cache,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow  # each builds environments
 HELLO = "tanh(a * b + 1) = [0.7616"
 
 

@@ -6,6 +6,8 @@ import json
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from pjrt_hub.finding.contract import binary, elf
 
 LIBRARIES = {"_pjrt", "hotpath", "_plugin", "launcher", "processors", "forward", "preload"}
@@ -79,11 +81,13 @@ def test_the_extras_are_declared(wheel):
     assert "extra ==" not in isal
 
 
+@pytest.mark.slow
 def test_every_module_imports(each_python, call):
     where = call(each_python / "python", "-W", "error", "-c", IMPORT_ALL).stdout.strip()
     assert Path(where).is_relative_to(each_python.parent)
 
 
+@pytest.mark.slow
 def test_the_command_lists_the_plugins(each_python, call, tmp_path):
     command = each_python / "pjrt-hub"
     assert call(command, "--version").stdout.startswith("pjrt-hub 0.")
@@ -91,6 +95,7 @@ def test_the_command_lists_the_plugins(each_python, call, tmp_path):
     assert {"cpu", "cuda", "rocm", "tpu"} <= {found["platform"] for found in listed}
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_runs_without_the_network(each_python, call, tmp_path):
     call(each_python / "pip", "install", "-q", "xla-cpu-pjrt==0.0.1")
     (tmp_path / "add.mlir").write_text(ADD)
