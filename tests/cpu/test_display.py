@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.device import display
+from pjrt_hub.running.array import display, dtypes
+from pjrt_hub.running.buffer import preview
 
 
 class Checker(html.parser.HTMLParser):
@@ -147,9 +147,9 @@ def test_only_what_is_shown_is_fetched(client, monkeypatch, shape, order):
     value = stored.reshape(shape) if layout is None else stored.reshape(shape[::-1]).T
     expected = display.of_array(value)
     fetched = []
-    real = display._fetched
+    real = preview._fetched
     monkeypatch.setattr(
-        display, "_fetched", lambda b, start, n: fetched.append(n) or real(b, start, n)
+        preview, "_fetched", lambda b, start, n: fetched.append(n) or real(b, start, n)
     )
     monkeypatch.setattr(client, "_lends", False)
     monkeypatch.setattr(type(buffer), "_order", lambda self: layout)

@@ -7,7 +7,6 @@ import dataclasses
 import multiprocessing
 import pickle
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -23,6 +22,7 @@ from pjrt_hub.errors import (
     PjrtHubError,
 )
 from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.client.topology import Topology
 from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable import serialized
 
@@ -144,7 +144,7 @@ def test_executables_of_two_devices_do_not_arrive_on_one(again, pair, client):
 
 
 def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypatch):
-    monkeypatch.setattr(client.plugin, "reload", None)  # an open client must do
+    monkeypatch.setattr(client.policy, "reload", None)  # an open client must do
     blob = client.compile(program("add")).serialize()
     ahead = dataclasses.replace(client.guards, platform_version="", machine="")
     loaded = client.load(ahead.seal(serialized.read(blob)[1]))
@@ -156,21 +156,8 @@ def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, p
     with plugin.client({"cpu_device_count": 2}) as client:
         code = serialized.read(client.compile(program("add")).serialize())[1]
         ahead = dataclasses.replace(client.guards, platform_version="", machine="").seal(code)
-        stream = pickle.dumps(Pretended(ahead, SimpleNamespace(reload=None)))
-        assert pickle.loads(stream).client.guards == client.guards
-
-
-class Pretended(NamedTuple):
-    """What is asked of an `Executable`, which this plugin makes none of."""
-
-    blob: bytes
-    topology: SimpleNamespace
-
-    def serialize(self):
-        return self.blob
-
-    def __reduce__(self):
-        return pickled.of_executable_ahead_of_time(self)
+        revive, words = Topology._reduce_executable(SimpleNamespace(reload=None), ahead)
+        assert revive(*words).client.guards == client.guards
 
 
 def test_topologies_tell_whose_they_are(client):

@@ -307,7 +307,7 @@ def redis_server(server):
 
 
 def test_processes_meet_on_a_redis_server(stub, start, redis_server):
-    store = "__import__('pjrt_hub.frameworks.redis').bridges.redis.RedisStore(sys.argv[3])"
+    store = "__import__('pjrt_hub.frameworks.redis').frameworks.redis.RedisStore(sys.argv[3])"
     three_processes(stub, start, store, redis_server)
 
 
