@@ -262,7 +262,7 @@ def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):
 
 def compile_together(client, folder, me, other):
     """Waits at a look-up for the other process to have looked."""
-    kept = client.plugin.policy.compile_cache
+    kept = client.plugin.compile_cache
     get = type(kept).get
 
     def together(self, key):

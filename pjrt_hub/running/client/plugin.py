@@ -15,7 +15,7 @@ from pjrt_hub.running.array import display
 from pjrt_hub.running.capi import library, values
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.client.client import Client
-from pjrt_hub.running.compilation.policy import Policy
+from pjrt_hub.running.compilation.policy import CompileCache, Policy
 from pjrt_hub.running.program.compile_flags import CompileFlags
 from pjrt_hub.running.program.option import Flag
 
@@ -57,6 +57,21 @@ class Plugin:
         self._compile_flags = CompileFlags(
             lambda given, code: self.policy.compile_flags(given, api.version, code)
         )
+
+    @property
+    def compile_cache(self) -> CompileCache | None:
+        """What `Client.compile(cache=True)` uses, or None."""
+        return self.policy.compile_cache
+
+    @property
+    def caches_by_default(self) -> bool:
+        """Whether `Client.compile` uses the compile cache unasked."""
+        return self.policy.caches_by_default
+
+    @property
+    def isolates_by_default(self) -> bool:
+        """Whether `Client.compile` compiles in a process of its own unasked."""
+        return self.policy.isolates_by_default
 
     @property
     def reload(self) -> Callable[[], Any] | None:
