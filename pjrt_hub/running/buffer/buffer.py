@@ -65,7 +65,7 @@ class Buffer(hotpath.Buffer):
         is_deleted: whether it was deleted, donated, or closed with its client.
     """
 
-    client: DeviceClient
+    client: Any  # a `Client`, which stands above
     device: Device
     shape: tuple[int, ...]
 
@@ -100,7 +100,8 @@ class Buffer(hotpath.Buffer):
     @property
     def memory(self) -> Memory:
         """The memory that it lives in (`PJRT_Buffer_Memory`)."""
-        return self.client._memory(self._ask("PJRT_Buffer_Memory"))
+        memory: Memory = self.client._memory(self._ask("PJRT_Buffer_Memory"))
+        return memory
 
     @property
     def ready(self) -> Event:

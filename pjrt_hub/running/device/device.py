@@ -26,7 +26,7 @@ class Device(DeviceDescription):
     """
 
     def __init__(self, client: DeviceClient, address: int) -> None:
-        self.client = client
+        self.client: Any = client  # a `Client`, which stands above
         self._address = address
         super().__init__(client, client._call("PJRT_Device_GetDescription", device=address))
 
@@ -50,7 +50,8 @@ class Device(DeviceDescription):
     @cached_property
     def default_memory(self) -> Memory:
         """The memory for buffers by default (`PJRT_Device_DefaultMemory`)."""
-        return self.client._memory(self._ask("PJRT_Device_DefaultMemory"))
+        memory: Memory = self.client._memory(self._ask("PJRT_Device_DefaultMemory"))
+        return memory
 
     def memory_stats(self) -> dict[str, int]:
         """Return bytes in use and limits, as far as the plugin counts (`PJRT_Device_MemoryStats`).
@@ -153,7 +154,7 @@ class Memory:
     """
 
     def __init__(self, client: DeviceClient, address: int) -> None:
-        self.client = client
+        self.client: Any = client  # a `Client`, which stands above
         self._address = address
 
     @cached_property

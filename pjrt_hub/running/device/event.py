@@ -23,7 +23,7 @@ class Event(hotpath.Event):
     Nothing waits for an event unless asked: `event.wait()`, `await event`, or a callback.
     """
 
-    client: ClientHandle
+    client: Any  # a `Client`, which stands above
     _waiters: awaiting.Waiters
 
     __slots__ = ("__weakref__", "_waiters")

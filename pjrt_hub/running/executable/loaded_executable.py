@@ -53,7 +53,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     #: Whether a parameter is a tuple, which a plugin makes of a call's arguments where it is told.
     _takes_tuple = False
 
-    client: DeviceClient
+    client: Any  # a `Client`, which stands above
     devices: tuple[Device, ...]
     #: None if the number of outputs is unknown.
     _told: Signature | None
@@ -392,11 +392,13 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
 
         That is the oldest open one with the same create options, or a new one.
         """
-        return self.client._reduce_executable(self.serialize())
+        client: DeviceClient = self.client
+        return client._reduce_executable(self.serialize())
 
     @property
     def _api(self) -> Api:
-        return self.client.api
+        api: Api = self.client.api
+        return api
 
     @contextmanager
     def _viewed(self) -> Iterator[int]:
