@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Reload = Callable[[str], Plugin]
 
-#: A day, which ends compilations that would never end.
-_COMPILE_SECONDS = 86400.0
 #: Libraries that the loader opened after they were changed.
 _SPOILT: set[Path] = set()
 

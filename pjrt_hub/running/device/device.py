@@ -312,7 +312,22 @@ class DeviceClient(ClientHandle):
         Raises:
             ValueError: a count below 1, or more devices than there are.
         """
-        return default_assignment(self, num_replicas, num_partitions)
+        counts = (num_replicas, num_partitions) = (
+            int32("num_replicas", num_replicas),
+            int32("num_partitions", num_partitions),
+        )
+        there = len(self.all_devices)
+        if min(counts) < 1 or num_replicas * num_partitions > there:  # 0 aborts some plugins
+            raise ValueError(
+                f"{num_replicas} replica(s) of {num_partitions} partition(s) cannot be placed on "
+                f"{there} device(s)"
+            )
+        with self._in_call():
+            ids = irregular.default_device_assignment(self.api, self._address, *counts)
+        return tuple(
+            tuple(ids[start : start + num_partitions])
+            for start in range(0, len(ids), num_partitions)
+        )
 
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
@@ -361,27 +376,6 @@ class DeviceClient(ClientHandle):
         if memory is None:
             memory = self._memories[address] = Memory(self, address)
         return memory
-
-
-def default_assignment(
-    client: DeviceClient, num_replicas: int, num_partitions: int
-) -> tuple[tuple[int, ...], ...]:
-    """`Client.default_device_assignment`."""
-    counts = (num_replicas, num_partitions) = (
-        int32("num_replicas", num_replicas),
-        int32("num_partitions", num_partitions),
-    )
-    there = len(client.all_devices)
-    if min(counts) < 1 or num_replicas * num_partitions > there:  # 0 aborts some plugins
-        raise ValueError(
-            f"{num_replicas} replica(s) of {num_partitions} partition(s) cannot be placed on "
-            f"{there} device(s)"
-        )
-    with client._in_call():
-        ids = irregular.default_device_assignment(client.api, client._address, *counts)
-    return tuple(
-        tuple(ids[start : start + num_partitions]) for start in range(0, len(ids), num_partitions)
-    )
 
 
 def int32(what: str, value: int) -> int:

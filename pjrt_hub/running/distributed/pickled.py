@@ -1,7 +1,6 @@
-"""Pickles: what becomes of buffers and executables on their way to another process.
+"""Pickles: what becomes of executables and topologies on their way to another process.
 
-A buffer arrives as a numpy array, an executable as one of a client of its plugin there, a topology
-as one of that plugin.
+An executable arrives as one of a client of its plugin there, a topology as one of that plugin.
 """
 
 from __future__ import annotations
