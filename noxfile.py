@@ -8,10 +8,16 @@ The tests run against the built wheel, never against the source tree: what they 
 from __future__ import annotations
 
 import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nox
 from nox.command import CommandFailed
+from packaging.requirements import Requirement
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "virtualenv"
@@ -22,13 +28,33 @@ ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml("pyproject.toml")
 REPORTS = ROOT / ".nox" / "reports"
 WHEELS = ROOT / ".nox" / "dist"
+#: What `wheels` leaves for a release. `.nox/release` is the environment of that session.
+RELEASE = ROOT / ".nox" / "wheelhouse"
 built: list[Path] = []
 #: For tests without timing, which mostly wait for compilers and for processes of theirs.
 SPREAD = (f"--numprocesses={min(max(os.cpu_count() or 2, 2), 8)}", "--dist=loadfile")
 #: What runs on every release of JAX.
 JAX_TESTS = (
     *("jax/test_programs.py", "jax/test_linear_algebra.py", "jax/test_registering.py"),
-    *("-k", "three_programs or own_client or wins or first_one"),
+    *("jax/test_exporting.py", "-k", "three_programs or own_client or wins or first_one or give"),
+)
+#: The forge's files, by the schema of each.
+FORGE = {
+    "github-workflows": ".github/workflows/*.yml",
+    "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
+    "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
+    "dependabot": ".github/dependabot.yml",
+}
+#: The rooms that run on other systems, too, without `native_log`, which is the runtime's.
+PORTABLE = "pjrt_hub/errors.py pjrt_hub/base pjrt_hub/finding pjrt_hub/door pjrt_hub/cli"
+#: mypy, and what it says of them where Python has only what macOS or Windows gives it.
+TYPE_CHECKS = (
+    "mypy",
+    *(
+        f"mypy --platform={system} --cache-dir=.mypy_cache/{system} --follow-imports=silent "
+        f"--exclude=native_log {PORTABLE}"
+        for system in ("darwin", "win32")
+    ),
 )
 #: What pytest runs for each part, named from tests/. Parts that run in one session stay apart: a
 #: part may hold a client, fork, or look at its process, each beside nothing of the others.
@@ -39,6 +65,8 @@ PARTS = {
     "cpu": (*SPREAD, "cpu"),
     "docs": (*SPREAD, "docs"),
     "wheel": ("wheel",),
+    "release": ("release",),
+    "tutorial": ("docs/test_tutorial.py",),
     "faults": ("faults",),
     "interop": ("interop",),
     "exported": ("exported",),
@@ -77,8 +105,20 @@ def group(*names: str) -> list[str]:
     return list(nox.project.dependency_groups(GROUPS, *names))
 
 
+def unpinned(*names: str) -> list[str]:
+    """Gives the requirements of dependency groups without their versions.
+
+    The plugin of CUDA 12 stays out: beside one of 2024 JAX's own discovery crashes.
+    """
+    wanted = [Requirement(each) for each in group(*names)]
+    kept = [each for each in wanted if "cuda12" not in each.name]
+    return sorted({f"{each.name}[{','.join(each.extras)}]" for each in kept})
+
+
 def wheel(session: nox.Session) -> Path:
-    """Builds the wheel once per run of nox."""
+    """Builds the wheel once per run of nox, unless TESTED_WHEEL names one."""
+    if named := os.environ.get("TESTED_WHEEL"):
+        return Path(named)
     if not built:
         for old in WHEELS.glob("*.whl"):
             old.unlink()
@@ -111,14 +151,14 @@ def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> Non
     if session.posargs:
         runs = {"asked": tuple(session.posargs)}
     chosen = ("-m", only) if only and not session.posargs else ()
-    tested = {"TESTED_WHEEL": str(wheel(session))}
+    tested = env if "TESTED_WHEEL" in env else {"TESTED_WHEEL": str(wheel(session)), **env}
     failed = []
     # From there neither a test nor its child sees the checkout's pjrt_hub, which is not compiled.
     with session.chdir("tests"):
         for part, tests in runs.items():
             report = f"--junit-xml={REPORTS / session.name}-{part}.xml"
             try:
-                session.run("pytest", report, *chosen, *tests, env={**tested, **env})
+                session.run("pytest", report, *chosen, *tests, env=tested)
             except CommandFailed:
                 failed.append(part)
     if failed:
@@ -126,9 +166,29 @@ def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> Non
 
 
 def check_style(session: nox.Session) -> None:
-    """Runs ruff."""
+    """Runs ruff and typos, and what reads the forge's files and the container's."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("typos")
+    session.run("zizmor", "--offline", "--quiet", "--strict-collection", ".")
+    session.run("hadolint", "Dockerfile")
+    for schema, files in FORGE.items():
+        found = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(files))
+        session.run("check-jsonschema", "--quiet", "--builtin-schema", f"vendor.{schema}", *found)
+
+
+@contextmanager
+def check_types(session: nox.Session) -> Iterator[None]:
+    """Runs mypy, which uses one core for a while, beside the body."""
+    path = os.pathsep.join((session.bin, os.environ["PATH"]))
+    command = ["sh", "-ec", "\n".join(TYPE_CHECKS)]
+    mypy = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PATH": path})
+    try:
+        yield
+    finally:
+        failed = mypy.wait()
+    if failed:
+        session.error("failed: mypy")
 
 
 def build_site(session: nox.Session) -> dict[str, str]:
@@ -145,8 +205,8 @@ def tests(session: nox.Session) -> None:
         pytest(session)
         return
     check_style(session)
-    session.run("mypy")
-    site = build_site(session)
+    with check_types(session):
+        site = build_site(session)
     pytest(session, "rules", "unit", "fake", "cpu", "docs", "wheel", only="not slow", **site)
 
 
@@ -155,7 +215,7 @@ def slow(session: nox.Session) -> None:
     """What `tests` leaves out of its parts."""
     install_wheel(session, *group("test"), *group("cpu"), "uv")
     install_weights(session)
-    pytest(session, "unit", "fake", "cpu", "wheel", only="slow")
+    pytest(session, "unit", "fake", "cpu", "wheel", "tutorial", only="slow")
 
 
 @nox.session(default=False, tags=["long"])
@@ -183,16 +243,24 @@ def clusters(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lint(session: nox.Session) -> None:
-    """Style and format of the Python files."""
+    """Style and format of the Python files, spelling everywhere, workflows, and the Dockerfile."""
     session.install(*group("lint"))
     check_style(session)
+
+
+@nox.session(default=False)
+def actionlint(session: nox.Session) -> None:
+    """The forge's workflows, by actionlint, whose package downloads it from the forge."""
+    session.install(*group("actionlint"))
+    session.run("actionlint")
 
 
 @nox.session(default=False)
 def types(session: nox.Session) -> None:
     """Types, strictly."""
     install_wheel(session, *group("types"))
-    session.run("mypy")
+    for command in TYPE_CHECKS:
+        session.run(*command.split())
 
 
 @nox.session(default=False)
@@ -266,20 +334,23 @@ def jax(session: nox.Session) -> None:
 def jax_releases(session: nox.Session, release: str) -> None:
     """The same programs and linear algebra on older releases, the oldest that runs among them."""
     # What was there when these were released; the newest is built for another numpy.
-    older = ["numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
+    older = ["absl-py", "numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
     install_wheel(session, *group("test"), *group("cpu"))
-    session.install(f"jax=={release}", f"jaxlib=={release}", *older)
+    session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24", *older)
     pytest(session, "jax_releases")
 
 
 @nox.session(default=False, tags=["long"], python="3.13")
 @nox.parametrize("release", ["0.11.2", "0.12.0.1"])
 def jax_newest(session: nox.Session, release: str) -> None:
-    """The same on newer ones, and the newest as a host; skipped aloud where Python 3.13 is not."""
+    """The same on newer ones, all of it on the newest; skipped aloud where Python 3.13 is not."""
     install_wheel(session, *group("test"), *group("cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24")
-    # Of the newest there is a profile.
-    pytest(session, "jax_releases", *(["hosts_jax"] if release == "0.12.0.1" else []))
+    if release != "0.12.0.1":
+        pytest(session, "jax_releases")
+        return
+    install_weights(session)
+    pytest(session, "jax", "exported", "hosts_jax")  # of the newest there is a profile
 
 
 @nox.session(default=False)
@@ -344,11 +415,58 @@ def wheel_(session: nox.Session) -> None:
     pytest(session, "wheel")
 
 
+@nox.session(default=False, tags=["long"], python="3.11")
+def wheels(session: nox.Session) -> None:
+    """Every wheel of a release, audited, into .nox/wheelhouse; the one for here in use.
+
+    The Python is the oldest one: its headers are those of the stable ABI.
+    """
+    shutil.rmtree(RELEASE, ignore_errors=True)
+    session.install(*group("test", "wheels"), "uv")
+    session.run("python", "tools/wheels.py", str(RELEASE))
+    [here] = RELEASE.glob(f"*manylinux*_{platform.machine()}.whl")
+    session.install("--force-reinstall", "--no-deps", str(here))
+    session.install(str(here))
+    pytest(session, "release", "wheel", TESTED_RELEASE=str(RELEASE), TESTED_WHEEL=str(here))
+
+
+@nox.session(default=False, python="3.11")
+def aarch64(session: nox.Session) -> None:
+    """The parts unit and fake, and a program on the CPU plugin, on an emulated aarch64; as root."""
+    session.install(*group("wheels"))
+    session.run("python", "tools/wheels.py", str(RELEASE))
+    [path] = RELEASE.glob("*manylinux*_aarch64.whl")
+    session.run("python", "tools/aarch64.py", str(path), *(session.posargs or ("unit", "fake")))
+
+
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """The site, built into .nox/site; links, the generated pages, docstrings, the pages' code."""
     install_wheel(session, *group("docs"), *group("cpu"))
     pytest(session, "docs", **build_site(session))
+
+
+@nox.session(default=False, python="3.11")
+def lowest(session: nox.Session) -> None:
+    """The oldest release of each dependency that pyproject.toml allows."""
+    install_wheel(session, *group("test"), *group("cpu"), "uv")
+    oldest = Path(session.create_tmp()) / "oldest.txt"
+    solve = ("uv", "pip", "compile", "--quiet", "--resolution=lowest-direct", "--python", "3.11")
+    session.run(*solve, "--output-file", str(oldest), "pyproject.toml")
+    session.run("uv", "pip", "install", "--requirements", str(oldest))
+    pytest(session, "unit", "fake", "cpu", only="not slow")
+
+
+@nox.session(default=False, python="3.13")
+def newest(session: nox.Session) -> None:
+    """The newest release of each dependency and framework, whatever the groups pin."""
+    install_wheel(session, *group("cpu"))
+    session.install("--upgrade", *unpinned("test", "interop", "exported", "dask", "ray"))
+    pytest(session, "unit", "interop", "exported", "jax", "dask", "ray")
+    # After the rest: beside the vendors' plugins JAX says of each that its hardware is absent.
+    session.install("--upgrade", *unpinned("vendor"))
+    pytest(session, "jax_topologies")
+    session.run("python", "-m", "pip", "list")
 
 
 @nox.session(default=False)
@@ -455,3 +573,10 @@ def torch_xla(session: nox.Session, release: str) -> None:
     install_weights(session)
     newest = release == "torch_xla"  # which has a profile
     pytest(session, "torch_xla", *(["hosts_torch_xla"] if newest else []))
+
+
+@nox.session(default=False)
+def release(session: nox.Session) -> None:
+    """Makes a release: `nox -s release -- 0.2.0`, with `--dry-run` to undo it all in the end."""
+    session.install(*group("release"))
+    session.run("python", "tools/release.py", *session.posargs)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -19,7 +21,15 @@ INTERPOSE = Path("pjrt_hub") / "running" / "interpose"
 AUTHORING = Path("pjrt_hub") / "kit" / "authoring" / "native"
 KIT = Path("pjrt_hub") / "kit" / "authoring" / "c" / "pjrt_plugin"
 DECLARATIONS = sorted(str(path) for path in NATIVE.glob("declarations/*.pjrt"))
-STABLE_ABI = {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030b0000")]}
+# One build serves every Python since 3.11; those without a GIL need one for each version.
+STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
+PYTHON_ABI = (
+    {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030b0000")]} if STABLE else {}
+)
+
+
+class Library(Extension):
+    """A library that no Python imports, and so without one in its name."""
 
 
 class BuildNative(build_ext):
@@ -32,7 +42,13 @@ class BuildNative(build_ext):
                 extension.extra_link_args.append("-s")
         super().run()
         if self.inplace:
-            write_parsed(ROOT)
+            write_generated(ROOT)
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Names a module for the Pythons that it is for, and a library for none."""
+        if isinstance(self.ext_map.get(fullname), Library):
+            return fullname.replace(".", "/") + ".so"
+        return str(super().get_ext_filename(fullname))
 
     def build_extensions(self) -> None:
         """Generates, points every extension at the generated header, and builds."""
@@ -84,18 +100,31 @@ class BuildPython(build_py):
                 target = Path(self.build_lib) / KIT / source.name
                 self.mkpath(str(target.parent))
                 self.copy_file(str(source), str(target))
-            write_parsed(Path(self.build_lib))
+            write_generated(Path(self.build_lib))
 
 
-def write_parsed(root: Path) -> None:
-    """Writes what the TOML files say into the package below `root`."""
+def write_generated(root: Path) -> None:
+    """Writes what is made of declarations and of TOML files into the package below `root`."""
+    import capi
     import parsed
+    import plugin_header
 
+    api = capi.read()
+    (root / NATIVE / "table.json").write_text(capi.table(api), "utf-8")
+    (root / KIT / "api.h").write_text(plugin_header.text(api), "utf-8")
     (root / "pjrt_hub" / "finding" / "contract" / "parsed.json").write_text(parsed.text(), "utf-8")
+
+
+def description() -> str:
+    """Gives the README for an index's page, on which links into the checkout would be broken."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    return re.sub(r"\[([^]]+)\]\((?!https?://)[^)]*\)", r"\1", readme)
 
 
 RUN_PATH = ("-Wl,-rpath,", "-Wl,-rpath=", "-Wl,-R")
 OPTIMISED = ["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"]
+
+PLUGIN_HEADERS = [*AUTHORING.glob("*.h"), *KIT.glob("*.h"), *NATIVE.glob("native/*.h")]
 
 modules = [
     # A table of types: no code of it runs often, so it is compiled quickly, and not for a debugger.
@@ -104,49 +133,46 @@ modules = [
         ["@generated/_pjrt.c"],
         extra_compile_args=["-O1", "-g0"],
         depends=DECLARATIONS,
-        **STABLE_ABI,
+        **PYTHON_ABI,
     ),
     Extension(
         "pjrt_hub.running.capi.hotpath",
         sorted(str(path) for path in NATIVE.glob("native/*.c")),
         extra_compile_args=OPTIMISED,
         depends=DECLARATIONS + sorted(str(path) for path in NATIVE.glob("native/*.h")),
-        **STABLE_ABI,
+        **PYTHON_ABI,
     ),
     Extension(
         "pjrt_hub.kit.authoring._plugin",
         # The same rules for threads that ask Python, with a state of its own.
         [*sorted(str(path) for path in AUTHORING.glob("*.c")), str(NATIVE / "native" / "upcall.c")],
-        include_dirs=[str(NATIVE / "native")],
+        include_dirs=[str(NATIVE / "native"), str(KIT.parent)],
         extra_compile_args=OPTIMISED,
-        depends=[*DECLARATIONS, *map(str, [*AUTHORING.glob("*.h"), *NATIVE.glob("native/*.h")])],
-        **STABLE_ABI,
+        depends=[*DECLARATIONS, *map(str, PLUGIN_HEADERS)],
+        **PYTHON_ABI,
     ),
     # No module, so beside none: it is copied, see pjrt_hub/kit/authoring/building.py.
-    Extension(
+    Library(
         "pjrt_hub.kit.authoring.native.launcher",
         [str(AUTHORING / "launcher" / "launcher.c")],
         libraries=["dl"],
         extra_compile_args=OPTIMISED,
-        py_limited_api=True,  # for its name
     ),
     # No module: it is preloaded into the reference interpreter's process.
-    Extension(
+    Library(
         "pjrt_hub.kit.authoring.native.processors",
         [str(AUTHORING / "interpreter" / "processors.c")],
         extra_compile_args=OPTIMISED,
-        py_limited_api=True,  # for its name
     ),
     # No module: a host opens it by its path.
-    Extension(
+    Library(
         "pjrt_hub.running.interpose.forwarding.forward",
         [str(INTERPOSE / "forwarding" / "forward.c")],
         extra_compile_args=OPTIMISED,
         depends=DECLARATIONS,
-        py_limited_api=True,  # for its name
     ),
     # No module: it is preloaded into programs that may have no Python.
-    Extension(
+    Library(
         "pjrt_hub.running.interpose.layers.preload",
         ["@generated/functions.c", *sorted(str(path) for path in INTERPOSE.glob("layers/*.c"))],
         include_dirs=[str(INTERPOSE / "layers"), str(NATIVE / "native")],
@@ -159,13 +185,17 @@ modules = [
             *map(str, INTERPOSE.glob("layers/*.h")),
             str(NATIVE / "native" / "structs.h"),
         ],
-        py_limited_api=True,  # for its name
     ),
 ]
 
 setup(
-    ext_modules=modules,
+    long_description=description(),
+    long_description_content_type="text/markdown",
+    # Elsewhere there is nothing to compile, and the wheel is pure. It is for the machine that built
+    # it: published, it would be installed on each Linux that has no wheel of its own.
+    ext_modules=modules if sys.platform == "linux" else [],
     cmdclass={"build_ext": BuildNative, "build_py": BuildPython},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
     # What the build reads is in the source distribution and of no use in a wheel.
     exclude_package_data={"": ["*.pjrt", "*.md", "*.c", "*.h"]},
 )

@@ -188,7 +188,7 @@ def _with_jax_options(client: pjrt_hub.Client, text: str) -> Any:
     options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
     address = client.api.call(
         "PJRT_Client_Compile",
-        client=client._address,
+        client=client.address,
         program={"code": text.encode(), "format": "mlir"},
         compile_options=options.SerializeAsString(),
     )

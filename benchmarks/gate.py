@@ -21,7 +21,7 @@ GATES = {
     "call": "python benchmarks/instructions.py; pjrt_hub/running/capi/native/",
     "transfer": "pjrt_hub/running/capi/native/{upload,staging,buffer}.c",
     "start": "python -X importtime -c 'import pjrt_hub'; pjrt_hub/finding/discovery/",
-    "compile": "pjrt_hub/running/compilation/; pjrt_hub/finding/store/cache/compiled.py",
+    "compile": "pjrt_hub/running/compilation/; pjrt_hub/finding/store/cache/program_cache.py",
     "compute": "python benchmarks/compute.py --sweep; pjrt_plugins/cpu/pjrt_plugin.toml",
 }
 

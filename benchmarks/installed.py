@@ -19,7 +19,7 @@ import rounds
 from growth import LAST, Growth
 
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
+from pjrt_hub.finding.store.cache.program_cache import ProgramCache
 
 sys.path.append(os.fspath(Path(__file__).parents[1] / "tests" / "unit"))
 import wheels
@@ -107,7 +107,7 @@ class _Caches:
 
     def __init__(self, root: Path, count: int) -> None:
         self._root = root
-        self._cache, self._programs = Cache(root), CompiledPrograms(root)
+        self._cache, self._programs = Cache(root), ProgramCache(root)
         members = wheels.contents(nbytes=1 << 10)
         wheel = wheels.build(members)
         archive = root.with_suffix(".whl")

@@ -45,10 +45,10 @@ class RawLoop:
         self, executable: LoadedExecutable, arguments: list[Buffer], outputs: int, count: int
     ) -> float:
         """Seconds for `count` executions, each with the destruction of its outputs."""
-        addresses = (ctypes.c_void_p * len(arguments))(*(each._address for each in arguments))
+        addresses = (ctypes.c_void_p * len(arguments))(*(each.address for each in arguments))
         return self._seconds(
             "raw_call",
-            ctypes.c_void_p(executable._address),
+            ctypes.c_void_p(executable.address),
             addresses,
             ctypes.c_size_t(len(arguments)),
             ctypes.c_size_t(outputs),
@@ -59,10 +59,10 @@ class RawLoop:
         self, executable: LoadedExecutable, rows: list[list[Buffer]], count: int
     ) -> float:
         """Seconds for `count` executions on all devices, awaited, each with one output."""
-        addresses = [each._address for row in rows for each in row]
+        addresses = [each.address for row in rows for each in row]
         return self._seconds(
             "raw_call_rows",
-            ctypes.c_void_p(executable._address),
+            ctypes.c_void_p(executable.address),
             (ctypes.c_void_p * len(addresses))(*addresses),
             ctypes.c_size_t(len(rows)),
             ctypes.c_size_t(len(rows[0])),
@@ -76,18 +76,18 @@ class RawLoop:
 
         The first argument is donated.
         """
-        addresses = (ctypes.c_void_p(each._address) for each in (first, second))
-        pointer = ctypes.c_void_p(executable._address)
+        addresses = (ctypes.c_void_p(each.address) for each in (first, second))
+        pointer = ctypes.c_void_p(executable.address)
         return self._seconds("raw_donate", pointer, *addresses, ctypes.c_long(count))
 
     def threads(
         self, executable: LoadedExecutable, arguments: list[Buffer], count: int, threads: int
     ) -> float:
         """Seconds for `count` executions with one output in each of some threads."""
-        addresses = (ctypes.c_void_p * len(arguments))(*(each._address for each in arguments))
+        addresses = (ctypes.c_void_p * len(arguments))(*(each.address for each in arguments))
         return self._seconds(
             "raw_threads",
-            ctypes.c_void_p(executable._address),
+            ctypes.c_void_p(executable.address),
             addresses,
             ctypes.c_size_t(len(arguments)),
             ctypes.c_size_t(1),
@@ -102,16 +102,16 @@ class RawLoop:
 
     def get(self, buffer: Buffer, count: int) -> float:
         """Seconds for waiting for a buffer, taking its memory's address and letting it go."""
-        return self._seconds("raw_get", ctypes.c_void_p(buffer._address), ctypes.c_long(count))
+        return self._seconds("raw_get", ctypes.c_void_p(buffer.address), ctypes.c_long(count))
 
     def ask(self, name: str, buffer: Buffer, count: int, *more: object) -> float:
         """Seconds for `count` turns of the loop `raw_NAME` over one buffer."""
-        pointer = ctypes.c_void_p(buffer._address)
+        pointer = ctypes.c_void_p(buffer.address)
         return self._seconds(f"raw_{name}", pointer, *more, ctypes.c_long(count))
 
     def copy(self, buffer: Buffer, count: int) -> float:
         """Seconds for `count` copies to the buffer's device, destroyed."""
-        return self.ask("copy", buffer, count, ctypes.c_void_p(buffer.device._address))
+        return self.ask("copy", buffer, count, ctypes.c_void_p(buffer.device.address))
 
     def copy_to_host(self, buffer: Buffer, array: numpy.ndarray, count: int) -> float:
         """Seconds for `count` raw copies into an array, awaited."""
@@ -130,7 +130,7 @@ class RawLoop:
         return self._seconds(
             "raw_round_trip",
             ctypes.byref(host),
-            ctypes.c_void_p(executable._address),
+            ctypes.c_void_p(executable.address),
             ctypes.c_void_p(result.ctypes.data),
             ctypes.c_size_t(result.nbytes),
             ctypes.c_long(count),
@@ -147,8 +147,8 @@ class RawLoop:
         dims = (ctypes.c_int64 * array.ndim)(*array.shape)
         device = self._client.devices[0]
         host = _Host(
-            client=self._client._address,
-            device=device._address,
+            client=self._client.address,
+            device=device.address,
             data=array.ctypes.data,
             type=F32,
             dims=ctypes.addressof(dims),

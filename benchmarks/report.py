@@ -62,7 +62,7 @@ def figure(value: float) -> str:
 def grid(section: Section) -> list[list[str]]:
     """The cells as text, the headings first; a row may lack columns."""
     columns = list(dict.fromkeys(column for cells in section.rows.values() for column in cells))
-    return [["", *columns]] + [
+    return [["what", *columns]] + [
         [row, *(figure(cells[column]) if column in cells else "" for column in columns)]
         for row, cells in section.rows.items()
     ]

@@ -23,7 +23,7 @@ import report
 import rounds
 
 from pjrt_hub.base.host import HostTag
-from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.catalog import Artifact, Catalog
 
 ROUNDS = 7
 FETCH = """
@@ -31,9 +31,9 @@ import os
 from pathlib import Path
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.artifact.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog
 from pjrt_hub.finding.store.transfer.fetch import obtain
-pin = Catalog.shipped().find("cpu", HostTag.current()).artifact
+pin = Catalog.read_shipped().find("cpu", HostTag.current()).artifact
 def peak():
     # Of this program alone; what getrusage tells begins with that of whoever started it.
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
@@ -93,7 +93,7 @@ def _wheel(folder: Path) -> Artifact:
     from pjrt_hub.finding.store.transfer import fetch
     from pjrt_hub.finding.store.transfer.transport import Patience
 
-    pin = Catalog.shipped().find("cpu", HostTag.current()).artifact
+    pin = Catalog.read_shipped().find("cpu", HostTag.current()).artifact
     if pin is None:
         raise SystemExit("the registry has no CPU plugin for this machine")
     came = folder / "came"

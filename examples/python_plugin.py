@@ -64,7 +64,7 @@ class Interpreter(Backend):
 def main():
     """Runs hello.mlir on it; `pjrt-hub build` makes a library of it that JAX loads, too."""
     with authoring.plugin(Interpreter()).client() as client:
-        print(client.platform_name, client.devices)
+        print(client)
         program = client.compile(HELLO)
         a, b = np.arange(8, dtype=np.float32), np.full(8, 0.25, dtype=np.float32)
         result = program(client.buffer_from_host(a), client.buffer_from_host(b))

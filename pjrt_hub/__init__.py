@@ -11,19 +11,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__version__ = "0.1.0"
-
 #: Public name -> the module that holds it, and its name there; read on first use.
 _homes: dict[str, tuple[str, str]] = {}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _read_version()
     if not _homes:
         _homes.update(_read_homes())
     if name == "__all__":
         return sorted([*_homes, "__version__"])
     if name not in _homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import sys
+
+        what = f"module {__name__!r} has no attribute {name!r}"
+        # Of these Python makes "Did you mean".
+        raise AttributeError(what, name=name, obj=sys.modules[__name__])
     from importlib import import_module
 
     home, there = _homes[name]
@@ -34,6 +38,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return list(__getattr__("__all__"))
+
+
+def _read_version() -> str:
+    """Read it from the installed metadata, which pyproject.toml made."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("pjrt-hub")
+    except PackageNotFoundError as exc:  # a checkout that nothing installed
+        raise AttributeError("pjrt-hub is not installed, so it has no version") from exc
+    globals()["__version__"] = found
+    return found
 
 
 def _read_homes() -> dict[str, tuple[str, str]]:

@@ -110,7 +110,7 @@ class PluginLoadError(PluginError, ImportError):
 
 
 class IncompatiblePluginError(PluginError):
-    """The plugin's PJRT API version cannot be driven, or its StableHLO is older than a program's.
+    """The plugin's PJRT API version does not fit, or its StableHLO is older than a program's.
 
     Attributes:
         need: what is needed, as text ("0.57 or newer").
@@ -162,7 +162,7 @@ class PluginTimeoutError(PluginError):
 class StoreError(PjrtHubError):
     """A binary cannot be fetched, unpacked or kept."""
 
-    next_step = "`pjrt-hub get PLATFORM --verbose` shows each step"
+    next_step = "`pjrt-hub fetch PLATFORM --verbose` shows each step"
 
 
 class DownloadError(StoreError, OSError):
@@ -172,7 +172,7 @@ class DownloadError(StoreError, OSError):
         url: the last URL tried, with credentials removed.
     """
 
-    next_step = "`pjrt-hub get PLATFORM --verbose` shows each address and its answer"
+    next_step = "`pjrt-hub fetch PLATFORM --verbose` shows each address and its answer"
 
     def __init__(self, message: str, *, url: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -210,7 +210,10 @@ class CacheError(StoreError):
 class OfflineError(StoreError):
     """The file is not in the cache and the network was forbidden."""
 
-    next_step = "run `pjrt-hub get PLATFORM` once where there is a network"
+    next_step = (
+        "run `pjrt-hub fetch PLATFORM` while there is a network, or bring it in a bundle "
+        "(docs/airgapped.md)"
+    )
 
 
 class LockFileError(StoreError):
@@ -297,7 +300,7 @@ class UnsupportedByPluginError(PjrtHubError, NotImplementedError):
         have: the plugin's version, as text.
     """
 
-    next_step = "install a newer release of the plugin; docs/coverage.md tells since when"
+    next_step = "install a newer release of the plugin; docs/coverage.md says since when"
 
     def __init__(
         self, message: str, *, function: str, since: str, have: str, hint: str = ""
@@ -309,7 +312,7 @@ class UnsupportedByPluginError(PjrtHubError, NotImplementedError):
 
 
 class InternalError(PjrtHubError):
-    """A broken invariant of pjrt-hub itself."""
+    """Something is wrong inside pjrt-hub itself."""
 
     next_step = "report it, with the traceback"
 
@@ -342,43 +345,44 @@ class PjrtError(PjrtHubError, RuntimeError):
 
 
 class CancelledError(PjrtError):
-    """CANCELLED."""
+    """The operation was cancelled (CANCELLED)."""
 
     code = 1
 
 
 class UnknownError(PjrtError):
-    """UNKNOWN; MLIR parse and verification errors arrive as this."""
+    """The plugin gave no code of its own, as for MLIR that does not parse or verify (UNKNOWN)."""
 
     code = 2
 
 
 class InvalidArgumentError(PjrtError, ValueError):
-    """INVALID_ARGUMENT."""
+    """An argument is wrong (INVALID_ARGUMENT)."""
 
     code = 3
 
 
 class DeadlineExceededError(PjrtError, TimeoutError):
-    """DEADLINE_EXCEEDED."""
+    """Something did not happen in time (DEADLINE_EXCEEDED)."""
 
     code = 4
 
 
 class NotFoundError(PjrtError, LookupError):
-    """NOT_FOUND."""
+    """Something that was asked for does not exist (NOT_FOUND)."""
 
     code = 5
 
 
 class AlreadyExistsError(PjrtError):
-    """ALREADY_EXISTS."""
+    """Something that was to be made exists already (ALREADY_EXISTS)."""
 
+    next_step = "give it another name; what is registered stays until the process ends"
     code = 6
 
 
 class PermissionDeniedError(PjrtError):
-    """PERMISSION_DENIED."""
+    """The process may not do that (PERMISSION_DENIED)."""
 
     next_step = "ask for access to the device: `ls -l /dev` shows whose it is"
 
@@ -386,7 +390,7 @@ class PermissionDeniedError(PjrtError):
 
 
 class ResourceExhaustedError(PjrtError, MemoryError):
-    """RESOURCE_EXHAUSTED: the device is out of memory."""
+    """The device is out of memory (RESOURCE_EXHAUSTED)."""
 
     next_step = "delete buffers, donate arguments, or use smaller shapes"
 
@@ -394,25 +398,25 @@ class ResourceExhaustedError(PjrtError, MemoryError):
 
 
 class FailedPreconditionError(PjrtError):
-    """FAILED_PRECONDITION."""
+    """The plugin is not in the state that the call needs (FAILED_PRECONDITION)."""
 
     code = 9
 
 
 class AbortedError(PjrtError):
-    """ABORTED."""
+    """The operation was aborted (ABORTED)."""
 
     code = 10
 
 
 class OutOfRangeError(PjrtError, IndexError):
-    """OUT_OF_RANGE."""
+    """A value is out of range (OUT_OF_RANGE)."""
 
     code = 11
 
 
 class UnimplementedError(PjrtError, NotImplementedError):
-    """UNIMPLEMENTED: the function is there and the plugin does not offer it."""
+    """The plugin does not offer what the function was asked for (UNIMPLEMENTED)."""
 
     next_step = "another plugin, or a newer release of this one, may offer it"
 
@@ -420,18 +424,18 @@ class UnimplementedError(PjrtError, NotImplementedError):
 
 
 class PluginInternalError(PjrtError):
-    """INTERNAL: a broken invariant inside the plugin, by its own account."""
+    """Something is wrong inside the plugin, by its own account (INTERNAL)."""
 
     next_step = (
         "some plugins say so of wrong options and programs too: try it with none, or a plain one; "
-        "if that fails as well, report it to the plugin's makers, with what it wrote to stderr"
+        "if that fails as well, report it to the plugin's authors, with what it wrote to stderr"
     )
 
     code = 13
 
 
 class UnavailableError(PjrtError):
-    """UNAVAILABLE."""
+    """A device or a service cannot be used for now (UNAVAILABLE)."""
 
     next_step = "end what holds the device, then try again"
 
@@ -439,7 +443,7 @@ class UnavailableError(PjrtError):
 
 
 class DataLossError(PjrtError):
-    """DATA_LOSS."""
+    """Data are lost or damaged (DATA_LOSS)."""
 
     next_step = "make or fetch the data again"
 
@@ -447,7 +451,7 @@ class DataLossError(PjrtError):
 
 
 class UnauthenticatedError(PjrtError):
-    """UNAUTHENTICATED."""
+    """A service does not know who is calling (UNAUTHENTICATED)."""
 
     next_step = "log in to the service that the plugin talks to"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,20 @@ def clean_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     choices = ("PJRT_", "JAX_", "XLA_", "STUB_", "TPU_", "ALLOW_MULTIPLE_LIBTPU_LOAD")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(choices)}
     return {**kept, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("clean") / "cache")}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the files that belong to the project, in a folder of its name."""
+    root = HERE.parent
+    listed = ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (root / name).exists():  # else it is deleted and not yet committed
+            target = tmp_path / "pjrt-hub" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target)
+    return tmp_path / "pjrt-hub"
 
 
 @pytest.fixture(scope="session")

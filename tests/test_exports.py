@@ -51,6 +51,9 @@ def test_every_public_name_is_there():
 
 def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(pjrt_hub, "nonsense")
+    program = [sys.executable, "-c", "import pjrt_hub; pjrt_hub.clint"]
+    said = subprocess.run(program, capture_output=True, text=True, timeout=60).stderr
+    assert said.endswith("has no attribute 'clint'. Did you mean: 'client'?\n")
 
 
 def test_import_is_cheap():
@@ -70,7 +73,7 @@ def test_list_reads_data_only():
         "pjrt_hub.running.capi",
         "pjrt_hub.running",
         "pjrt_hub.finding.store.cache.eviction",
-        "pjrt_hub.finding.store.disk.lock",
+        "pjrt_hub.finding.store.lock",
     }
     assert loaded & never == set()
 

@@ -308,7 +308,7 @@ PLANTED = [
     (wrong_layers, "running/capi/call.py", "import pjrt_hub.running.client", "1 imports"),
     (wrong_layers, "base/abi.py", "from pjrt_hub.door import client", "1 imports pjrt_hub.door"),
     (wrong_layers, "shared.py", "", "no row for it"),
-    (cycles, CACHE, "def f():\n    from pjrt_hub.finding.store.disk import lock", "disk.lock ->"),
+    (cycles, CACHE, "def f():\n    from pjrt_hub.finding.store import lock", "store.lock ->"),
     (heavy_imports, FETCH, "import httpx", "1 imports httpx at its top"),
     (heavy_imports, FETCH, "import importlib.metadata as m", "imports importlib."),
     (heavy_imports, FETCH, "from packaging.tags import Tag", "imports packaging"),
@@ -337,7 +337,7 @@ def test_a_planted_violation_is_found(tmp_path, rule, path, source, expected):
         "__init__.py": "",
         "errors.py": "",
         CACHE: "",
-        "finding/store/disk/lock.py": ""
+        "finding/store/lock.py": ""
         if rule is wrong_layers
         else "import pjrt_hub.finding.store.cache.cache",
         CLIENT: "",

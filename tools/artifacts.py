@@ -17,8 +17,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import pjrt_hub  # noqa: E402  (found through the path above)
-from pjrt_hub.kit.conformance import artifact, attempt, corpus, programs  # noqa: E402
-from pjrt_hub.kit.conformance.artifact import Artifact  # noqa: E402
+from pjrt_hub.kit.conformance import artifact, corpus, programs, separate_process  # noqa: E402
+from pjrt_hub.kit.conformance.artifact import PortableArtifact  # noqa: E402
 from pjrt_hub.kit.conformance.check import Check, select  # noqa: E402
 from pjrt_hub.kit.conformance.checks import runtime  # noqa: E402
 from pjrt_hub.kit.conformance.subject import Subject  # noqa: E402
@@ -32,25 +32,25 @@ _SECONDS = 30
 
 
 def sent(check: Check, path: Path) -> list[str]:
-    """The texts that a check sends to a plugin."""
+    """Return the texts that a check sends to a plugin."""
 
     def work(tell: Callable[[str], None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where the plugin tells of its death
 
-        def written(_subject: Subject, text: str) -> str:
+        def encode_program(_subject: Subject, text: str) -> str:
             tell(json.dumps(text))
             return text
 
-        Subject.written = written  # type: ignore[method-assign]
+        Subject.encode_program = encode_program  # type: ignore[method-assign]
         devices = max(check.num_devices, 1)
         check.run(Subject(path, {"cpu_device_count": devices}))
 
-    lines, _ = attempt.attempt(work, _SECONDS)
+    lines, _ = separate_process.attempt(work, _SECONDS)
     return [json.loads(line) for line in lines]
 
 
 def texts(areas: Iterable[str] = ()) -> Iterator[str]:
-    """The text of each program that checks send, some more than once.
+    """Return the text of each program that checks send, some more than once.
 
     Args:
         areas: of the checks; by default all.
@@ -62,10 +62,10 @@ def texts(areas: Iterable[str] = ()) -> Iterator[str]:
 
 
 def more_texts() -> Iterator[str]:
-    """The text of each that other plugins are sent, and of the corpus."""
+    """Return the text of each that other plugins are sent, and of the corpus."""
     yield programs.many_products()
     for kind in dtypes.ELEMENT_TYPES:
-        yield runtime.reversing(kind.name)
+        yield runtime.reversal(kind.name)
     for program in corpus.programs():
         yield program.text(constants=False)
         yield program.text(constants=True)
@@ -95,7 +95,7 @@ class Serializer:
             register(self.context)
 
     def module(self, text: str) -> object:
-        """A program without the lines that its parts came from.
+        """Return a program without the lines that its parts came from.
 
         Raises:
             Exception: it is none.
@@ -106,18 +106,18 @@ class Serializer:
             return module
 
     def bytecode(self, text: str) -> bytes:
-        """A program in MLIR's bytecode."""
+        """Return a program in MLIR's bytecode."""
         file = io.BytesIO()
         self.module(text).operation.write_bytecode(file)  # type: ignore[attr-defined]
         return file.getvalue()
 
-    def artifacts(self, text: str) -> list[Artifact]:
-        """What is written for each version that differs in more than its name; empty for none."""
+    def artifacts(self, text: str) -> list[PortableArtifact]:
+        """Return what is written for each version that differs in more than its name, or ""."""
         try:
             module = self.module(text)
         except Exception:  # nanobind's and MLIR's have no common name
             return []
-        made = list[Artifact]()
+        made = list[PortableArtifact]()
         for version in [*(_OLD if text == programs.ADD else ()), *_STABLE]:
             name = ".".join(map(str, version))
             try:
@@ -126,7 +126,7 @@ class Serializer:
             except Exception:  # newer than this version
                 continue
             if not made or made[-1].at(version) != code:
-                made.append(Artifact(version, code))
+                made.append(PortableArtifact(version, code))
         return made
 
 

@@ -25,7 +25,7 @@ more; **from** is the PJRT API version or the extension without which it is unsu
 
 
 def page() -> str:
-    """The text of docs/checks.md."""
+    """Return the text of docs/checks.md."""
     return HEAD + "".join(_sections())
 
 

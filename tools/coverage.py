@@ -28,9 +28,8 @@ def callers() -> Callers:
     """C function name -> the places that name it, as `module:qualified name`."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in sorted(RUNNING.rglob("*.py")):
-        if path.name != "table.py":
-            for name, place in _named_in_python(ast.parse(path.read_text()), ()):
-                found[name].add(f"{_module(path)}:{place}")
+        for name, place in _named_in_python(ast.parse(path.read_text()), ()):
+            found[name].add(f"{_module(path)}:{place}")
     for path in sorted((RUNNING / "capi" / "native").glob("*.c")):
         for name, place in _named_in_c(path.read_text()):
             found[name].add(f"capi/native/{path.name}:{place}")
@@ -42,7 +41,7 @@ def _module(path: Path) -> str:
 
 
 def _named_in_python(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Names used in functions; a module's own lists of names call nothing."""
+    """Yield names used in functions; a module's own lists of names call nothing."""
     place = ".".join(scope)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         scope = (*scope, node.name)
@@ -65,7 +64,7 @@ def _named_in_c(text: str) -> Iterator[tuple[str, str]]:
 
 
 def page(api: capi.Api, places: Callers) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([*_head(api, places), *_functions(api, places), *_extensions(api, places), ""])
 
 
@@ -108,7 +107,7 @@ def _extensions(api: capi.Api, places: Callers) -> Iterator[str]:
 
 
 def _missing(names: list[str], extension: str) -> Iterator[str]:
-    """A line for each reason, with the functions that have it."""
+    """Return a line for each reason, with the functions that have it."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for name in names:
         by_reason[uncalled.reason(name, extension) or NOT_YET].append(f"`{name}`")
@@ -116,7 +115,7 @@ def _missing(names: list[str], extension: str) -> Iterator[str]:
 
 
 def _nodes(api: capi.Api) -> list[tuple[capi.Struct, list[str]]]:
-    """The extensions by type number, each with its functions."""
+    """Return the extensions by type number, each with its functions."""
     nodes = [struct for struct in api.structs.values() if struct.extension]
     nodes.sort(key=lambda struct: struct.extension[1] if struct.extension else 0)
     return [(node, [m.function for m in node.members if m.function]) for node in nodes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from pjrt_hub.kit.authoring.rule import AREAS, rules
+from pjrt_hub.kit.authoring.linting import AREAS, rules
 
 PAGE = Path(__file__).parents[1] / "docs" / "lint.md"
 

@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def files() -> Iterator[Path]:
-    """Every TOML file that a start reads: the registry, and the manifests of our own plugins."""
+    """Yield every TOML file that a start reads: the registry and our own manifests."""
     yield from sorted(ROOT.glob("registry/*.toml"))
     yield from sorted(ROOT.glob("pjrt_plugins/*/pjrt_plugin.toml"))
 
 
 def text() -> str:
-    """The text of parsed.json: that of each file, to the JSON of what it says."""
+    """Return the text of parsed.json: that of each file, to the JSON of what it says."""
     found = {}
     for path in files():
         said = path.read_bytes().decode()

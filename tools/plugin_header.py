@@ -1,4 +1,4 @@
-"""Writes the C API's header of the kit for plugins: pjrt_hub/kit/authoring/c/pjrt_plugin/api.h.
+"""The C API's header of the kit for plugins, which the build makes: `api.h` beside the others.
 
 It holds what the function table needs, without extensions; besides, the sizes that structs had when
 they were new, which is what the oldest hosts send.
@@ -7,16 +7,9 @@ they were new, which is what the oldest hosts send.
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import capi
-
-ROOT = Path(__file__).parents[1]
-HEADER = ROOT / "pjrt_hub" / "kit" / "authoring" / "c" / "pjrt_plugin" / "api.h"
 
 HEAD = """\
 /* The PJRT C API, version {version}: its types and its function table.
@@ -47,7 +40,7 @@ TAIL = """
 
 
 def text(api: capi.Api) -> str:
-    """The header's text."""
+    """Return the header's text."""
     used = narrowed(api)
     names = [function.name for function in functions(used) if function.returns != "void"]
     lines = [f"#define {name}_STRUCT_SIZE {used.struct_size(name)}" for name in used.structs]
@@ -59,17 +52,17 @@ def text(api: capi.Api) -> str:
 
 
 def functions(api: capi.Api) -> list[capi.Function]:
-    """The functions of the table, in its order."""
+    """Return the functions of the table, in its order."""
     return [api.functions[slot.function] for slot in api.slots]
 
 
 def narrowed(api: capi.Api) -> capi.Api:
-    """What the function table needs, directly or not."""
+    """Return what the function table needs, directly or not."""
     needed, found = {"PJRT_Api"}, set[str]()
     while needed:
         name = needed.pop()
         found.add(name)
-        needed |= set(re.findall(r"\w+", said(api, name))) - found
+        needed |= set(re.findall(r"\w+", types(api, name))) - found
     return replace(
         api,
         constants={name: api.constants[name] for name in ("PJRT_API_MAJOR", "PJRT_API_MINOR")},
@@ -80,8 +73,8 @@ def narrowed(api: capi.Api) -> capi.Api:
     )
 
 
-def said(api: capi.Api, name: str) -> str:
-    """The types that the declaration of a type names."""
+def types(api: capi.Api, name: str) -> str:
+    """Return the types that the declaration of a type names."""
     if name in api.callbacks:
         return f"{api.callbacks[name].returns} {api.callbacks[name].params}"
     if name not in api.structs:
@@ -92,12 +85,7 @@ def said(api: capi.Api, name: str) -> str:
 
 
 def first_size(api: capi.Api, name: str) -> int:
-    """The end of the last field that a struct had from its beginning."""
+    """Return the end of the last field that a struct had from its beginning."""
     struct = api.structs[name]
     placed = [each for each in api.offsets(name) if each[0].since <= struct.since]
     return max(offset + api.width(member)[0] for member, offset in placed)
-
-
-if __name__ == "__main__":
-    HEADER.write_text(text(capi.read()))
-    sys.stdout.write(f"{HEADER.relative_to(ROOT)} written\n")

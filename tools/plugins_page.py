@@ -19,7 +19,7 @@ from packaging.version import Version
 from pjrt_hub.base.abi import DECLARED, OLDEST, compatible
 from pjrt_hub.finding.contract import manifest
 from pjrt_hub.finding.contract.manifest import Manifest
-from pjrt_hub.finding.store.artifact.catalog import Artifact, read_rows
+from pjrt_hub.finding.store.catalog import Artifact, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "plugins.md"
@@ -146,7 +146,8 @@ def _section(plugin: Known) -> str:
     parts += [_line(row) for row in plugin.rows]
     if notes := dict.fromkeys(row.api_note for row in plugin.rows if row.api_note):
         told = "; ".join(note.removeprefix("not loaded: ") for note in notes)
-        parts.append(f"\nNot measured, and so found out at first contact: {told}.\n")
+        why = f"the library could not be loaded where this page was made ({told})"
+        parts.append(f'\n"Not measured": {why}; pjrt-hub asks it at first contact.\n')
     return "".join([*parts, *_flags(own), *_options(own)])
 
 
@@ -170,11 +171,12 @@ def _options(own: Manifest) -> Iterable[str]:
     if not own.options:
         return
     yield f"\n<details markdown><summary>Create options of {own.name}</summary>\n\n"
-    yield "| option | type | default | since | meaning |\n|---|---|---|---|---|\n"
+    yield "| option, or variable | type | default | since | meaning |\n|---|---|---|---|---|\n"
     for each in own.options:
         default = "" if each.default is None else f"`{each.default}`"
         since = f"{each.since}" if each.since else ""
-        yield f"| `{each.name}` | {each.type} | {default} | {since} | {each.doc} |\n"
+        variables = "".join(f", or `{name}`" for name in each.variables)
+        yield f"| `{each.name}`{variables} | {each.type} | {default} | {since} | {each.doc} |\n"
     yield "\n</details>\n"
 
 
@@ -208,7 +210,7 @@ def _hardware(own: Manifest, *, whole: bool = True) -> str:
 
 
 def _install(plugin: Known) -> str:
-    fetched = f"`pjrt-hub get {plugin.manifest.name}` fetches it"
+    fetched = f"`pjrt-hub fetch {plugin.manifest.name}` fetches it"
     if not plugin.extras:
         return f"{fetched}; there is no extra"
     ways = " or ".join(f'`pip install "pjrt-hub[{name}]"`' for name in plugin.extras)

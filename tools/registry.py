@@ -33,7 +33,7 @@ from pjrt_hub.finding.contract import headers
 from pjrt_hub.finding.contract.binary import ENTRY_POINT
 from pjrt_hub.finding.contract.names import look_alike
 from pjrt_hub.finding.store.archive import archive
-from pjrt_hub.finding.store.artifact.catalog import (
+from pjrt_hub.finding.store.catalog import (
     Artifact,
     Catalog,
     Member,
@@ -231,7 +231,7 @@ def _needs(
     tags: list[str],
     data: tuple[str, ...],
 ) -> tuple[HostTag, tuple[Member, ...]]:
-    """The oldest machine it runs on, and the members that its loading or running finds."""
+    """Return the oldest machine it runs on, and the members that running it finds."""
     if library.path.endswith(".dylib"):
         _, major, minor, arch = min(tags).split("_", 3)
         host = HostTag.parse(f"macos-{arch}-{major}.{minor}")
@@ -276,7 +276,7 @@ def attested(row: Artifact, env: Mapping[str, str]) -> Artifact:
     pages = [file.provenance for file in found if file.name == row.file_name and file.provenance]
     if not pages:
         return row
-    with Transport(env, patience=Patience(overall_seconds=60).started()) as transport:
+    with Transport(env, patience=Patience(overall_seconds=60).start()) as transport:
         content = transport.page(pages[0], accept="application/json").content
     publisher, issuer = provenance(content, row.sha256)
     return replace(
@@ -309,7 +309,7 @@ def provenance(content: bytes, sha256: str) -> tuple[str, str]:
 
 
 def _issuer(certificate: bytes) -> str:
-    """The issuer of the identity in a certificate (Fulcio's extension, else the certificate's)."""
+    """Return the issuer of the identity: Fulcio's extension, else the certificate's."""
     from cryptography import x509
 
     parsed = x509.load_der_x509_certificate(certificate)

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,8 +22,16 @@ ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
     "CHANGELOG.md": "changelog.html",
     "CONTRIBUTING.md": "contributing.html",
+    "RELEASING.md": "releasing.html",
+    "SECURITY.md": "security.html",
     "registry/README.md": "registry_rows.html",
 }
+# The reference shows these as attributes, not as methods to call.
+griffe.stdlib_decorators["pjrt_hub.base.fork.cached_property"] = {"cached", "property"}
+
+#: How many times more the search thinks of a page. Errors have words of many other pages, and the
+#: first two have words of errors.
+BOOSTS = {"docs/install.md": 2, "docs/from_jax.md": 2, "docs/troubleshooting.md": 2.4}
 #: A page around the code of an example, which a search passes over.
 CODE = """\
 ---
@@ -33,6 +43,13 @@ search:
 ````python
 {code}````
 """
+#: What the theme's elements lack.
+_ATTRIBUTES = {
+    'class="md-header__button md-icon" for="__drawer"': 'tabindex="0" aria-label="Navigation"',
+    'data-md-component="search" role="dialog"': 'aria-label="Search"',
+}
+#: An option alone as code, which would break at its hyphens.
+_OPTION = re.compile(r"<code>(?=--?\w[\w-]*</code>)")
 #: A name alone as code.
 _NAME = re.compile(r"(?<=<code>)(\w+)(?=</code>)")
 
@@ -64,9 +81,31 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return Files([*found, *(file for file in files if file not in ours)])
 
 
-def on_page_content(html: str, **_: object) -> str:
-    """Links the errors that a docstring names, also those that its module does not import."""
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Tells the search which pages to show first."""
+    if boost := BOOSTS.get(page.file.src_uri):
+        page.meta["search"] = {"boost": boost}
+    return markdown
+
+
+def on_page_content(html: str, page: Page, **_: object) -> str:
+    """Keeps options whole, and links errors, also those that a docstring's module lacks.
+
+    The contents beside troubleshooting are its classes: two hundred messages are for the search.
+    """
+    html = _OPTION.sub('<code class="option">', html)
+    if page.file.src_uri == "docs/troubleshooting.md":
+        for title in page.toc:
+            for each in title.children:
+                each.children.clear()
     return _NAME.sub(lambda found: _linked(found[1]) if found[1] in _errors() else found[0], html)
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Lets the keyboard open the drawer of narrow screens, and names the search for readers."""
+    for place, attributes in _ATTRIBUTES.items():
+        output = output.replace(place, f"{place} {attributes}", 1)
+    return output
 
 
 def _linked(name: str) -> str:

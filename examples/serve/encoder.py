@@ -60,14 +60,14 @@ class Encoder:
     first request is as fast as the others.
 
     Args:
-        platform: where to compute.
+        platform: where to compute; without one, as `pjrt_hub.client` chooses.
         batches: how many texts a program takes; fewer are filled up to the next number.
         lengths: how many word pieces of each; shorter texts are filled up, longer ones cut.
     """
 
     def __init__(
         self,
-        platform: str = "cpu",
+        platform: str | None = None,
         batches: Sequence[int] = (1, 4, 16, 32),
         lengths: Sequence[int] = (16, 32, 64, 128),
     ) -> None:

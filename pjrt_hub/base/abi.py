@@ -59,11 +59,11 @@ OLDEST = ApiVersion(0, 57)
 
 
 def compatible(ours: ApiVersion, theirs: ApiVersion) -> Verdict:
-    """Says whether a plugin of version `theirs` can be driven by declarations of version `ours`.
+    """Says whether a plugin of version `theirs` can be used with declarations of version `ours`.
 
     The table only grows at its end and argument structs carry their size, so within major 0 an
-    older plugin is driven by sending full-size, zero-filled structs, and a newer one by leaving
-    its new functions alone.
+    older plugin is sent full-size, zero-filled structs, and the new functions of a newer one are
+    left alone.
     """
     if theirs.major != ours.major:
         return Verdict(

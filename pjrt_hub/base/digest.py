@@ -28,7 +28,7 @@ def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> byt
 
 
 def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
-    """As `content`, of an open file."""
+    """Read an open file like `content`."""
     # read() allocates what it is asked for.
     size = os.fstat(file.fileno()).st_size or most_nbytes  # a pipe and /proc say 0
     found = file.read(min(size, most_nbytes) + 1)
@@ -68,7 +68,7 @@ def identity(path: str | os.PathLike[str]) -> str:
 
 
 def identity_if_any(path: str | os.PathLike[str]) -> str:
-    """As `identity`, but empty where there is no such file."""
+    """Return the name like `identity`, or an empty string if there is no such file."""
     try:
         return identity(path)
     except OSError:

@@ -50,4 +50,5 @@ def _after_fork() -> None:
         lock._lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # nothing forks on Windows
+    os.register_at_fork(after_in_child=_after_fork)

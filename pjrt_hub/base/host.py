@@ -63,8 +63,13 @@ class HostTag:
             return cls("macos", arch, "", tuple(int(part) for part in release.split(".")[:2]))
         if sys.platform == "win32":
             return cls("windows", arch)
-        libc, version = _linux_libc()
-        return cls("linux", arch, libc, version)
+        try:
+            name, _, release = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+        except (ValueError, OSError):  # musl has no such name
+            name = ""
+        if name != "glibc":
+            return cls("linux", arch, "musl")
+        return cls("linux", arch, "glibc", tuple(int(part) for part in release.split(".")[:2]))
 
     def runs(self, needed: HostTag) -> str:
         """Says why a library built for `needed` cannot run here, or gives an empty string."""
@@ -83,13 +88,3 @@ class HostTag:
 def _arch(machine: str) -> str:
     lower = machine.lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(lower, lower)
-
-
-def _linux_libc() -> tuple[str, tuple[int, ...]]:
-    try:
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (ValueError, OSError):  # musl has no such name
-        return "musl", ()
-    if name != "glibc":
-        return "musl", ()
-    return "glibc", tuple(int(part) for part in version.split(".")[:2])

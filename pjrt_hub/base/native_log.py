@@ -90,11 +90,11 @@ class NativeLog:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """As `close`."""
+        """Do as `close`."""
         self.close()
 
     def close(self) -> None:
-        """Gives stderr back, after what was written has been logged; safe to call again."""
+        """Give stderr back, after what was written has been logged; safe to call again."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -106,7 +106,7 @@ class NativeLog:
         os.close(self._stderr)
 
     def _forget(self) -> None:
-        """In a forked child, whose stderr the parent goes on to capture."""
+        """Forget the capture in a forked child, whose stderr the parent goes on to capture."""
         global _changing
         _changing = threading.Lock()  # a thread of the parent may hold the former
         if not self.is_closed:
@@ -178,7 +178,7 @@ def _is_stderr(stream: Any) -> bool:
 
 
 def _pass_on(tee: bool, back: int) -> None:
-    """The other process: never blocks on the one that logs, and outlives it."""
+    """Run the other process, which never blocks on the one that logs, and outlives it."""
     import signal
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

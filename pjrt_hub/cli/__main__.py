@@ -8,57 +8,74 @@ from __future__ import annotations
 import os
 import sys
 from io import TextIOWrapper
+from typing import Any
 
 import click
 
 from pjrt_hub import errors
+from pjrt_hub.cli.command import Group, verbose_option
 from pjrt_hub.cli.status import FAILED, INTERRUPTED, status_of
 
-COMMANDS = (
-    "list",
-    "run",
-    "inspect",
-    "compile",
-    "targets",
-    "check",
-    "get",
-    "lock",
-    "bundle",
-    "cache",
-    "registry",
-    "trace",
-    "doctor",
-    "new",
-    "build",
-    "pack",
-    "lint",
-)
+#: The commands in the order of a first visit, as the help groups them.
+SECTIONS = {
+    "Find and run": ("list", "doctor", "run", "inspect", "compile", "targets"),
+    "Fetch and keep plugins": ("fetch", "lock", "bundle", "cache", "registry"),
+    "Make and examine plugins": ("new", "build", "pack", "lint", "check", "trace"),
+    "This command": ("completion",),
+}
+#: Other names of commands and options, which the help leaves out.
+ALIASES = {"plugins": "list", "diagnose": "doctor", "get": "fetch"}
+ALIASES |= {"out": "output", "into": "output"}
 
 
-class Commands(click.Group):
+class Commands(Group):
     """Imports a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names the commands in the order of a first visit."""
-        return list(COMMANDS)
+        """Names the commands."""
+        return [name for section in SECTIONS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Finds `command` in the module of that name."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.list_commands(ctx):
             return None
         from importlib import import_module
 
         command: click.Command = import_module(f"pjrt_hub.cli.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; a Ctrl-C that says what is kept of its work says it in one line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as exc:
+            if not (notes := getattr(exc, "__notes__", ())):
+                raise
+            print("; ".join(notes), file=sys.stderr)
+            return INTERRUPTED
 
-@click.command("pjrt-hub", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes each section's commands with their first lines."""
+        for title, section in SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in section]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, each.get_short_help_str(80)) for name, each in commands if each]
+                )
+
+
+@click.command(
+    "pjrt-hub",
+    cls=Commands,
+    params=[verbose_option()],
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda word: ALIASES.get(word, word),
+    },
+)
 @click.version_option(package_name="pjrt-hub", prog_name="pjrt-hub", message="%(prog)s %(version)s")
-@click.option("-v", "--verbose", is_flag=True, help="Print each step with its reason.")
-def program(verbose: bool) -> None:
+def program() -> None:
     """Finds, checks, fetches and runs PJRT plugins."""
-    if verbose:
-        os.environ["PJRT_HUB_DEBUG"] = "all"
 
 
 def main() -> None:
@@ -125,13 +142,13 @@ def report(exc: Exception) -> int:
         case OSError():
             text = of_the_system(exc)
         case _:
-            text = unexpected(exc)
+            text = describe_defect(exc)
     print(f"error: {text}", file=sys.stderr)
     return status_of(exc)
 
 
 def of_the_system(exc: OSError) -> str:
-    """Words what the operating system refuses."""
+    """Describe what the operating system refuses."""
     where = f"{os.fsdecode(exc.filename)}: " if isinstance(exc.filename, str | bytes) else ""
     return (
         f"{where}{exc.strerror or exc}\n\n"
@@ -140,8 +157,8 @@ def of_the_system(exc: OSError) -> str:
     )
 
 
-def unexpected(exc: Exception) -> str:
-    """Words a defect of ours."""
+def describe_defect(exc: Exception) -> str:
+    """Describe a defect of ours."""
     return (
         f"{type(exc).__name__}: {exc}\n\n"
         "hint: this is a defect of pjrt-hub; run it again with PJRT_HUB_DEBUG=1 and report "

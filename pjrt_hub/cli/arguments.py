@@ -47,7 +47,7 @@ class Argument(NamedTuple):
     text: str
 
     def array(self) -> NDArray[Any]:
-        """The value as an array of its own type.
+        """Return the value as an array of its own type.
 
         Raises:
             FileFormatError: it is a file of several, and none was named.
@@ -194,7 +194,7 @@ def _literal(text: str) -> NDArray[Any]:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    """A type as programs have it, else what a dtype of that name is everywhere."""
+    """Return a type as programs have it, else what a dtype of that name is everywhere."""
     import pjrt_hub
 
     try:
@@ -231,5 +231,5 @@ def _value(word: str, dtype: np.dtype[Any]) -> bool | int | float | complex:
         low = 0 if dtype.name.startswith("u") else -(2 ** (bits - 1))
         high = low + 2**bits - 1
         if not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"{word!r} is no {dtype.name}: {low} to {high}")
+            raise ValueError(f"{word!r} is not a value of {dtype.name}: {low} to {high}")
     return value

@@ -8,22 +8,30 @@ from pathlib import Path
 import click
 
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
 
 
-@click.command("build")
+@click.command(
+    "build",
+    cls=Command,
+    examples=(
+        "pjrt-hub build my.module:Backend --output libmine.so",
+        "pjrt-hub build my.module:Backend --output libmine.so --json",
+    ),
+)
 @click.argument("backend", metavar="MODULE:CLASS")
 @click.option(
     "-o",
     "--output",
     "path",
-    type=output.File(),
+    type=output.OutputFile(),
     required=True,
     metavar="LIB.so",
     help="The library to write.",
 )
 @output.json_option
 def command(backend: str, path: Path, as_json: bool) -> None:
-    """Make a library of a plugin in Python, which any host can open.
+    """Make a library of a plugin that is written in Python.
 
     MODULE is looked for where Python finds modules, and then in this folder.
     """

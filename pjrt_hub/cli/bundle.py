@@ -8,31 +8,58 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Group
 
 
-@click.group("bundle")
+@click.group("bundle", cls=Group)
 def command() -> None:
     """Carry plugins to machines without a network, in one file."""
 
 
-@command.command("export")
+@command.command(
+    "export",
+    examples=(
+        "pjrt-hub bundle export plugins.bundle",
+        "pjrt-hub bundle export tpu.bundle tpu --host linux-x86_64",
+    ),
+)
 @click.argument("path", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--platform", "platforms", multiple=True, help="A platform, plugin or package.")
+@click.argument("platforms", metavar="[PLATFORM | PACKAGE]...", nargs=-1)
+@click.option("--platform", "more", multiple=True, hidden=True, help="As without the option.")
 @click.option("--host", "hosts", multiple=True, help="A machine: linux-x86_64; else this one.")
 @output.json_option
-def export(path: Path, platforms: tuple[str, ...], hosts: tuple[str, ...], as_json: bool) -> None:
-    """Fetch the pinned archives and write them to OUT: those of the lock file, where one holds."""
-    held = pjrt_hub.export_bundle(path, *platforms, hosts=hosts)
+def export(
+    path: Path,
+    platforms: tuple[str, ...],
+    more: tuple[str, ...],
+    hosts: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Fetch pinned archives and write them to a file.
+
+    They are those of the lock file, if one holds; else the newest rows of the registry. Without
+    PLATFORM, all that run on the machine.
+    """
+    held = pjrt_hub.export_bundle(path, *platforms, *more, hosts=hosts)
     show(path, held, as_json)
 
 
-@command.command("import")
+@command.command(
+    "import",
+    examples=(
+        "pjrt-hub bundle import plugins.bundle",
+        "PJRT_HUB_LOCK=pjrt-hub.lock pjrt-hub bundle import plugins.bundle",
+    ),
+)
 @click.argument(
     "path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @output.json_option
 def import_(path: Path, as_json: bool) -> None:
-    """Verify FILE against the lock file or the registry here, and put it into the cache."""
+    """Put the plugins of a bundle into the cache.
+
+    First each is compared with the lock file or the registry here.
+    """
     show(path, pjrt_hub.import_bundle(path), as_json)
 
 

@@ -11,18 +11,25 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Group
 from pjrt_hub.cli.status import NOT_FETCHED
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-@click.group("cache")
+@click.group("cache", cls=Group)
 def command() -> None:
     """Show, check or empty the cache of fetched plugins."""
 
 
-@command.command("dir")
+@command.command(
+    "dir",
+    examples=(
+        "pjrt-hub cache dir",
+        "ls $(pjrt-hub cache dir)",
+    ),
+)
 @output.json_option
 def dir_(as_json: bool) -> None:
     """Print the cache's directory."""
@@ -33,9 +40,16 @@ def dir_(as_json: bool) -> None:
         print(cache.root)
 
 
-@command.command("list")
+@command.command(
+    "list",
+    examples=(
+        "pjrt-hub cache list",
+        "pjrt-hub cache list --wide",
+    ),
+)
+@click.option("--wide", is_flag=True, help="Show also where each library is.")
 @output.json_option
-def list_(as_json: bool) -> None:
+def list_(wide: bool, as_json: bool) -> None:
     """List the fetched plugins."""
     cache = pjrt_hub.cache()
     entries = cache.entries()
@@ -56,24 +70,31 @@ def list_(as_json: bool) -> None:
         output.show_json({"root": str(cache.root), "nbytes": cache.nbytes(), "entries": rows})
         return
     if entries:
-        output.show_table(
-            ("platform", "package", "version", "size", "last use", "path"),
+        columns = ["platform", "package", "version", "size", "last use"]
+        cells = [
             [
-                (
-                    entry.artifact.platform,
-                    entry.artifact.package,
-                    entry.artifact.version,
-                    output.human_nbytes(entry.artifact.nbytes),
-                    day,
-                    str(entry.library_path),
-                )
-                for entry, day in zip(entries, used, strict=True)
-            ],
-        )
+                entry.artifact.platform,
+                entry.artifact.package,
+                entry.artifact.version,
+                output.human_nbytes(entry.artifact.nbytes),
+                day,
+            ]
+            for entry, day in zip(entries, used, strict=True)
+        ]
+        if wide:
+            columns.append("path")
+            for row, entry in zip(cells, entries, strict=True):
+                row.append(str(entry.library_path))
+        output.show_rows(columns, cells, [""] * len(cells), cut=not wide)
     print(f"{output.human_nbytes(cache.nbytes())} in {cache.root}")
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub cache verify",
+        "pjrt-hub cache verify --json",
+    ),
+)
 @click.option("--repair", is_flag=True, help="Move what differs aside and fetch it again.")
 @output.json_option
 def verify(repair: bool, as_json: bool) -> int:
@@ -105,13 +126,21 @@ def verify(repair: bool, as_json: bool) -> int:
     return NOT_FETCHED if bad else 0
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub cache prune --max-size 20GB --dry-run",
+        "pjrt-hub cache prune --older-than 30d",
+    ),
+)
 @click.option("--max-size", help="What the plugins may take together, such as 20GB.")
 @click.option("--older-than", help="For how long the others were not used, such as 30d.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @output.json_option
 def prune(max_size: str | None, older_than: str | None, dry_run: bool, as_json: bool) -> None:
-    """Remove the plugins that were not used for longest, and old leftovers."""
+    """Remove the plugins that were not used for longest.
+
+    Also what interrupted downloads left behind.
+    """
     cache = pjrt_hub.cache()
     removal = cache.prune(
         max_nbytes=cache.max_nbytes if max_size is None else _nbytes(max_size),
@@ -121,10 +150,15 @@ def prune(max_size: str | None, older_than: str | None, dry_run: bool, as_json: 
     _show(removal.nbytes, removal.removed, removal.kept, as_json, dry_run=dry_run)
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub cache clear",
+        "pjrt-hub cache clear --json",
+    ),
+)
 @output.json_option
 def clear(as_json: bool) -> None:
-    """Remove every fetched plugin that no process uses."""
+    """Remove compiled programs, and fetched plugins that no process uses."""
     removal = pjrt_hub.cache().clear()
     _show(removal.nbytes, removal.removed, removal.kept, as_json)
 
@@ -162,7 +196,7 @@ def _nbytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
     if found is None:
         raise click.BadParameter(
-            f"{text!r} is no size, such as 500MB or 20GB", param_hint="--max-size"
+            f"{text!r} is not a size, such as 500MB or 20GB", param_hint="--max-size"
         )
     return int(float(found[1]) * _UNITS[found[2]])
 
@@ -170,6 +204,6 @@ def _nbytes(text: str) -> int:
 def _seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip().lower())
     if found is None:
-        what = f"{text!r} is no time, such as 12h, 30d or 4w"
+        what = f"{text!r} is not a time, such as 12h, 30d or 4w"
         raise click.BadParameter(what, param_hint="--older-than")
     return float(found[1]) * _SECONDS[found[2]]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from pjrt_hub.cli import named_values, output
+from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.status import FAILED, INTERRUPTED
 from pjrt_hub.errors import PjrtHubError
 
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
     from pjrt_hub.kit.conformance.verdict import Report, Result
 
 
-@click.command("check")
+@click.command(
+    "check",
+    cls=Command,
+    examples=(
+        "pjrt-hub check cpu",
+        "pjrt-hub check libacme.so --area buffers --html report.html",
+    ),
+)
 @click.argument("plugin", required=False)
 @click.option("--area", "areas", multiple=True, metavar="AREA", help="Only this area; repeatable.")
 @click.option(
@@ -37,11 +45,16 @@ if TYPE_CHECKING:
     help="A create option of the plugin's clients; repeatable.",
 )
 @click.option("--target", help="A machine that it describes without hardware; else some.")
+@output.json_option
 @click.option(
-    "--json", "json_path", type=output.File(), help="Write the report as JSON; - is stdout."
+    "-o",
+    "--output",
+    "json_path",
+    type=output.OutputFile(),
+    help="Write the report to this file, as JSON.",
 )
-@click.option("--junit", "junit_path", type=output.File(), help="Write it as JUnit's XML.")
-@click.option("--html", "html_path", type=output.File(), help="Write it as a page.")
+@click.option("--junit", "junit_path", type=output.OutputFile(), help="Write it as JUnit's XML.")
+@click.option("--html", "html_path", type=output.OutputFile(), help="Write it as a page.")
 @click.option("--diff", metavar="OTHER", help="Compare with a report in JSON, or another plugin.")
 @click.option("--jobs", type=click.IntRange(1), help="Workers at once; by default at most two.")
 @click.option(
@@ -58,6 +71,7 @@ def command(
     names: tuple[str, ...],
     options: dict[str, Any],
     target: str | None,
+    as_json: bool,
     json_path: Path | None,
     junit_path: Path | None,
     html_path: Path | None,
@@ -68,9 +82,10 @@ def command(
     only_list: bool,
     offline: bool,
 ) -> int:
-    """Check what PLUGIN, a name or a library's path, does against the PJRT C API.
+    """Test a plugin against the PJRT C API.
 
-    Nothing of it enters this process. Exits with 1 where a defect was found.
+    PLUGIN is a name or a library's path; nothing of it enters this process. Exits with 1 where a
+    defect was found.
     """
     from pjrt_hub.kit.conformance.check import select
 
@@ -84,13 +99,15 @@ def command(
     other = None if diff is None else earlier(diff, wanted, how)
     status = 0
     try:
-        report = checked(
+        report = run_checks(
             plugin, wanted, {**how, "options": options, "target": target}, resume=resume
         )
     except Interrupted as exc:
         report, status = exc.report, exc.status
     write(report, other, json_path, junit_path, html_path)
-    if json_path != Path("-"):
+    if as_json:
+        print(report.to_json(), end="")
+    else:
         show(report, other)
     if status:
         print("\nhint: the same command with --resume goes on from here", file=sys.stderr)
@@ -114,11 +131,11 @@ def show_checks(checks: tuple[Check, ...]) -> None:
 
 
 def earlier(other: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Report:
-    """The report to compare with: a file's, or that of another plugin, which is made first."""
+    """Return the report to compare with, of a file or of another plugin, which is checked first."""
     from pjrt_hub.kit.conformance.verdict import Report
 
     if not other.endswith(".json"):
-        return checked(other, wanted, how)
+        return run_checks(other, wanted, how)
     try:
         return Report.from_json(Path(other).read_bytes(), other)
     except OSError as exc:
@@ -139,7 +156,7 @@ class Interrupted(KeyboardInterrupt):
         self.status = status
 
 
-def checked(
+def run_checks(
     plugin: str, wanted: tuple[Check, ...], how: dict[str, Any], *, resume: bool = False
 ) -> Report:
     """Checks a plugin and shows how that goes.
@@ -155,7 +172,7 @@ def checked(
     try:
         with (
             progress(suite.identity.name, len(wanted)) as advance,
-            ending(signals),
+            interrupt_on_end(signals),
             closing(suite.results(wanted, resume)) as results,
         ):
             for result in results:
@@ -168,7 +185,7 @@ def checked(
 
 
 @contextmanager
-def ending(signals: list[int]) -> Iterator[None]:
+def interrupt_on_end(signals: list[int]) -> Iterator[None]:
     """Makes of the signal to end what Ctrl-C is, and keeps its number."""
 
     def interrupt(number: int, _: object) -> NoReturn:
@@ -220,9 +237,7 @@ def write(
     """Writes the report into the files that were asked for."""
     from pjrt_hub.kit.conformance import junit, page
 
-    if json_path == Path("-"):
-        print(report.to_json(), end="")
-    elif json_path:
+    if json_path:
         json_path.write_text(report.to_json(), encoding="utf-8")
     if junit_path:
         junit_path.write_text(junit.to_xml(report), encoding="utf-8")
@@ -240,7 +255,7 @@ def show(report: Report, other: Report | None) -> None:
     else:
         output.show_table(table.COLUMNS, table.areas(report))
     paragraphs = [
-        *table.skipped(report, width),
+        *table.skips(report, width),
         *table.notes(report, width),
         *table.defects(report, width),
     ]
@@ -249,5 +264,5 @@ def show(report: Report, other: Report | None) -> None:
         changes = difference.changes(other, report)
         number = f"{len(changes) or 'no'} difference{'s' * (len(changes) != 1)}"
         print(f"\nagainst {table.headline(other)}: {number}")
-        print(*table.changed(changes, width), sep="\n")
+        print(*table.differences(changes, width), sep="\n")
     print(f"\n{table.headline(report)}")

@@ -6,17 +6,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import pjrt_hub
-from pjrt_hub.cli import named_values, output
-from pjrt_hub.errors import InvalidArgumentError, PjrtHubError
+from pjrt_hub.cli import named_values, output, program_file
+from pjrt_hub.cli.command import Command
+from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, PluginNotFoundError
+
+if TYPE_CHECKING:
+    from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
-@click.command("compile")
-@click.argument("program", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.command(
+    "compile",
+    cls=Command,
+    examples=(
+        "pjrt-hub compile add.mlir --target cuda:H100 --output add.h100",
+        "pjrt-hub compile add.mlir --target tpu:v5e:2x2 --output add.v5e",
+    ),
+)
+@click.argument("program", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--target",
     required=True,
@@ -25,7 +36,8 @@ from pjrt_hub.errors import InvalidArgumentError, PjrtHubError
 )
 @click.option(
     "-o",
-    "--out",
+    "--output",
+    "out",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the compiled program to this file, for Client.load.",
@@ -61,6 +73,14 @@ from pjrt_hub.errors import InvalidArgumentError, PjrtHubError
     metavar="NAME=VALUE",
     help="One of XLA's flags, such as xla_gpu_autotune_level=0; once for each.",
 )
+@click.option(
+    "--dimension",
+    "dimensions",
+    multiple=True,
+    callback=named_values.read,
+    metavar="NAME=SIZE",
+    help="Of an exported function, the size of a symbolic dimension; once for each.",
+)
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
 @output.json_option
 def command(
@@ -72,24 +92,39 @@ def command(
     topology_options: dict[str, Any],
     compile_options: dict[str, Any],
     flags: dict[str, str],
+    dimensions: dict[str, Any],
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Compile PROGRAM (StableHLO or an HLO proto) for a machine that need not be here."""
+    """Compile a program for a machine that may be elsewhere.
+
+    PROGRAM is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
+    that torch_xla saved.
+    """
     platform, _, name = target.partition(":")
     if not platform or not (name or topology_options):
-        raise click.BadParameter(
-            f"{target!r} names no machine: it must be PLATFORM:NAME, such as tpu:v5e:2x2. "
-            "`pjrt-hub targets` lists them.",
-            param_hint="--target",
-        )
+        raise no_machine(target, named_alone(target))
     counts = {"num_replicas": num_replicas, "num_partitions": num_partitions}
     given = {name: value for name, value in counts.items() if value is not None}
     with usage_errors("--compile-option"):
         options = compile_options_of({**compile_options, **given}, flags)
-    source = pjrt_hub.Program.of(program)  # before a plugin is fetched for it
+    # Before a plugin is fetched for it:
+    function = program_file.read_exported(program)
+    source = pjrt_hub.Program.of(program) if function is None else function.program
+    if function is not None:
+        refuse_elsewhere(function, platform)
     with usage_errors("--topology-option" if topology_options else "--target"):
-        topology = describe(platform, name, topology_options, offline)
+        try:
+            topology = describe(platform, name, topology_options, offline)
+        except PluginNotFoundError as exc:
+            if likely := named_alone(target):
+                raise no_machine(target, likely) from exc
+            raise
+    if function is not None:
+        from pjrt_hub.frameworks.exported import specialisation
+
+        with usage_errors("--dimension"):
+            source = specialisation.for_topology(function, topology, dimensions)
     with usage_errors():
         code = topology.compile(source, options).serialize()
     out.write_bytes(code)
@@ -107,6 +142,20 @@ def command(
         )
     else:
         print(out)
+
+
+def named_alone(machine: str) -> list[str]:
+    """Lists the targets that have this name, for a user who left the platform out."""
+    return [str(target) for target in pjrt_hub.targets() if target.name == machine]
+
+
+def no_machine(target: str, likely: list[str]) -> click.BadParameter:
+    """Returns the error for a target that is not of the form PLATFORM:NAME."""
+    rest = f"Did you mean {' or '.join(likely)}?" if likely else "`pjrt-hub targets` lists them."
+    return click.BadParameter(
+        f"{target!r} names no machine: it must be PLATFORM:NAME, such as tpu:v5e:2x2. {rest}",
+        param_hint="--target",
+    )
 
 
 def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -> pjrt_hub.Topology:
@@ -138,6 +187,15 @@ def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub
         if name not in known:
             raise ValueError(f"there is no compile option {name!r}; there are {', '.join(known)}")
     return pjrt_hub.CompileOptions(**given, flags=flags)
+
+
+def refuse_elsewhere(function: ExportedFunction, name: str) -> None:
+    """Refuses a function that was not exported for the platform of the plugin that is named."""
+    from pjrt_hub.frameworks.exported import obstacle
+
+    for each in pjrt_hub.plugins(name):
+        if each.platform and name in (each.name, each.platform):
+            obstacle.refuse_platform(function, each.platform)
 
 
 @contextmanager

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.status import FAILED
 
 
-@click.command("doctor")
+@click.command(
+    "doctor",
+    cls=Command,
+    examples=(
+        "pjrt-hub doctor",
+        "pjrt-hub doctor tpu --for compile",
+    ),
+)
 @click.argument("platform", required=False)
 @click.option(
     "--for",
@@ -20,9 +30,9 @@ from pjrt_hub.cli.status import FAILED
 )
 @output.json_option
 def command(platform: str | None, purpose: str, as_json: bool) -> int:
-    """Say what would happen for PLATFORM, or for no name at all, and what is missing.
+    """Say what would happen for a platform, and what is missing.
 
-    Exits with 1 where a step fails.
+    Without PLATFORM, what would happen if none was named. Exits with 1 where a step fails.
     """
     diagnosis = pjrt_hub.diagnose(platform, to_run=purpose == "run")
     if as_json:
@@ -33,9 +43,16 @@ def command(platform: str | None, purpose: str, as_json: bool) -> int:
             ]
         )
     else:
-        for step in diagnosis.steps:
-            text = f"{'ok' if step.ok else 'no'}  {step.what}: {step.detail}"
-            if step.hint:
-                text += f"\nhint: {step.hint}"
-            print(text.replace("\n", "\n    "))
+        output.show_lines([as_line(step) for step in diagnosis.steps])
+        if hints := [f"{step.what}: {step.hint}" for step in diagnosis.steps if step.hint]:
+            print()
+            output.show_lines([("hint", "bold", hint) for hint in hints])
     return 0 if all(step.ok for step in diagnosis.steps) else FAILED
+
+
+def as_line(step: Any) -> tuple[str, str, str]:
+    """Return a step as a word, its style, and what was found."""
+    text = f"{step.what}: {step.detail}".replace("\n", "\n      ")
+    if not step.ok:
+        return "no", "bold red", text
+    return ("warn", "yellow", text) if step.hint else ("ok", "green", text)

@@ -1,4 +1,4 @@
-"""`pjrt-hub inspect`: what an exported function takes, gives and needs."""
+"""`pjrt-hub inspect`: what a program or an exported function takes, gives and needs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pjrt_hub import Exported
-from pjrt_hub.cli import output
+import pjrt_hub
+from pjrt_hub.cli import output, program_file
+from pjrt_hub.cli.command import Command
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
+    from pjrt_hub import Program
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
@@ -19,7 +21,14 @@ if TYPE_CHECKING:
 LONGEST = 80
 
 
-@click.command("inspect")
+@click.command(
+    "inspect",
+    cls=Command,
+    examples=(
+        "pjrt-hub inspect add.mlir",
+        "pjrt-hub inspect model.jaxexport --platform cuda --compile",
+    ),
+)
 @click.argument("source", metavar="FILE_OR_DIR", type=click.Path(exists=True, path_type=Path))
 @click.option("--name", help="The function of a folder; else the only one, or forward.")
 @click.option("--platform", help="The plugin to judge by; else as `pjrt-hub run` chooses it.")
@@ -36,26 +45,57 @@ def command(
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Say what an exported function takes, gives and needs, and whether a plugin can run it.
+    """Show what a program takes, gives and needs.
 
-    FILE_OR_DIR is what jax.export serialized, or a folder that torch_xla saved.
+    FILE_OR_DIR is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
+    that torch_xla saved. Of the last two it also says whether a plugin can run it.
     """
-    from pjrt_hub.frameworks.exported import description, reading
+    function = program_file.read_exported(source, name)
+    if function is None:
+        program = pjrt_hub.Program.of(source)
+        if as_json:
+            output.show_json(as_dict(program))
+        else:
+            show_program(program)
+        return
+    from pjrt_hub.frameworks.exported import description
 
-    function = reading.read(source, name)
     told = description.describe(function)
     if not no_plugin:
-        told["plugin"] = judged(function, platform, compiles, offline)
+        told["plugin"] = judge(function, platform, compiles, offline)
     if as_json:
         output.show_json(told)
     else:
         show(told)
 
 
-def judged(
+def as_dict(program: Program) -> dict[str, Any]:
+    """Return the documented JSON of a program by itself; null for what it does not tell."""
+    signature, version = pjrt_hub.signature(program), program.stablehlo_version
+    return {
+        "format": program.format,
+        "stablehlo_version": ".".join(map(str, version)) if version else None,
+        "inputs": signature and [str(each) for each in signature.parameters],
+        "outputs": signature and [str(each) for each in signature.outputs],
+    }
+
+
+def show_program(program: Program) -> None:
+    """Print a program by itself for people."""
+    told = as_dict(program)
+    print(f"format       {told['format']}")
+    print(f"StableHLO    {told['stablehlo_version'] or 'unknown'}")
+    if told["inputs"] is None:
+        print("arguments    cannot be read; compiling it says why")
+        return
+    print(f"arguments    {', '.join(told['inputs']) or 'none'}")
+    print(f"results      {', '.join(told['outputs']) or 'none'}")
+
+
+def judge(
     function: ExportedFunction, platform: str | None, compiles: bool, offline: bool
 ) -> dict[str, Any]:
-    """Whether the chosen plugin can run it: the documented JSON."""
+    """Return whether the chosen plugin can run it: the documented JSON."""
     from pjrt_hub.frameworks.exported import description
     from pjrt_hub.frameworks.exported.load import client_for, isolates
 
@@ -72,7 +112,7 @@ def judged(
             }
             if compiles and verdict.ok and not function.is_symbolic:
                 try:
-                    Exported(function, client, isolated=isolates()).compile()
+                    pjrt_hub.Exported(function, client, isolated=isolates()).compile()
                     told["compiled"] = True
                 except PjrtHubError as exc:
                     told |= {"compiled": False, "can_run": False, "reasons": [exc.message]}
@@ -99,14 +139,14 @@ def show(told: dict[str, Any]) -> None:
     calls = told["custom_calls"]
     rows = [
         ("function", f"{told['function_name']}, exported by {by}"),
-        ("platforms", ", ".join(told["platforms"]) or "not told"),
+        ("platforms", ", ".join(told["platforms"]) or "unknown"),
         ("devices", str(told["nr_devices"])),
-        ("StableHLO", told["stablehlo_version"] or "not told"),
+        ("StableHLO", told["stablehlo_version"] or "unknown"),
         ("custom calls", "cannot be read" if calls is None else ", ".join(calls) or "none"),
         ("effects", ", ".join(effects) or "none"),
         ("unchecked", ", ".join(told["disabled_checks"]) or "nothing"),
-        ("arguments", nested(told["in_tree"], told["inputs"])),
-        ("result", nested(told["out_tree"], told["outputs"])),
+        ("arguments", tree_text(told["in_tree"], told["inputs"])),
+        ("result", tree_text(told["out_tree"], told["outputs"])),
     ]
     if told["weights"]:
         rows.append(("weights", f"{len(told['weights'])} in the folder"))
@@ -133,11 +173,11 @@ def show(told: dict[str, Any]) -> None:
         print(f"  note that {each}")
 
 
-def nested(tree: str, leaves: list[dict[str, Any]]) -> str:
-    """How arrays are nested, in a line; of more than fit there the table tells."""
+def tree_text(tree: str, leaves: list[dict[str, Any]]) -> str:
+    """Return how arrays are nested, in a line; of more than fit there the table tells."""
     return tree if len(tree) <= LONGEST else f"{len(leaves)} arrays, in the places below"
 
 
 def words(each: dict[str, Any]) -> str:
-    """A type, as `--arg` of `pjrt-hub run` takes it."""
-    return f"{each['dtype']}[{','.join(map(str, each['shape']))}]"
+    """Return a type, as `--arg` of `pjrt-hub run` takes it."""
+    return f"{each['element_type']}[{','.join(map(str, each['shape']))}]"

@@ -7,18 +7,26 @@ from pathlib import Path
 import click
 
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.status import FAILED
 from pjrt_hub.kit import authoring
 
 
-@click.command("lint")
+@click.command(
+    "lint",
+    cls=Command,
+    examples=(
+        "pjrt-hub lint dist/acme_pjrt-1.0-py3-none-linux_x86_64.whl",
+        "pjrt-hub lint libacme.so --no-probe",
+    ),
+)
 @click.argument("path", metavar="WHEEL|DIR|LIB", type=click.Path(path_type=Path, exists=True))
 @click.option("--no-probe", is_flag=True, help="Load no plugin, not even in another process.")
 @output.json_option
 def command(path: Path, no_probe: bool, as_json: bool) -> int:
-    """Look over a wheel, a folder or a library; docs/lint.md explains the rules.
+    """Check a wheel, a folder or a library against the rules.
 
-    Exits with 1 where a rule of severity "error" does not hold.
+    docs/lint.md explains them. Exits with 1 where a rule of severity "error" does not hold.
     """
     findings = authoring.lint(path, probes=not no_probe)
     errors = sum(finding.rule.severity == "error" for finding in findings)
@@ -41,10 +49,11 @@ def command(path: Path, no_probe: bool, as_json: bool) -> int:
                 ("rule", "severity", "where", "what"),
                 [(each.rule.code, each.rule.severity, each.where, each.text) for each in findings],
             )
-        print(f"{path}: {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
+        warnings = len(findings) - errors
+        print(f"{path}: {number_of(errors, 'error')}, {number_of(warnings, 'warning')}")
     return FAILED if errors else 0
 
 
-def counted(number: int, what: str) -> str:
-    """Words a number of things: "1 error", "2 errors"."""
+def number_of(number: int, what: str) -> str:
+    """Return a number of things as text: "1 error", "2 errors"."""
     return f"{number} {what}{'s' * (number != 1)}"

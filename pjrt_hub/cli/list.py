@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import pjrt_hub
+from pjrt_hub.base.listing import Listing
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
 
 if TYPE_CHECKING:
     from pjrt_hub import Finding
 
 _HARDWARE = {True: "yes", False: "no", None: "unknown"}
+_STYLES = {"chosen": "bold green", "usable": "", "no": "dim"}
 
 
-@click.command("list")
+@click.command(
+    "list",
+    cls=Command,
+    examples=(
+        "pjrt-hub list",
+        "pjrt-hub list cuda --wide",
+    ),
+)
 @click.argument("platform", required=False)
+@click.option("--wide", is_flag=True, help="Show also the priority and the place; cut nothing.")
+@click.option("--all", "everything", is_flag=True, help="Show also what is not for this machine.")
 @output.json_option
-def command(platform: str | None, as_json: bool) -> None:
-    """List every plugin that was found, and why it was chosen or not.
+def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -> None:
+    """List the plugins, and why each was chosen or not.
 
-    With PLATFORM, as if that platform had been asked for; with a library's path, that plugin.
+    With PLATFORM, as if that platform had been asked for; with a library's path, that plugin. What
+    is not for this machine, and copies that another shadows, are listed with --all.
     """
-    findings = list(pjrt_hub.plugins(platform))
+    findings = pjrt_hub.plugins(platform)
     if as_json:
         output.show_json([as_dict(finding) for finding in findings])
         return
-    columns = ("name", "platform", "version", "api", "priority", "hardware", "from", "verdict")
-    output.show_table(columns, [as_row(finding) for finding in findings])
+    shown = Listing(each for each in findings if everything or not each.aside)
+    rows = shown.rows()
+    if rows:
+        styles = [_STYLES[row["verdict"].partition(":")[0]] for row in rows]
+        if wide:
+            rows = list(map(widen, rows, shown))
+        output.show_rows([*rows[0]], [[*row.values()] for row in rows], styles, cut=not wide)
+    if left := len(findings) - len(shown):
+        print(f"{left} more: --all")
     if pins := pjrt_hub.pins():
         print(f"locked by {pins.path}")
 
@@ -47,20 +68,17 @@ def as_dict(finding: Finding) -> dict[str, Any]:
         "library_path": str(finding.library_path) if finding.library_path else None,
         "verdict": {"ok": finding.verdict.ok, "reason": finding.verdict.reason},
         "chosen": finding.chosen,
+        "aside": finding.aside,
     }
 
 
-def as_row(finding: Finding) -> tuple[str, ...]:
-    """One line of the table; of what is not usable, only the name, the place and the reason."""
-    word = "chosen" if finding.chosen else "usable" if finding.verdict.ok else "no"
+def widen(row: Mapping[str, str], finding: Finding) -> dict[str, str]:
+    """Return the cells of a row with those of --wide before the verdict."""
     known = bool(finding.platform)
-    return (
-        finding.name,
-        finding.platform or "-",
-        finding.version or "-",
-        str(finding.api_version or "-"),
-        str(finding.priority) if known else "-",
-        _HARDWARE[finding.hardware.ok] if known else "-",
-        str(finding.library_path or finding.origin),
-        ": ".join(filter(None, (word, finding.verdict.reason))),
-    )
+    *first, verdict = row.items()
+    more = {
+        "priority": str(finding.priority) if known else "-",
+        "hardware": _HARDWARE[finding.hardware.ok] if known else "-",
+        "from": str(finding.library_path or finding.origin),
+    }
+    return dict([*first, *more.items(), verdict])

@@ -16,7 +16,7 @@ def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> 
 
 
 def read_text(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Leaves values to whoever knows their types; a name may be given once."""
+    """Read NAME=VALUE pairs, with values as text; a name may be given once."""
     return _usable(named_values.read_text, ctx, param, texts)
 
 

@@ -9,10 +9,18 @@ from typing import Literal
 import click
 
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
 from pjrt_hub.kit import authoring
 
 
-@click.command("new")
+@click.command(
+    "new",
+    cls=Command,
+    examples=(
+        "pjrt-hub new acme --library libacme.so",
+        "pjrt-hub new acme --c --example",
+    ),
+)
 @click.argument("name")
 @click.option(
     "--library",
@@ -24,7 +32,13 @@ from pjrt_hub.kit import authoring
 @click.option("--example", is_flag=True, help="Instead of a skeleton, a small interpreter.")
 @click.option("--platform", default="", help="What it drives; by default what the library says.")
 @click.option("--license", "license_", default="", metavar="SPDX", help="The licence it has.")
-@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The new folder.")
+@click.option(
+    "-o",
+    "--output",
+    "into",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The new folder.",
+)
 @click.option("--no-options", is_flag=True, help="Make no client to learn the create options.")
 @click.option("--no-check", is_flag=True, help="Do not look for defects that it has already.")
 @output.json_option
@@ -41,7 +55,7 @@ def command(
     no_check: bool,
     as_json: bool,
 ) -> None:
-    """Write a project that packages the plugin NAME."""
+    """Write a project that packages a plugin."""
     language: Literal["", "c", "c++"] = "c++" if cxx else "c" if c or example else ""
     folder, package = authoring.new(
         name,
@@ -68,9 +82,9 @@ def command(
 
 
 def defects(library: Path) -> dict[str, str]:
-    """The checks that a library fails, and why; without those of operations, which take minutes."""
-    from pjrt_hub.cli.check import checked
+    """Return the checks that a library fails, and why; leave out operations, which take minutes."""
+    from pjrt_hub.cli.check import run_checks
     from pjrt_hub.kit.conformance.check import AREAS, select
 
-    report = checked(str(library), select(area for area in AREAS if area != "ops"), {})
+    report = run_checks(str(library), select(area for area in AREAS if area != "ops"), {})
     return {each.name: each.text for each in report.defects}

@@ -14,17 +14,19 @@ from typing import Any
 
 import click
 
+from pjrt_hub.base.listing import align
+
 _MOST_COLUMNS = 100
 
 
-class File(click.Path):
+class OutputFile(click.Path):
     """A file to write, refused before the work where it could not be written after it."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Gives the path; "-" is left to the command."""
+        """Gives the path."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         place = path if path.exists() else path.parent
         if not place.exists():
@@ -51,13 +53,34 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         _show_rich(columns, rows)
         return
-    table = [[column.upper() for column in columns], *rows]
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
-    for row in table:
-        cells = [
-            f"{' '.join(cell.split()):{width}}" for cell, width in zip(row, widths, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+    for line in align(columns, rows):
+        print(line)
+
+
+def show_rows(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], *, cut: bool
+) -> None:
+    """Prints each row as one line under the columns' names.
+
+    Args:
+        columns: their names.
+        rows: a cell for each column.
+        styles: of each row on a terminal, as rich names them.
+        cut: on a terminal, end a line where the terminal ends.
+    """
+    if not sys.stdout.isatty():
+        show_table(columns, rows)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    for line, style in zip(align(columns, rows), ["bold", *styles], strict=True):
+        text = Text(line, style)
+        if cut:
+            console.print(text, overflow="ellipsis", no_wrap=True)
+        else:
+            console.print(text, soft_wrap=True)
 
 
 def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -67,21 +90,39 @@ def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column.upper(), overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
 
 
+def show_lines(lines: Sequence[tuple[str, str, str]]) -> None:
+    """Prints lines that begin with a word.
+
+    Args:
+        lines: each a word, its style on a terminal as rich names it, and the text after it.
+    """
+    if not sys.stdout.isatty():
+        for word, _, text in lines:
+            print(f"{word:4}  {text}")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    for word, style, text in lines:
+        console.print(Text.assemble((f"{word:4}", style), "  ", text))
+
+
 def width() -> int:
-    """The columns of a line of text: the terminal's, but no more than are easily read."""
+    """Return the columns of a line of text: the terminal's, but no more than are easily read."""
     from shutil import get_terminal_size
 
     return min(get_terminal_size().columns, _MOST_COLUMNS) if sys.stdout.isatty() else _MOST_COLUMNS
 
 
 def human_nbytes(nbytes: int) -> str:
-    """Words a size: "259 MB"; units are powers of 1000, as file managers and indexes use."""
+    """Describe a size: "259 MB"; units are powers of 1000, as file managers and indexes use."""
     size = float(nbytes)
     for unit in ("B", "kB", "MB"):
         if size < 1000:

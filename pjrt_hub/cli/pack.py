@@ -7,17 +7,27 @@ from pathlib import Path
 import click
 
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
 from pjrt_hub.kit import authoring
 
 
-@click.command("pack")
+@click.command(
+    "pack",
+    cls=Command,
+    examples=(
+        "pjrt-hub pack libacme.so --name acme",
+        "pjrt-hub pack libacme.so --name acme --version 1.2.0 --license Apache-2.0",
+    ),
+)
 @click.argument("library", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--name", required=True, help="What the plugin will be called.")
 @click.option("--version", default="0.1.0", show_default=True, help="Of the package.")
 @click.option("--platform", default="", help="What it drives; by default what the library says.")
 @click.option("--license", "license_", default="", metavar="SPDX", help="The licence it has.")
 @click.option(
-    "--out",
+    "-o",
+    "--output",
+    "out",
     type=click.Path(path_type=Path, file_okay=False),
     default="dist",
     show_default=True,
@@ -35,7 +45,7 @@ def command(
     no_options: bool,
     as_json: bool,
 ) -> None:
-    """Write a wheel around the PJRT plugin LIBRARY."""
+    """Write a wheel around a plugin's library."""
     packed = authoring.pack(
         library,
         name,

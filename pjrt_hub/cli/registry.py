@@ -11,6 +11,7 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Group
 from pjrt_hub.cli.lock import trusts
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -35,12 +36,17 @@ def _expiries(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)  # fmt: skip
 
 
-@click.group("registry")
+@click.group("registry", cls=Group)
 def command() -> None:
-    """Make a signed registry, or trust one (docs/registry.md)."""
+    """Make a signed registry, or trust one."""
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub registry init site --keys keys",
+        "pjrt-hub registry init site --keys keys --threshold 2 --root-keys 3",
+    ),
+)
 @_folder
 @click.option("--keys", required=True, type=_FOLDER, help="Where the private keys go.")
 @click.option("--threshold", type=click.IntRange(1), default=1, help="Signatures that must be.")
@@ -70,7 +76,12 @@ def init(
     print(f"{keys}: the private keys; keep those of the root elsewhere, off line")
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub registry add site rows.toml",
+        "pjrt-hub registry add site acme=acme-1.0.whl --at https://example.com/files",
+    ),
+)
 @_folder
 @click.argument("sources", nargs=-1, required=True, metavar="ROWS.toml | [NAME=]ARCHIVE ...")
 @click.option("--at", default="", metavar="URL", help="The folder that clients get the files from.")
@@ -101,7 +112,12 @@ def add(
     print(f"{len(rows)} rows in the draft; sign it with `pjrt-hub registry publish`")
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub registry publish site --keys keys",
+        "pjrt-hub registry publish site --keys keys --json",
+    ),
+)
 @_folder
 @_keys
 @_passphrase
@@ -121,7 +137,12 @@ def publish(
     _show(published, as_json)
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub registry rotate site timestamp --keys keys",
+        "pjrt-hub registry rotate site root --keys keys --threshold 2",
+    ),
+)
 @_folder
 @click.argument("role", type=click.Choice(("root", "targets", "snapshot", "timestamp")))
 @_keys
@@ -153,7 +174,12 @@ def rotate(
     _show(published, as_json)
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub registry trust https://example.com/registry --root root.json",
+        "pjrt-hub registry trust https://example.com/registry --root root.json --platform acme",
+    ),
+)
 @click.argument("url")
 @click.option("--root", required=True, type=_FILE, help="The publisher's root.json.")
 @click.option("--platform", "platforms", multiple=True, help="A shipped name that it takes over.")
@@ -171,7 +197,12 @@ def trust(url: str, root: Path, platforms: tuple[str, ...], as_json: bool) -> No
     print(f"kept in {trusted.path}; it is read where PJRT_HUB_REGISTRY={url}")
 
 
-@command.command()
+@command.command(
+    examples=(
+        "pjrt-hub registry refresh",
+        "pjrt-hub registry refresh --json",
+    ),
+)
 @output.json_option
 def refresh(as_json: bool) -> None:
     """Read the registry that PJRT_HUB_REGISTRY names."""

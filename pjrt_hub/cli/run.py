@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pjrt_hub
-from pjrt_hub.cli import arguments, output
-from pjrt_hub.errors import FileFormatError, PjrtHubError
+from pjrt_hub.cli import arguments, output, program_file
+from pjrt_hub.cli.command import Command
+from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,13 +43,20 @@ def parse_all(
 
 
 def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
-    """Refuses, before anything runs, a place in a folder that is not there: a misspelled one."""
+    """Refuses an output path in a folder that does not exist, before anything runs."""
     if out is not None and not out.parent.is_dir():
         raise click.BadParameter(f"there is no folder {out.parent}.", ctx, param)
     return out
 
 
-@click.command("run")
+@click.command(
+    "run",
+    cls=Command,
+    examples=(
+        "pjrt-hub run add.mlir --arg f32[2]:1,2 --arg f32[2]:3",
+        "pjrt-hub run model.jaxexport --platform cpu --arg x=@x.npy --output y.npy",
+    ),
+)
 @click.argument("program", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--arg",
@@ -61,7 +70,9 @@ def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) ->
 )
 @click.option("--platform", help="The platform, or a library's path; else the best one here.")
 @click.option(
-    "--out",
+    "-o",
+    "--output",
+    "out",
     type=click.Path(path_type=Path),
     callback=in_a_folder,
     help="Write the result to FILE.npy, or each result to DIR/0.npy, DIR/1.npy and so on.",
@@ -82,21 +93,23 @@ def command(
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Compile PROGRAM, run it, and print its results.
+    """Compile a program, run it, and print its results.
 
     PROGRAM is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
     that torch_xla saved.
     """
     from pjrt_hub.frameworks.exported.load import isolates
 
-    function = exported(program)
+    function = program_file.read_exported(program)
     isolated = isolates() and not no_isolate
     with connect(platform, offline, function) as client:
         places: Sequence[str] = ()
         if function is None:
-            with _told("this runs on one device; docs/executables.md runs on several, in Python"):
+            with _usage_errors(
+                lambda: "this runs on one device; docs/executables.md runs on several, in Python"
+            ):
                 executable = client.compile(program, isolated=isolated)
-            results = call(client, executable, arrays(args))
+            results = call(client, executable, arrays(args), program)
         else:
             places = function.output_paths
             results = call_exported(client, function, args, isolated=isolated)
@@ -119,30 +132,8 @@ def command(
             for result, place in zip_longest(results, places):
                 if len(places) > 1:
                     print(f"{place}:")
-                print(repr(result))
-
-
-def exported(path: Path) -> ExportedFunction | None:
-    """Reads an exported function; None where the file is a program by itself.
-
-    Raises:
-        FileFormatError: it is neither.
-    """
-    from pjrt_hub.frameworks.exported.reading import read
-
-    try:
-        return read(path)
-    except FileFormatError:
-        if path.is_dir() or "export" in path.suffix or "jaxexp" in path.suffix:
-            raise
-        try:
-            pjrt_hub.Program.of(path)
-        except FileFormatError:
-            if not pjrt_hub.Program.is_inside(path.read_bytes()):
-                raise
-        else:
-            return None
-        raise  # it is one, and damaged
+                shape = ",".join(map(str, result.to_numpy().shape))
+                print(f"{result}\n{result.element_type}[{shape}] on {result.device}")
 
 
 def connect(platform: str | None, offline: bool, function: ExportedFunction | None) -> Client:
@@ -155,7 +146,7 @@ def connect(platform: str | None, offline: bool, function: ExportedFunction | No
 
 
 def arrays(args: Sequence[arguments.Argument]) -> list[NDArray[Any]]:
-    """The arguments of a program by itself, which takes them in order.
+    """Return the arguments of a program by itself, which takes them in order.
 
     Raises:
         PjrtHubError: one has a name, or is a whole file of several.
@@ -164,7 +155,7 @@ def arrays(args: Sequence[arguments.Argument]) -> list[NDArray[Any]]:
         if each.place is not None:
             raise PjrtHubError(
                 f"the program takes arguments by their order, not {each.place!r} by name",
-                hint="leave the name away: --arg f32[2]:1,2",
+                hint="omit the name: --arg f32[2]:1,2",
             )
     return [each.array() for each in args]
 
@@ -181,10 +172,10 @@ def call_exported(
     Raises:
         PjrtHubError: an argument is not what it takes, or it cannot run here.
     """
-    from pjrt_hub.frameworks.exported.assignment import assigned
+    from pjrt_hub.frameworks.exported.assignment import assign
 
-    with _told("`pjrt-hub inspect` prints the name and type of each argument"):
-        positional, named = assigned(function, [(each.place, each.value) for each in args])
+    with _usage_errors(lambda: "`pjrt-hub inspect` prints the name and type of each argument"):
+        positional, named = assign(function, [(each.place, each.value) for each in args])
         result = pjrt_hub.Exported(function, client, isolated=isolated)(*positional, **named)
     results: list[Buffer] = []
     function.out_tree.flatten(result, results, "result")
@@ -194,30 +185,39 @@ def call_exported(
 
 
 @contextmanager
-def _told(hint: str) -> Iterator[None]:
+def _usage_errors(hint: Callable[[], str]) -> Iterator[None]:
     """Makes errors of ours, with this hint, of what the library refuses."""
     try:
         yield
     except (TypeError, ValueError) as exc:
         if isinstance(exc, PjrtHubError):
             raise
-        raise PjrtHubError(str(exc).partition("\n\n")[0], hint=hint) from exc
+        raise PjrtHubError(str(exc).partition("\n\n")[0], hint=hint()) from exc
 
 
 def call(
-    client: Client, executable: LoadedExecutable, args: Sequence[NDArray[Any]]
+    client: Client, executable: LoadedExecutable, args: Sequence[NDArray[Any]], program: Path
 ) -> tuple[Buffer, ...]:
     """Moves the arguments to the device, calls, and waits for every result.
 
     Raises:
         PjrtHubError: an argument is not what the program takes, or the device failed.
     """
-    with _told("give each --arg the type and shape that the program takes, such as f32[2]:1,2"):
+    with _usage_errors(partial(_words, program)):
         buffers = [client.buffer_from_host(array) for array in args]
         results: tuple[Buffer, ...] = executable(*buffers, simplify=False)
     for result in results:
         result.ready.wait()
     return results
+
+
+def _words(program: Path) -> str:
+    """Say with which arguments a program can be called."""
+    signature = pjrt_hub.signature(program)
+    if signature is None:
+        return "give each --arg the type and shape that the program takes, such as f32[2]:1,2"
+    takes = " ".join(f"--arg '{each}:0'" for each in signature.parameters)
+    return f"it takes {takes}, with your values" if takes else "omit --arg: it takes none"
 
 
 def write(results: Sequence[Buffer], out: Path) -> list[Path]:
@@ -233,7 +233,7 @@ def write(results: Sequence[Buffer], out: Path) -> list[Path]:
         if len(results) != 1:
             raise PjrtHubError(
                 f"{out} is one file and the program has {len(results)} results",
-                hint=f"name a directory: --out {out.with_suffix('')}",
+                hint=f"name a directory: --output {out.with_suffix('')}",
             )
         paths = [out]
     else:
@@ -243,7 +243,7 @@ def write(results: Sequence[Buffer], out: Path) -> list[Path]:
         if array.dtype.kind == "V":  # ml_dtypes: numpy.save would keep the bytes and lose the type
             raise PjrtHubError(
                 f"a .npy file cannot name the type {array.dtype} of {path.stem}",
-                hint="leave --out away, or convert the result in the program",
+                hint="omit --output, or convert the result in the program",
             )
         if path != out:
             out.mkdir(exist_ok=True)
@@ -252,17 +252,22 @@ def write(results: Sequence[Buffer], out: Path) -> list[Path]:
 
 
 def as_dict(result: Buffer) -> dict[str, Any]:
-    """The documented JSON of one result: a complex number is [real, imaginary]."""
+    """Return the documented JSON of one result: a complex number is [real, imaginary]."""
     array = result.to_numpy()
     if array.dtype.kind == "c":
         array = array.view(array.real.dtype).reshape((*array.shape, 2))
     if array.dtype.kind == "V":  # the short types of ml_dtypes
         array = array.astype(int if "int" in array.dtype.name else float)
-    return {"dtype": str(result.dtype), "shape": list(result.shape), "data": finite(array)}
+    return {
+        "dtype": result.dtype.name,
+        "element_type": result.element_type,
+        "shape": list(result.shape),
+        "data": finite(array),
+    }
 
 
 def finite(array: NDArray[Any]) -> Any:
-    """The array as nested lists; JSON has no NaN or infinity, so they become strings."""
+    """Return the array as nested lists; JSON has no NaN or infinity, so they become strings."""
     import numpy as np
 
     if array.dtype.kind != "f" or np.isfinite(array).all():

@@ -8,25 +8,36 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
 
 if TYPE_CHECKING:
     from pjrt_hub import Target
 
 
-@click.command("targets")
+@click.command(
+    "targets",
+    cls=Command,
+    examples=(
+        "pjrt-hub targets",
+        "pjrt-hub targets tpu --json",
+    ),
+)
 @click.argument("platform", required=False)
 @output.json_option
 def command(platform: str | None, as_json: bool) -> None:
-    """List the machines that `compile --target` knows, of one PLATFORM or plugin or of all."""
+    """List the machines that programs can be compiled for.
+
+    With PLATFORM, only those of that platform or plugin.
+    """
     known = pjrt_hub.targets(platform)
     if as_json:
         output.show_json([as_dict(each) for each in known])
     else:
-        output.show_table(("target", "description"), [(str(e), e.description) for e in known])
+        output.show_table(("target", "description"), [[*row.values()] for row in known.rows()])
 
 
 def as_dict(target: Target) -> dict[str, str]:
-    """The documented JSON of one machine."""
+    """Return the documented JSON of one machine."""
     return {
         "target": str(target),
         "plugin": target.plugin,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.status import FAILED
 from pjrt_hub.errors import PjrtHubError
 
@@ -36,13 +38,21 @@ class Wanted:
     as_json: bool
 
 
-@click.command("trace", context_settings={"allow_interspersed_args": False})
+@click.command(
+    "trace",
+    cls=Command,
+    examples=(
+        "pjrt-hub trace -- python train.py",
+        "pjrt-hub trace --summary --output calls -- python train.py",
+    ),
+    context_settings={"allow_interspersed_args": False},
+)
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [ARGS]...")
 @click.option("--log", is_flag=True, help="Show every call; the default where nothing else is.")
 @click.option("--summary", is_flag=True, help="Show each function's count and times.")
 @click.option(
     "--timeline",
-    type=output.File(),
+    type=output.OutputFile(),
     metavar="FILE",
     help="Write a timeline for Perfetto or chrome://tracing.",
 )
@@ -66,7 +76,9 @@ class Wanted:
     help="Show only functions like '*Execute*'; may be repeated.",
 )
 @click.option(
-    "--out",
+    "-o",
+    "--output",
+    "out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Keep the recording in this folder, which must be empty or absent.",
@@ -92,7 +104,7 @@ def command(
     source: Path | None,
     as_json: bool,
 ) -> int:
-    """Run PROGRAM and show every call that it makes to a PJRT plugin.
+    """Run a program and show every PJRT call that it makes.
 
     The program may be anything that finds its plugin by dlsym: JAX, torch_xla, pjrt-hub, C. What is
     shown comes after the program's own output, on stderr; with --from it comes on stdout. Exits
@@ -106,7 +118,7 @@ def command(
         refuse_empty(source)
         return report(source, wanted)
     names = ["validate"] * validate + ["trace"] + ["pad"] * pad + ["without"] * bool(without)
-    with kept(out) as folder:
+    with recording_folder(out) as folder:
         status = run(command_line, names, folder, without)
         with redirect_stdout(sys.stderr):
             found = report(folder, wanted)
@@ -114,7 +126,7 @@ def command(
 
 
 @contextmanager
-def kept(out: Path | None) -> Iterator[Path]:
+def recording_folder(out: Path | None) -> Iterator[Path]:
     """Gives the folder to record to: an empty one of the user's, or one for this time."""
     if out is None:
         # What the program left running may still write there.
@@ -134,7 +146,7 @@ def refuse_empty(folder: Path) -> None:
     if not recording.files_of(folder):
         raise PjrtHubError(
             f"{folder} holds no recording",
-            hint="give the folder that `pjrt-hub trace --out` wrote; it stays empty where the "
+            hint="give the folder that `pjrt-hub trace --output` wrote; it stays empty where the "
             "program asks no library for GetPjrtApi by dlsym",
         )
 
@@ -149,9 +161,9 @@ def run(
     import signal
     import subprocess
 
-    from pjrt_hub.kit.tracing import preload
+    from pjrt_hub.kit import tracing
 
-    env = preload.environment(os.environ, ",".join(names), folder, ",".join(without))
+    env = tracing.environment(os.environ, ",".join(names), folder, ",".join(without))
     early: list[int] = []  # signals that came before there was a program
     earlier = signal.signal(signal.SIGTERM, lambda number, _: early.append(number))
     try:
@@ -166,7 +178,11 @@ def run(
                 continue
             return 128 - status if status < 0 else status
     except OSError as exc:
-        raise click.UsageError(f"{command_line[0]}: {exc.strerror}.") from exc
+        what = f"{command_line[0]}: {exc.strerror}."
+        if isinstance(exc, PermissionError) and os.path.isfile(command_line[0]):
+            runner = "python" if command_line[0].endswith(".py") else "pjrt-hub run"
+            what += f" Did you mean `pjrt-hub trace -- {runner} {shlex.join(command_line)}`?"
+        raise click.UsageError(what) from exc
     finally:
         signal.signal(signal.SIGTERM, earlier)
 
@@ -210,12 +226,12 @@ def report(folder: Path, wanted: Wanted) -> int:
 
 
 def matches(call: Call, filters: tuple[str, ...]) -> bool:
-    """Whether one of the patterns, if there are any, is like the function's name."""
+    """Return whether one of the patterns, if there are any, is like the function's name."""
     return not filters or any(fnmatchcase(call.function, each) for each in filters)
 
 
 def as_row(row: Any) -> tuple[str, ...]:
-    """One line of the summary."""
+    """Return one line of the summary."""
     from pjrt_hub.kit.tracing.call_log import duration
 
     times = (row.total, row.mean, row.p50, row.p99, row.max)
@@ -223,8 +239,8 @@ def as_row(row: Any) -> tuple[str, ...]:
 
 
 def as_dict(found: Recording, calls: list[Call], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The documented JSON of a recording; times are nanoseconds."""
-    from pjrt_hub.kit.tracing.arguments import as_json, given, results
+    """Return the documented JSON of a recording; times are nanoseconds."""
+    from pjrt_hub.kit.tracing.arguments import as_json, inputs, results
 
     return {
         "plugins": [
@@ -239,7 +255,7 @@ def as_dict(found: Recording, calls: list[Call], rows: list[dict[str, Any]]) -> 
                 "thread": call.thread.number,
                 "start": call.start_ns,
                 "duration": call.duration_ns,
-                "arguments": as_json(given(call)),
+                "arguments": as_json(inputs(call)),
                 "results": as_json(results(call, found.minor(call))),
                 "error": call.status or None,
             }

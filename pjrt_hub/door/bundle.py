@@ -5,7 +5,8 @@ Owns what goes into one: rows of the lock file that holds here, else of the regi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,10 @@ from pjrt_hub.door.process import (
 )
 from pjrt_hub.errors import PjrtHubError, PluginNotFoundError
 from pjrt_hub.finding.contract.names import canonical, did_you_mean
-from pjrt_hub.finding.store.artifact.pins import kind, serves
+from pjrt_hub.finding.store.pins import kind, serves
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.store.artifact.catalog import Artifact
+    from pjrt_hub.finding.store.catalog import Artifact
 
 
 def export_bundle(
@@ -45,20 +46,27 @@ def export_bundle(
         StoreError: an archive cannot be fetched.
         OSError: `path` cannot be written.
     """
-    from pjrt_hub.base.progress import terminal_progress
+    from pjrt_hub.base.progress import choose_progress
     from pjrt_hub.finding.store.transfer import bundle, fetch
+    from pjrt_hub.finding.store.transfer.partial import enter, report_to
     from pjrt_hub.finding.store.transfer.transport import Patience
 
     env = environment()
 
-    def bring(row: Artifact, folder: Path) -> Path:
-        progress = None if quiet else terminal_progress(row.package)
-        patience = Patience.configured(env)
-        return fetch.download(row, folder, env=env, progress=progress, patience=patience)
+    @contextmanager
+    def bring(row: Artifact, folder: Path) -> Iterator[Path]:
+        patience = Patience.from_env(env)
+        with report_to(None if quiet else choose_progress(row.package)) as progress:
+            yield fetch.download(row, folder, env=env, progress=progress, patience=patience)
+            enter(progress, "done")
 
-    rows = _chosen(platforms, hosts)
-    bundle.write(path.absolute(), rows, bring)
-    return tuple(map(_told, rows))
+    rows = _newest_rows(platforms, hosts)
+    try:
+        bundle.write(path.absolute(), rows, bring)
+    except KeyboardInterrupt as exc:
+        exc.add_note(f"interrupted: {path} was not written; run it again to start over")
+        raise
+    return tuple(map(_summary, rows))
 
 
 def import_bundle(path: Path) -> tuple[str, ...]:
@@ -76,14 +84,14 @@ def import_bundle(path: Path) -> tuple[str, ...]:
         CacheError: the cache cannot be written.
         OSError: `path` cannot be read.
     """
+    from pjrt_hub.base.progress import choose_progress
     from pjrt_hub.finding.store.transfer import bundle
 
-    return tuple(
-        map(_told, bundle.read(path.absolute(), catalog(environment(), pins()).rows(), cache()))
-    )
+    known = catalog(environment(), pins()).rows()
+    return tuple(map(_summary, bundle.read(path.absolute(), known, cache(), choose_progress)))
 
 
-def _chosen(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
+def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
     """Return the newest row of each plugin for each kind of machine."""
     from packaging.version import Version
 
@@ -123,5 +131,5 @@ def _host(text: str) -> HostTag:
         raise PjrtHubError(str(exc), hint="such as linux-x86_64 or linux-aarch64") from exc
 
 
-def _told(row: Artifact) -> str:
+def _summary(row: Artifact) -> str:
     return f"{row.package} {row.version} for {row.host}, {row.size / 1e6:.0f} MB"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pjrt_hub.base import log
+from pjrt_hub.base.frames import hide_below
 from pjrt_hub.door.process import follows_registry, refresh_registry, warn, world
 from pjrt_hub.errors import (
     InvalidArgumentError,
@@ -22,6 +23,7 @@ from pjrt_hub.errors import (
 )
 
 if TYPE_CHECKING:
+    from pjrt_hub.base.listing import Listing
     from pjrt_hub.finding.contract.target import Target
     from pjrt_hub.finding.discovery.finding import Finding
     from pjrt_hub.finding.discovery.select import Choice
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
 Used = TypeVar("Used")
 
 
+@hide_below
 def client(
     platform: str | None = None,
     *,
     options: Mapping[str, NamedValue] | None = None,
     distributed: Distributed | None = None,
+    shared: bool = False,
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Client:
@@ -56,8 +60,12 @@ def client(
             priority whose hardware is not absent.
         options: create options of the plugin's client, checked before they reach it.
         distributed: the place of this process among those that it shares the platform with.
+        shared: True returns the same client of the chosen plugin to everyone in this process, so
+            that libraries can pass buffers to each other. The first call makes it, and an option
+            that a later one gives must have the same value. `close` and `with` leave it open: it is
+            freed when nothing refers to it or to anything of it, or when Python ends.
         offline: use no network.
-        progress: receives a download's progress; by default a bar if stderr is a terminal.
+        progress: receives a download's progress; by default a line on a terminal or in a notebook.
 
     Raises:
         PluginNotFoundError: nothing fits; `.rejections` says why not.
@@ -66,12 +74,17 @@ def client(
         PluginError: it cannot be loaded, does not fit, or crashed at first contact.
         PjrtError: it cannot make a client, for example without its hardware.
         TypeError: an option has another type than the plugin takes.
-        ValueError: the plugin has no such option.
+        ValueError: the plugin has no such option, or the shared client has another value of it.
     """
 
     def make(choice: Choice) -> Client:
         return connect(
-            choice, options=options, distributed=distributed, offline=offline, progress=progress
+            choice,
+            options=options,
+            distributed=distributed,
+            shared=shared,
+            offline=offline,
+            progress=progress,
         )
 
     if distributed is not None:  # whose other processes would be of another platform
@@ -85,17 +98,19 @@ def connect(
     *,
     options: Mapping[str, NamedValue] | None = None,
     distributed: Distributed | None = None,
+    shared: bool = False,
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Client:
     """Make a client of the chosen plugin; all else is as for `client`."""
     wanted = dict(options or {}) if distributed is None else None
     plugin = _load(choice, offline, progress, wanted)
-    client = plugin.client(options, distributed=distributed)
+    client = plugin.client(options, distributed=distributed, shared=shared)
     log.step("runtime", "%s", client, plugin=plugin.name, options=dict(options or {}))
     return client
 
 
+@hide_below
 def load(
     path_or_name: str | os.PathLike[str],
     *,
@@ -121,6 +136,7 @@ def load(
     return use_first(path_or_name, lambda choice: _load(choice, offline, progress), offline=offline)
 
 
+@hide_below
 def topology(
     platform: str | os.PathLike[str],
     name: str = "",
@@ -158,7 +174,7 @@ def topology(
     return plugin.topology(name, options)
 
 
-def targets(platform: str | None = None) -> list[Target]:
+def targets(platform: str | None = None) -> Listing[Target]:
     """List the machines that plugins compile for ahead of time; load and fetch nothing.
 
     A plugin may know more than these, by names of the same form.
@@ -166,15 +182,17 @@ def targets(platform: str | None = None) -> list[Target]:
     Args:
         platform: a plugin, platform or alias; None means all of them.
     """
+    from pjrt_hub.base.listing import Listing
     from pjrt_hub.finding.discovery.survey import survey
 
     found: dict[str, list[Target]] = {}
     for each in survey(world()).candidates:  # the best of a name first
         if platform in (None, each.name, each.platform, *each.aliases) and each.name not in found:
             found[each.name] = each.manifest.targets.list(each.name, each.library_path)
-    return [target for known in found.values() for target in known]
+    return Listing(target for known in found.values() for target in known)
 
 
+@hide_below
 def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
     """Return the path of a plugin's library; fetch it first if it is missing.
 
@@ -193,9 +211,10 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
     return library_path(choose(name, offline=offline), offline=offline, progress=progress)
 
 
+@hide_below
 def plugins(
     platform: str | os.PathLike[str] | None = None, *, offline: bool = False
-) -> list[Finding]:
+) -> Listing[Finding]:
     """List every plugin, the chosen one first, each with the reason.
 
     Args:
@@ -206,16 +225,16 @@ def plugins(
         PluginLoadError: the path is not of a file, or not of one that the lock file names.
     """
     from pjrt_hub.door import preflight
+    from pjrt_hub.finding.contract.variables import is_on
     from pjrt_hub.finding.discovery.finding import findings
     from pjrt_hub.finding.discovery.select import Request
-    from pjrt_hub.finding.discovery.survey import fitting, survey
-    from pjrt_hub.finding.store.transfer.offline import is_offline
+    from pjrt_hub.finding.discovery.survey import reject_unfit, survey
 
     here = world()
     probes = preflight.memory(here)
-    offline = offline or is_offline(here.env)
+    offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE")
     if platform is not None and _is_path(platform):
-        given = fitting(survey(here, Path(platform).absolute()), here)
+        given = reject_unfit(survey(here, Path(platform).absolute()), here)
         return findings(given, None, offline=offline, probes=probes)
     asked = None if platform is None else os.fspath(platform)
     request = Request.read(asked, here.env)
@@ -240,9 +259,9 @@ def choose(
         failed: what was chosen before, and why it is of no use.
     """
     from pjrt_hub.base.frozen import replace
+    from pjrt_hub.finding.contract.variables import is_on
     from pjrt_hub.finding.discovery import select
     from pjrt_hub.finding.discovery.survey import survey
-    from pjrt_hub.finding.store.transfer.offline import is_offline
 
     here = world()
     if path_or_name is not None and _is_path(path_or_name):
@@ -250,7 +269,7 @@ def choose(
         return replace(select.choose(given), world=here)
     asked = None if path_or_name is None else os.fspath(path_or_name)
     request = select.Request.read(asked, here.env)
-    offline = offline or is_offline(here.env)
+    offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE")
 
     def choose_in(here: World) -> Choice:
         found = survey(here)

@@ -21,7 +21,7 @@ from pjrt_hub.door.plugin import library
 from pjrt_hub.errors import LockFileError, OfflineError, PjrtHubError, PluginLoadError
 from pjrt_hub.finding.contract import linking
 from pjrt_hub.finding.contract.shippers import shipper
-from pjrt_hub.finding.discovery import place
+from pjrt_hub.finding.discovery.library import preloads as find_preloads
 from pjrt_hub.finding.discovery.survey import require_locked
 
 if TYPE_CHECKING:
@@ -101,17 +101,19 @@ def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
     yield _hardware(candidate, to_run)
     if to_run and not candidate.may_run:
         return
+    import pjrt_hub.running.capi  # noqa: F401  (its error is of the next step)
+
     if candidate.library_path is None:
         artifact = candidate.artifact
         what = f"{artifact.package} {artifact.version}" if artifact else "nothing"
-        yield Step("library", True, f"would fetch {what} (`pjrt-hub get {candidate.name}`)")
+        yield Step("library", True, f"would fetch {what} (`pjrt-hub fetch {candidate.name}`)")
         return
     try:
         with library(choice, offline=True) as (path, _):
             yield from _meet(candidate, path, to_run)
     except OfflineError:
         what = f"{candidate.library_path} was not what is pinned, and is moved aside"
-        yield Step("library", False, what, f"pjrt-hub get {candidate.name}")
+        yield Step("library", False, what, f"pjrt-hub fetch {candidate.name}")
 
 
 def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
@@ -126,7 +128,7 @@ def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
     except PluginLoadError as exc:
         yield Step("initialize", False, exc.message, exc.hint)
         return
-    preloads = place.preloads(world, candidate.manifest)
+    preloads = find_preloads(world, candidate.manifest)
     env = process.environment()
     found = list(preflight.problems(path, world, preloads.paths, env))
     for problem in found:
@@ -164,7 +166,7 @@ def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
         yield Step("topology", False, f"no devices that are not here: {error}", hint)
     elif not to_run:
         yield Step("topology", True, "the plugin describes devices that are not here")
-    yield from _mapped(answer["libraries"])
+    yield from _report_mapped_files(answer["libraries"])
 
 
 def _hardware(candidate: Candidate, to_run: bool) -> Step:
@@ -198,10 +200,10 @@ def _preload(names: tuple[str, ...], found: list[str], libraries: list[str]) -> 
     return Step("preload", True, "; ".join(filter(None, (missing, told))), hint)
 
 
-def _mapped(libraries: list[str]) -> Iterator[Step]:
+def _report_mapped_files(libraries: list[str]) -> Iterator[Step]:
     """Report the files that the loader mapped, of all the places where it could look."""
     if not libraries:
-        return  # it is told by Linux only
+        return  # only Linux tells them
     loose = [each for each in libraries if _others_write(each)]
     if loose:
         yield Step(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub.base.frames import hide_below
 from pjrt_hub.door.process import environment, lock_path, refresh_registry, registry, say
 from pjrt_hub.errors import (
     DigestMismatchError,
@@ -19,14 +20,14 @@ from pjrt_hub.errors import (
     PluginNotFoundError,
 )
 from pjrt_hub.finding.contract.names import canonical, did_you_mean, is_name, look_alike
-from pjrt_hub.finding.store.artifact import pins
-from pjrt_hub.finding.store.artifact.pins import Pins, kind, serves
-from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store import pins
+from pjrt_hub.finding.store.pins import Pins, kind, serves
+from pjrt_hub.finding.store.transfer.credentials import redact
 
 if TYPE_CHECKING:
     from pjrt_hub.base.host import HostTag
-    from pjrt_hub.finding.store.artifact.catalog import Artifact
-    from pjrt_hub.finding.store.transfer.index import File
+    from pjrt_hub.finding.store.catalog import Artifact
+    from pjrt_hub.finding.store.transfer.index import IndexFile
 
     #: Shows the user, as text, an archive that is in no registry; returns whether to record it.
     Trust = Callable[[str], bool]
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """What became of a lock file.
+    """What `lock` did to a lock file.
 
     Attributes:
         pins: what it says, or would say.
@@ -48,6 +49,7 @@ class Locked:
     additions: tuple[str, ...]
 
 
+@hide_below
 def lock(
     *requests: str,
     hosts: Sequence[str] = (),
@@ -76,9 +78,9 @@ def lock(
         RegistryError: the signed registry cannot be read or trusted.
         DownloadError: an unknown release cannot be fetched.
         DigestMismatchError: it is not the file that its index describes.
-        ArchiveError: it is no plugin.
+        ArchiveError: it is not a plugin.
     """
-    requests, env = tuple(map(_settled, requests)), environment()
+    requests, env = tuple(map(_absolute, requests)), environment()
     if not check:
         refresh_registry(env)
     path = output.absolute() if output else lock_path(env) or Path.cwd() / pins.FILE_NAME
@@ -103,14 +105,14 @@ def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
     for key in sorted(old.keys() | new.keys()):
         was, now = old.get(key), new.get(key)
         if was != now:
-            yield f"{key[0]} for {key[1]}-{key[2]}: {_spoken(was)} -> {_spoken(now)}"
+            yield f"{key[0]} for {key[1]}-{key[2]}: {_summary(was)} -> {_summary(now)}"
     if before and (before.requests, before.hosts) != (after.requests, after.hosts):
         yield "it was written for other requests or hosts"
     if before is None and not new:
         yield "there is no file yet"
 
 
-def _spoken(row: Artifact | None) -> str:
+def _summary(row: Artifact | None) -> str:
     return "nothing" if row is None else f"{row.package} {row.version} sha256 {row.sha256[:12]}"
 
 
@@ -146,7 +148,7 @@ class _Resolving:
         settled = {row.plugin for row in chosen.values()}
         named = [each for each in requests if each not in exact]
         # A release that was named stands before what a platform's name would bring.
-        for rows in map(self._named, named) if requests else (self._known,):
+        for rows in map(self._find, named) if requests else (self._known,):
             for row in self._newest(row for row in rows if row.plugin not in settled):
                 chosen[row.plugin, *kind(row)] = row
         return tuple(chosen.values())
@@ -162,8 +164,12 @@ class _Resolving:
 
     # What the registry knows.
 
-    def _named(self, word: str) -> tuple[Artifact, ...]:
-        rows = [row for row in (*self._known, *self._kept()) if word in (row.plugin, row.platform)]
+    def _find(self, word: str) -> tuple[Artifact, ...]:
+        rows = [
+            row
+            for row in (*self._known, *self._reusable_rows())
+            if word in (row.plugin, row.platform)
+        ]
         package = canonical(word)
         rows = rows or [row for row in self._known if canonical(row.package) == package]
         if not rows:
@@ -186,7 +192,7 @@ class _Resolving:
     def _newest(self, rows: Iterable[Artifact]) -> list[Artifact]:
         from packaging.version import Version
 
-        kept = {(row.plugin, *kind(row)): row for row in self._kept()}
+        kept = {(row.plugin, *kind(row)): row for row in self._reusable_rows()}
         best: dict[tuple[str, ...], Artifact] = {}
         for row in rows:
             key = (row.plugin, *kind(row))
@@ -198,7 +204,7 @@ class _Resolving:
                 best[key] = row
         return list(best.values())
 
-    def _kept(self) -> tuple[Artifact, ...]:
+    def _reusable_rows(self) -> tuple[Artifact, ...]:
         return () if self._upgrade else self._before
 
     def _serves(self, row: Artifact) -> bool:
@@ -230,9 +236,13 @@ class _Resolving:
                 hint=did_you_mean(package, {row.package for row in self._known})
                 or "name its archive by path or address instead, and check where it comes from",
             )
+        from pjrt_hub.base.progress import choose_progress
         from pjrt_hub.finding.store.transfer import index
+        from pjrt_hub.finding.store.transfer.partial import enter, report_to
 
-        files = index.releases(package, environment(), version=version)
+        with report_to(choose_progress(request)) as progress:
+            enter(progress, "looking")
+            files = index.releases(package, environment(), version=version)
         chosen = self._for_machines(files)
         if not chosen:
             raise self._fail(
@@ -241,9 +251,9 @@ class _Resolving:
                 "releases that the registry does not know are locked for Linux",
             )
         plugin = family[0].plugin
-        return [self._measured(file.url, file.name, plugin=plugin, said=file) for file in chosen]
+        return [self._measure(file.url, file.name, plugin=plugin, said=file) for file in chosen]
 
-    def _for_machines(self, files: Iterable[File]) -> list[File]:
+    def _for_machines(self, files: Iterable[IndexFile]) -> list[IndexFile]:
         """Choose one wheel for each architecture of the hosts, by default for this machine's."""
         import sys
 
@@ -253,7 +263,7 @@ class _Resolving:
 
         # Of a wheel for each Python any would do: they hold one library. Ours is the likeliest.
         running = (f"cp{sys.version_info.major}{sys.version_info.minor}", "py3")
-        best: dict[str, tuple[tuple[bool, str], File]] = {}
+        best: dict[str, tuple[tuple[bool, str], IndexFile]] = {}
         for file in files:
             *_, tags = parse_wheel_filename(file.name)
             rank = (all(tag.interpreter not in running for tag in tags), file.name)
@@ -272,23 +282,26 @@ class _Resolving:
         if not equals or not is_name(plugin):
             plugin, place = "", request
         url = place if "://" in place else Path(place).expanduser().absolute().as_uri()
-        if redacted(url) != url:
+        if redact(url) != url:
             raise self._fail(
-                f"the password or query of {redacted(url)} would be written into the lock file",
+                f"the password or query of {redact(url)} would be written into the lock file",
                 "give the password by .netrc or keyring, or fetch the file and name its path",
             )
         name = url.partition("?")[0].rpartition("/")[2]
-        if known := [row for row in self._kept() if url in row.urls and url.startswith("https:")]:
+        if known := [
+            row for row in self._reusable_rows() if url in row.urls and url.startswith("https:")
+        ]:
             return known
-        return [self._measured(url, name, plugin=plugin)]
+        return [self._measure(url, name, plugin=plugin)]
 
-    def _measured(
-        self, url: str, file_name: str, *, plugin: str = "", said: File | None = None
+    def _measure(
+        self, url: str, file_name: str, *, plugin: str = "", said: IndexFile | None = None
     ) -> Artifact:
         import tempfile
 
-        from pjrt_hub.base.progress import terminal_progress
+        from pjrt_hub.base.progress import choose_progress
         from pjrt_hub.finding.store.transfer import unpinned
+        from pjrt_hub.finding.store.transfer.partial import enter, report_to
 
         urls = (url,) if said is None else ()  # what an index has is looked for there
         with tempfile.TemporaryDirectory(prefix="pjrt-hub-") as scratch:
@@ -296,14 +309,21 @@ class _Resolving:
             came.mkdir()
             folder.mkdir()
             if not url.startswith("file:"):
-                say(f"fetching {redacted(url)}, to look at it")
-            archive_path = unpinned.receive(
-                url, came, env=environment(), progress=terminal_progress(file_name)
-            )
-            row = unpinned.measure(archive_path, folder, file_name=file_name, urls=urls)
+                say(f"fetching {redact(url)}, to look at it")
+            try:
+                with report_to(choose_progress(file_name)) as progress:
+                    archive_path = unpinned.receive(url, came, env=environment(), progress=progress)
+                    enter(progress, "checking")
+                    row = unpinned.measure(archive_path, folder, file_name=file_name, urls=urls)
+                    enter(progress, "done")
+            except KeyboardInterrupt as exc:
+                exc.add_note(
+                    f"interrupted: nothing of {file_name} is kept; run it again to start over"
+                )
+                raise
             if said is not None and said.sha256 not in ("", row.sha256):
                 raise DigestMismatchError(
-                    f"{redacted(url)} has sha256 {row.sha256}, its index says {said.sha256}",
+                    f"{redact(url)} has sha256 {row.sha256}, its index says {said.sha256}",
                     expected=f"sha256:{said.sha256}",
                     actual=f"sha256:{row.sha256}",
                     hint="try again, or see what changes the file on its way",
@@ -312,7 +332,7 @@ class _Resolving:
             for each in self._before:
                 if each.sha256 == row.sha256:  # not run again: who wrote the file need not be we
                     return replace(row, api_version=each.api_version, api_note=each.api_note)
-            if self._trust is None or not self._trust(_shown(row)):
+            if self._trust is None or not self._trust(_description(row)):
                 raise self._fail(
                     f"{row.package} {row.version} (sha256 {row.sha256}) is in no registry, and "
                     "nobody has said that it is to be trusted",
@@ -355,7 +375,7 @@ class _Resolving:
         return LockFileError(f"{self._path} cannot be made: {what}", path=self._path, hint=hint)
 
 
-def _shown(row: Artifact) -> str:
+def _description(row: Artifact) -> str:
     members = (f"  {member.path}: sha256 {member.sha256}" for member in row.members)
     return "\n".join(
         (
@@ -370,7 +390,7 @@ def _shown(row: Artifact) -> str:
 
 def _own_names(folder: Path, row: Artifact) -> tuple[str, str]:
     from pjrt_hub.finding.contract import manifest
-    from pjrt_hub.finding.discovery.undescribed import plugin_name
+    from pjrt_hub.finding.discovery.library import plugin_name
 
     described = [each for path in folder.rglob(manifest.FILE_NAME) for each in manifest.read(path)]
     if len(described) == 1:
@@ -400,7 +420,7 @@ def _is_archive(request: str) -> bool:
     return "://" in request or "/" in request or request.endswith(SUFFIXES)
 
 
-def _settled(request: str) -> str:
+def _absolute(request: str) -> str:
     """Rewrite a request so that it means the same in every folder."""
     plugin, equals, place = request.rpartition("=")
     if not _is_archive(request) or "://" in request or (plugin and not is_name(plugin)):

@@ -21,7 +21,7 @@ from pjrt_hub.errors import PluginLoadError
 if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.select import Choice
     from pjrt_hub.finding.discovery.source import Candidate, World
-    from pjrt_hub.finding.store.cache.cache import Entry
+    from pjrt_hub.finding.store.cache.cache import CacheEntry
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.client.plugin import Plugin
@@ -46,13 +46,15 @@ def open_plugin(
         choice: what `discovery.select` chose.
         create_options: of the client that is to be made next, or None: then both are tried at once.
         offline: use no network.
-        progress: receives a download's progress; by default a bar if stderr is a terminal.
+        progress: receives a download's progress; by default a line on a terminal or in a notebook.
         reload: loads the same plugin again by its name or path, for what was unpickled elsewhere.
 
     Raises:
         StoreError: the plugin cannot be fetched.
         PluginError: it cannot be loaded, does not fit, or crashed at first contact.
     """
+    import pjrt_hub.running.capi  # noqa: F401  (first: where nothing runs, nothing is fetched)
+
     with library(choice, offline=offline, progress=progress) as (path, entry):
         return _load(choice.candidate, choice.world or world(), path, entry, reload, create_options)
 
@@ -61,7 +63,7 @@ def _load(
     candidate: Candidate,
     here: World,
     path: Path,
-    entry: Entry | None,
+    entry: CacheEntry | None,
     reload: Reload,
     create_options: Mapping[str, NamedValue] | None,
 ) -> Plugin:
@@ -72,26 +74,27 @@ def _load(
     manifest = candidate.manifest
     distrust(here.env)
     compared = digest.identity_if_any(path)  # what is compared and asked from now on is this file
-    see, through = functools.partial(_require_same, path, compared, entry), _layers(here.env)
-    see("compare")
+    require_same = functools.partial(_require_same, path, compared, entry)
+    wrap = _layers(here.env)
+    require_same("compare")
     defaults = manifest.environment_for(present=candidate.may_run)
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     require_locked(candidate, path, here)  # again: the file may be another one by now
     preflight.initialize(path, manifest)
-    given, named = dict(candidate.create_options), _named_flags(here.env)
+    own_options, user_flags = dict(candidate.create_options), _user_flags(here.env)
     env = {**defaults, **here.env}
     wanted = None
     if create_options is not None:
-        wanted = manifest.create_options({**given, **create_options}, candidate.api_version)
+        wanted = manifest.create_options({**own_options, **create_options}, candidate.api_version)
     preflight.prepare(path, manifest, here, env, compared, wanted)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
-    api = library.load(path, see, through, meanwhile=_import_runtime, identity=compared)
+    api = library.load(path, require_same, wrap, meanwhile=_import_runtime, identity=compared)
     from pjrt_hub.door.policy import FoundPolicy
     from pjrt_hub.running.client.plugin import Plugin
 
-    policy = FoundPolicy(candidate, path, here, env, compared, named)
+    policy = FoundPolicy(candidate, path, here, env, compared, user_flags)
     policy.reload = functools.partial(reload, name)
     return Plugin(api, policy)
 
@@ -101,7 +104,7 @@ def _import_runtime() -> None:
     import pjrt_hub.running.client.plugin  # noqa: F401
 
 
-def _require_same(path: Path, compared: str, entry: Entry | None, step: str) -> None:
+def _require_same(path: Path, compared: str, entry: CacheEntry | None, step: str) -> None:
     """Check before each step of loading that the file is still the verified one.
 
     Before the first, because a library that was cut would end this process; after it, because the
@@ -134,7 +137,7 @@ def _layers(env: Mapping[str, str]) -> Callable[[int], int] | None:
     return functools.partial(layers.wrap, layers=names, folder=folder, without=without)
 
 
-def _named_flags(env: Mapping[str, str]) -> set[str]:
+def _user_flags(env: Mapping[str, str]) -> set[str]:
     """Return the flags in the user's XLA_FLAGS, which those of a compilation would override."""
     text = env.get("XLA_FLAGS", "")
     if text and not text.lstrip().startswith("-"):  # then XLA takes it for the name of a file
@@ -158,7 +161,7 @@ def library_path(
 @contextmanager
 def library(
     choice: Choice, *, offline: bool = False, progress: Progress | None = None
-) -> Iterator[tuple[Path, Entry | None]]:
+) -> Iterator[tuple[Path, CacheEntry | None]]:
     """Return the path like `library_path`, and keep the file from removal in a `with` block.
 
     Yields:
@@ -174,12 +177,12 @@ def library(
             raise PluginLoadError(f"{candidate} has neither a library nor a registry row", path="")
         yield candidate.library_path, None
         return
-    from pjrt_hub.finding.store.transfer.fetch import leased
-    from pjrt_hub.finding.store.transfer.offline import is_offline
+    from pjrt_hub.finding.contract.variables import is_on
+    from pjrt_hub.finding.store.transfer.fetch import lease
 
     here = choice.world or world()
     store = here.cache or cache()  # which says why there is none
-    offline = offline or is_offline(here.env) or bool(privilege.reason())
+    offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE") or bool(privilege.reason())
     if candidate.must_be_fetched and not offline:
         size = f"{artifact.size / 1e6:.0f} MB"
         say(
@@ -187,10 +190,10 @@ def library(
             f"{artifact.version} ({size}) into {store.root}"
         )
         if progress is None:
-            from pjrt_hub.base.progress import terminal_progress
+            from pjrt_hub.base.progress import choose_progress
 
-            progress = terminal_progress(artifact.package)
-    with leased(
+            progress = choose_progress(artifact.package)
+    with lease(
         artifact, store, env=here.env, offline=offline, progress=progress, notify=say
     ) as entry:
         yield entry.library_path, entry

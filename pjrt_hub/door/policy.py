@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.door import preflight
+from pjrt_hub.finding.contract.variables import is_on
 from pjrt_hub.finding.discovery.source import Candidate, World
-from pjrt_hub.finding.store.cache.compiled import CompiledPrograms
+from pjrt_hub.finding.store.cache.program_cache import ProgramCache
 from pjrt_hub.running.capi.values import NamedValue
 from pjrt_hub.running.compilation.policy import Policy, Workplace
 
@@ -51,15 +52,16 @@ class FoundPolicy(Policy):
         #: As the plugin was loaded: what isolated compilations see.
         self._environment = dict(here.env)
         root = here.cache.root if here.cache else None
-        self.compile_cache = CompiledPrograms.configured(self._environment, root)
-        self.caches_by_default = self._is_set("PJRT_HUB_COMPILE_CACHE")
-        self.isolates_by_default = self._is_set("PJRT_HUB_ISOLATE")
+        self.compile_cache = ProgramCache.from_env(self._environment, root)
+        self.caches_by_default = is_on(here.env, "PJRT_HUB_COMPILE_CACHE")
+        self.isolates_by_default = is_on(here.env, "PJRT_HUB_ISOLATE")
 
     def check_create_options(
         self, options: Mapping[str, NamedValue], version: ApiVersion
     ) -> Mapping[str, NamedValue]:
-        """Check them with the manifest; the candidate's own come before a user's."""
-        return self._manifest.create_options({**self._given, **options}, version)
+        """Check them with the manifest: the candidate's own, the variables', the user's."""
+        said = self._manifest.options_from_environment(self._here.env, version)
+        return self._manifest.create_options({**self._given, **said, **options}, version)
 
     def check_topology_options(
         self, name: str, options: Mapping[str, NamedValue], version: ApiVersion
@@ -94,6 +96,3 @@ class FoundPolicy(Policy):
         limit = preflight.seconds(_LIMIT, self._environment.get(_LIMIT), _COMPILE_SECONDS)
         preload = preflight.dependencies(self._manifest, self._here)
         return Workplace(self._environment, preload, limit)
-
-    def _is_set(self, name: str) -> bool:
-        return self._environment.get(name, "") not in ("", "0")

@@ -17,12 +17,14 @@ from pjrt_hub.base import digest, log
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
+from pjrt_hub.finding.contract.variables import is_on
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.contract.linking import Problem, Search
+    from pjrt_hub.finding.contract.binary import Problem
+    from pjrt_hub.finding.contract.linking import Search
     from pjrt_hub.finding.contract.manifest import Manifest
     from pjrt_hub.finding.discovery.source import World
-    from pjrt_hub.finding.store.cache.probes import Probes
+    from pjrt_hub.finding.store.cache.memo import Probes
     from pjrt_hub.running.capi.values import NamedValue
 
 #: Seconds for the first contact; `PJRT_HUB_PROBE_SECONDS` overrides it.
@@ -92,14 +94,14 @@ def prepare(
 
     Raises:
         PluginLoadError: the file is damaged, not for this machine, or lacks libraries.
-        IncompatiblePluginError: its API version cannot be driven.
+        IncompatiblePluginError: its API version does not fit.
         PluginCrashedError: it died at first contact.
         PluginTimeoutError: it hung at first contact.
     """
     from pjrt_hub.running.capi import library
 
     refuse_noexec(path)
-    if env.get("PJRT_HUB_CAPTURE", "") not in ("", "0"):
+    if is_on(env, "PJRT_HUB_CAPTURE"):
         from pjrt_hub.base import native_log
 
         native_log.capture_native_logs()
@@ -209,7 +211,7 @@ def _holds(
 
 def dependencies(manifest: Manifest, world: World) -> tuple[Path, ...]:
     """List the libraries to load before the plugin's own, in that order."""
-    from pjrt_hub.finding.discovery.place import preloads
+    from pjrt_hub.finding.discovery.library import preloads
 
     return preloads(world, manifest).paths
 
@@ -220,7 +222,7 @@ def refuse_noexec(path: Path) -> None:
     Raises:
         PluginLoadError: it lies on one.
     """
-    from pjrt_hub.finding.store.disk import disk
+    from pjrt_hub.finding.store import disk
 
     if disk.is_noexec(path):
         raise PluginLoadError(
@@ -238,7 +240,7 @@ def problems(
     """Read the library's headers and yield every reason why it will not load here.
 
     Raises:
-        PluginLoadError: it is no library at all.
+        PluginLoadError: it is not a library at all.
     """
     from pjrt_hub.finding.contract import headers, linking
 
@@ -274,7 +276,7 @@ def first_contact(
         describe: ask whether it describes devices that are not there.
 
     Raises:
-        IncompatiblePluginError: its API version cannot be driven.
+        IncompatiblePluginError: its API version does not fit.
         PluginLoadError: it cannot be loaded.
         PluginCrashedError: it died.
         PluginTimeoutError: it hung.
@@ -334,7 +336,7 @@ def _require_range(path: Path, manifest: Manifest, version: ApiVersion) -> None:
 
 def memory(world: World) -> Probes | None:
     """Return the memory of first contacts, or None without a cache."""
-    from pjrt_hub.finding.store.cache.probes import Probes
+    from pjrt_hub.finding.store.cache.memo import Probes
 
     return Probes(world.cache.root) if world.cache else None
 

@@ -16,14 +16,14 @@ _AT_SECURE = 23  # of getauxval(3): the kernel says that this program must not t
 
 def reason() -> str:
     """Return why this process has more rights than its caller, or ""; log it once."""
-    if not hasattr(os, "geteuid"):
-        return ""  # Windows has no such programs
+    if sys.platform == "win32":
+        return ""  # it has no such programs
     if os.getuid() != os.geteuid():
         why = f"the process of user {os.getuid()} runs as user {os.geteuid()}"
     elif os.getgid() != os.getegid():
         why = f"the process of group {os.getgid()} runs as group {os.getegid()}"
     else:
-        why = _started_elevated()
+        why = _elevation_reason()
     if why:
         _warn(why)
     return why
@@ -38,7 +38,7 @@ def _warn(why: str) -> None:
 
 
 @once
-def _started_elevated() -> str:
+def _elevation_reason() -> str:
     if not sys.platform.startswith("linux"):
         return ""
     try:
@@ -46,15 +46,15 @@ def _started_elevated() -> str:
             pairs = list(struct.iter_unpack("@LL", file.read()))
     except OSError:
         # Not even its own process may read that of a program with capabilities of its file.
-        gained = _gained_capabilities()
+        gained = _extra_capabilities()
         return f"the process has the capabilities {gained:#x}" if gained else ""
     secure = any(key == _AT_SECURE and value for key, value in pairs)
     return "the program was started with more rights than its caller has" if secure else ""
 
 
-def _gained_capabilities() -> int:
+def _extra_capabilities() -> int:
     """Return the capabilities that its user lacks and the starting process did not pass on."""
-    if os.geteuid() == 0:
+    if sys.platform == "win32" or os.geteuid() == 0:
         return 0
     try:
         with open("/proc/self/status", "rb") as file:

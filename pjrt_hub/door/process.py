@@ -1,7 +1,7 @@
 """What is around this process: its environment, `sys.path`, registry, lock, cache.
 
-Read for the towers, which take it as arguments; also where the user is told something. An elevated
-process takes nothing of it from its caller.
+Read for the towers, which take it as arguments; also the messages to the user. An elevated process
+takes nothing of it from its caller.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub.base import log
+from pjrt_hub.base import frames, log
 from pjrt_hub.door import privilege
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.source import World
-    from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
-    from pjrt_hub.finding.store.artifact.pins import Pins
     from pjrt_hub.finding.store.cache.cache import Cache
     from pjrt_hub.finding.store.cache.journal import Journal
+    from pjrt_hub.finding.store.catalog import Artifact, Catalog
+    from pjrt_hub.finding.store.pins import Pins
     from pjrt_hub.finding.store.registry.remote import Remote
 
 
@@ -35,7 +35,9 @@ def environment() -> Mapping[str, str]:
         from pjrt_hub.finding.contract.variables import is_safe
 
         return {name: value for name, value in os.environ.items() if is_safe(name)}
-    log.show(log.areas(os.environ.get("PJRT_HUB_DEBUG", "")))
+    asked = log.areas(os.environ.get("PJRT_HUB_DEBUG", ""))
+    frames.shown = bool(asked)
+    log.show(asked)
     _warn_of_unknown_variables()
     return os.environ
 
@@ -109,7 +111,7 @@ def _cache(env: Mapping[str, str]) -> Cache:
                 hint=f"as root, fill {SYSTEM[0]}, or install the plugin for the whole machine",
             )
         return Cache(trusted[0], system=trusted[1:])
-    return Cache.configured(env)
+    return Cache.from_env(env)
 
 
 def journal(name: str, *, resume: bool) -> Journal | None:
@@ -136,12 +138,12 @@ def registry(env: Mapping[str, str]) -> Catalog:
     Raises:
         RegistryError: that one is not trusted, or has rows for names of the shipped one.
     """
-    from pjrt_hub.finding.store.artifact.catalog import Catalog
+    from pjrt_hub.finding.store.catalog import Catalog
 
-    shipped = Catalog.shipped()
+    shipped = Catalog.read_shipped()
     if (elsewhere := remote(env)) is None:
         return shipped
-    reading = elsewhere.reading()
+    reading = elsewhere.last_reading()
     if reading is not None and elsewhere.has_expired(reading):
         text = f"what was read of the registry {elsewhere.name} has expired: what it pins goes on "
         text += "working, and nothing new of it is fetched before `pjrt-hub registry refresh` or "
@@ -160,7 +162,7 @@ def catalog(env: Mapping[str, str], locked: Pins | None) -> Catalog:
     Raises:
         RegistryError: as `registry`.
     """
-    from pjrt_hub.finding.store.artifact.catalog import Catalog
+    from pjrt_hub.finding.store.catalog import Catalog
 
     if locked is None:
         return registry(env)
@@ -181,9 +183,9 @@ def remote(env: Mapping[str, str]) -> Remote | None:
     """
     if not env.get("PJRT_HUB_REGISTRY"):
         return None
-    from pjrt_hub.finding.store.registry.remote import Remote, trusted
+    from pjrt_hub.finding.store.registry.remote import Remote, read_trust
 
-    trust = trusted(env, configuration())
+    trust = read_trust(env, configuration())
     return None if trust is None else Remote(trust, _cache(env).root)
 
 
@@ -204,14 +206,18 @@ def refresh_registry(env: Mapping[str, str], wanted: Artifact | None = None) -> 
     """
     if (elsewhere := remote(env)) is None:
         return False
+    from pjrt_hub.base.progress import choose_progress
     from pjrt_hub.errors import RegistryError
-    from pjrt_hub.finding.store.artifact.catalog import Catalog
+    from pjrt_hub.finding.store.catalog import Catalog
+    from pjrt_hub.finding.store.transfer.partial import enter, report_to
 
-    reading = elsewhere.reading()
+    reading = elsewhere.last_reading()
     if elsewhere.is_fresh(reading):
         return False
     try:
-        elsewhere.refresh(env, Catalog.shipped().rows(), notify=say)
+        with report_to(choose_progress("registry")) as progress:
+            enter(progress, "looking")
+            elsewhere.refresh(env, Catalog.read_shipped().rows(), notify=say)
     except RegistryError as exc:
         if reading is None or wanted in reading.rows:
             raise
@@ -247,7 +253,7 @@ def pins() -> Pins | None:
 
 
 def _pins(env: Mapping[str, str]) -> Pins | None:
-    from pjrt_hub.finding.store.artifact.pins import read
+    from pjrt_hub.finding.store.pins import read
 
     path = lock_path(env)
     return None if path is None else read(path, is_named=bool(env.get("PJRT_HUB_LOCK")))
@@ -259,7 +265,7 @@ def lock_path(env: Mapping[str, str]) -> Path | None:
     Raises:
         LockFileError: others may have written it.
     """
-    from pjrt_hub.finding.store.artifact.pins import find
+    from pjrt_hub.finding.store.pins import find
 
     try:
         folder = None if privilege.reason() else Path.cwd()

@@ -17,9 +17,9 @@ from pjrt_hub.door.process import configuration, environment, remote, say
 from pjrt_hub.errors import ManifestError, RegistryError
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.store.artifact.catalog import Artifact
+    from pjrt_hub.finding.store.catalog import Artifact
+    from pjrt_hub.finding.store.registry.publisher import Days, KeyRing, Published, Repository
     from pjrt_hub.finding.store.registry.remote import Reading, Remote
-    from pjrt_hub.finding.store.registry.signing import Days, KeyRing, Published, Repository
 
 
 def init(
@@ -72,13 +72,13 @@ def add(
     Raises:
         ManifestError: a row is malformed, or its name could be mistaken for another.
         LockFileError: an archive is not trusted, or would take a name.
-        StoreError: an archive cannot be fetched, or is no plugin.
+        StoreError: an archive cannot be fetched, or is not a plugin.
     """
     from tempfile import TemporaryDirectory
 
     from pjrt_hub.door.lock import lock
-    from pjrt_hub.finding.store.artifact import pins
-    from pjrt_hub.finding.store.artifact.catalog import Catalog, read_rows
+    from pjrt_hub.finding.store import pins
+    from pjrt_hub.finding.store.catalog import Catalog, read_rows
 
     files = [Path(each) for each in sources if each.endswith((".toml", ".lock"))]
     rows = [
@@ -94,7 +94,7 @@ def add(
             rows += locked.pins.rows
     rows = [replace(row, urls=_urls(row, at)) for row in rows]
     repository = _repository(folder)
-    known = [*Catalog.shipped().rows(), *Catalog([folder]).rows()]
+    known = [*Catalog.read_shipped().rows(), *Catalog([folder]).rows()]
     for row in rows:
         _require_distinct(row, known, allow_look_alike)
     repository.add(rows)
@@ -155,7 +155,7 @@ def rotate(
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """What a user has agreed to.
+    """A registry that a user has agreed to trust.
 
     Attributes:
         path: where that is kept.
@@ -184,18 +184,18 @@ def trust(url: str, root: Path, *, platforms: Sequence[str] = ()) -> Trusted:
         RegistryError: the file is not what it has to be, or the address cannot be asked.
     """
     from pjrt_hub.finding.store.registry.remote import MAX_ROOT_NBYTES, Trust
-    from pjrt_hub.finding.store.transfer.credentials import redacted
+    from pjrt_hub.finding.store.transfer.credentials import redact
     from pjrt_hub.finding.store.transfer.transport import forbidden
 
     if reason := forbidden(url):
-        raise _untrusted(reason, redacted(url), "give the https address")
+        raise _trust_error(reason, redact(url), "give the https address")
     try:
         content = digest.content(root, MAX_ROOT_NBYTES)
     except OSError as exc:
         hint = "name the root.json that the registry's publisher gave you"
-        raise _untrusted(f"{root} cannot be read: {exc.strerror}", redacted(url), hint) from exc
-    with _needing_tuf(redacted(url)):
-        from pjrt_hub.finding.store.registry.signed import check_root
+        raise _trust_error(f"{root} cannot be read: {exc.strerror}", redact(url), hint) from exc
+    with _needing_tuf(redact(url)):
+        from pjrt_hub.finding.store.registry.reader import check_root
     found = check_root(content)
     role = found.roles["root"]
     path = Trust(url, content, tuple(platforms)).write(configuration())
@@ -208,18 +208,18 @@ def refresh() -> tuple[Remote, Reading]:
     Raises:
         RegistryError: it cannot be had, or must not be trusted; `.fault` says which.
     """
-    from pjrt_hub.finding.store.artifact.catalog import Catalog
+    from pjrt_hub.finding.store.catalog import Catalog
 
     env = environment()
     elsewhere = remote(env)
     if elsewhere is None:
         hint = "set PJRT_HUB_REGISTRY to its address"
-        raise _untrusted("no signed registry is named", "", hint)
-    shipped = Catalog.shipped().rows()
+        raise _trust_error("no signed registry is named", "", hint)
+    shipped = Catalog.read_shipped().rows()
     return elsewhere, elsewhere.refresh(env, shipped, notify=say)
 
 
-def _untrusted(what: str, url: str, hint: str) -> RegistryError:
+def _trust_error(what: str, url: str, hint: str) -> RegistryError:
     return RegistryError(what, url=url, fault="untrusted", hint=hint)
 
 
@@ -256,18 +256,18 @@ def _require_distinct(row: Artifact, known: Sequence[Artifact], allow_look_alike
 
 def _repository(folder: Path) -> Repository:
     with _needing_tuf(folder):
-        from pjrt_hub.finding.store.registry.signing import Repository
+        from pjrt_hub.finding.store.registry.publisher import Repository
     return Repository(folder)
 
 
 def _key_ring(folders: Sequence[Path], passphrase: bytes | None) -> KeyRing:
     with _needing_tuf(folders[0]):
-        from pjrt_hub.finding.store.registry.signing import KeyRing
+        from pjrt_hub.finding.store.registry.publisher import KeyRing
     return KeyRing(folders, passphrase)
 
 
 def _days(days: dict[str, int] | None) -> Days:
-    from pjrt_hub.finding.store.registry.signing import Days
+    from pjrt_hub.finding.store.registry.publisher import Days
 
     return Days(**(days or {}))
 

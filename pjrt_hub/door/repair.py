@@ -20,8 +20,8 @@ from pjrt_hub.door.process import (
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.store.artifact.catalog import Artifact
     from pjrt_hub.finding.store.cache.audit import Audit
+    from pjrt_hub.finding.store.catalog import Artifact
 
 
 def repair(audit: Audit) -> str:
@@ -36,7 +36,7 @@ def repair(audit: Audit) -> str:
     Raises:
         CacheError: the entry cannot be moved.
     """
-    from pjrt_hub.base.progress import terminal_progress
+    from pjrt_hub.base.progress import choose_progress
     from pjrt_hub.finding.store.transfer import fetch
 
     aside = cache().quarantine(audit.root, audit.verdict.reason)
@@ -51,7 +51,7 @@ def repair(audit: Audit) -> str:
             cache(),
             env=environment(),
             offline=bool(privilege.reason()),
-            progress=terminal_progress(row.package),
+            progress=choose_progress(row.package),
             notify=say,
         )
     except PjrtHubError as exc:
@@ -61,13 +61,13 @@ def repair(audit: Audit) -> str:
 
 def _row(sha256: str) -> Artifact | None:
     """Return the row of an archive; a signed registry's counts while it may be fetched."""
-    found = _known(sha256)
+    found = _find_row(sha256)
     if found is not None and follows_registry(pins()) and refresh_registry(environment(), found):
-        found = _known(sha256)
+        found = _find_row(sha256)
     return found
 
 
-def _known(sha256: str) -> Artifact | None:
+def _find_row(sha256: str) -> Artifact | None:
     return next(
         (row for row in catalog(environment(), pins()).rows() if row.sha256 == sha256), None
     )

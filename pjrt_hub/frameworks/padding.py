@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger: str) -> int:
-    """The address of the plugin's table, or of the same behind the layer `pad`.
+    """Return the address of the plugin's table, or of the same behind the layer `pad`.
 
     Args:
         plugin: a loaded one.
         framework: its name and release, for messages: "JAX 0.4.38".
         built_with: the PJRT API of the framework; None where nobody knows.
-        logger: the name of the logger that is told of the layer.
+        logger: the name of the logger for a message about the layer.
 
     Raises:
         FrameworkError: the layers that the user asked for leave out the one that is needed.
@@ -32,7 +32,7 @@ def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger:
     from pjrt_hub.running.interpose import layers
 
     theirs = plugin.api_version
-    if built_with is not None and not layers.grown(built_with.minor, theirs.minor):
+    if built_with is not None and not layers.growing_structs(built_with.minor, theirs.minor):
         return plugin.api.address
     why = (
         f"{framework}, built with PJRT API {built_with or 'of an unknown version'}, may send "

@@ -32,7 +32,7 @@ class RedisStore:
         self, server: Any, prefix: str = "pjrt-hub:", *, expire_seconds: int = 24 * 3600
     ) -> None:
         if isinstance(server, str):
-            server = _connected(server)
+            server = _connect(server)
         if server.get_connection_kwargs().get("decode_responses"):
             raise TypeError(f"{server!r} decodes responses: make it without decode_responses=True")
         self._server = server
@@ -56,7 +56,7 @@ class RedisStore:
         return (self._prefix + key).encode("utf-8", "surrogateescape")
 
 
-def _connected(url: str) -> Any:
+def _connect(url: str) -> Any:
     import redis
     from redis.backoff import ExponentialBackoff
     from redis.retry import Retry

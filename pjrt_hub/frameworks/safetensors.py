@@ -87,14 +87,14 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
 
     Raises:
         OSError: the file cannot be opened, or an index is larger than 64 MiB.
-        TypeError: `path` is no path; the contents of a file are none.
+        TypeError: `path` is not a path; the contents of a file are none.
         FileFormatError: it is not a valid safetensors file; the message names the tensor at fault.
     """
     if _is_index(path):
         index = _index(Path(path))
-        tensors = _indexed(index, Path(path), index)
+        tensors = _open_indexed(index, Path(path), index)
     else:
-        tensors = _opened(path)
+        tensors = _open(path)
     return {name: tensor.array() for name, tensor in tensors.items()}
 
 
@@ -107,7 +107,7 @@ def _is_index(path: str | PathLike[str]) -> bool:
     return name.endswith(_INDEX_SUFFIX)
 
 
-def _opened(path: str | PathLike[str]) -> dict[str, _Tensor]:
+def _open(path: str | PathLike[str]) -> dict[str, _Tensor]:
     with open(path, "rb") as file:
         try:
             mapped = _Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -147,17 +147,17 @@ def load(
 
     Raises:
         OSError: the file cannot be opened, or an index is larger than 64 MiB.
-        TypeError: `path` is no path; the contents of a file are none.
+        TypeError: `path` is not a path; the contents of a file are none.
         FileFormatError: the file is invalid or lacks a tensor.
         PjrtError: the plugin refused a transfer (`PJRT_Client_BufferFromHostBuffer`).
     """
     indexed = _is_index(path)
-    index: Mapping[str, object] = _index(Path(path)) if indexed else _opened(path)
+    index: Mapping[str, object] = _index(Path(path)) if indexed else _open(path)
     wanted = list(index) if names is None else list(names)
     for name in wanted:
         if name not in index:
-            raise _missing(path, name, index)
-    tensors: Mapping[str, Any] = _indexed(index, Path(path), wanted) if indexed else index
+            raise _missing_error(path, name, index)
+    tensors: Mapping[str, Any] = _open_indexed(index, Path(path), wanted) if indexed else index
     return {
         name: _put(client, tensors[name], device(name) if callable(device) else device)
         for name in wanted
@@ -171,7 +171,7 @@ def _put(client: Client, tensor: _Tensor, device: Device | None) -> Buffer:
 
     spec = ShapeSpec(tensor.shape, tensor.element)
     whole = tensor.element.bits >= 8 and spec.nbytes >= _READ_NBYTES
-    if whole and not (client._on_host and tensor.start % _ALIGNMENT == 0):
+    if whole and not (client.is_on_host and tensor.start % _ALIGNMENT == 0):
         with open(tensor.mapped.path, "rb") as file:
             if _identity(file) == tensor.mapped.identity:  # nobody put another in its place
                 return upload.from_file(client, file.fileno(), spec, tensor.start, device)
@@ -203,7 +203,7 @@ def save_file(
         The file's path, or the index's, for `open_file` and `load`.
 
     Raises:
-        TypeError: the format has no such dtype, or a name or the metadata is no text.
+        TypeError: the format has no such dtype, or a name or the metadata is not a str.
         ValueError: `path` does not end in ".safetensors" and shards are wanted, or elements that
             share bytes do not fill the last one.
         OSError: the file cannot be written.
@@ -257,7 +257,7 @@ def _element(array: NDArray[Any]) -> dtypes.ElementType:
 
 
 def _nbytes(array: NDArray[Any]) -> int:
-    """What it takes in a file, in bytes."""
+    """Return what it takes in a file, in bytes."""
     return packing.nbytes(array.size, _element(array).bits)
 
 
@@ -304,7 +304,7 @@ def _publish(path: Path, parts: Iterable[Any]) -> None:
 
 
 def _index(path: Path) -> dict[str, object]:
-    """The file of each tensor, by the index of a model in several files."""
+    """Return the file of each tensor, by the index of a model in several files."""
     content = digest.content(path)
     try:
         index = json.loads(content, object_pairs_hook=_unique)
@@ -321,21 +321,23 @@ def _index(path: Path) -> dict[str, object]:
     return dict(files)
 
 
-def _indexed(index: Mapping[str, object], path: Path, names: Iterable[str]) -> dict[str, _Tensor]:
+def _open_indexed(
+    index: Mapping[str, object], path: Path, names: Iterable[str]
+) -> dict[str, _Tensor]:
     """Opens the files that hold some tensors, each once."""
     opened: dict[str, dict[str, _Tensor]] = {}
     tensors = {}
     for name in names:
         file = str(index[name])
         if file not in opened:
-            opened[file] = _opened(path.with_name(file))
+            opened[file] = _open(path.with_name(file))
         if name not in opened[file]:
-            raise _missing(path.with_name(file), name, opened[file])
+            raise _missing_error(path.with_name(file), name, opened[file])
         tensors[name] = opened[file][name]
     return tensors
 
 
-def _missing(
+def _missing_error(
     path: str | PathLike[str], name: str, tensors: Mapping[str, object]
 ) -> FileFormatError:
     from difflib import get_close_matches
@@ -369,7 +371,7 @@ class _Tensor(NamedTuple):
     element: dtypes.ElementType
 
     def array(self) -> NDArray[Any]:
-        """Its values: a view of the file, or a copy where elements share bytes."""
+        """Return its values: a view of the file, or a copy where elements share bytes."""
         import numpy as np
 
         dtype = dtypes.numpy_dtype(self.element.code)

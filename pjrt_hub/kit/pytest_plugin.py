@@ -84,7 +84,7 @@ class Conformance(pytest.Collector):
         self._found: dict[str, Result] = {}
 
     def collect(self) -> list[pytest.Item]:
-        """Nothing: the tests are added from outside."""
+        """Collects nothing: the tests are added from outside."""
         return []
 
     def result(self, check: Check) -> Result:
@@ -132,7 +132,7 @@ class ConformanceTest(pytest.Item):
         return super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Where it stands in pytest's output."""
+        """Says where it stands in pytest's output."""
         return Path(self.conformance.name), None, self.name
 
 

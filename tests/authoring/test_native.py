@@ -41,7 +41,10 @@ def test_the_header_is_made_of_the_declarations():
     import capi
     import plugin_header
 
-    assert plugin_header.HEADER.read_text() == plugin_header.text(capi.read())
+    from pjrt_hub.kit import authoring
+
+    header = Path(authoring.__file__).parent / "c" / "pjrt_plugin" / "api.h"
+    assert header.read_text() == plugin_header.text(capi.read())
 
 
 @pytest.mark.parametrize("example", [False, True], ids=["skeleton", "example"])
@@ -165,7 +168,7 @@ def test_the_suite_finds_no_defect(tmp_path, example):
     library = native.build(native.write(tmp_path, example=example))
     report = tmp_path / "report.json"
     ended = subprocess.run(
-        [sys.executable, "-m", "pjrt_hub.cli", "check", library, "--json", report],
+        [sys.executable, "-m", "pjrt_hub.cli", "check", library, "--output", report],
         capture_output=True,
         text=True,
         timeout=280,

@@ -46,7 +46,7 @@ def test_what_the_library_said_is_in_the_project(run, folder, library):
 
 def test_two_runs_write_the_same(run, folder, library):
     for name in ("one", "two"):
-        run("pjrt-hub", "new", "mychip", "--library", library, "--no-check", "--into", name)
+        run("pjrt-hub", "new", "mychip", "--library", library, "--no-check", "--output", name)
     texts = [
         {path.relative_to(folder / name): path.read_bytes() for path in files(folder / name)}
         for name in ("one", "two")
@@ -71,7 +71,7 @@ def files(root: Path) -> list[Path]:
 def test_a_name_that_is_no_good_is_refused(capsys, tmp_path, name, why):
     from pjrt_hub.cli.__main__ import run
 
-    assert run(["new", name, "--into", str(tmp_path / "new")]) == 1
+    assert run(["new", name, "--output", str(tmp_path / "new")]) == 1
     assert why in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
@@ -80,7 +80,7 @@ def test_a_folder_in_use_is_left_alone(capsys, tmp_path):
     from pjrt_hub.cli.__main__ import run
 
     (tmp_path / "mine.txt").write_text("mine")
-    assert run(["new", "mychip", "--into", str(tmp_path)]) == 1
+    assert run(["new", "mychip", "--output", str(tmp_path)]) == 1
     assert "is there already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

@@ -38,7 +38,7 @@ def test_the_wheel_says_what_the_library_is(packed, library):
 def test_the_same_library_gives_the_same_bytes(packed, run, folder, library):
     _, wheel = packed
     run(
-        *("pjrt-hub", "pack", library, "--name", "mychip", "--version", "1.0", "--out", "again"),
+        *("pjrt-hub", "pack", library, "--name", "mychip", "--version", "1.0", "--output", "again"),
         SOURCE_DATE_EPOCH="1700000000",
     )
     assert (folder / "again" / wheel.name).read_bytes() == wheel.read_bytes()
@@ -49,14 +49,14 @@ def test_the_same_library_gives_the_same_bytes(packed, run, folder, library):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--version", "one"), "'one' is no version"),
+        (("--version", "one"), "'one' is not a version"),
         (("--name", "cpu"), "is the name of another plugin"),
     ],
 )
 def test_what_cannot_be_packed_is_refused(library, tmp_path, capsys, words, why):
     from pjrt_hub.cli.__main__ import run
 
-    words = ["pack", str(library), "--name", "mychip", "--out", str(tmp_path / "out"), *words]
+    words = ["pack", str(library), "--name", "mychip", "--output", str(tmp_path / "out"), *words]
     assert run(words) == 1
     assert why in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

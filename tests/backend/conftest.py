@@ -6,31 +6,17 @@ import os
 import subprocess
 import sys
 import sysconfig
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from children import command
 
 import pjrt_hub
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
-
-#: What every child that runs JAX begins with.
-PRELUDE = """
-import sys
-import jax, jax.numpy as jnp, numpy as np
-from jax._src import xla_bridge
-from pjrt_hub.kit import authoring
-from pjrt_hub.kit.authoring.reference import Reference
-
-backend = Reference()
-backend.asynchronous = "asynchronous" in sys.argv
-capsule = authoring.capsule(backend)
-xla_bridge.register_plugin("stablehlo", priority=500, c_api=capsule, options={"devices": 4})
-"""
 
 Ended = tuple[int, str, str]
 
@@ -61,14 +47,19 @@ def python(environment: dict[str, str]) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def jax(python: Callable[..., Ended]) -> Callable[..., Ended]:
-    """`jax(script)` runs a script in which JAX's default device is the reference plugin's."""
+def child(python: Callable[..., Ended]) -> Callable[..., str]:
+    """Calls a function of a file of tests in a child that JAX runs in; for `in_child`."""
 
-    def run(script: str, *words: str, platforms: str = "stablehlo") -> Ended:
-        text = PRELUDE + textwrap.dedent(script)
-        return python("-c", text, *words, JAX_PLATFORMS=platforms)
+    def child(
+        function: Callable[..., object], *arguments: object, prepared: bool = False, **env: str
+    ) -> str:
+        words = command(function, *arguments, prepared=prepared)[1:]
+        status, printed, errors = python(*words, **{"JAX_PLATFORMS": "stablehlo", **env})
+        assert status == 0, printed + errors
+        assert "Traceback" not in errors, errors
+        return printed
 
-    return run
+    return child
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def test_our_own_runtime_adds(build, folder, python):
     words = "-m pjrt_hub.cli run add.mlir --arg x.npy --arg x.npy --platform"
     status, printed, errors = python(*words.split(), str(build("adder:Adder")), cwd=folder)
     assert status == 0, errors
-    assert "[2., 4., 6., 8.]" in printed
+    assert "[2. 4. 6. 8.]" in printed
 
 
 def test_jax_finds_its_devices(build, python):

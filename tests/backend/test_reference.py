@@ -1,4 +1,4 @@
-"""The StableHLO reference plugin, driven by our own runtime."""
+"""The StableHLO reference plugin, run by our own runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pjrt_hub import errors
 from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring.reference import Reference
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.capi import wire
 
 TYPES = [each.numpy for each in dtypes.ELEMENT_TYPES if each.primitive >= 0 and each.bits > 1]
 
@@ -146,12 +145,11 @@ def test_the_interpreter_may_die_and_comes_back(client):
 
 def test_hosts_read_the_program_in_hlo(client):
     text = "func.func @main(%0: tensor<2xi32>) -> tensor<2xi32> { return %0 : tensor<2xi32> }"
-    code, form = client.compile(text).optimized_program()
-    assert form == "hlo_with_config"
+    program = client.compile(text).optimized_program()
+    assert program.format == "hlo"
     from jaxlib import _hlo
 
-    module = bytes(dict(wire.fields(memoryview(code)))[1])
-    assert "ENTRY" in _hlo.XlaComputation(module).as_hlo_text()
+    assert "ENTRY" in _hlo.XlaComputation(program.code).as_hlo_text()
 
 
 @pytest.mark.timeout(900)  # two thousand checks, each program run by the interpreter
@@ -160,7 +158,7 @@ def test_the_conformance_suite_finds_no_defect(python, tmp_path):
     name = "pjrt_hub.kit.authoring.reference:Reference"
     status, _, errors = python("-m", "pjrt_hub.cli", "build", name, "-o", library)
     assert status == 0, errors
-    words = ("-m", "pjrt_hub.cli", "check", library, "--option", "devices=2", "--json", "-")
+    words = ("-m", "pjrt_hub.cli", "check", library, "--option", "devices=2", "--json")
     status, printed, errors = python(*words, seconds=800)
     results = json.loads(printed)["results"]
     defects = [r for r in results if r["verdict"] not in ("pass", "unsupported", "skip")]

@@ -51,7 +51,7 @@ def test_a_defect_is_told_with_what_was_expected(check):
 
 
 def test_it_writes_a_report_of_each_form(check, tmp_path):
-    files = ["--json", "r.json", "--junit", "r.xml", "--html", "r.html"]
+    files = ["--output", "r.json", "--junit", "r.xml", "--html", "r.html"]
     assert check("cpu", "--check", PASSES, "--check", CRASHES, *files).returncode == 1
     results = json.loads((tmp_path / "r.json").read_text())["results"]
     assert [(each["name"], each["verdict"]) for each in results] == [
@@ -63,13 +63,13 @@ def test_it_writes_a_report_of_each_form(check, tmp_path):
 
 
 def test_json_can_be_all_that_it_prints(check):
-    ended = check("cpu", "--check", PASSES, "--json", "-")
+    ended = check("cpu", "--check", PASSES, "--json")
     assert json.loads(ended.stdout)["plugin"]["name"] == "cpu"
 
 
 def test_it_compares_with_a_report_and_with_a_plugin(check, tmp_path):
     words = ["cpu", "--check", PASSES]
-    assert check(*words, "--json", "before.json").returncode == 0
+    assert check(*words, "--output", "before.json").returncode == 0
     before = json.loads((tmp_path / "before.json").read_text())
     before["results"][0]["verdict"] = "timeout"
     (tmp_path / "before.json").write_text(json.dumps(before))
@@ -112,7 +112,7 @@ def test_without_a_plugin_it_exits_as_other_commands_do(check, plugin, status):
     assert check(plugin, "--check", PASSES).returncode == status
 
 
-@pytest.mark.parametrize("option", ["--json", "--junit", "--html"])
+@pytest.mark.parametrize("option", ["--output", "--junit", "--html"])
 def test_where_a_report_cannot_be_written_nothing_is_checked(check, option):
     ended = check("no plugin", option, "none/report")
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -134,7 +134,7 @@ def test_an_interrupted_check_is_resumed(tmp_path, number, status):
             text=True,
         )
 
-    begun = begin("--json", "r.json", "--junit", "r.xml", "--html", "r.html")
+    begun = begin("--output", "r.json", "--junit", "r.xml", "--html", "r.html")
     journals = tmp_path / "cache" / "v1" / "journals"
     while not any(path.read_bytes().count(b"\n") > 15 for path in journals.glob("*.jsonl")):
         assert begun.poll() is None, begun.communicate()
@@ -151,7 +151,7 @@ def test_an_interrupted_check_is_resumed(tmp_path, number, status):
         assert errors.endswith("hint: the same command with --resume goes on from here\n")
     (journal,) = journals.glob("*.jsonl")
     before = [json.loads(line)["result"] for line in journal.read_text().splitlines()[:15]]
-    resumed = begin("--json", "-", "--resume")
+    resumed = begin("--json", "--resume")
     output, _ = resumed.communicate(timeout=120)
     whole = json.loads(output)
     assert (resumed.returncode, whole["left"]) == (1, 0)

@@ -16,7 +16,7 @@ import pjrt_hub
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.kit.conformance import corpus
 from pjrt_hub.kit.conformance.checks import ops
-from pjrt_hub.kit.conformance.corpus import Program, Tensor
+from pjrt_hub.kit.conformance.corpus import CorpusTensor, Program
 from pjrt_hub.kit.conformance.finding import Failed, Unsupported
 from pjrt_hub.kit.conformance.subject import Subject
 
@@ -92,7 +92,7 @@ def test_a_disagreement_of_oracles_is_no_program(generator):
     from draft import Disagreement, draft
     from interpreter import Interpreter
 
-    one = Tensor.of([1.0], "f32")
+    one = CorpusTensor.of([1.0], "f32")
     wrong = draft("negate", "f32", [one], [one])
     with (
         Interpreter() as interpreter,
@@ -102,9 +102,11 @@ def test_a_disagreement_of_oracles_is_no_program(generator):
 
 
 def program(**fields) -> Program:
-    one = Tensor.of([1.5, -2.0], "f32")
+    one = CorpusTensor.of([1.5, -2.0], "f32")
     body = '%r0 = "stablehlo.negate"(%a0) : (tensor<2xf32>) -> tensor<2xf32>'
-    made = Program("negate", "f32", "", body, (one,), (Tensor.of([-1.5, 2.0], "f32"),), ("exact",))
+    made = Program(
+        "negate", "f32", "", body, (one,), (CorpusTensor.of([-1.5, 2.0], "f32"),), ("exact",)
+    )
     return replace(made, **fields)
 
 
@@ -125,11 +127,11 @@ def test_a_program_as_text():
 @pytest.mark.parametrize(
     ("tensor", "text"),
     [
-        (Tensor.of([[True, False]], "i1"), "dense<[[true, false]]> : tensor<1x2xi1>"),
-        (Tensor.of(np.zeros((0, 3)), "f32"), "dense<> : tensor<0x3xf32>"),
-        (Tensor.of(np.int32(7), "i32"), 'dense<"0x07000000"> : tensor<i32>'),
+        (CorpusTensor.of([[True, False]], "i1"), "dense<[[true, false]]> : tensor<1x2xi1>"),
+        (CorpusTensor.of(np.zeros((0, 3)), "f32"), "dense<> : tensor<0x3xf32>"),
+        (CorpusTensor.of(np.int32(7), "i32"), 'dense<"0x07000000"> : tensor<i32>'),
         (
-            Tensor.of([1, 2], "complex<f32>"),
+            CorpusTensor.of([1, 2], "complex<f32>"),
             'dense<"0x0000803F000000000000004000000000"> : tensor<2xcomplex<f32>>',
         ),
     ],
@@ -174,7 +176,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path):
 
 
 def run(subject: Subject, given: Program) -> list[str]:
-    ops.running(given)(subject)
+    ops.runner(given)(subject)
     return subject.notes
 
 
@@ -183,7 +185,7 @@ def test_a_right_value_passes(subject):
 
 
 def test_a_wrong_value_fails(subject):
-    wrong = program(results=(Tensor.of([-1.5, 2.5], "f32"),))
+    wrong = program(results=(CorpusTensor.of([-1.5, 2.5], "f32"),))
     with pytest.raises(Failed, match=r"^of arguments: 1 of 2 .* at \[1\] expected 2.5, found 2.0$"):
         run(subject, wrong)
 
@@ -191,8 +193,8 @@ def test_a_wrong_value_fails(subject):
 def test_a_value_that_is_wrong_only_of_constants_fails(subject):
     """As where a compiler folds by other code than it runs."""
     body = program().body.replace("negate", "abs")
-    given = program(body=body, results=(Tensor.of([1.5, 2.0], "f32"),))
-    other = Tensor.of([9.0, 9.0], "f32")
+    given = program(body=body, results=(CorpusTensor.of([1.5, 2.0], "f32"),))
+    other = CorpusTensor.of([9.0, 9.0], "f32")
 
     class Folded(Program):
         def text(self, *, constants: bool) -> str:
@@ -205,10 +207,10 @@ def test_a_value_that_is_wrong_only_of_constants_fails(subject):
 
 
 def test_zeros_for_subnormal_numbers_are_noted(subject):
-    tiny, zero = Tensor.of([2.0**-130], "f32"), Tensor.of([0.0], "f32")
+    tiny, zero = CorpusTensor.of([2.0**-130], "f32"), CorpusTensor.of([0.0], "f32")
     body = '%r0 = "stablehlo.add"(%a0, %a0) : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf32>'
     given = program(
-        op="add", body=body, arguments=(tiny,), results=(Tensor.of([2.0**-129], "f32"),)
+        op="add", body=body, arguments=(tiny,), results=(CorpusTensor.of([2.0**-129], "f32"),)
     )
     with pytest.raises(Failed, match=r"found 0\.0"):
         run(subject, given)
@@ -224,6 +226,6 @@ def test_what_a_compiler_does_not_take_is_unsupported(subject):
 
 
 def test_a_type_newer_than_the_plugin_never_reaches_it(subject):
-    some = Tensor.of([1.0], "f6E2M3FN")
+    some = CorpusTensor.of([1.0], "f6E2M3FN")
     with pytest.raises(Unsupported, match="came with PJRT API"):
         run(subject, program(arguments=(some,)))

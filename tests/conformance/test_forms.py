@@ -16,7 +16,7 @@ import pjrt_hub
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Report, Verdict, artifact, corpus, programs
-from pjrt_hub.kit.conformance.artifact import Artifact
+from pjrt_hub.kit.conformance.artifact import PortableArtifact
 from pjrt_hub.kit.conformance.checks import runtime
 from pjrt_hub.running.array import dtypes
 
@@ -163,7 +163,7 @@ def test_there_are_artifacts_of_what_other_plugins_are_sent():
     newest = artifact.archive().newest
     assert artifact.of(programs.many_products()) is not None
     kinds = [kind.name for kind in dtypes.ELEMENT_TYPES]
-    without = [kind for kind in kinds if artifact.of(runtime.reversing(kind), newest) is None]
+    without = [kind for kind in kinds if artifact.of(runtime.reversal(kind), newest) is None]
     assert without == ["s1", "u1"]  # StableHLO has none
 
 
@@ -172,12 +172,12 @@ def test_an_artifact_is_of_the_version_that_its_reader_knows():
         return code[5 : code.index(b"\0")] if code else b""
 
     assert producer(artifact.of(programs.ADD)) == b"StableHLO_v1.0.0"
-    assert producer(artifact.labelled(programs.ADD, (0, 9, 0))) == b"StableHLO_v0.9.0"
+    assert producer(artifact.artifact_for(programs.ADD, (0, 9, 0))) == b"StableHLO_v0.9.0"
     assert producer(artifact.of(programs.ADD, (1, 3, 5))) == b"StableHLO_v1.3.5"
     assert producer(artifact.of(programs.ADD, (99, 0, 0))) == b"StableHLO_v%d.%d.%d" % (
         artifact.archive().newest
     )
-    small = runtime.reversing("f4E2M1FN")
+    small = runtime.reversal("f4E2M1FN")
     assert artifact.of(small, (1, 7, 0)) is None
     assert producer(artifact.of(small, (1, 8, 1))) == b"StableHLO_v1.8.1"
     assert artifact.of("no program of ours") is None
@@ -202,7 +202,9 @@ def test_the_serializer_writes_the_same_today(tool):
 
 def test_an_archive_is_read_as_it_was_written(tmp_path):
     path = tmp_path / "artifacts.gz"
-    old, new = (Artifact(v, b"ML\xefR\rStableHLO_v%d.%d.%d\0" % v) for v in ((0, 9, 0), (1, 2, 0)))
+    old, new = (
+        PortableArtifact(v, b"ML\xefR\rStableHLO_v%d.%d.%d\0" % v) for v in ((0, 9, 0), (1, 2, 0))
+    )
     path.write_bytes(artifact.pack((1, 4, 0), {"a": [old, new], "b": [new]}))
     read = artifact.archive(path)
     assert read.newest == (1, 4, 0)
@@ -222,7 +224,7 @@ def test_an_archive_is_read_as_it_was_written(tmp_path):
 )
 def test_another_form_of_archive_is_refused(tmp_path, change):
     path = tmp_path / "artifacts.gz"
-    packed = artifact.pack((1, 4, 0), {"a": [Artifact((1, 0, 0), b"code")]})
+    packed = artifact.pack((1, 4, 0), {"a": [PortableArtifact((1, 0, 0), b"code")]})
     first, _, code = gzip.decompress(packed).partition(b"\n")
     head, code = change(json.loads(first), code)
     path.write_bytes(gzip.compress(json.dumps(head).encode() + b"\n" + code))

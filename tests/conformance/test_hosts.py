@@ -94,7 +94,7 @@ def test_jax_calls_it_only_of_plugins_with_a_trait(trait, name):
 
 
 def test_check_says_what_runs(without):
-    ended = without("", "check", "cpu", "--area", "hosts", "--json", "-")
+    ended = without("", "check", "cpu", "--area", "hosts", "--json")
     assert ended.returncode == 0, ended.stderr
     report = Report.from_json(ended.stdout)
     assert {each.verdict for each in report.results} == {Verdict.PASS}
@@ -104,7 +104,7 @@ def test_check_says_what_runs(without):
 def test_check_says_who_aborts(without, tmp_path):
     page = tmp_path / "report.html"
     names = f"{ASSIGNMENT},PJRT_Executable_Serialize:null"
-    ended = without(names, "check", "cpu", "--area", "hosts", "--json", "-", "--html", page)
+    ended = without(names, "check", "cpu", "--area", "hosts", "--json", "--html", page)
     assert ended.returncode == 0, ended.stderr  # a bare library, which nobody registered
     report = Report.from_json(ended.stdout)
     told = f"{jax().title} aborts at jit (SIGABRT): {ASSIGNMENT} is UNIMPLEMENTED"
@@ -118,7 +118,7 @@ def test_check_says_who_aborts(without, tmp_path):
 def test_what_registers_with_jax_must_not_end_it(without, library, tmp_path):
     packed = without(
         "", "pack", library, "--name", "mychip", "--version", "1.0", "--license", "MIT",
-        "--out", tmp_path,
+        "--output", tmp_path,
     )  # fmt: skip
     assert packed.returncode == 0, packed.stderr
     (wheel,) = tmp_path.glob("*.whl")
@@ -131,7 +131,7 @@ def test_what_registers_with_jax_must_not_end_it(without, library, tmp_path):
     zipfile.ZipFile(wheel).extractall(site)
     installed = next(site.rglob("*.so"))
     ended = without(
-        ASSIGNMENT, "check", installed, "--area", "hosts", "--json", "-", PYTHONPATH=str(site)
+        ASSIGNMENT, "check", installed, "--area", "hosts", "--json", PYTHONPATH=str(site)
     )
     assert ended.returncode == 1
     assert Report.from_json(ended.stdout)[JAX].verdict is Verdict.FAIL

@@ -24,7 +24,7 @@ def kept(monkeypatch):
         os.close(file)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_what_is_done_in_another_process_leaks_too(kept):
     kind = leaks._Kind(lambda _: kept, "Open a file", 3)
     with pytest.raises(Failed, match=r"found .*1 open files"):

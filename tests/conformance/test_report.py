@@ -67,7 +67,7 @@ def test_json_comes_back_the_same():
         ("", "Expecting value"),
         (b"{\xff}", "decode"),
         ("[" * 100_000, "recursion"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ("{}", "form"),
         (json.dumps({**json.loads(REPORT.to_json()), "form": 3}), "reads up to 2"),
         (json.dumps({**json.loads(REPORT.to_json()), "more": 1}), "more"),
@@ -93,7 +93,7 @@ def test_what_a_defect_hides_is_told_with_it_and_is_no_other_one():
     assert report.hidden("client.create") == ()
     told = next(table.defects(report)).splitlines()
     assert told[-1] == "         hid 2 checks: client.twice, ops.abs.f64"
-    assert list(table.skipped(report)) == []
+    assert list(table.skips(report)) == []
     assert "hid 2 checks</summary><p>client.twice, ops.abs.f64" in page.to_html(report)
 
 
@@ -129,7 +129,7 @@ def test_the_table():
         "         <&>",
     ]
     assert list(table.notes(REPORT)) == ["note     ops.add.f32\n         slow"]
-    assert list(table.skipped(REPORT)) == ["skip     2 checks\n         no device"]
+    assert list(table.skips(REPORT)) == ["skip     2 checks\n         no device"]
     assert table.headline(REPORT) == (
         "<b>tpu</b>, PJRT API 0.81, platform tpu, 2 of 9 checks pass, 2 skipped, 4 defects, 12 s"
     )
@@ -223,7 +223,7 @@ def test_reports_are_compared_by_what_both_have():
         ("client.create", "other", "crash -> fail: it died"),
     ]
     assert difference.changes(REPORT, REPORT) == []
-    told = list(table.changed(difference.changes(REPORT, later)))
+    told = list(table.differences(difference.changes(REPORT, later)))
     assert told[0] == "worse    plugin.entry\n         pass -> crash"
     assert "1 other differences" not in page.to_html(later, REPORT)
     assert "2 other differences" in page.to_html(later, REPORT)

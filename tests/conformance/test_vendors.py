@@ -34,7 +34,7 @@ def test_what_needs_a_device_is_skipped_with_the_plugins_words(report):
 
 
 def test_the_plugin_and_a_machine_that_is_not_here_are_checked(report):
-    version = {"cuda12": "0.58", "cuda13": "0.116", "tpu": "0.116"}[report.plugin.name]
+    version = {"cuda12": "0.58", "cuda13": "0.116", "tpu": "0.117"}[report.plugin.name]
     target = {"cuda12": "H100", "cuda13": "B200", "tpu": "v5e:2x2"}[report.plugin.name]
     assert (report.plugin.api_version, report.plugin.target) == (version, target)
     assert (report.plugin.platform, report.plugin.devices) == ("", ())

@@ -38,7 +38,7 @@ def in_child(
 
     Args:
         body: takes a `client` of that process, if any, then what the test is given: values that
-            `repr` tells. What it returns is alive until the process ends.
+            `repr` tells, and paths, as text. What it returns is alive until the process ends.
         stdout: all that it prints; None where that does not matter.
         how: as `child` of the conftest takes it.
     """
@@ -63,10 +63,19 @@ def command(
     function: Callable[..., object], *arguments: object, prepared: bool = True
 ) -> list[str]:
     """What calls a function of a file of tests in a process of its own, as `child` says."""
-    file = Path(function.__code__.co_filename)
-    words = [file.stem, function.__name__, repr(arguments), "prepared" * prepared]
+    given = tuple(str(each) if isinstance(each, Path) else each for each in arguments)
+    words = [function.__code__.co_filename, function.__name__, repr(given), "prepared" * prepared]
     # From 3.12 on Python warns of a fork beside threads.
-    return [sys.executable, "-W", "ignore:This process", str(file.with_name("children.py")), *words]
+    return [sys.executable, "-W", "ignore:This process", __file__, *words]
+
+
+def refusal(call: Callable[[], object]) -> dict[str, str] | None:
+    """What a call raises: the name of its class, and its text."""
+    try:
+        call()
+    except Exception as exc:
+        return {"error": type(exc).__name__, "text": str(exc)}
+    return None
 
 
 def ones(client: Any) -> Any:
@@ -89,9 +98,21 @@ def in_threads(*work: Callable[[], object]) -> None:
         thread.join()
 
 
+def show(kind: type[BaseException], exc: BaseException, trace: Any) -> None:
+    """Prints an exception, and the variables where an assertion failed, which pytest would show."""
+    sys.__excepthook__(kind, exc, trace)
+    if kind is AssertionError:
+        while trace.tb_next:
+            trace = trace.tb_next
+        for name, value in trace.tb_frame.f_locals.items():
+            print(f"    {name} = {value!r}"[:500], file=sys.stderr)
+
+
 if __name__ == "__main__":
-    module, name, arguments, prepared = sys.argv[1:]
-    function = inspect.unwrap(getattr(importlib.import_module(module), name))
+    sys.excepthook = show
+    file, name, arguments, prepared = sys.argv[1:]
+    sys.path.insert(0, str(Path(file).parent))
+    function = inspect.unwrap(getattr(importlib.import_module(Path(file).stem), name))
     given = ast.literal_eval(arguments)
     if prepared:
         client = pjrt_hub.client("cpu", offline=True)

@@ -23,7 +23,7 @@ from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.running.buffer.device_memory import DmaMapping, ExternalReference, RawCopy
 from pjrt_hub.running.buffer.placeholder import Alias
 from pjrt_hub.running.buffer.transfer import Transfer
-from pjrt_hub.running.device.event import SettableEvent
+from pjrt_hub.running.device.promise import SettableEvent
 from pjrt_hub.running.executable.bound_call import BoundCall
 
 #: AttributeError where an argument has not what it must have, NotImplementedError by memoryviews.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from children import ADD, in_child, in_threads, ones
 
-from pjrt_hub import CompileOptions
+from pjrt_hub import CompileOptions, ExecuteOptions
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.executable.bound_call import BoundCall
 
@@ -27,7 +27,7 @@ def test_values(executables, vector):
     assert call.arguments == ((a, b),)
     results = [call() for _ in range(3)]
     assert [result.tolist() for result in results] == [SUM] * 3
-    assert len({result._address for result in results}) == 3
+    assert len({result.address for result in results}) == 3
 
 
 def test_it_holds_its_arguments(executables, vector):
@@ -71,7 +71,7 @@ def test_wrong_arguments(client, executables, vector):
     whole = client.buffer_from_host(np.arange(8))
     for arguments, kind, words in (
         ((vector(),), TypeError, "takes 2 arguments, 1 given"),
-        ((vector(), 3), TypeError, "argument 1 of 2 must be 8xf32 in a .* array, not int"),
+        ((vector(), 3), TypeError, r"argument 1 of 2 must be f32\[8\] in a .* array, not int"),
         ((vector(), whole), TypeError, "argument 1 of 2 .* elements of i64"),
         ((client.buffer_from_host(np.ones(4, np.float32)), vector()), ValueError, r"shape \(4,\)"),
     ):
@@ -129,6 +129,8 @@ def test_closed(own, program, vector):
 def test_one_that_was_bound_to_nothing():
     with pytest.raises(ClosedError, match="never bound"):
         BoundCall()()
+    with pytest.raises(ClosedError, match="never bound"):
+        BoundCall()(options=ExecuteOptions())
 
 
 @in_child(PYTHONWARNINGS="ignore::DeprecationWarning")
@@ -218,4 +220,4 @@ def test_rows_of_which_another_program_took_one(pair, program):
 
 def test_repr(executables, vector):
     text = repr(executables("add").bind(vector(), vector()))
-    assert text.startswith("<BoundCall of <LoadedExecutable main (8xf32, 8xf32)"), text
+    assert text.startswith("<BoundCall of <LoadedExecutable main (f32[8], f32[8])"), text

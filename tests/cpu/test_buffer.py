@@ -75,6 +75,7 @@ def test_an_array_keeps_its_memory_from_donation(client, executables, vector):
     assert again.tolist() == (2 * NUMBERS + 1).tolist()
 
 
+@pytest.mark.numpy("2.0")
 def test_asarray_converts_and_copies(vector):
     buffer = vector()
     assert np.asarray(buffer, dtype=np.int64).tolist() == list(range(8))
@@ -247,8 +248,8 @@ def test_every_memory_takes_a_buffer(pair):
             ValueError,
             "does not address",
         ),
-        (lambda c, o: {"layout": (0, 2)}, ValueError, "no permutation"),
-        (lambda c, o: {"layout": (0,)}, ValueError, "no permutation"),
+        (lambda c, o: {"layout": (0, 2)}, ValueError, "not a permutation"),
+        (lambda c, o: {"layout": (0,)}, ValueError, "not a permutation"),
         (lambda c, o: {"semantics": 4}, ValueError, "HostBufferSemantics"),
         (lambda c, o: {"semantics": -1}, ValueError, "HostBufferSemantics"),
         (lambda c, o: {"semantics": "copy"}, ValueError, "HostBufferSemantics"),
@@ -264,9 +265,7 @@ def test_row_major_may_be_said(client):
     assert client.buffer_from_host(values, layout=(1, 0)).tolist() == values.tolist()
 
 
-def test_copying_to_a_wrong_place_is_refused(pair, client, vector):
-    with pytest.raises(ValueError, match="another client"):
-        vector().copy_to_device(pair.devices[0])
+def test_copying_to_a_wrong_place_is_refused(vector):
     with pytest.raises(TypeError, match="not a Device"):
         vector().copy_to_device(0)
 
@@ -287,15 +286,20 @@ def test_more_than_there_is(client):
     assert empty.to_numpy().shape == (0, 1 << 40)
 
 
+@pytest.mark.numpy("2.0")
 def test_64_dimensions(client):
     values = np.ones((1,) * 64, np.int8)
     assert client.buffer_from_host(values).to_numpy().shape == values.shape
 
 
 def test_repr_of_a_value(client):
-    assert repr(client.buffer_from_host([1, 2])) == "[1, 2]\n[cpu:0 i32[2]]"
-    assert repr(client.buffer_from_host(1.5)) == "1.5\n[cpu:0 f32[]]"
+    assert repr(client.buffer_from_host([1, 2])) == "Buffer([1, 2], i32[2] on cpu:0)"
+    assert repr(client.buffer_from_host(1.5)) == "Buffer(1.5, f32[] on cpu:0)"
     assert str(client.buffer_from_host([1, 2])) == "[1 2]"
+    in_a_list = [client.buffer_from_host(each) for each in ([1.0], [[1], [2]])]
+    assert repr(in_a_list) == (
+        "[Buffer([1.], f32[1] on cpu:0), Buffer([[1],\n        [2]], i32[2,1] on cpu:0)]"
+    )
     long = repr(client.buffer_from_host(np.arange(10**6)))
     assert len(long) < 100
     assert "..." in long
@@ -303,18 +307,18 @@ def test_repr_of_a_value(client):
 
 def test_repr_of_a_pending_value_does_not_wait(slowly):
     result = slowly()
-    assert repr(result) == "<Buffer pending [cpu:0 f32[256,256]]>"
+    assert repr(result) == "<Buffer pending, f32[256,256] on cpu:0>"
     result.ready.wait()
-    assert repr(result).endswith("[cpu:0 f32[256,256]]")
+    assert repr(result).endswith(" f32[256,256] on cpu:0)")
 
 
 def test_repr_of_a_deleted_buffer(client, executables, vector):
     buffer = vector()
     buffer.delete()
-    assert repr(buffer) == "<Buffer deleted [cpu:0 f32[8]]>"
+    assert repr(buffer) == "<Buffer deleted, f32[8] on cpu:0>"
     donated = vector()
     executables("donate")(donated, vector())
-    assert repr(donated) == "<Buffer deleted [cpu:0 f32[8]]>"
+    assert repr(donated) == "<Buffer deleted, f32[8] on cpu:0>"
 
 
 def test_repr_after_close(plugin):
@@ -323,7 +327,7 @@ def test_repr_after_close(plugin):
     event = buffer.ready
     device, memory = client.devices[0], client.memories[0]
     client.close()
-    assert repr(buffer) == "<Buffer deleted [closed client i32[1]]>"
+    assert repr(buffer) == "<Buffer deleted, i32[1] of a closed client>"
     assert [repr(each) for each in (client, event, device, memory)] == [
         "<Client cpu closed>",
         "<Event closed>",
@@ -396,6 +400,6 @@ def test_live_objects_are_counted(own):
 
 def test_an_unusable_plugin_answer_keeps_its_code(client):
     with pytest.raises(InvalidArgumentError) as caught:
-        client.api.call("PJRT_Client_LookupDevice", client=client._address, id=99)
+        client.api.call("PJRT_Client_LookupDevice", client=client.address, id=99)
     assert caught.value.code == 3
     assert caught.value.function == "PJRT_Client_LookupDevice"

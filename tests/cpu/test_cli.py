@@ -48,7 +48,7 @@ def test_run_reads_and_writes_files(hub, tmp_path):
     a, b, out = (tmp_path / f"{name}.npy" for name in ("a", "b", "out"))
     np.save(a, np.arange(8, dtype=np.float32))
     np.save(b, np.linspace(-1, 1, 8, dtype=np.float32)[::-1])
-    hub("run", HELLO, "--platform", "cpu", "--arg", a, "--arg", b, "--out", out)
+    hub("run", HELLO, "--platform", "cpu", "--arg", a, "--arg", b, "--output", out)
     expected = np.tanh(np.load(a) * np.load(b) + 1)
     assert np.allclose(np.load(out), expected, atol=1e-6)
 
@@ -68,7 +68,7 @@ def test_run_as_json(hub):
 
 
 def test_several_results_are_several_files(hub, tmp_path):
-    args = ["--platform", "cpu", "--arg", "f32[2,3]:-1,0,1,2,3,4", "--out", tmp_path / "out"]
+    args = ["--platform", "cpu", "--arg", "f32[2,3]:-1,0,1,2,3,4", "--output", tmp_path / "out"]
     done = hub("run", PROGRAMS / "two_outputs.mlir", *args)
     double, positive = done.stdout.split()
     assert [double, positive] == [str(tmp_path / "out" / f"{n}.npy") for n in (0, 1)]
@@ -139,8 +139,12 @@ def test_list_explains_every_candidate(hub):
     assert [
         found for found in listed if not found["verdict"]["ok"] and not found["verdict"]["reason"]
     ] == []
-    table = hub("list", "cpu").stdout.splitlines()
+    table = hub("list", "cpu", "--all").stdout.splitlines()
     assert len(table) == len(listed) + 1
+    short = hub("list", "cpu").stdout.splitlines()
+    aside = [found for found in listed if found["aside"]]
+    assert len(short) == len(table) - len(aside) + 1
+    assert short[-1] == f"{len(aside)} more: --all"
     assert table[0].startswith("NAME ")
 
 
@@ -153,7 +157,7 @@ def test_doctor_fails_where_a_step_does(hub):
 
 
 def test_get_finds_what_is_installed(hub, tmp_path):
-    done = hub("get", "cpu", "--offline")
+    done = hub("fetch", "cpu", "--offline")
     assert Path(done.stdout.strip()).name == "xla_cpu_pjrt.so"
     assert not (tmp_path / "cache").exists()
 

@@ -43,6 +43,7 @@ def custom_call(name: str, version: int) -> str:
         (custom_call("absent", 4), NotFoundError, "plugin.ffi.register('absent', function)"),
         (custom_call("absent", 1), NotFoundError, "`api_version = 4 : i32`"),
         (custom_call("lapack_spotrf_ffi", 4), NotFoundError, "jaxlib.lapack.registrations()"),
+        (custom_call("lapack_spotrf", 2), NotFoundError, "and newer call: export it again"),
         (custom_call("lapack_spotrf", 1), NotFoundError, "named lapack_..._ffi"),
         (function("%r = stablehlo.newer %a : tensor<4xf32>"), UnknownError,
          "reads StableHLO up to 1.13.3: stablehlo.newer is misspelled or newer"),
@@ -146,14 +147,14 @@ def test_a_name_is_no_infeed(client):
 
 FLOATS = "tensor<4xf32>"
 #: HLO protos by the fields of XLA's ShapeProto, ProgramShapeProto, HloInstructionProto and so on.
-ARRAY = wire.varint(2, 11) + wire.packed(3, [4]) + wire.length_delimited(5, wire.packed(1, [0]))
+ARRAY = wire.varint(2, 11) + wire.pack(3, [4]) + wire.length_delimited(5, wire.pack(1, [0]))
 PAIR = wire.varint(2, 13) + wire.length_delimited(4, ARRAY) * 2
 
 
 def instruction(id, opcode, shape, operands=(), extra=b""):
     named = wire.length_delimited(1, b"i%d" % id) + wire.length_delimited(2, opcode)
     typed = named + wire.length_delimited(3, shape) + extra
-    return wire.length_delimited(2, typed + wire.varint(35, id) + wire.packed(36, [*operands]))
+    return wire.length_delimited(2, typed + wire.varint(35, id) + wire.pack(36, [*operands]))
 
 
 def module(*parameters, instructions):

@@ -14,7 +14,7 @@ import pytest
 import pjrt_hub
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import InvalidArgumentError
-from pjrt_hub.running.program.compile_flags import CompileFlags
+from pjrt_hub.running.compilation.policy import DefaultFlags
 
 YNN = "xla_cpu_experimental_ynn_fusion_type"
 NAN = "xla_cpu_enable_fast_min_max"
@@ -46,7 +46,7 @@ MAXIMUM = reduction("maximum", "0xFF800000")
 
 def is_fused(executable) -> bool:
     """Whether YNNPACK does what the flag of this plugin's manifest is about."""
-    return b"__ynn_fusion" in executable.optimized_program()[0]
+    return b"__ynn_fusion" in executable.optimized_program().code
 
 
 def test_the_plugin_tells_its_flags(plugin):
@@ -165,17 +165,16 @@ def test_a_program_with_a_maximum_is_compiled_as_the_plugin_would(client):
     assert not is_fused(executable)
     assert executable(np.ones(LENGTH, np.float32)).item() == LENGTH
     own = CompileOptions(flags={YNN: None})
-    hlo = client.compile(sum_and_maximum, own).optimized_program()[0]
-    assert YNN not in client.plugin._compile_flags.beside({}, hlo)
-    assert YNN in client.plugin._compile_flags.beside(
-        {}, client.compile(SUM).optimized_program()[0]
-    )
+    hlo = client.compile(sum_and_maximum, own).optimized_program().code
+    assert YNN not in client.plugin.default_flags.beside({}, hlo)
+    alone = client.compile(SUM).optimized_program().code
+    assert YNN in client.plugin.default_flags.beside({}, alone)
 
 
 @pytest.mark.parametrize("flag", [{"xla_absent": True}, {YNN: "ABSENT"}])
 def test_a_default_that_the_plugin_refuses_is_left_out_and_told(clean_env, caplog, flag):
     plugin = pjrt_hub.load("cpu", offline=True)
-    plugin._compile_flags = CompileFlags(lambda *_: {"xla_cpu_enable_fast_math": False, **flag})
+    plugin.default_flags = DefaultFlags(lambda *_: {"xla_cpu_enable_fast_math": False, **flag})
     (name,) = flag
     with plugin.client() as client, caplog.at_level(logging.WARNING, "pjrt_hub.compile_flags"):
         executable = client.compile(SUM)
@@ -211,7 +210,7 @@ def test_they_are_part_of_the_cache_key(client):
 
 def test_other_options_stay(client):
     options = CompileOptions(profile_version=3, flags={"xla_cpu_enable_fast_math": False})
-    sent = client.plugin._compile_flags.over(options, b"")
+    sent = client.plugin.default_flags.over(options, b"")
     assert sent.profile_version == 3
     assert sent.flags == {**client.plugin.compile_flags, **options.flags}
     assert options.flags == {"xla_cpu_enable_fast_math": False}

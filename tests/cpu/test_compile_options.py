@@ -169,7 +169,7 @@ def test_what_was_not_sent_is_told_as_it_was_understood():
     [b"\xff", b"\x1a\x05\x01", wire.varint(3, 1), b"\x1a\x01\x20", b"\x0b"],
 )
 def test_junk_is_no_options(message):
-    with pytest.raises(InternalError, match="no CompileOptionsProto"):
+    with pytest.raises(InternalError, match="not a CompileOptionsProto"):
         CompileOptions.parse(message)
 
 
@@ -199,9 +199,9 @@ def test_junk_is_no_options(message):
         ({"argument_layouts": ["f32"]}, TypeError, r"argument_layouts\[0\] is 'f32'"),
         ({"argument_layouts": [("f99", (2,))]}, TypeError, r"argument_layouts\[0\]"),
         ({"argument_layouts": [("f6E2M3FN", (2,))]}, TypeError, "have no f6E2M3FN"),
-        ({"argument_layouts": [("f32", (-1,))]}, ValueError, "no size"),
-        ({"argument_layouts": [("f32", (2, 3), (0,))]}, ValueError, "no permutation of 2"),
-        ({"argument_layouts": [("f32", (2, 3), (0, 0))]}, ValueError, "no permutation"),
+        ({"argument_layouts": [("f32", (-1,))]}, ValueError, "not a size"),
+        ({"argument_layouts": [("f32", (2, 3), (0,))]}, ValueError, "not a permutation of 2"),
+        ({"argument_layouts": [("f32", (2, 3), (0, 0))]}, ValueError, "not a permutation"),
         ({"result_layout": [("f32", (2,), (1,))]}, ValueError, r"result_layout\[0\]"),
         (
             {"compile_portable_executable": True, "num_replicas": 2},

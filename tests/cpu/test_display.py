@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html.parser
+import re
+import textwrap
 
 import ml_dtypes
 import numpy as np
@@ -21,7 +23,10 @@ class Checker(html.parser.HTMLParser):
         self.open, self.text = [], ""
 
     def handle_starttag(self, tag, attributes):
-        self.open.append(tag)
+        if tag == "br":
+            self.text += "\n"
+        else:
+            self.open.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -38,53 +43,67 @@ def text_of(markup):
     return checker.text
 
 
+def value_in(text):
+    """The value in the repr of a buffer that is no scalar."""
+    inside = textwrap.dedent(text.replace("Buffer(", " " * len("Buffer(")))
+    return f"{inside.rpartition('],')[0]}]"
+
+
 @pytest.mark.parametrize(
-    ("array", "expected"),
+    ("array", "value", "kind"),
     [
-        (np.array(2.5, np.float32), "2.5\n[cpu:0 f32[]]"),
-        (np.zeros((2, 0), np.int8), "[]\n[cpu:0 i8[2,0]]"),
-        (np.array([True, False]), "[ True, False]\n[cpu:0 i1[2]]"),
-        (np.array([1 + 2j], np.complex64), "[1.+2.j]\n[cpu:0 complex<f32>[1]]"),
+        (np.array(2.5, np.float32), "2.5", "f32[]"),
+        (np.zeros((2, 0), np.int8), "[]", "i8[2,0]"),
+        (np.array([True, False]), "[ True, False]", "i1[2]"),
+        (np.array([1 + 2j], np.complex64), "[1.+2.j]", "complex<f32>[1]"),
         (
             np.array([[0.1, 100], [-2, 3]], ml_dtypes.bfloat16),
-            "[[  0.1001, 100.    ],\n [ -2.    ,   3.    ]]\n[cpu:0 bf16[2,2]]",
+            "[[  0.1001, 100.    ],\n [ -2.    ,   3.    ]]",
+            "bf16[2,2]",
         ),
         (
             np.array([0.25, -240, np.nan], ml_dtypes.float8_e4m3fn),
-            "[   0.25, -240.  ,     nan]\n[cpu:0 f8E4M3FN[3]]",
+            "[   0.25, -240.  ,     nan]",
+            "f8E4M3FN[3]",
         ),
-        (np.array([-8, 7, 0], ml_dtypes.int4), "[-8,  7,  0]\n[cpu:0 i4[3]]"),
-        (np.array([15, 7, 0], ml_dtypes.uint4), "[15,  7,  0]\n[cpu:0 ui4[3]]"),
-        (np.array([1, 0.5], ml_dtypes.float4_e2m1fn), "[1. , 0.5]\n[cpu:0 f4E2M1FN[2]]"),
-        (np.array(True), "True\n[cpu:0 i1[]]"),
-        (np.array(-8, ml_dtypes.int4), "-8\n[cpu:0 i4[]]"),
-        (np.array(1 - 1j, np.complex128), "1.-1.j\n[cpu:0 complex<f64>[]]"),
-        (np.zeros((3, 0, 2), ml_dtypes.float8_e5m2), "[]\n[cpu:0 f8E5M2[3,0,2]]"),
+        (np.array([-8, 7, 0], ml_dtypes.int4), "[-8,  7,  0]", "i4[3]"),
+        (np.array([15, 7, 0], ml_dtypes.uint4), "[15,  7,  0]", "ui4[3]"),
+        (np.array([1, 0.5], ml_dtypes.float4_e2m1fn), "[1. , 0.5]", "f4E2M1FN[2]"),
+        (np.array(True), "True", "i1[]"),
+        (np.array(-8, ml_dtypes.int4), "-8", "i4[]"),
+        (np.array(1 - 1j, np.complex128), "1.-1.j", "complex<f64>[]"),
+        (np.zeros((3, 0, 2), ml_dtypes.float8_e5m2), "[]", "f8E5M2[3,0,2]"),
         (
             np.array([np.nan, np.inf, -np.inf, 1.5, -0.0], np.float32),
-            "[ nan,  inf, -inf,  1.5, -0. ]\n[cpu:0 f32[5]]",
+            "[ nan,  inf, -inf,  1.5, -0. ]",
+            "f32[5]",
         ),
         (
             np.array([np.nan, -np.inf, 1], ml_dtypes.bfloat16),
-            "[ nan, -inf,   1.]\n[cpu:0 bf16[3]]",
+            "[ nan, -inf,   1.]",
+            "bf16[3]",
         ),
         (
             np.array([complex(np.nan, -1), complex(np.inf, 0)]),
-            "[nan-1.j, inf+0.j]\n[cpu:0 complex<f64>[2]]",
+            "[nan-1.j, inf+0.j]",
+            "complex<f64>[2]",
         ),
         (
             np.array([[1e-10, 1e10], [3, np.nan]]),
-            "[[1.e-10, 1.e+10],\n [3.e+00,    nan]]\n[cpu:0 f64[2,2]]",
+            "[[1.e-10, 1.e+10],\n [3.e+00,    nan]]",
+            "f64[2,2]",
         ),
         (
             np.array([2**64 - 1, 0], np.uint64),
-            "[18446744073709551615,                    0]\n[cpu:0 ui64[2]]",
+            "[18446744073709551615,                    0]",
+            "ui64[2]",
         ),
     ],
 )
-def test_a_value_is_aligned(client, array, expected):
-    assert repr(client.buffer_from_host(array)) == expected
-    assert str(client.buffer_from_host(array)) == expected.rpartition("\n")[0].replace(",", "")
+def test_a_value_is_aligned(client, array, value, kind):
+    indented = value.replace("\n", "\n       ")
+    assert repr(client.buffer_from_host(array)) == f"Buffer({indented}, {kind} on cpu:0)"
+    assert str(client.buffer_from_host(array)) == value.replace(",", "")
 
 
 #: Those of API 0.81.
@@ -95,25 +114,27 @@ KNOWN = [element for element in dtypes.ELEMENT_TYPES if element.since <= 81]
 def test_every_dtype_prints(client, element):
     dtype = dtypes.numpy_dtype(element.code)
     buffer = client.buffer_from_host(np.ones((3, 300), np.float32).astype(dtype))
-    lines = repr(buffer).splitlines()
-    assert lines[-1] == f"[cpu:0 {element.name}[3,300]]"
-    assert len({len(line.rstrip("],")) for line in lines[:3]}) == 1
-    assert all("..." in line for line in lines[:3])
+    assert buffer.element_type == element.name
+    shown, _, kind = repr(buffer).partition("]], ")
+    assert kind == f"{element.name}[3,300] on cpu:0)"
+    lines = shown.splitlines()
+    assert len({len(line.rstrip("],")) for line in lines}) == 1
+    assert ["..." in line for line in lines] == [True] * 3
 
 
 @pytest.mark.parametrize("rank", range(1, 11))
 def test_every_rank_is_short(client, rank):
     big = repr(client.buffer_from_host(np.zeros((4,) * rank, np.int8)))
     assert len(big) < 2500
-    assert big.startswith("at [" + "0, " * (rank - 6) + "...]\n" if rank > 6 else "[")
+    assert big.startswith(f"Buffer({'at [' + '0, ' * (rank - 6) if rank > 6 else '['}")
     small = repr(client.buffer_from_host(np.zeros((1,) * rank, np.int8)))
-    assert small == f"{'[' * rank}0{']' * rank}\n[cpu:0 i8[{','.join('1' * rank)}]]"
+    assert small == f"Buffer({'[' * rank}0{']' * rank}, i8[{','.join('1' * rank)}] on cpu:0)"
 
 
 def test_a_long_value_is_truncated(client):
     assert (
         repr(client.buffer_from_host(np.arange(1000, dtype=np.int32)))
-        == "[  0,   1,   2, ..., 997, 998, 999]\n[cpu:0 i32[1000]]"
+        == "Buffer([  0,   1,   2, ..., 997, 998, 999], i32[1000] on cpu:0)"
     )
 
 
@@ -128,8 +149,9 @@ WIDE = {
 
 @pytest.mark.parametrize("array", WIDE.values(), ids=WIDE)
 def test_the_rows_of_a_wide_value_stay_in_their_lines(client, array):
-    *lines, _ = repr(client.buffer_from_host(array)).splitlines()
-    assert max(map(len, lines)) <= 100
+    text = repr(client.buffer_from_host(array))
+    assert max(map(len, text.splitlines())) <= 100
+    lines = value_in(text).splitlines()
     rows = [line for line in lines if line.strip() not in ("", "...,")]
     assert all(line.lstrip().startswith("[") and "..." in line for line in rows)
     assert len({line.rstrip("],").rindex(",") for line in rows}) == 1  # below each other
@@ -147,13 +169,14 @@ def test_only_what_is_shown_is_fetched(client, monkeypatch, shape, order):
     value = stored.reshape(shape) if layout is None else stored.reshape(shape[::-1]).T
     expected = display.of_array(value)
     fetched = []
-    real = preview._fetched
+    real = preview._fetch
     monkeypatch.setattr(
-        preview, "_fetched", lambda b, start, n: fetched.append(n) or real(b, start, n)
+        preview, "_fetch", lambda b, start, n: fetched.append(n) or real(b, start, n)
     )
-    monkeypatch.setattr(client, "_lends", False)
+    monkeypatch.setattr(client, "lends", False)
     monkeypatch.setattr(type(buffer), "_order", lambda self: layout)
-    assert repr(buffer).rpartition("\n")[0].replace(",", "") == expected
+    shown = value_in(repr(buffer)).replace(",", "")
+    assert shown == expected
     assert fetched
     assert sum(fetched) * 4 < buffer.nbytes
 
@@ -165,10 +188,10 @@ def test_a_failed_value_says_so(client, monkeypatch):
         raise PjrtError("out of <memory>\nmore")
 
     monkeypatch.setattr(type(buffer), "to_numpy", fail)
-    assert repr(buffer) == "<Buffer failed: out of <memory> [cpu:0 f32[1]]>"
+    assert repr(buffer) == "<Buffer failed: out of <memory>, f32[1] on cpu:0>"
     markup = buffer._repr_html_()
     assert "&lt;memory&gt;" in markup
-    assert text_of(markup) == "<Buffer failed: out of <memory>>[cpu:0 f32[1]]"
+    assert text_of(markup) == "<Buffer failed: out of <memory>>f32[1] on cpu:0"
 
 
 def test_what_a_buffer_says_of_itself_without_waiting(client, slowly):
@@ -181,19 +204,56 @@ def test_what_a_buffer_says_of_itself_without_waiting(client, slowly):
     for buffer, told in known:
         assert (buffer.dtype, buffer.shape, buffer.nbytes, buffer.layout) == told
         assert buffer.device is client.devices[0]
-    assert repr(pending) == "<Buffer pending [cpu:0 f32[256,256]]>"
-    assert repr(deleted) == "<Buffer deleted [cpu:0 i16[2,3]]>"
-    assert text_of(deleted._repr_html_()) == "<Buffer deleted>[cpu:0 i16[2,3]]"
+    assert repr(pending) == "<Buffer pending, f32[256,256] on cpu:0>"
+    assert repr(deleted) == "<Buffer deleted, i16[2,3] on cpu:0>"
+    assert text_of(deleted._repr_html_()) == "<Buffer deleted>i16[2,3] on cpu:0"
     assert not pending.ready.is_ready()
     pending.ready.wait()
 
 
 def test_html_of_a_buffer(client, slowly):
     buffer = client.buffer_from_host(np.arange(4, dtype=np.int32).reshape(2, 2))
-    assert text_of(buffer._repr_html_()) == "[[0, 1],\n [2, 3]][cpu:0 i32[2,2]]"
+    assert text_of(buffer._repr_html_()) == "[[0, 1],\n [2, 3]]i32[2,2] on cpu:0"
     pending = slowly(2000)
-    assert text_of(pending._repr_html_()) == "<Buffer pending>[cpu:0 f32[256,256]]"
+    assert text_of(pending._repr_html_()) == "<Buffer pending>f32[256,256] on cpu:0"
     pending.ready.wait()
+
+
+def test_the_columns_of_a_buffer_need_no_style_sheet(client):
+    """In nbconvert's the font of `pre` is not monospaced."""
+    markup = client.buffer_from_host(np.arange(4).reshape(2, 2))._repr_html_()
+    (style,) = re.findall(r'<pre style="(.*?)">', markup)
+    assert {"font-family:monospace", "white-space:pre"} <= set(style.split(";"))
+    assert "class=" not in markup
+
+
+def test_devices_and_memories_are_tables(pair, plugin):
+    (first, second), kinds = pair.devices, "device, pinned_host, unpinned_host"
+    assert repr(pair.devices) == (
+        "DEVICE  KIND  PROCESS  MEMORIES\n"
+        f"cpu:0   cpu   0        {kinds}\n"
+        f"cpu:1   cpu   0        {kinds}"
+    )
+    assert repr(first.memories) == (
+        "MEMORY           KIND           DEVICES\n"
+        "device:0         device         cpu:0\n"
+        "pinned_host:1    pinned_host    cpu:0\n"
+        "unpinned_host:2  unpinned_host  cpu:0"
+    )
+    assert repr(pair.topology.device_descriptions) == (
+        "DEVICE  KIND  PROCESS\n0       cpu   0\n1       cpu   0"
+    )
+    assert text_of(second.memories[0].devices._repr_html_()) == (
+        f"devicekindprocessmemoriescpu:1cpu0{kinds}"
+    )
+    assert pair.devices == pair.all_devices == (first, second)
+    assert {pair.devices: 1}[first, second] == 1
+    assert pair.memories[:3] == first.memories
+    client = plugin.client()
+    devices = client.devices
+    client.close()
+    assert repr(devices) == "(<Device closed>,)"
+    assert text_of(devices._repr_html_()) == "(<Device closed>,)"
 
 
 def test_html_of_the_rest(plugin, program):

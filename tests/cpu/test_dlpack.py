@@ -193,6 +193,7 @@ def test_packed_elements_go_to_the_host(own, monkeypatch):
     assert tensor.to_numpy().tolist() == values.tolist()
 
 
+@pytest.mark.numpy("2.1")
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 5, 1), (2,) * 10])
 def test_every_shape_there_and_back(client, shape):
     buffer = client.buffer_from_host(np.arange(math.prod(shape), dtype=np.int32).reshape(shape))
@@ -217,6 +218,7 @@ def test_a_capsule_is_taken_once(client, vector):
         client.from_dlpack(capsule)
 
 
+@pytest.mark.numpy("2.1")
 def test_a_copy_is_the_consumers_own(client, vector):
     buffer = vector()
     array = np.from_dlpack(buffer, copy=True)
@@ -225,6 +227,7 @@ def test_a_copy_is_the_consumers_own(client, vector):
     assert buffer.tolist() == list(range(8))
 
 
+@pytest.mark.numpy("2.1")
 def test_where_it_can_be_asked_for(client, vector):
     buffer = vector()
     assert np.from_dlpack(buffer, device="cpu").tolist() == buffer.tolist()
@@ -270,10 +273,10 @@ def test_lent_memory_outlives_everything(plugin, program, wait_until):
     own.close()
     for array in arrays:
         assert array.tolist() == list(range(8))
-    assert own._address  # the client itself waits for them
+    assert own.address  # the client itself waits for them
     del array, arrays
     gc.collect()
-    wait_until(lambda: not own._address)
+    wait_until(lambda: not own.address)
 
 
 def test_a_forgotten_capsule_gives_the_memory_back(plugin, wait_until):
@@ -281,9 +284,9 @@ def test_a_forgotten_capsule_gives_the_memory_back(plugin, wait_until):
     buffer = own.buffer_from_host([1.0])
     capsules = [buffer.__dlpack__(), buffer.__dlpack__(max_version=(1, 0))]
     own.close()
-    assert own._address
+    assert own.address
     capsules.clear()
-    wait_until(lambda: not own._address)
+    wait_until(lambda: not own.address)
 
 
 def test_what_is_aligned_is_shared(client):
@@ -294,6 +297,7 @@ def test_what_is_aligned_is_shared(client):
     assert buffer.to_numpy()[0, 0] == 5
 
 
+@pytest.mark.numpy("2.1")
 def test_what_is_read_only_is_shared(client):
     source = aligned()
     source.flags.writeable = False
@@ -385,8 +389,8 @@ def test_from_one_client_to_another(client, pair):
 @pytest.mark.parametrize(
     ("source", "error", "words"),
     [
-        ([1, 2], TypeError, "no DLPack capsule"),
-        (None, TypeError, "no DLPack capsule"),
+        ([1, 2], TypeError, "not a DLPack capsule"),
+        (None, TypeError, "not a DLPack capsule"),
         (np.zeros(2, ">f4"), BufferError, "endian|byte order|byte-order"),
         (np.zeros(2, object), BufferError, "dtype"),
         (np.zeros(2, np.longdouble), (BufferError, TypeError), None),
@@ -414,6 +418,7 @@ def test_a_failed_value_raises_its_own_error(client, monkeypatch):
         np.from_dlpack(buffer)
 
 
+@pytest.mark.numpy("2.1")
 @pytest.mark.parametrize(
     ("platform", "kind"), [("cuda", 2), ("rocm", 10), ("sycl", 14)], ids=["cuda", "rocm", "sycl"]
 )
@@ -493,7 +498,7 @@ def test_a_loan_ends_on_any_thread(client):
     taken = [take(ones(client)) for _ in range(200)]
     parts = [taken[i::4] for i in range(4)]
     in_threads(*(lambda part=part: [end(t) for t in part] for part in parts), client.close)
-    assert until(lambda: not client._address)
+    assert until(lambda: not client.address)
 
 
 @in_child

@@ -15,6 +15,7 @@ import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.program.signature import ANYTHING, Slot
 
 PLUGIN_MINOR = 81
 KNOWN = [each for each in dtypes.ELEMENT_TYPES if each.since <= PLUGIN_MINOR]
@@ -76,9 +77,8 @@ def test_values_pass_through_a_program(client, element):
     result = executable(client.buffer_from_host(values))
     assert result.dtype == values.dtype
     assert_same(result.to_numpy(), values)
-    assert str(executable.signature) == f"({len(values)}x{element.name}) -> " + (
-        f"({len(values)}x{element.name})"
-    )
+    one = f"({element.name}[{len(values)}])"
+    assert str(executable.signature) == f"{one} -> {one}"
 
 
 @pytest.mark.parametrize("element", KNOWN, ids=lambda each: each.name)
@@ -248,14 +248,41 @@ def test_floats_are_rounded(client):
         )
 
 
-def test_what_a_parameter_says_is_its_dtype(client):
+def test_a_dtype_is_numpys_everywhere(client):
     """Given back to any call it is the same type, which the name "i8" would not be."""
     text = "func.func @main(%a: tensor<2xi8>) -> tensor<2xi8> { return %a : tensor<2xi8> }"
     executable = client.compile(text)
-    [parameter] = executable.parameters
-    assert parameter.dtype == np.int8
-    given = client.buffer_from_host([1, 2], dtype=parameter.dtype)
-    assert executable(given).tolist() == [1, 2]
+    signature = pjrt_hub.signature(text)
+    given = client.buffer_from_host([1, 2], dtype=executable.parameters[0].dtype)
+    result = executable(given)
+    assert result.tolist() == [1, 2]
+    for each in (
+        *executable.parameters,
+        *executable.signature.parameters,
+        *executable.signature.outputs,
+        *signature.parameters,
+        *signature.outputs,
+        given,
+        result,
+    ):
+        assert (each.dtype, each.element_type) == (np.dtype(np.int8), "i8"), each
+    assert repr(signature) == "<Signature (i8[2]) -> (i8[2])>"
+    assert repr(signature.parameters) == "(<Slot i8[2]>,)"
+
+
+def test_a_type_that_nobody_tells():
+    assert (ANYTHING.dtype, ANYTHING.element_type, str(ANYTHING)) == (None, None, "?[...]")
+
+
+def test_a_type_that_the_installed_ml_dtypes_lacks(monkeypatch):
+    slot = Slot.of("int4", (2,))
+    monkeypatch.delattr(ml_dtypes, "int4")
+    dtypes.numpy_dtype.cache_clear()
+    with pytest.raises(TypeError, match="the installed ml_dtypes has no int4: install a newer"):
+        _ = slot.dtype
+    assert (slot.element_type, str(slot)) == ("i4", "i4[2]")
+    monkeypatch.undo()
+    assert slot.dtype == ml_dtypes.int4
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, [1, 2**40]])

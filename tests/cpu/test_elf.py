@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.finding.contract.binary import unfit
 from pjrt_hub.finding.contract.headers import inspect
-from pjrt_hub.finding.contract.linking import unfit
 
 EDITS = st.lists(
     st.tuples(st.integers(0, 1 << 14), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6

@@ -208,7 +208,13 @@ def test_callbacks_of_a_closed_client_still_run(plugin):
     event.add_done_callback(lambda _: done.set())
     client.close()
     assert done.wait(30)
-    for use in (event.wait, event.is_ready, lambda: event.add_done_callback(print)):
+    for use in (
+        event.wait,
+        event.is_ready,
+        event.done,
+        event.result,
+        lambda: event.add_done_callback(print),
+    ):
         with pytest.raises(ClosedError, match="the client is closed"):
             use()
     with pytest.raises(ClosedError):

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
-from pjrt_hub import ExecuteContext, ExecuteOptions
+from pjrt_hub import CompileOptions, ExecuteContext, ExecuteOptions
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
 
 NUMBERS = np.arange(8, dtype=np.float32)
@@ -35,6 +35,48 @@ def context(client):
 def test_options_that_change_nothing(executables, vector, options):
     [[result]] = executables("add").execute([[vector(), vector(1)]], ExecuteOptions(**options))
     assert result.tolist() == (2 * NUMBERS + 1).tolist()
+
+
+def test_a_plain_call_takes_options(client, program):
+    """A donated argument that stays says that they reach the plugin, and arrays are put as ever."""
+    donate = client.compile(program("donate"))
+    a, b = (client.buffer_from_host(NUMBERS) for _ in range(2))
+    keep = ExecuteOptions(non_donatable=[0])
+    result = donate(a, b, options=keep)
+    assert (result.tolist(), a.is_deleted) == ((2 * NUMBERS).tolist(), False)
+    [result] = donate(a, NUMBERS, options=keep, simplify=False)
+    assert (result.tolist(), a.is_deleted) == ((2 * NUMBERS).tolist(), False)
+    assert donate(a, b, options=None).tolist() == (2 * NUMBERS).tolist()
+    assert a.is_deleted
+    with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted or donated"):
+        donate(a, b, options=keep)
+    with pytest.raises(TypeError, match="the program takes 2 arguments, 1 given"):
+        donate(b, options=keep)
+    with pytest.raises(TypeError, match=r"'option'.*beside them simplify and options"):
+        donate(a, b, option=keep)
+
+
+def test_a_program_of_several_devices_is_not_called_plainly(pair, program):
+    add = pair.compile(program("add"), CompileOptions(num_replicas=2))
+    with pytest.raises(TypeError, match=r"runs on 2 devices: give execute\(\)"):
+        add(NUMBERS, NUMBERS, options=ExecuteOptions())
+
+
+def test_a_bound_call_takes_options(executables, vector, context):
+    call = executables("add").bind(vector(), vector(1))
+    options = ExecuteOptions(context=context)
+    assert call(options=options).tolist() == (2 * NUMBERS + 1).tolist()
+    assert call(options=None).tolist() == (2 * NUMBERS + 1).tolist()
+    apart = executables("add").bind(vector(), vector(1), simplify=False)
+    assert [each.tolist() for each in apart(options=options)] == [(2 * NUMBERS + 1).tolist()]
+    rows = executables("add").bind_rows([[vector(), vector(1)]])
+    assert [[each.tolist() for each in row] for row in rows(options=options)] == [
+        [(2 * NUMBERS + 1).tolist()]
+    ]
+    context.close()
+    for each in (call, apart, rows):
+        with pytest.raises(ClosedError, match="the execute context is closed"):
+            each(options=options)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +131,10 @@ def test_this_plugin_exchanges_nothing_with_the_host(client):
 def test_options_are_execute_options(executables, vector, options):
     with pytest.raises(TypeError, match="not ExecuteOptions"):
         executables("add").execute([[vector(), vector()]], options)
+    with pytest.raises(TypeError, match="not ExecuteOptions"):
+        executables("add")(vector(), vector(), options=options)
+    with pytest.raises(TypeError, match="not ExecuteOptions"):
+        executables("add").bind(vector(), vector())(options=options)
 
 
 def test_an_event_tells_when_it_is_done(client, slowly, executables, vector):

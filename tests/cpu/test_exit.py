@@ -148,9 +148,9 @@ def ended_by_ctrl_c(process, status):
 
 
 def soonest(attempt):
-    """The shortest of up to three: a busy machine is not the process's fault."""
+    """The shortest of up to eight: a busy machine is not the process's fault."""
     took = 60.0
-    for _ in range(3):
+    for _ in range(8):
         took = min(took, attempt())
         if took < 1:
             break

@@ -21,6 +21,6 @@ def test_a_function_that_closes_the_client(client):
     value = client.buffer_from_host(np.eye(256, dtype=np.float32))
     executable(value, client.buffer_from_host(np.int32(3)))
     deadline = time.monotonic() + 30
-    while client._address and time.monotonic() < deadline:
+    while client.address and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert (client.closed, client._address) == (True, 0)
+    assert (client.closed, client.address) == (True, 0)

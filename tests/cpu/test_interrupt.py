@@ -161,7 +161,7 @@ def test_an_interrupt_while_python_exits_ends_it_quietly(client):
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=send, daemon=True).start()
     begin(client)
     print("started", end="")
+    threading.Thread(target=send, daemon=True).start()
     sys.exit()

@@ -182,7 +182,7 @@ def test_a_recursion_in_bytecode_is_an_exception(client, form):
 
 
 def test_the_last_words_are_the_compilers(client):
-    with pytest.raises(PluginCrashedError, match="; its last words:\n") as caught:
+    with pytest.raises(PluginCrashedError, match="; its last output:\n") as caught:
         client.compile(DEADLY["i2 joined"][0], isolated=True)
     assert "Check failed: bit_offset != nullptr" in caught.value.stderr
 

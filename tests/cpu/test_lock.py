@@ -65,8 +65,8 @@ def test_a_project_is_locked_and_runs(hub, project):
     assert "f32" in hub("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", cwd=deep).stdout
     assert hub("list").stdout.splitlines()[-1] == f"locked by {project}/pjrt-hub.lock"
     doctor = hub("doctor", "cpu").stdout
-    assert f"ok  lock: {project}/pjrt-hub.lock allows cpu 0.0.1, and nothing else" in doctor
-    done = hub("get", "cuda", status=3)
+    assert f"ok    lock: {project}/pjrt-hub.lock allows cpu 0.0.1, and nothing else" in doctor
+    done = hub("fetch", "cuda", status=3)
     assert f"the lock file {project}/pjrt-hub.lock does not hold it" in done.stderr
     assert "`pjrt-hub lock cpu cuda13`" in done.stderr
 
@@ -134,7 +134,7 @@ def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_p
     run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1")
     for more in (("--platform", "cpu"), ()):
         assert "lock" in hub(*run, *more, status=3).stderr
-    assert "lock" in hub("get", "cpu", status=3).stderr
+    assert "lock" in hub("fetch", "cpu", status=3).stderr
     assert "0 B" in hub("cache", "list").stdout
     # Writing the file again asks, or takes it as it is: it runs nothing.
     ran = tmp_path / "ran"
@@ -181,14 +181,14 @@ def test_what_is_refused(hub, project, library, request_, status, told):
 )
 def test_a_lock_that_cannot_be_read_stops_everything(hub, project, text, told):
     (project / "pjrt-hub.lock").write_text(text)
-    for command in (("list",), ("get", "cpu"), ("lock", "cpu")):
+    for command in (("list",), ("fetch", "cpu"), ("lock", "cpu")):
         done = hub(*command, status=1)
         assert told in done.stderr
         assert "hint:" in done.stderr
         assert "Traceback" not in done.stderr
     doctor = hub("doctor", status=1).stdout
-    assert doctor.startswith("no  lock: the lock file")
-    hub("get", "cpu", PJRT_HUB_LOCK="0")
+    assert doctor.startswith("no    lock: the lock file")
+    hub("fetch", "cpu", PJRT_HUB_LOCK="0")
 
 
 def test_discovery_imports_nothing(tmp_path, clean_env):

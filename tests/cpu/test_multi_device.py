@@ -161,7 +161,7 @@ def test_wrong_lists(eight, put, program):
         ([*rows[:7], []], TypeError, "takes 1 argument, 0 given"),
         ([*rows[:7], rows[7] * 2], TypeError, "takes 1 argument, 2 given"),
         ([*rows[:7], rows[6]], ValueError, "on cpu:6, its row is for another device"),
-        ([*rows[:7], [None]], TypeError, "argument 0 of 1 must be 4xf32"),
+        ([*rows[:7], [None]], TypeError, r"argument 0 of 1 must be f32\[4\]"),
         (rows[::-1], ValueError, "its row is for another device"),
     ]:
         with pytest.raises(error, match=message):
@@ -241,8 +241,12 @@ def test_a_portable_program_refuses(eight, portable, client):
         (lambda: portable.execute_portable([a], here), TypeError, "takes 2 arguments, 1 given"),
         (lambda: portable.execute_portable([a, ints], here), TypeError, "elements of i32"),
         (lambda: portable.execute_portable([a, gone], here), ClosedError, "argument 1"),
-        (lambda: portable.execute_portable([a, a], client.devices[0]), ValueError, "no device of"),
-        (lambda: portable.execute_portable([a, a], 0), ValueError, "no device of"),
+        (
+            lambda: portable.execute_portable([a, a], client.devices[0]),
+            ValueError,
+            "not a device of",
+        ),
+        (lambda: portable.execute_portable([a, a], 0), ValueError, "not a device of"),
     ]:
         with pytest.raises(error, match=message):
             misuse()
@@ -337,7 +341,7 @@ def test_a_client_that_cannot_finish_says_so():
     client, rows = eight.client, eight.pairs()
     device = client.devices[5]
     long = client.buffer_from_host(np.ones(16, np.float32), device=device)
-    rows[5][1] = type(long)._adopt(client, long._address, long._dtype, (8,), device)
+    rows[5][1] = type(long)._adopt(client, long.address, long._dtype, (8,), device)
     with pytest.raises(PjrtHubError):
         eight.donate.execute(rows)
     with pytest.raises(ClosedError, match="nothing on several devices any more"):

@@ -13,14 +13,14 @@ def test_the_page(client, program):
     options = CompileOptions(optimization_level=2, flags={"xla_cpu_enable_fast_math": True})
     executable = client.compile(program("donate"), options)
     lines = executable.report().splitlines()
-    assert lines[0] == "main(8xf32, 8xf32) -> (8xf32)"
+    assert lines[0] == "main(f32[8], f32[8]) -> (f32[8])"
     facts = [line.strip() for line in lines[1:]]
     assert "devices         cpu:0" in facts
     assert "split           1 replica(s) x 1 partition(s)" in facts
     assert f"fingerprint     {executable.fingerprint}" in facts
-    assert "parameter 0     p0: 8xf32, donated" in facts
-    assert "parameter 1     p1: 8xf32" in facts
-    assert "output 0        8xf32" in facts
+    assert "parameter 0     p0: f32[8], donated" in facts
+    assert "parameter 1     p1: f32[8]" in facts
+    assert "output 0        f32[8]" in facts
     assert "flops           8" in facts
     assert any(fact.endswith("64 B  argument size") for fact in facts)
     assert "32 B  alias size" in facts
@@ -31,8 +31,15 @@ def test_the_page(client, program):
 
 
 def test_the_page_of_layouts(executables):
-    assert "output 0        2x3xf32 {0,1}" in executables("column_major").report()
-    assert "parameter 0     p0: 2x3xf32 {1,0}" in executables("column_major").report()
+    assert "output 0        f32[2,3]{0,1}" in executables("column_major").report()
+    assert "parameter 0     p0: f32[2,3]{1,0}" in executables("column_major").report()
+
+
+def test_the_page_of_layouts_that_were_asked_for(client, program):
+    shapes = [("f32", (64, 64), (0, 1)), ("f32", (64, 64))]
+    page = client.compile(program("matmul_64"), CompileOptions(argument_layouts=shapes)).report()
+    assert "argument_layouts = f32[64,64]{0,1}, f32[64,64]{1,0}\n" in page
+    assert "Slot" not in page
 
 
 def test_the_page_of_a_portable_program(client, program):

@@ -16,9 +16,9 @@ SPARED |= {"logging", "packaging", "platformdirs", "rich", "shutil", "subprocess
 
 
 @pytest.fixture
-def run(plugin, clean_env):
-    """Runs code in a fresh process; the first contact with the plugin was before."""
-    del plugin
+def run(client, clean_env):
+    """Runs code in a fresh process; the plugin's first contact and first client were before."""
+    del client
 
     def run(code: str) -> list[str]:
         command = [sys.executable, "-c", code]

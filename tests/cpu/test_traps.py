@@ -159,7 +159,7 @@ def test_the_installers_are_asked_and_not_those_of_this_folder(run):
         import os
         from pjrt_hub.finding.store.transfer import installers
         from pjrt_hub.finding.store.transfer.credentials import Credentials
-        print(installers.configured(os.environ).indexes != ())
+        print(installers.read_sources(os.environ).indexes != ())
         print(Credentials(os.environ, "subprocess").ask("https://host.example/"))
     """
     said = run(sys.executable, "-P", "-c", textwrap.dedent(code), PIP_NO_INDEX="")

@@ -33,7 +33,7 @@ def use(client, folder):
     """In a process whose clients are of such a plugin."""
     folder = Path(folder)
     added = client.compile(ADD)
-    assert str(added.signature) == "(8xf32, 8xf32) -> (8xf32)", added.signature
+    assert str(added.signature) == "(f32[8], f32[8]) -> (f32[8])", added.signature
     total = added(X, X)
     assert np.asarray(total).tolist() == (X + X).tolist()
     with pytest.raises(ValueError, match="argument 1"):
@@ -72,4 +72,4 @@ def test_all_that_users_do_with_programs(child, clean_env, program, tmp_path, un
         timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, ""), done
-    assert done.stdout.startswith("[3., 3., 3., 3., 3., 3., 3., 3.]\n")
+    assert done.stdout.startswith("[3. 3. 3. 3. 3. 3. 3. 3.]\n")

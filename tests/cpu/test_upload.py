@@ -32,7 +32,7 @@ def test_the_values_are_the_files(client, numbers, count):
 
 
 def test_a_system_without_huge_pages(client, numbers, monkeypatch):
-    none = SimpleNamespace(Staging=SimpleNamespace(_of=lambda nbytes: None))
+    none = SimpleNamespace(Staging=SimpleNamespace(of=lambda nbytes: None))
     monkeypatch.setattr(upload, "hotpath", none)
     buffer = client.buffer_from_file(numbers, (COUNT,), offset=4)
     assert np.array_equal(buffer.to_numpy(), np.arange(COUNT))

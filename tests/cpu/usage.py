@@ -332,7 +332,7 @@ class Usage(RuleBasedStateMachine):
         held = self.settled(other)
         if not held or held.far or not held.free:
             return
-        if held.buffer._lent:
+        if held.buffer.is_lent:
             self.refused(held, BufferError, lambda: promise.giver.fulfill(held.buffer))
             return
         promise.given = held.value()

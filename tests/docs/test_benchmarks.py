@@ -162,7 +162,7 @@ def test_a_table_has_a_column_for_each_figure(page):
     lines = page.splitlines()
     at = lines.index("## A call")
     assert lines[at + 2] == "A note."
-    assert "|  | raw C µs | pjrt-hub µs | jax.jit µs |" in lines[at:]
+    assert "| what | raw C µs | pjrt-hub µs | jax.jit µs |" in lines[at:]
     assert "| 2 → 1, tanh(a·b+1) | 1.34 | 1.50 | 124 |" in lines[at:]
     assert "| absent | 2.00 |  |  |" in lines[at:]
     assert "![Growth <of> it](benchmarks/growth.svg)" in lines[at:]

@@ -13,6 +13,7 @@ import pjrt_hub
 griffe = pytest.importorskip("griffe")
 
 ROOT = Path(__file__).parents[2]
+griffe.stdlib_decorators["pjrt_hub.base.fork.cached_property"] = {"cached", "property"}
 #: The sources as they are installed: a checkout may be another version's.
 SOURCE = Path(pjrt_hub.__file__).parents[1]
 PACKAGE = griffe.load(
@@ -24,7 +25,11 @@ SHOWN = [
     for page in sorted((ROOT / "docs" / "api").glob("*.md"))
     for name in re.findall(r"^::: pjrt_hub\.(\S+)", page.read_text("utf-8"), re.MULTILINE)
 ]
-#: A method of an interface is told where the interface is.
+#: How a sentence begins that names a thing, or whose verb is not an imperative.
+NO_VERB = re.compile(
+    r"(An?|The|Its?|One|All|Each|Whether|How|What|Where|Which|Whom?|Whose|\d+|\w*[^s\W]s)\b"
+)
+#: A method of an interface is described where the interface is.
 ELSEWHERE = re.compile(r"See `[\w.]+`\.")
 
 
@@ -42,6 +47,12 @@ def public(thing: griffe.Object, name: str) -> Iterator[tuple[str, griffe.Object
 
 def everything() -> dict[str, griffe.Object]:
     return {path: thing for name in SHOWN for path, thing in public(target(PACKAGE[name]), name)}
+
+
+def summary(thing: griffe.Object) -> str:
+    """The first sentence, on one line."""
+    words = " ".join(thing.docstring.value.partition("\n\n")[0].split())
+    return re.split(r"(?<=\.) ", words)[0]
 
 
 THINGS = everything()
@@ -67,6 +78,23 @@ def test_every_public_thing_has_a_docstring():
     assert silent == []
 
 
+def test_the_first_sentence_of_a_function_begins_with_a_verb():
+    done = {
+        name: summary(thing)
+        for name, thing in THINGS.items()
+        if thing.is_function and thing.docstring
+    }
+    assert len(done) > 200
+    assert {name: words for name, words in done.items() if NO_VERB.match(words)} == {}
+
+
+def test_no_first_sentence_is_a_name_alone():
+    bare = re.compile(r"(An? )?`?\w+`?\.")
+    told = {name: summary(thing) for name, thing in THINGS.items() if thing.docstring}
+    told = {name: words for name, words in told.items() if not THINGS[name].is_module}
+    assert {name: words for name, words in told.items() if bare.fullmatch(words)} == {}
+
+
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_every_argument_has_a_word(name):
     function = FUNCTIONS[name]
@@ -76,3 +104,45 @@ def test_every_argument_has_a_word(name):
     told = {each.name.lstrip("*") for each in sections.get("parameters", ())}
     taken = {each.name.lstrip("*") for each in function.parameters} - {"self", "cls"}
     assert told == taken
+
+
+#: Classes that have no public name, by why.
+UNNAMED = {
+    "what files of ours ask a client for": {"CompileCache", "DefaultFlags", "Guards", "Policy"},
+    "a context that is entered at once": {"InCall"},
+    "a Client, as what stands below it sees it": {"ClientHandle", "DeviceClient"},
+    "a tuple": {"Listing"},
+    "of a lower layer, used where it is returned": {"Api", "Artifact", "Cache", "Tree"},
+    "what element_type names": {"ElementType"},
+}
+
+
+def classes_in(annotation: object) -> Iterator[str]:
+    """Yields the paths of pjrt_hub's classes that an annotation names."""
+    if isinstance(annotation, griffe.Expr):
+        for each in annotation.iterate(flat=True):
+            if isinstance(each, griffe.ExprName) and each.canonical_path.startswith("pjrt_hub."):
+                thing = target(PACKAGE[each.canonical_path.partition(".")[2]])
+                if thing.is_class:
+                    yield thing.path
+
+
+def test_what_a_public_method_returns_has_a_public_name():
+    """So that a user can write the annotation; the modules of the extensions are public whole."""
+    named = {target(PACKAGE[name]).path for name in pjrt_hub.__all__ if name != "__version__"}
+    missing = set()
+    for name in sorted(named):
+        thing = PACKAGE[name.partition(".")[2]]
+        members = thing.all_members.items() if thing.is_class else [("", thing)]
+        for key, member in members:
+            found = target(member)
+            if key.startswith("_") or not (found.is_function or found.is_attribute):
+                continue
+            returns = found.returns if found.is_function else found.annotation
+            missing |= {
+                f"{each} of {name}.{key}"
+                for each in classes_in(returns)
+                if each not in named and not each.startswith("pjrt_hub.running.extensions.")
+                if each.rpartition(".")[2] not in set().union(*UNNAMED.values())
+            }
+    assert missing == set()

@@ -38,7 +38,7 @@ def links(path: Path) -> list[str]:
 
 def marked(name: str) -> str:
     """The code of the README between `<!-- name -->` and `<!-- end -->`."""
-    [block] = re.findall(rf"<!-- {name} -->\n```\w+\n(.*?)```\n<!-- end -->", README, re.DOTALL)
+    [block] = re.findall(rf"<!-- {name} -->\n```\w*\n(.*?)```\n<!-- end -->", README, re.DOTALL)
     return block
 
 
@@ -80,6 +80,13 @@ def test_the_first_example_runs(example, x, tmp_path):
     assert np.allclose(printed, np.tanh(x * x + 1), atol=1e-6)
 
 
+def test_the_readme_shows_what_its_example_prints():
+    printed = [float(word) for word in marked("prints").strip("[] \n").split()]
+    x = np.linspace(-1, 1, 8)
+    assert np.allclose(printed, np.tanh(x * x + 1), atol=1e-6)
+    assert len(README.splitlines()) <= 80
+
+
 def test_the_readme_names_the_main_job_and_the_tests_in_one_line_each():
     for name, end in (("hello", "examples/hello.py"), ("tests", "nox")):
         [line] = marked(name).splitlines()
@@ -101,8 +108,21 @@ def commands(group: click.Group, *trail: str):
 def test_every_command_and_option_is_documented(name, command):
     [section] = re.findall(rf"^## `{name}\b.*?(?=^## |\Z)", CLI, re.MULTILINE | re.DOTALL)
     options = [option for param in command.params for option in param.opts if option[:2] == "--"]
-    assert "--json" in options
-    assert [option for option in options if f"`{option}" not in section + "`--json"] == []
+    assert "--json" in options or name == "completion"
+    everywhere = "`--json`--verbose"
+    assert [option for option in options if f"`{option}" not in section + everywhere] == []
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands(program)))
+def test_every_command_has_a_line_and_two_examples(name, command):
+    assert not command.get_short_help_str(68).endswith("...")
+    assert len(command.examples) == 2
+    for example in command.examples:
+        _, _, words = example.partition("pjrt-hub ")
+        assert words.startswith(f"{name} ") or words in (name, f"{name})")
+        known = {option for param in command.params for option in param.opts}
+        left = words.partition(" -- ")[0].split()
+        assert {word for word in left if word[:1] == "-" and not word[1:].isdigit()} <= known
 
 
 def command_lines(page: Path) -> list[list[str]]:

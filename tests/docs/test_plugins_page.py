@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.finding.store.artifact.catalog import read_rows
+from pjrt_hub.finding.store.catalog import read_rows
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "plugins.md").read_text("utf-8")
@@ -54,7 +54,7 @@ def test_what_a_person_needs_is_told():
     assert 'pip install "pjrt-hub[cuda13]"`, which brings `nvidia-cublas`' in cuda
     assert "`libcudart.so.13`" in cuda
     assert "`H100`" in cuda
-    assert "| `memory_fraction` | float |" in cuda
+    assert "| `memory_fraction`, or `XLA_CLIENT_MEM_FRACTION`, or" in cuda
     assert "`v5e:2x2`" in section("tpu")
 
 

@@ -68,7 +68,7 @@ def test_the_command_makes_a_library_that_runs(folder):
     (folder / "square.mlir").write_text(re.search(r'PROGRAM = """(.*?)"""', code, re.DOTALL)[1])
     command = "run square.mlir --platform ./libcalculator.so --arg f32[4]:3 --arg f32[4]:3"
     assert f"pjrt-hub {command}" in PAGE
-    assert run(folder, "-m", "pjrt_hub.cli", *command.split()).startswith("[9., 9., 9., 9.]")
+    assert run(folder, "-m", "pjrt_hub.cli", *command.split()).startswith("[9. 9. 9. 9.]")
     areas = ("--area=client", "--area=compile")
     checked = run(folder, "-m", "pjrt_hub.cli", "check", "./libcalculator.so", *areas, status=1)
     assert "\nfail     basics.artifact " in checked

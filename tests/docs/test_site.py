@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -44,6 +46,8 @@ class Page(HTMLParser):
         links: of the reader.
         loaded: what a browser fetches by itself.
         ids: its anchors.
+        levels: of its headings, in their order.
+        nameless: its pictures without a text.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,6 +55,8 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.loaded: list[str] = []
         self.ids: set[str] = set()
+        self.levels: list[int] = []
+        self.nameless: list[str] = []
         self.feed(path.read_text("utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -58,6 +64,10 @@ class Page(HTMLParser):
         self.ids |= {found[name] for name in ("id", "name") if name in found}
         if tag == "a" and "href" in found:
             self.links.append(found["href"])
+        if re.fullmatch("h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+        if tag == "img" and not found.get("alt"):
+            self.nameless.append(found["src"])
         if "src" in found:
             self.loaded.append(found["src"])
         if tag == "link" and found.get("rel") not in ("canonical", "next", "prev", "alternate"):
@@ -107,6 +117,8 @@ def test_links_and_anchors_lead_somewhere(site, pages):
         for link in page.links:
             parts = urlsplit(link)
             if is_elsewhere(link):
+                if parts.scheme != "https" or not parts.hostname:
+                    broken.append(f"{path.relative_to(site)}: {link}")
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if target.is_dir():
@@ -130,11 +142,119 @@ def test_nothing_is_loaded_from_elsewhere(site, pages):
     assert [url for url in urls + imports if is_elsewhere(url)] == []
 
 
+def test_a_screen_reader_finds_its_way(site, pages):
+    wrong = {}
+    for path, page in pages.items():
+        steps = [after - before for before, after in pairwise(page.levels)]
+        if (
+            page.nameless
+            or page.levels[:1] != [1]
+            or page.levels.count(1) > 1
+            or max(steps, default=0) > 1
+        ):
+            wrong[path.relative_to(site).as_posix()] = page.nameless or page.levels
+    assert wrong == {}
+
+
+def test_every_column_has_a_heading(pages):
+    bare = re.compile(r"<th[^>]*></th>")
+    wrong = [path.name for path in pages if bare.search(path.read_text("utf-8"))]
+    assert wrong == []
+
+
+def test_the_keyboard_opens_the_drawer_and_the_search_has_a_name(site):
+    page = (site / "cli.html").read_text("utf-8")
+    assert 'for="__drawer" tabindex="0" aria-label="Navigation"' in page
+    assert 'role="dialog" aria-label="Search"' in page
+    assert '<code class="option">--offline</code>' in page
+
+
 def test_the_search_knows_the_reference(site):
     found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     places = {entry["location"] for entry in found}
     assert "api/running.html#pjrt_hub.Client.buffer_from_host" in places
     assert "plugins.html#cuda13" in places
+
+
+class Search:
+    """What the theme's search finds: lunr, with the theme's own way to ask and to rank.
+
+    Every word is the beginning of words, what matches more of them comes first, and so does a page
+    before its sections.
+    """
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        lunr = pytest.importorskip("lunr.builder")
+        self.separator = re.compile(held["config"]["separator"])
+        self.titles: dict[str, str] = {}  # of a page: where it begins
+        builder = lunr.Builder()
+        builder.ref("location")
+        builder.b(0)
+        for name, field in held["config"]["fields"].items():
+            builder.field(
+                name, field["boost"], lambda doc, name=name: self.words(doc.get(name, ""))
+            )
+        for doc in held["docs"]:
+            self.titles.setdefault(doc["location"].partition("#")[0], doc["location"])
+            builder.add(doc, {"boost": doc.get("boost", 1)})
+        assert held["config"]["pipeline"] == []  # which is lunr's without anything in it
+        self.index = builder.build()
+
+    def words(self, text: str) -> list[str]:
+        return list(filter(None, self.separator.split(re.sub(r"<[^>]*>", " ", text).lower())))
+
+    def first(self, text: str) -> str | None:
+        """The page that a search shows first."""
+        asked = self.words(text)
+        query = self.index.create_query()
+        for word in asked:
+            query.clause(word, wildcard=query.WILDCARD_TRAILING, use_pipeline=False)
+        best, page = 0.0, None
+        for found in self.index.query(query):
+            terms = found["match_data"].metadata
+            matched = sum(any(term.startswith(word) for term in terms) for word in asked)
+            place, name = found["ref"], found["ref"].partition("#")[0]
+            score = found["score"] * (
+                1 + ((self.titles[name] == place) + matched / len(asked)) ** 2
+            )
+            if score > best:
+                best, page = score, name
+        return page
+
+
+@pytest.fixture(scope="session")
+def search(site: Path) -> Search:
+    return Search(json.loads((site / "search" / "search_index.json").read_text("utf-8")))
+
+
+#: What newcomers look for -> the page that they need.
+LOOKED_FOR = {
+    "gpu": "gpu_machines.html",
+    "install": "install.html",
+    "tutorial": "tutorial.html",
+    "quickstart": "tutorial.html",
+    "faq": "troubleshooting.html",
+    "report a defect": "troubleshooting.html",
+    "jax": "from_jax.html",
+    "pytorch": "from_pytorch.html",
+    "buffer_from_host": "api/running.html",
+}
+
+
+@pytest.mark.parametrize(("words", "page"), LOOKED_FOR.items())
+def test_a_search_shows_the_right_page_first(search, words, page):
+    assert search.first(words) == page
+
+
+def test_a_search_finds_errors_by_their_first_words(search):
+    """But for a few whose first words are what another page is about, such as "the lock file"."""
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    messages = re.findall(r"^### (.*)$", unescape(text), re.MULTILINE)
+    begin = [[word for word in re.split("[ …]+", each) if word][:5] for each in messages]
+    asked = {" ".join(words) for words in begin if len(words) > 2}
+    missed = [words for words in asked if search.first(words) != "troubleshooting.html"]
+    assert len(asked) > 150
+    assert len(missed) < len(asked) / 30, missed
 
 
 def public_names() -> list[str]:
@@ -169,6 +289,12 @@ def test_the_reference_shows_what_compiled_classes_do(pages):
     assert "pjrt_hub.LoadedExecutable.__call__" in compiling.ids
 
 
+def test_the_reference_shows_cached_properties_as_attributes(site):
+    page = (site / "api" / "compiling.html").read_text("utf-8")
+    [heading] = re.findall(r'id="pjrt_hub.Topology.platform_name".*?</h3>', page, re.DOTALL)
+    assert "doc-symbol-attribute" in heading
+
+
 def test_the_front_page_repeats_what_was_measured():
     [table] = re.findall(r"<!-- figures -->\n((?:\|.*\n)+)", INDEX)
     shown = dict(re.findall(r"^\| (.*) \| ([\d.]+) \|$", table, re.MULTILINE))
@@ -178,32 +304,44 @@ def test_the_front_page_repeats_what_was_measured():
         assert float(shown[what]) == pytest.approx(float(measured), rel=NEAR), what
 
 
+def printed(folder: Path, *words: str) -> str:
+    """What Python prints in a folder beside the examples, away from the uncompiled checkout."""
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(ROOT / "examples")
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def marked(name: str, kind: str = "") -> str:
+    """The block of the front page below `<!-- name -->`."""
+    [block] = re.findall(rf"<!-- {name} -->\n```{kind}\n(.*?)```", INDEX, re.DOTALL)
+    return block
+
+
 def test_the_commands_of_the_front_page_print_what_is_shown(tmp_path):
-    [commands] = re.findall(r"<!-- commands -->\n```console\n(.*?)```", INDEX, re.DOTALL)
-    [printed] = re.findall(r"<!-- prints -->\n```\n(.*?)```", INDEX, re.DOTALL)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    install, listing, run = commands.splitlines()
-    assert install == "pip install ."
-    for command, shown in ((listing, "cpu"), (run, printed)):
+    expected = ("cpu", "hardware: needs no special hardware", marked("run prints"))
+    commands = marked("commands", "console").splitlines()
+    for command, shown in zip(commands, expected, strict=True):
         program, *words = command.split()
         assert program == "pjrt-hub"
-        done = subprocess.run(
-            [sys.executable, "-m", "pjrt_hub.cli", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        assert shown in done.stdout
+        assert shown in printed(tmp_path, "-m", "pjrt_hub", *words)
 
 
-def test_the_code_of_the_front_page_runs(tmp_path):
-    [code] = re.findall(r"<!-- example -->\n```python\n(.*?)```", INDEX, re.DOTALL)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
+def test_the_front_page_begins_with_a_result(tmp_path):
+    """Before the first heading: how to install it, three lines, what they print, and a chart."""
+    first_screen = INDEX.partition("\n## ")[0]
+    assert len(first_screen.splitlines()) <= 36
+    assert marked("install", "console") == "pip install .\n"
+    assert marked("example", "python") in first_screen
+    assert "](benchmarks/one_call.svg)" in first_screen
+    imports, _, lines = marked("example", "python").partition("\n\n")
+    assert (len(imports.splitlines()), len(lines.splitlines())) == (1, 3)
+    assert floats(printed(tmp_path, "-c", marked("example", "python"))) == pytest.approx(
+        floats(marked("prints")), abs=1e-6
     )
-    assert done.returncode == 0, done.stderr
-    first = float(done.stdout.strip("[] \n").split()[0])
-    assert first == pytest.approx(math.tanh(2), abs=1e-6)
+
+
+def floats(text: str) -> list[float]:
+    return [float(word) for word in text.strip("[] \n").split()]

@@ -55,15 +55,15 @@ def test_minijits_training_is_compiled_for_a_machine_that_is_not_here(target, cl
         env=clean_env,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("32x32xf32") == 4  # weights and velocity, in and out
-    assert "400x2xf32, 400xf32) -> (f32, " in done.stdout
+    assert done.stdout.count("f32[32,32]") == 4  # weights and velocity, in and out
+    assert "f32[400,2], f32[400]) -> (f32[], " in done.stdout
 
 
 def test_hello_is_compiled_for_a_machine_that_is_not_here(run, target, tmp_path):
     platform = TARGETS[target][1]
     printed = run("ahead_of_time.py", target, cwd=tmp_path)
     assert re.match(rf"{re.escape(target)}: (1 x NVIDIA H100|4 x TPU v5)", printed)
-    assert "takes and gives (8xf32, 8xf32) -> (8xf32)" in printed
+    assert "takes and gives (f32[8], f32[8]) -> (f32[8])" in printed
     guards, code = serialized.read((tmp_path / f"hello.{platform}").read_bytes())
     assert guards.platform == platform
     assert f"holds {len(code):,} bytes of code for {platform}" in printed

@@ -337,17 +337,16 @@ def test_equal_static_arguments_of_other_types_are_other_programs(minijit, clien
     assert (found, function.cache_info().misses) == ([[6], [3], [3], [3]], 4)
 
 
-def test_clients_have_executables_of_their_own(minijit, client, monkeypatch):
+def test_functions_run_on_the_processs_client_by_default(minijit, client, monkeypatch):
     monkeypatch.setenv("PJRT_HUB_PLATFORMS", "cpu")
     double = minijit.jit(lambda x: x * 2)
     a = double(3)
-    assert a.client.plugin.name == client.plugin.name
-    a.client.close()
-    b = double(4)  # a new client of the best plugin
-    assert (b.item(), b.client is a.client, double.cache_info().misses) == (8, False, 2)
+    assert a.client is pjrt_hub.client(shared=True)
+    a.client.close()  # which leaves it to its other holders
+    b = double(4)
+    assert (b.item(), b.client is a.client, double.cache_info().misses) == (8, True, 1)
     with pytest.raises(ValueError, match="client"):
         minijit.jit(lambda x: x * 2, client=client)(b)
-    b.client.close()
 
 
 def test_results_stay_on_the_device(minijit, client):

@@ -101,8 +101,8 @@ def test_a_warm_start_compiles_nothing(run, tmp_path):
 
 
 def test_the_plugin_in_python_runs_hello_and_refuses_a_sine(run):
-    devices, result, refusal = run("python_plugin.py").splitlines()
-    assert devices.count("<Device interpreter:") == 2
+    client, result, refusal = run("python_plugin.py").splitlines()
+    assert client == "<Client interpreter with 2 devices>"
     numbers = re.search(r"\[(.*)\]", result)[1].split()
     assert np.allclose(np.array(numbers, float), np.tanh(np.arange(8) * 0.25 + 1), atol=1e-4)
     assert refusal.startswith("UnimplementedError of the plugin: ")

@@ -172,10 +172,12 @@ def main():
     def on(function, *platforms):
         return export.export(jax.jit(function), platforms=platforms or ("cpu",))
 
+    b, c = export.symbolic_shape("b, c")
     if sys.argv[1:] == ["release"]:
         release = jax.__version__
         write(f"nested-{release}", export.export(jax.jit(nested))(*nested_types(), scale=of()))
         write(f"split-{release}", split())
+        write(f"symbolic-{release}", on(grow)(of((b, 3))))
         if release.startswith(("0.11.", "0.12.")):  # which need a StableHLO of 2026
             write(f"total-{release}", total())
             write(f"cholesky-{release}", on(jnp.linalg.cholesky)(of((4, 4))))
@@ -190,7 +192,6 @@ def main():
     write("cpu_cholesky", on(jnp.linalg.cholesky)(of((4, 4))))
     write("linear_algebra", on(linear_algebra)(of((4, 4))))
     write("cuda_only", on(lambda x: x + 1, "cuda")(of((4,))))
-    b, c = export.symbolic_shape("b, c")
     write("symbolic", on(grow)(of((b, 3))))
     write("linear_algebra_symbolic", on(linear_algebra)(of((b, 3, 3))))
     write("two_symbols", on(lambda x, y: x[:, :1] + y[: x.shape[0]])(of((b, c)), of((2 * b + 1,))))

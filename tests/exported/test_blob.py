@@ -10,7 +10,7 @@ import pytest
 import pjrt_hub
 from pjrt_hub.errors import FileFormatError, NotRunnableError
 from pjrt_hub.frameworks.exported import reading
-from pjrt_hub.frameworks.exported.flatbuffer import Table
+from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
 from pjrt_hub.running.program import bytecode
 from pjrt_hub.running.program.entry import signature
 
@@ -38,10 +38,10 @@ def test_the_program_says_what_the_description_does(path):
     assert entry is not None
     inputs = [function.inputs[number] for number in function.arguments]
     taken = entry.parameters[len(entry.parameters) - len(inputs) :]
-    assert [value.dtype for value in taken] == [each.element.code for each in inputs]
+    assert [value.code for value in taken] == [each.element.code for each in inputs]
     static = [each.dimensions if each.is_static else None for each in inputs]
     assert [value.shape for value in taken] == static
-    assert [value.dtype for value in entry.outputs] == [
+    assert [value.code for value in entry.outputs] == [
         each.element.code for each in function.outputs
     ]
 
@@ -147,7 +147,7 @@ def test_tables_that_contain_themselves_end():
     vector = struct.pack("<I", 100) + b"".join(
         struct.pack("<I", (here - (first + 4 * n)) % 2**32) for n in range(100)
     )
-    root = Table.root(struct.pack("<I", here) + vtable + table + vector)
+    root = FlatTable.root(struct.pack("<I", here) + vtable + table + vector)
     with pytest.raises(ValueError, match="outside of the buffer"):
         root.tables(1)
 
@@ -175,7 +175,7 @@ def test_tables_that_are_shared_end():
                 visit(child, depth + 1)
 
     with pytest.raises(ValueError, match="refer to each other without end"):
-        visit(Table.root(bytes(data)), 0)
+        visit(FlatTable.root(bytes(data)), 0)
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,13 @@ def test_it_compiles_in_a_process_of_its_own(load, monkeypatch, isolated, env, s
     for name in ("PJRT_HUB_ISOLATE", "PJRT_HUB_LAYERS"):
         monkeypatch.setenv(name, env.get(name, ""))
     asked = []
-    compiled = isolation.compiled
+    compiled = isolation.compile
 
     def compile(*given):
         asked.append(given)
         return compiled(*given)
 
-    monkeypatch.setattr(isolation, "compiled", compile)
+    monkeypatch.setattr(isolation, "compile", compile)
     with load("add", isolated=isolated) as add:
         add.compile()
     assert len(asked) == started

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub.cli.__main__ import run
-from pjrt_hub.cli.inspect import nested
+from pjrt_hub.cli.inspect import tree_text
 from pjrt_hub.frameworks.exported import specialisation
 
 from .conftest import ARTIFACTS
@@ -53,7 +53,8 @@ def test_inspect(data):
     assert found["in_tree"] == "(({'a': *, 'unused': *}, *), {'scale': *})"
     assert found["inputs"][1] == {
         "path": "args[0]['unused']",
-        "dtype": "i32",
+        "dtype": "int32",
+        "element_type": "i32",
         "shape": [1],
         "used": False,
     }
@@ -65,8 +66,8 @@ def test_inspect(data):
 
 
 def test_a_tree_of_more_than_a_line_is_left_to_the_table():
-    assert nested("((*, *), {})", [{}] * 2) == "((*, *), {})"
-    assert nested(f"({'*, ' * 40})", [{}] * 40) == "40 arrays, in the places below"
+    assert tree_text("((*, *), {})", [{}] * 2) == "((*, *), {})"
+    assert tree_text(f"({'*, ' * 40})", [{}] * 40) == "40 arrays, in the places below"
 
 
 @pytest.mark.parametrize(
@@ -147,8 +148,8 @@ def test_an_artifact_by_any_name(told, data, tmp_path, name):
     out = tmp_path / "out"
     status, _, err = told("compile", tmp_path / name, "--target", "tpu:v5e:2x2", "-o", out)
     assert (status, out.exists()) == (1, False)
-    assert "holds one in bytecode, as what jax.export serializes does" in err
-    assert "`pjrt-hub run`" in err
+    assert "cannot be run on tpu: it was exported for cpu, and not for tpu" in err
+    assert "fetching" not in err
     (tmp_path / name).write_bytes(artifact[:900])
     for command in ("run", "inspect"):
         status, _, err = told(command, tmp_path / name)
@@ -156,11 +157,38 @@ def test_an_artifact_by_any_name(told, data, tmp_path, name):
         assert "is not what jax.export serializes: an offset points to" in err
 
 
-def test_a_program_by_itself_is_told_apart(told, tmp_path):
-    (tmp_path / "id.mlir").write_text("module {\n  func.func @main() { return }\n}")
-    status, _, err = told("inspect", tmp_path / "id.mlir")
+@pytest.mark.parametrize("command", ["run", "inspect", "compile"])
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"\x7fELF", "a library"),
+        (b"\x93NUMPY", "an array"),
+        (b"\x93pjrt-hub executable 2", "a compiled program"),
+        (b"PK\x03\x04", "an archive"),
+    ],
+)
+def test_what_is_no_program_is_told_by_name(told, tmp_path, command, head, kind):
+    path = tmp_path / "file"
+    path.write_bytes(head + bytes(40))
+    more = ["--target", "cuda:H100", "-o", str(tmp_path / "out")] if command == "compile" else []
+    status, _, err = told(command, path, *more)
     assert status == 1
-    assert "it is a program by itself, which client.compile(program) and `pjrt-hub run` take" in err
+    assert f"{path} is {kind}, not a program" in err
+    assert "hint: " in err
+
+
+def test_a_program_by_itself_is_told_apart(told, data, tmp_path):
+    path = tmp_path / "id.mlir"
+    path.write_text("module {\n  func.func @main(%a: tensor<2x3xi32>) { return }\n}")
+    assert data("inspect", path) == {
+        **{"format": "mlir", "stablehlo_version": None, "inputs": ["i32[2,3]"], "outputs": []}
+    }
+    status, out, _ = told("inspect", path)
+    assert (status, out.splitlines()[2:]) == (0, ["arguments    i32[2,3]", "results      none"])
+    path.write_text("module {\n  func.func @main(%a: tensor<2x3xi32>) { return }\n")
+    assert told("inspect", path)[0] == 0  # only its head is read
+    path.write_text("module")
+    assert told("inspect", path)[1].endswith("arguments    cannot be read; compiling it says why\n")
 
 
 def results(found):
@@ -179,8 +207,10 @@ def test_run_by_place_and_by_name(data, tmp_path):
     assert found["result['z'][0]"] == 3
 
 
-def test_run_with_a_dict_of_a_file(data, tmp_path):
-    given = {"a": np.ones((2, 3), np.float32), "unused": np.zeros(1, np.int32), "more": np.ones(9)}
+@pytest.mark.parametrize("form", ["{}", "args[0]/{}", "args[0]['{}']", "args.0.{}"])
+def test_run_with_a_dict_of_a_file(data, tmp_path, form):
+    arrays = {"a": np.ones((2, 3), np.float32), "unused": np.zeros(1, np.int32), "more": np.ones(9)}
+    given = {form.format(name): array for name, array in arrays.items()}
     np.savez(tmp_path / "w.npz", **given)
     found = results(
         data("run", NESTED, "--arg", f"{tmp_path}/w.npz", "--arg", "f32[3]:1", "--arg", "scale=2.0")
@@ -222,4 +252,4 @@ def test_programs_by_themselves_have_no_names(told, tmp_path):
     assert status == 1
     assert "takes arguments by their order, not 'a' by name" in err
     status, out, _ = told("run", tmp_path / "id.mlir", "--arg", "f32[2]:1", *CPU)
-    assert (status, out) == (0, "[1., 1.]\n[cpu:0 f32[2]]\n")
+    assert (status, out) == (0, "[1. 1.]\nf32[2] on cpu:0\n")

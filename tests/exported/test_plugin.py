@@ -71,8 +71,8 @@ CACHED = """
     import numpy as np
     import pjrt_hub
     from pjrt_hub.running.compilation import compilation
-    compile, count = compilation._compiled, []
-    compilation._compiled = lambda *given: count.append(1) or compile(*given)
+    compile, count = compilation._compile, []
+    compilation._compile = lambda *given: count.append(1) or compile(*given)
     with pjrt_hub.load_exported(sys.argv[1], platform="cpu", offline=True, cache=True) as add:
         print(add(np.ones(8, np.float32), np.ones(8, np.float32)).tolist()[0], len(count))
 """

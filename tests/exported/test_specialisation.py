@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,8 +27,11 @@ def rows(count):
 
 
 @needs_jaxlib
-def test_symbolic_dimensions_become_numbers(load):
-    grow = load("symbolic")
+@pytest.mark.parametrize(
+    "name", ["symbolic", "symbolic-0.4.33", "symbolic-0.6.2", "symbolic-0.8.3"]
+)
+def test_symbolic_dimensions_become_numbers(load, name):
+    grow = load(name)
     for count in (5, 1, 5):
         x = rows(count)
         value, twice = grow(x)
@@ -153,3 +157,42 @@ def test_sizes_that_contradict(load):
         load("symbolic", dimensions={"b": 7})(rows(2))
     with pytest.raises(ValueError, match=r"the symbolic dimensions are \['b'\], sizes were given"):
         load("symbolic").compile()
+
+
+def cpu_topology(client):
+    """What a topology of the client's plugin tells; it describes none without its hardware."""
+    return SimpleNamespace(
+        platform_name="cpu",
+        api=SimpleNamespace(attributes=client.plugin.attributes),
+        device_descriptions=client.devices,
+    )
+
+
+def test_a_function_is_a_program_for_a_topology(load, client):
+    function = load("add").function
+    program = specialisation.for_topology(function, cpu_topology(client), {})
+    assert program is function.program
+    executable = client.compile(program)
+    x = np.arange(8, dtype=np.float32)
+    np.testing.assert_array_equal(executable(x, x), 2 * x)
+    elsewhere = SimpleNamespace(**{**vars(cpu_topology(client)), "platform_name": "tpu"})
+    with pytest.raises(NotRunnableError, match="cannot be run on tpu"):
+        specialisation.for_topology(function, elsewhere, {})
+
+
+@needs_jaxlib
+def test_a_symbolic_function_has_sizes_for_a_topology(load, client):
+    function = load("symbolic").function
+    program = specialisation.for_topology(function, cpu_topology(client), {"b": 5})
+    value, twice = client.compile(program)(rows(5))
+    np.testing.assert_array_equal(value, 2 * rows(5) + 5)
+    assert twice.shape == (10, 3)
+    with pytest.raises(ValueError, match="b"):
+        specialisation.for_topology(function, cpu_topology(client), {})
+
+
+@needs_jaxlib
+def test_the_number_of_a_platform_is_fixed_for_a_topology(load, client):
+    function = load("platforms").function
+    program = specialisation.for_topology(function, cpu_topology(client), {})
+    assert len(client.compile(program).parameters) == len(function.inputs)

@@ -126,5 +126,5 @@ def test_a_compiler_that_does_not_say_how(spread, monkeypatch):
     """Its parts are then no whole arrays, which is seen."""
     multiply = spread("split")
     monkeypatch.setattr(op_sharding, "of_program", lambda code, form: ([], []))
-    with pytest.raises(NotRunnableError, match=r"splits arrays is not told: .* its part is"):
+    with pytest.raises(NotRunnableError, match=r"how it splits arrays: .* its part is"):
         multiply(A, B)

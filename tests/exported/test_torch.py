@@ -92,7 +92,7 @@ def renamed(name):
 
 @pytest.mark.parametrize("name", ["../offset", "/etc/passwd", "", ".", "..", "a/b"])
 def test_names_of_weights_stay_in_their_folder(broken, name):
-    with pytest.raises(FileFormatError, match="is no name of a file in data/"):
+    with pytest.raises(FileFormatError, match="is not a name of a file in data/"):
         broken(renamed(name))
 
 
@@ -105,8 +105,8 @@ def test_names_of_weights_stay_in_their_folder(broken, name):
         (lambda f, t: t["unused_inputs"].clear(), r"takes 3 values, and describes \[0, 2\]"),
         (lambda f, t: t["output_signature"].pop(), "gives 2 values, and describes 1"),
         (lambda f, t: t["input_signature"][0].update(dtype="text"), "text"),
-        (lambda f, t: t["input_signature"][0].update(shape=["a"]), "is no shape"),
-        (lambda f, t: (f / "functions" / "forward.bytecode").write_bytes(b"x"), "no bytecode"),
+        (lambda f, t: t["input_signature"][0].update(shape=["a"]), "is not a shape"),
+        (lambda f, t: (f / "functions" / "forward.bytecode").write_bytes(b"x"), "not bytecode"),
         (lambda f, t: (f / "functions" / "forward.bytecode").unlink(), "No such file"),
         (lambda f, t: (f / "functions" / "forward.meta").unlink(), "none is named 'forward'"),
     ],
@@ -133,5 +133,5 @@ def test_malformed_weights(broken, change, message):
 
 
 def test_a_folder_of_something_else(client, tmp_path):
-    with pytest.raises(FileFormatError, match="is no StableHLO folder"):
+    with pytest.raises(FileFormatError, match="is not a StableHLO folder"):
         pjrt_hub.load_exported(tmp_path, client=client)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,20 +106,17 @@ def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
 def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
     """`start(library, script)` starts a child; what is left of it ends with the test.
 
-    The script is a function of a file of tests, which is given the other arguments, or text, for
-    which they are `sys.argv[2:]`. In both the library is `stubbed.path`.
+    The script is a function of a file of tests, which is given the other arguments; the library is
+    `stubbed.path` there.
     """
     children: list[subprocess.Popen[str]] = []
 
     def begin(
-        library: Path, script: str | Script, *args: object, env: Mapping[str, str] = {}
+        library: Path, script: Script, *args: object, env: Mapping[str, str] = {}
     ) -> subprocess.Popen[str]:
-        if callable(script):
-            words = [HERE / "stubbed.py", library, Path(script.__code__.co_filename).stem]
-            words += [script.__name__, args]
-        else:
-            code = f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom stubbed import *\n"
-            words = ["-c", code + textwrap.dedent(script), library, *args]
+        given = tuple(str(each) if isinstance(each, Path) else each for each in args)
+        words = [HERE / "stubbed.py", library, Path(script.__code__.co_filename).stem]
+        words += [script.__name__, given]
         child = subprocess.Popen(
             # From 3.12 on Python warns of a fork beside threads.
             [sys.executable, "-W", "ignore:This process", *map(str, words)],
@@ -143,10 +139,10 @@ def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture
 def run(start: Callable[..., subprocess.Popen[str]]) -> Run:
-    """`run(library, script)` runs a script in a child, which must say `ok` at its end."""
+    """`run(library, script)` runs a script in a child, and says how it ended."""
 
     def to_end(
-        library: Path, script: str | Script, *args: object, seconds: float = 60, **kwargs: Any
+        library: Path, script: Script, *args: object, seconds: float = 60, **kwargs: Any
     ) -> Ended:
         child = start(library, script, *args, **kwargs)
         stdout, stderr = child.communicate(timeout=seconds)
@@ -159,7 +155,7 @@ def run(start: Callable[..., subprocess.Popen[str]]) -> Run:
 def check(run: Run) -> Callable[..., None]:
     """As `run`, for a script of assertions: it must end well and print nothing."""
 
-    def passes(library: Path, script: str | Script, *args: object, **kwargs: Any) -> None:
+    def passes(library: Path, script: Script, *args: object, **kwargs: Any) -> None:
         ended = run(library, script, *args, **kwargs)
         assert ended == Ended(0, "", ""), f"{ended.stdout}\n{ended.stderr}"
 

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import ast
 import ctypes
-import gc  # noqa: F401
 import importlib
 import inspect
-import os  # noqa: F401
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pjrt_hub import errors  # noqa: F401
+if __name__ == "__main__":  # as pytest's pythonpath has them
+    sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("cpu", "unit")]
+
+from children import show
+
+from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
 
 #: The library of the stub; in a child.
 path = "".join(sys.argv[1:2])
+staying: list[object] = []
 ONE_TO_FOUR = np.arange(1, 5, dtype=np.float32)
 
 
@@ -44,7 +49,9 @@ def destroys() -> int:
     return number("stub_destroys")
 
 
-def raises(cls: type[Exception], function: Callable[..., object], *args: Any, **kwargs: Any) -> Any:
+def raises(
+    cls: type[BaseException], function: Callable[..., object], *args: Any, **kwargs: Any
+) -> Any:
     """What a function raises, which must be of this class and of none below it."""
     try:
         answer = function(*args, **kwargs)
@@ -52,12 +59,13 @@ def raises(cls: type[Exception], function: Callable[..., object], *args: Any, **
         if type(exc) is not cls:
             raise
         return exc
-    raise AssertionError(f"{function} gave {answer!r} instead of raising {cls.__name__}")
+    line = getattr(getattr(function, "__code__", None), "co_firstlineno", "")
+    raise AssertionError(f"{function} {line} gave {answer!r} instead of raising {cls.__name__}")
 
 
 def soon(condition: Callable[[], object]) -> None:
-    """Waits until it comes true, five seconds at most."""
-    for _ in range(500):
+    """Waits until it comes true, a minute at most."""
+    for _ in range(6000):
         if condition():
             return
         time.sleep(0.01)
@@ -69,35 +77,66 @@ def begin() -> Any:
     return Plugin(load(path)).client()
 
 
-def everything() -> tuple[Any, ...]:
-    """A plugin, client, two buffers, executable, result of it, event of that, and device."""
-    plugin = Plugin(load(path))
-    client = plugin.client()
-    a, b = (client.buffer_from_host(ONE_TO_FOUR * each) for each in (1, 10))
-    exe = client.compile(func("add"))
-    out = exe(a, b)
-    return plugin, client, a, b, exe, out, out.ready, client.devices[0]
-
-
 def number(name: str) -> int:
     """What the stub counts under a name."""
     return ctypes.c_long.in_dll(ctypes.CDLL(path), name).value
 
 
-def with_stub(*macros: str, **how: Any) -> Any:
+def stay(*things: object) -> None:
+    """Keeps these alive until the process ends, however it does."""
+    staying.extend(things)
+
+
+def made_for(body: Callable[..., object]) -> Iterator[Any]:
+    """The `client` and the buffer `a` that a body takes."""
+    wanted = inspect.signature(body).parameters
+    if "client" in wanted or "a" in wanted:
+        client = begin()
+        if "client" in wanted:
+            yield client
+        if "a" in wanted:
+            yield client.buffer_from_host(ONE_TO_FOUR)
+
+
+def slot(name: str, address: int | None = None) -> ctypes.c_void_p:
+    """The pointer to a function in the table of the stub, or of another plugin."""
+    library = ctypes.CDLL(path)
+    library.GetPjrtApi.restype = ctypes.c_void_p
+    table_address = address or library.GetPjrtApi()
+    return ctypes.c_void_p.from_address(table_address + 40 + 8 * table.FUNCTIONS[name].slot)
+
+
+def replace(name: str, answer: Callable[[Any, int], int | None]) -> None:
+    """Lets `answer(truth, args)` take the place of a function of the stub."""
+    function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    at = slot(name)
+    truth = function(at.value)
+    replacement = function(lambda args: answer(truth, args))
+    stay(replacement)
+    at.value = ctypes.cast(replacement, ctypes.c_void_p).value
+
+
+def with_stub(*macros: str, other: str = "", **how: Any) -> Any:
     """Makes the body of a test run in a process that has the stub, made with these macros.
 
     Args:
-        macros: of the stub.
-        how: as `check` takes it. The body takes what the test is given: values that `repr` tells.
+        macros: of the stub; `{name}` in one is what the test is given under that name.
+        other: the macro of a second stub, of which the body takes the path as `other`.
+        how: as `check` takes it.
+
+    The body may take a `client` of the stub and `a`, a buffer of 1 to 4 there, made in its
+    process, then what the test is given: values that `repr` tells, and paths, as text.
     """
 
     def decorate(body: Callable[..., object]) -> Callable[..., None]:
         given = list(inspect.signature(body).parameters.values())
+        given = [each for each in given if each.name not in ("client", "a", "other")]
 
         @wraps(body)
-        def test(stub: Callable[..., Path], check: Callable[..., None], **values: object) -> None:
-            check(stub(*macros), body, *(values[each.name] for each in given), **how)
+        def test(stub: Callable[..., Path], check: Callable[..., None], **values: Any) -> None:
+            own = [re.sub(r"\{(\w+)\}", lambda name: values[name[1]], each) for each in macros]
+            second = [str(stub(other))] if other else []
+            check(stub(*own), body, *second, *(values[each.name] for each in given), **how)
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         own = [inspect.Parameter(name, kind) for name in ("stub", "check")]
@@ -109,5 +148,6 @@ def with_stub(*macros: str, **how: Any) -> Any:
 
 if __name__ == "__main__":
     module, name, arguments = sys.argv[2:]
+    sys.excepthook = show
     function = inspect.unwrap(getattr(importlib.import_module(module), name))
-    kept = function(*ast.literal_eval(arguments))
+    kept = function(*made_for(function), *ast.literal_eval(arguments))

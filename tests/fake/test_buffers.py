@@ -98,7 +98,7 @@ def test_a_literal_is_a_whole_buffer():
 @with_stub('PLATFORM="other"')
 def test_layouts_are_heeded():
     with checked() as client:
-        assert client._moves_data is True
+        assert client.moves_data is True
 
         def raw(buffer):
             memory = np.zeros(buffer.on_device_nbytes // 4, np.float32)
@@ -128,7 +128,7 @@ def test_layouts_are_heeded():
 @with_stub("MOVES_DATA=0")
 def test_a_layout_that_is_only_a_label_is_a_right_one():
     with checked() as client:
-        assert client._moves_data is False
+        assert client.moves_data is False
         for source in (MATRIX, np.asfortranarray(MATRIX)):
             buffer = client.buffer_from_host(source, layout=(0, 1))
             lying = np.zeros(6, np.float32)

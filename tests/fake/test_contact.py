@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from children import in_threads
+from stubbed import ONE_TO_FOUR, func, live, path, raises, with_stub
 from trees import compile_library
 
+import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.door import preflight
-from pjrt_hub.running.capi import table
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
 from pjrt_hub.running.sandbox.probe import probe
 
 
@@ -74,7 +79,7 @@ def test_a_library_that_is_no_plugin(stub, meet, macro: str, said: str) -> None:
         (["MINOR=56"], "0.56", "another order"),
     ],
 )
-def test_a_version_that_cannot_be_driven(stub, meet, macros, have: str, why: str) -> None:
+def test_a_version_that_cannot_be_used(stub, meet, macros, have: str, why: str) -> None:
     error = refused(meet, errors.IncompatiblePluginError, stub(*macros))
     assert (error.need, error.have) == ("0.57 or newer, major 0", have)
     assert why in error.message
@@ -85,7 +90,7 @@ def test_a_version_that_cannot_be_driven(stub, meet, macros, have: str, why: str
     ("macros", "version"),
     [(["MINOR=57", "TABLE_SIZE=848"], "0.57"), (["MINOR=130", "TABLE_SIZE=1144"], "0.130")],
 )
-def test_a_version_that_can_be_driven(stub, meet, macros, version: str) -> None:
+def test_a_version_that_can_be_used(stub, meet, macros, version: str) -> None:
     assert meet(stub(*macros))["api_version"] == version
 
 
@@ -195,42 +200,40 @@ def test_a_missing_slot_is_found_at_first_contact(stub, meet) -> None:
     assert error.have == "0.117"
 
 
-CONNECT = """
-import pjrt_hub
-client = pjrt_hub.client(path)
-assert client.platform_name == "cpu"
-assert len(client.devices) == 1
-"""
+def connect():
+    client = pjrt_hub.client(path)
+    assert client.platform_name == "cpu"
+    assert len(client.devices) == 1
 
 
 def test_success_is_remembered_by_content(stub, check, tmp_path) -> None:
     library = tmp_path / "plugin.so"
     library.write_bytes(stub().read_bytes())
-    check(library, CONNECT)
+    check(library, connect)
     assert len(loads(tmp_path)) == 2  # the probe, then the process itself
-    check(library, CONNECT)
+    check(library, connect)
     assert len(loads(tmp_path)) == 3
     copy = tmp_path / "copy.so"
     copy.write_bytes(library.read_bytes())
-    check(copy, CONNECT)
+    check(copy, connect)
     assert len(loads(tmp_path)) == 4
     library.write_bytes(stub("MINOR=81").read_bytes())
-    check(library, CONNECT)
+    check(library, connect)
     assert len(loads(tmp_path)) == 6
 
 
-def test_failure_is_not_remembered_and_the_parent_lives(stub, check, tmp_path) -> None:
-    crashing = """
-    import pjrt_hub
+def crash():
     for _ in range(2):
         error = raises(errors.PluginCrashedError, pjrt_hub.load, path)
         assert error.signal == "SIGABRT", error
-    """
-    check(stub("ON_INITIALIZE=abort()"), crashing)
+
+
+def test_failure_is_not_remembered_and_the_parent_lives(stub, check, tmp_path) -> None:
+    check(stub("ON_INITIALIZE=abort()"), crash)
     assert len(set(loads(tmp_path))) == 2
 
 
-@pytest.mark.parametrize("call", ["client(path)", "load(path).client()"])
+@pytest.mark.parametrize("loaded", [False, True])
 @pytest.mark.parametrize(
     ("macro", "raised", "said"),
     [
@@ -240,136 +243,99 @@ def test_failure_is_not_remembered_and_the_parent_lives(stub, check, tmp_path) -
     ],
 )
 @pytest.mark.slow
-def test_a_client_that_would_end_the_process(stub, check, call, macro, raised, said) -> None:
-    check(
-        stub(macro),
-        f"""
-        import pjrt_hub
-        error = raises(errors.{raised}, lambda: pjrt_hub.{call})
-        assert {said!r} in error.message, error
-        """,
-        env={"PJRT_HUB_PROBE_SECONDS": "2"},
-    )
+@with_stub("{macro}", env={"PJRT_HUB_PROBE_SECONDS": "2"})
+def test_a_client_that_would_end_the_process(loaded, macro, raised, said):
+    call = pjrt_hub.load(path).client if loaded else partial(pjrt_hub.client, path)
+    error = raises(getattr(errors, raised), call)
+    assert said in error.message, error
 
 
-def test_options_of_an_undescribed_plugin_are_tried_each(stub, check, tmp_path) -> None:
-    script = """
-    import pjrt_hub
+def choose_options():
     plugin = pjrt_hub.load(path)
     for options in ({}, {"count": 2}, {"count": 3}, {"count": 2}):
         plugin.client(options).close()
-    """
+
+
+def test_options_of_an_undescribed_plugin_are_tried_each(stub, check, tmp_path) -> None:
     library = stub()
-    check(library, script)
+    check(library, choose_options)
     assert len(loads(tmp_path)) == 5  # the library, itself, and three kinds of client
-    check(library, script)
+    check(library, choose_options)
     assert len(loads(tmp_path)) == 6
+
+
+def crash_while_loading():
+    error = raises(errors.PluginCrashedError, pjrt_hub.client, path)
+    assert "in dlopen" in error.message, error
 
 
 def test_a_dependency_that_changes_is_met_again(stub, check, tmp_path) -> None:
     dependency = compile_library("void nothing(void) {}", tmp_path / "libneeded.so")
     macro = f'ON_LOAD=extern void *dlopen(const char *, int); dlopen("{dependency}", 2)'
-    check(stub(macro), CONNECT)
-    check(stub(macro), CONNECT)
+    check(stub(macro), connect)
+    check(stub(macro), connect)
     assert len(loads(tmp_path)) == 3
     dying = "__attribute__((constructor)) static void die(void) { __builtin_trap(); }"
     dependency.unlink()
     compile_library(dying, dependency)
-    check(
-        stub(macro),
-        """
-        import pjrt_hub
-        error = raises(errors.PluginCrashedError, lambda: pjrt_hub.client(path))
-        assert "in dlopen" in error.message, error
-        """,
-    )
+    check(stub(macro), crash_while_loading)
 
 
 @pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "LD_PRELOAD"])
 def test_another_search_is_another_contact(stub, check, tmp_path, variable: str) -> None:
-    check(stub(), CONNECT)
-    check(stub(), CONNECT, env={variable: str(compile_library("", tmp_path / "other.so"))})
+    check(stub(), connect)
+    check(stub(), connect, env={variable: str(compile_library("", tmp_path / "other.so"))})
     assert len(loads(tmp_path)) == 4
 
 
-def test_a_client_that_cannot_be_made(stub, check) -> None:
-    check(
-        stub('ON_CREATE=return fail(9, "no device of ours")'),
-        """
-        import pjrt_hub
-        plugin = pjrt_hub.load(path)
-        for _ in range(3):
-            error = raises(errors.FailedPreconditionError, plugin.client)
-            assert error.message == "PJRT_Client_Create: no device of ours", error
+@with_stub('ON_CREATE=return fail(9, "no device of ours")')
+def test_a_client_that_cannot_be_made():
+    plugin = pjrt_hub.load(path)
+    for _ in range(3):
+        error = raises(errors.FailedPreconditionError, plugin.client)
+        assert error.message == "PJRT_Client_Create: no device of ours", error
+    assert live() == {}, live()
+
+
+@with_stub("DEVICES=0")
+def test_a_plugin_without_devices():
+    for _ in range(2):
+        error = raises(errors.PluginError, pjrt_hub.load(path).client)
+        assert "made a client of cpu without any device" in str(error), error
         assert live() == {}, live()
-        """,
+
+
+@with_stub("ON_INITIALIZE=static int times; if (times++ > 0) abort()")
+def test_a_library_is_initialized_once_for_each_file(tmp_path):
+    plugins, (link, same) = [], (f"{tmp_path}/{name}.so" for name in ("link", "same"))
+    os.symlink(path, link)
+    os.link(path, same)
+    in_threads(
+        *(lambda each=each: plugins.append(Plugin(load(each))) for each in (path, link, same) * 4)
     )
+    assert len(plugins) == 12
+    assert len({plugin.api.address for plugin in plugins}) == 1
 
 
-def test_a_plugin_without_devices(stub, check) -> None:
-    check(
-        stub("DEVICES=0"),
-        """
-        import pjrt_hub
-        for _ in range(2):
-            error = raises(errors.PluginError, pjrt_hub.load(path).client)
-            assert "made a client of cpu without any device" in str(error), error
-            assert live() == {}, live()
-        """,
-    )
-
-
-def test_a_library_is_initialized_once_for_each_file(stub, check, tmp_path) -> None:
-    library = stub("ON_INITIALIZE=static int times; if (times++ > 0) abort()")
-    (tmp_path / "link.so").symlink_to(library)
-    (tmp_path / "same.so").hardlink_to(library)
-    check(
-        library,
-        """
-        import threading
-        link, same = sys.argv[2:]
-        plugins = []
-        threads = [
-            threading.Thread(target=lambda each=each: plugins.append(Plugin(load(each))))
-            for each in (path, link, same) * 4
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(plugins) == 12 and len({plugin.api.address for plugin in plugins}) == 1
-        """,
-        str(tmp_path / "link.so"),
-        str(tmp_path / "same.so"),
-    )
-
-
-def test_two_plugins_of_the_same_symbols_stay_apart(stub, check) -> None:
-    check(
-        stub(),
-        """
-        other = Plugin(load(sys.argv[2])).client()
-        client = Plugin(load(path)).client()
-        assert (client.platform_name, other.platform_name) == ("cpu", "other")
-        a, b = client.buffer_from_host(ONE_TO_FOUR), other.buffer_from_host(ONE_TO_FOUR)
-        assert live() == {"client": 1, "buffer": 1}, live()
-        exe = client.compile(func("add"))
-        error = raises(ValueError, exe, a, b)
-        assert "another client" in str(error), error
-        other.close()
-        assert exe(a, a).tolist() == [2, 4, 6, 8]
-        """,
-        str(stub('PLATFORM="other"')),
-    )
+@with_stub(other='PLATFORM="other"')
+def test_two_plugins_of_the_same_symbols_stay_apart(client, a, other):
+    other = Plugin(load(other)).client()
+    assert (client.platform_name, other.platform_name) == ("cpu", "other")
+    b = other.buffer_from_host(ONE_TO_FOUR)
+    assert live() == {"client": 1, "buffer": 1}, live()
+    exe = client.compile(func("add"))
+    error = raises(ValueError, exe, a, b)
+    assert "another client" in str(error), error
+    copy = b.copy_to_device(client.devices[0])
+    assert copy.client is client
+    assert exe(a, copy).tolist() == [2, 4, 6, 8]
+    other.close()
+    assert exe(a, a).tolist() == [2, 4, 6, 8]
 
 
 def test_the_deadline_has_a_default(stub, environment) -> None:
     assert preflight.DEADLINE == 30.0
     assert probe(stub(), env=environment).api_version == "0.117"
-
-
-def test_the_stub_knows_our_newest_table(stub) -> None:
-    assert table.API_VERSION == (0, 117)
 
 
 def error_class(code: int) -> type[errors.PjrtError]:

@@ -33,6 +33,16 @@ def test_an_older_plugin_never_writes_the_newest_statistic():
     assert set(device.memory_stats()) == {"bytes_in_use", "peak_bytes_in_use"}
 
 
+@with_stub('ON_MEMORY_STATS=return fail(12, "not counted")')
+def test_no_memory_statistics():
+    assert begin().devices[0].memory_stats() is None
+
+
+@with_stub('ON_MEMORY_STATS=return fail(13, "broken")')
+def test_memory_statistics_that_fail():
+    raises(errors.PluginInternalError, begin().devices[0].memory_stats)
+
+
 @with_stub()
 def test_attributes_are_copied_and_freed():
     client = begin()

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
+import gc
 import re
+from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 
 import pytest
-from stubbed import ONE_TO_FOUR, func, live, path, raises, with_stub
+from stubbed import ONE_TO_FOUR, begin, func, live, path, raises, slot, with_stub
 
 from pjrt_hub import errors
+from pjrt_hub.running.buffer.transfer import ShapeSpec
 from pjrt_hub.running.capi import library, table
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.client.topology import Topology
+from pjrt_hub.running.compilation import compilation
+from pjrt_hub.running.device.device import Memory
 from pjrt_hub.running.executable import signature_sources
+from pjrt_hub.running.executable.executable import Executable
+from pjrt_hub.running.executable.execute_options import ExecuteOptions
+from pjrt_hub.running.extensions.execute_context import ExecuteContext
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +37,7 @@ def test_every_status_code_has_its_class():
         and issubclass(each, errors.PjrtError)
         and each is not errors.PjrtError
     }
-    client = Plugin(load(path)).client()
+    client = begin()
     a = client.buffer_from_host(ONE_TO_FOUR)
     for code in range(1, 17):
         exe = client.compile(func(f"identity error={code}:words"))
@@ -48,62 +58,57 @@ def test_every_status_code_has_its_class():
 @pytest.mark.parametrize(
     ("word", "code", "message"),
     [
-        ("empty", 13, "INTERNAL: a broken invariant inside the plugin, by its own account."),
+        ("empty", 13, "Something is wrong inside the plugin, by its own account (INTERNAL)."),
         ("bytes", 13, "caf\N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}!"),
         ("huge", 13, "x" * (1 << 16)),
         ("codeless", 2, "codeless"),
     ],
 )
-def test_words_of_an_error(stub, check, word: str, code: int, message: str) -> None:
-    check(
-        stub(),
-        """
-        word, code, message = sys.argv[2:]
-        client = Plugin(load(path)).client()
-        for _ in range(3):
-            try:
-                client.compile(func(f"reject error=13:{word}"))
-            except errors.PjrtError as exc:
-                assert exc.code == int(code), exc.code
-                assert exc.message == f"PJRT_Client_Compile: {message}", exc.message[:100]
-        assert live() == {"client": 1}, live()
-        """,
-        word,
-        str(code),
-        message,
-    )
+@with_stub()
+def test_words_of_an_error(client, word, code, message):
+    for _ in range(3):
+        with pytest.raises(errors.PjrtError) as caught:
+            client.compile(func(f"reject error=13:{word}"))
+        assert caught.value.code == code
+        assert caught.value.message == f"PJRT_Client_Compile: {message}"
+    del caught
+    assert live() == {"client": 1}, live()
 
 
-PAYLOADS = """
-client = Plugin(load(path)).client()
-exe = client.compile(func("identity error=8:payload"))
-error = raises(errors.ResourceExhaustedError, exe, client.buffer_from_host(ONE_TO_FOUR))
-assert error.payloads == EXPECTED, error.payloads
-del exe
-client.close()
-assert live() == {}, live()
-"""
+def read_payloads(client):
+    exe = client.compile(func("identity error=8:payload"))
+    error = raises(errors.ResourceExhaustedError, exe, client.buffer_from_host(ONE_TO_FOUR))
+    del exe
+    client.close()
+    assert live() == {}, live()
+    return error.payloads
 
 
-def test_payloads_are_read(stub, check) -> None:
-    both = r"EXPECTED = {'stub/first': b'\0\1', 'stub/\N{REPLACEMENT CHARACTER}': b''}"
-    check(stub(), both + PAYLOADS)
+@with_stub()
+def test_payloads_are_read(client):
+    expected = {"stub/first": b"\0\1", "stub/\N{REPLACEMENT CHARACTER}": b""}
+    assert read_payloads(client) == expected
 
 
-def test_no_payloads_past_the_end_of_an_older_table(stub, check) -> None:
-    older = stub("MINOR=81", "TABLE_SIZE=offsetof(PJRT_Api,PJRT_Error_ForEachPayload)")
-    check(older, "EXPECTED = {}" + PAYLOADS)
+@with_stub("MINOR=81", "TABLE_SIZE=offsetof(PJRT_Api,PJRT_Error_ForEachPayload)")
+def test_no_payloads_past_the_end_of_an_older_table(client):
+    assert read_payloads(client) == {}
 
 
 @with_stub()
 def test_errors_in_every_place_are_freed():
-    client = Plugin(load(path)).client()
+    client = begin()
     a = client.buffer_from_host(ONE_TO_FOUR)
     failing = client.compile(func("identity fails"))
     for _ in range(3):
         out = failing(a)
         error = raises(errors.PluginInternalError, out.ready.wait)
         assert (error.message, error.function) == ("the stub failed later", ""), error
+        assert out.ready.done()
+        raises(errors.PluginInternalError, out.ready.result, 1)
+        called = Queue()
+        out.ready.add_done_callback(called.put)
+        assert called.get(timeout=10) is out.ready
         raises(errors.PluginInternalError, out.to_numpy)
         assert repr(out).startswith("<Buffer failed: the stub failed later"), repr(out)
     donating = client.compile(func("donate"))
@@ -134,24 +139,20 @@ def test_errors_in_every_place_are_freed():
     ],
 )
 @pytest.mark.slow
-def test_a_program_runs_without_the_optimized_one(stub, check, fault: str) -> None:
-    check(
-        stub(f"ON_OPTIMIZED_PROGRAM=leave(exe); leave(view); {fault}"),
-        """
-        client = Plugin(load(path)).client()
-        exe = client.compile(func("add"))
-        assert str(exe.signature) == "(4xf32, 4xf32) -> (4xf32)", exe.signature
-        assert exe(ONE_TO_FOUR, ONE_TO_FOUR).to_numpy().tolist() == [2, 4, 6, 8]
-        raises(TypeError, exe, ONE_TO_FOUR)
-        raises(TypeError, exe, ONE_TO_FOUR, ONE_TO_FOUR.astype("int32"))
-        raises(ValueError, exe, ONE_TO_FOUR, ONE_TO_FOUR[:2])
-        """,
-    )
+@with_stub("ON_OPTIMIZED_PROGRAM=leave(exe); leave(view); {fault}")
+def test_a_program_runs_without_the_optimized_one(fault):
+    client = begin()
+    exe = client.compile(func("add"))
+    assert str(exe.signature) == "(f32[4], f32[4]) -> (f32[4])", exe.signature
+    assert exe(ONE_TO_FOUR, ONE_TO_FOUR).to_numpy().tolist() == [2, 4, 6, 8]
+    raises(TypeError, exe, ONE_TO_FOUR)
+    raises(TypeError, exe, ONE_TO_FOUR, ONE_TO_FOUR.astype("int32"))
+    raises(ValueError, exe, ONE_TO_FOUR, ONE_TO_FOUR[:2])
 
 
 @with_stub()
 def test_an_error_while_a_program_is_loaded_frees_it():
-    client = Plugin(load(path)).client()
+    client = begin()
     signature_sources.of_executable = None  # called, it raises
     raises(TypeError, client.compile, func("identity"))
     assert live() == {"client": 1}, live()
@@ -159,94 +160,99 @@ def test_an_error_while_a_program_is_loaded_frees_it():
 
 #: An operation for each function that the runtime asks for by name.
 OPTIONAL = {
-    "PJRT_Buffer_Bitcast": "a.bitcast('int32', (4,))",
-    "PJRT_Buffer_CopyRawToHostFuture": "a.copy_raw_to_host_future()",
-    "PJRT_Buffer_CopyToDevice": "a.copy_to_device(client.devices[0])",
-    "PJRT_Buffer_CopyToMemory": "a.copy_to_memory(space())",
-    "PJRT_Buffer_DonateWithControlDependency": "a.donate_with_control_dependency()",
-    "PJRT_Buffer_DynamicDimensionIndices": "a.dynamic_dimensions",
-    "PJRT_Buffer_IsOnCpu": "a.is_on_cpu",
-    "PJRT_Buffer_Memory": "a.memory",
-    "PJRT_Buffer_OnDeviceSizeInBytes": "a.on_device_nbytes",
-    "PJRT_Buffer_ToHostBuffer": "off_host().to_numpy()",
-    "PJRT_Buffer_UnpaddedDimensions": "a.logical_shape",
-    "PJRT_Buffer_UnsafePointer": "a.unsafe_pointer()",
-    "PJRT_Client_AddressableDevices": "plugin.client().devices",
-    "PJRT_Client_AddressableMemories": "client.memories",
-    "PJRT_Client_Compile": "client.compile(func('identity'))",
-    "PJRT_Client_Create": "plugin.client()",
-    "PJRT_Client_CreateAliasBuffer": "client.create_alias_buffer((4,), 'f32', memory=space())",
-    "PJRT_Client_CreateBuffersForAsyncHostToDevice": "filled()",
-    "PJRT_Client_CreateErrorBuffer": "failed()",
-    "PJRT_Client_CreateUninitializedBuffer": "client.create_uninitialized_buffer((4,), 'f32')",
-    "PJRT_Client_DefaultDeviceAssignment": "client.default_device_assignment()",
-    "PJRT_Client_Devices": "plugin.client().all_devices",
-    "PJRT_Client_DmaMap": "client.dma_map(ONE_TO_FOUR)",
-    "PJRT_Client_Load": "loaded_again()",
-    "PJRT_Client_LookupAddressableDevice": "client.lookup_addressable_device(0)",
-    "PJRT_Client_LookupDevice": "client.lookup_device(0)",
-    "PJRT_Client_PlatformName": "plugin.client()",
-    "PJRT_Client_PlatformVersion": "client.platform_version",
-    "PJRT_Client_ProcessIndex": "client.process_index",
-    "PJRT_Client_TopologyDescription": "plugin.client().topology",
-    "PJRT_Client_UpdateGlobalProcessInfo": "client.update_global_process_info([])",
-    "PJRT_Compile": "described().compile(func('identity'))",
-    "PJRT_CopyToDeviceStream_AddChunk": "receiving()",
-    "PJRT_CopyToDeviceStream_CurrentBytes": "receiving()",
-    "PJRT_CopyToDeviceStream_GranuleSize": "receiving()",
-    "PJRT_CopyToDeviceStream_TotalBytes": "receiving()",
-    "PJRT_DeviceDescription_Attributes": "plugin.client().devices[0].attributes",
-    "PJRT_DeviceDescription_DebugString": "plugin.client().devices[0].debug_string",
-    "PJRT_DeviceDescription_Id": "plugin.client().devices[0].id",
-    "PJRT_DeviceDescription_Kind": "plugin.client().devices[0].kind",
-    "PJRT_DeviceDescription_ProcessIndex": "plugin.client().devices[0].process_index",
-    "PJRT_DeviceDescription_ToString": "plugin.client().devices[0].to_string()",
-    "PJRT_Device_AddressableMemories": "plugin.client().devices[0].memories",
-    "PJRT_Device_ClearMemoryStats": "client.devices[0].clear_memory_stats()",
-    "PJRT_Device_CreateAsyncTrackingEvent": "client.devices[0].create_async_tracking_event('x')",
-    "PJRT_Device_DefaultMemory": "plugin.client().devices[0].default_memory",
-    "PJRT_Device_GetAttributes": "client.devices[0].get_attributes()",
-    "PJRT_Device_GetDescription": "plugin.client().devices",
-    "PJRT_Device_IsAddressable": "plugin.client().devices[0].is_addressable",
-    "PJRT_Device_LocalHardwareId": "plugin.client().devices[0].local_hardware_id",
-    "PJRT_Device_MemoryStats": "plugin.client().devices[0].memory_stats()",
-    "PJRT_Device_PoisonExecution": "client.devices[0].poison_execution(1, errors.PjrtError('x'))",
-    "PJRT_Event_Create": "client.create_event()",
-    "PJRT_Executable_DeserializeAndLoad": "loaded(b'x')",
-    "PJRT_Executable_Fingerprint": "exe.fingerprint",
-    "PJRT_Executable_GetCompileOptions": "unknown(exe).compile_options",
-    "PJRT_Executable_GetCompiledMemoryStats": "exe.memory_stats()",
-    "PJRT_Executable_GetCostAnalysis": "exe.cost_analysis()",
-    "PJRT_Executable_Name": "exe.name",
-    "PJRT_Executable_NumPartitions": "exe.num_partitions",
-    "PJRT_Executable_NumReplicas": "exe.num_replicas",
-    "PJRT_Executable_OptimizedProgram": "exe.optimized_program()",
-    "PJRT_Executable_OutputElementTypes": "Executable.output_types.func(exe)",
-    "PJRT_Executable_OutputMemoryKinds": "exe.output_memory_kinds",
-    "PJRT_Executable_ParameterMemoryKinds": "exe.parameter_memory_kinds",
-    "PJRT_Executable_Serialize": "exe.serialize()",
-    "PJRT_Executable_SizeOfGeneratedCodeInBytes": "exe.generated_code_nbytes",
-    "PJRT_ExecuteContext_Create": "ExecuteContext(client)",
-    "PJRT_LoadedExecutable_Delete": "exe.delete()",
-    "PJRT_LoadedExecutable_GetDeviceAssignment": "exe.device_assignment",
-    "PJRT_LoadedExecutable_GetExecutable": "exe.name",
-    "PJRT_LoadedExecutable_IsDeleted": "exe.is_deleted",
-    "PJRT_Memory_AddressableByDevices": "Memory(client, 1).devices",
-    "PJRT_Memory_DebugString": "Memory(client, 1).debug_string",
-    "PJRT_Memory_Id": "Memory(client, 1).id",
-    "PJRT_Memory_Kind": "Memory(client, 1).kind",
-    "PJRT_Memory_Kind_Id": "Memory(client, 1).kind_id",
-    "PJRT_Memory_ToString": "Memory(client, 1).to_string()",
-    "PJRT_TopologyDescription_Attributes": "described().attributes",
-    "PJRT_TopologyDescription_Create": "plugin.topology('x')",
-    "PJRT_TopologyDescription_Deserialize": "plugin.deserialize_topology(b'x')",
-    "PJRT_TopologyDescription_Fingerprint": "described().fingerprint",
-    "PJRT_TopologyDescription_GetDeviceDescriptions": "described(()).device_descriptions",
-    "PJRT_TopologyDescription_GetMemorySpaceKindIds": "described().memory_space_kind_ids",
-    "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace": "shaped()",
-    "PJRT_TopologyDescription_PlatformName": "described().platform_name",
-    "PJRT_TopologyDescription_PlatformVersion": "described().platform_version",
-    "PJRT_TopologyDescription_Serialize": "described().serialize()",
+    "PJRT_Buffer_Bitcast": lambda it: it.a.bitcast("int32", (4,)),
+    "PJRT_Buffer_CopyRawToHostFuture": lambda it: it.a.copy_raw_to_host_future(),
+    "PJRT_Buffer_CopyToDevice": lambda it: it.a.copy_to_device(it.device),
+    "PJRT_Buffer_CopyToMemory": lambda it: it.a.copy_to_memory(it.space()),
+    "PJRT_Buffer_DonateWithControlDependency": lambda it: it.a.donate_with_control_dependency(),
+    "PJRT_Buffer_DynamicDimensionIndices": lambda it: it.a.dynamic_dimensions,
+    "PJRT_Buffer_IsOnCpu": lambda it: it.a.is_on_cpu,
+    "PJRT_Buffer_Memory": lambda it: it.a.memory,
+    "PJRT_Buffer_OnDeviceSizeInBytes": lambda it: it.a.on_device_nbytes,
+    "PJRT_Buffer_ToHostBuffer": lambda it: it.off_host().to_numpy(),
+    "PJRT_Buffer_UnpaddedDimensions": lambda it: it.a.logical_shape,
+    "PJRT_Buffer_UnsafePointer": lambda it: it.a.unsafe_pointer(),
+    "PJRT_Client_AddressableDevices": lambda it: it.plugin.client().devices,
+    "PJRT_Client_AddressableMemories": lambda it: it.client.memories,
+    "PJRT_Client_Compile": lambda it: it.client.compile(func("identity")),
+    "PJRT_Client_Create": lambda it: it.plugin.client(),
+    "PJRT_Client_CreateAliasBuffer": lambda it: it.client.create_alias_buffer(
+        (4,), "f32", memory=it.space()
+    ),
+    "PJRT_Client_CreateBuffersForAsyncHostToDevice": lambda it: it.filled(),
+    "PJRT_Client_CreateErrorBuffer": lambda it: it.failed(),
+    "PJRT_Client_CreateUninitializedBuffer": lambda it: it.client.create_uninitialized_buffer(
+        (4,), "f32"
+    ),
+    "PJRT_Client_DefaultDeviceAssignment": lambda it: it.client.default_device_assignment(),
+    "PJRT_Client_Devices": lambda it: it.plugin.client().all_devices,
+    "PJRT_Client_DmaMap": lambda it: it.client.dma_map(ONE_TO_FOUR),
+    "PJRT_Client_Load": lambda it: it.loaded_again(),
+    "PJRT_Client_LookupAddressableDevice": lambda it: it.client.lookup_addressable_device(0),
+    "PJRT_Client_LookupDevice": lambda it: it.client.lookup_device(0),
+    "PJRT_Client_PlatformName": lambda it: it.plugin.client(),
+    "PJRT_Client_PlatformVersion": lambda it: it.client.platform_version,
+    "PJRT_Client_ProcessIndex": lambda it: it.client.process_index,
+    "PJRT_Client_TopologyDescription": lambda it: it.plugin.client().topology,
+    "PJRT_Client_UpdateGlobalProcessInfo": lambda it: it.client.update_global_process_info([]),
+    "PJRT_Compile": lambda it: it.described().compile(func("identity")),
+    "PJRT_CopyToDeviceStream_AddChunk": lambda it: it.receiving(),
+    "PJRT_CopyToDeviceStream_CurrentBytes": lambda it: it.receiving(),
+    "PJRT_CopyToDeviceStream_GranuleSize": lambda it: it.receiving(),
+    "PJRT_CopyToDeviceStream_TotalBytes": lambda it: it.receiving(),
+    "PJRT_DeviceDescription_Attributes": lambda it: it.plugin.client().devices[0].attributes,
+    "PJRT_DeviceDescription_DebugString": lambda it: it.plugin.client().devices[0].debug_string,
+    "PJRT_DeviceDescription_Id": lambda it: it.plugin.client().devices[0].id,
+    "PJRT_DeviceDescription_Kind": lambda it: it.plugin.client().devices[0].kind,
+    "PJRT_DeviceDescription_ProcessIndex": lambda it: it.plugin.client().devices[0].process_index,
+    "PJRT_DeviceDescription_ToString": lambda it: it.plugin.client().devices[0].to_string(),
+    "PJRT_Device_AddressableMemories": lambda it: it.plugin.client().devices[0].memories,
+    "PJRT_Device_ClearMemoryStats": lambda it: it.device.clear_memory_stats(),
+    "PJRT_Device_CreateAsyncTrackingEvent": lambda it: it.device.create_async_tracking_event("x"),
+    "PJRT_Device_DefaultMemory": lambda it: it.plugin.client().devices[0].default_memory,
+    "PJRT_Device_GetAttributes": lambda it: it.device.get_attributes(),
+    "PJRT_Device_GetDescription": lambda it: it.plugin.client().devices,
+    "PJRT_Device_IsAddressable": lambda it: it.plugin.client().devices[0].is_addressable,
+    "PJRT_Device_LocalHardwareId": lambda it: it.plugin.client().devices[0].local_hardware_id,
+    "PJRT_Device_PoisonExecution": lambda it: it.device.poison_execution(1, errors.PjrtError("x")),
+    "PJRT_Event_Create": lambda it: it.client.create_event(),
+    "PJRT_Executable_DeserializeAndLoad": lambda it: it.loaded(b"x"),
+    "PJRT_Executable_Fingerprint": lambda it: it.exe.fingerprint,
+    "PJRT_Executable_GetCompileOptions": lambda it: it.unknown().compile_options,
+    "PJRT_Executable_Name": lambda it: it.exe.name,
+    "PJRT_Executable_NumPartitions": lambda it: it.exe.num_partitions,
+    "PJRT_Executable_NumReplicas": lambda it: it.exe.num_replicas,
+    "PJRT_Executable_OptimizedProgram": lambda it: it.exe.optimized_program(),
+    "PJRT_Executable_OutputElementTypes": lambda it: Executable.output_element_types.func(it.exe),
+    "PJRT_Executable_OutputMemoryKinds": lambda it: it.exe.output_memory_kinds,
+    "PJRT_Executable_ParameterMemoryKinds": lambda it: it.exe.parameter_memory_kinds,
+    "PJRT_Executable_Serialize": lambda it: it.exe.serialize(),
+    "PJRT_Executable_SizeOfGeneratedCodeInBytes": lambda it: it.exe.generated_code_nbytes,
+    "PJRT_ExecuteContext_Create": lambda it: ExecuteContext(it.client),
+    "PJRT_LoadedExecutable_Delete": lambda it: it.exe.delete(),
+    "PJRT_LoadedExecutable_GetDeviceAssignment": lambda it: it.exe.device_assignment,
+    "PJRT_LoadedExecutable_GetExecutable": lambda it: it.exe.name,
+    "PJRT_LoadedExecutable_IsDeleted": lambda it: it.exe.is_deleted,
+    "PJRT_Memory_AddressableByDevices": lambda it: Memory(it.client, 1).devices,
+    "PJRT_Memory_DebugString": lambda it: Memory(it.client, 1).debug_string,
+    "PJRT_Memory_Id": lambda it: Memory(it.client, 1).id,
+    "PJRT_Memory_Kind": lambda it: Memory(it.client, 1).kind,
+    "PJRT_Memory_Kind_Id": lambda it: Memory(it.client, 1).kind_id,
+    "PJRT_Memory_ToString": lambda it: Memory(it.client, 1).to_string(),
+    "PJRT_TopologyDescription_Attributes": lambda it: it.described().attributes,
+    "PJRT_TopologyDescription_Create": lambda it: it.plugin.topology("x"),
+    "PJRT_TopologyDescription_Deserialize": lambda it: it.plugin.deserialize_topology(b"x"),
+    "PJRT_TopologyDescription_Fingerprint": lambda it: it.described().fingerprint,
+    "PJRT_TopologyDescription_GetDeviceDescriptions": lambda it: (
+        it.described(()).device_descriptions
+    ),
+    "PJRT_TopologyDescription_GetMemorySpaceKindIds": lambda it: (
+        it.described().memory_space_kind_ids
+    ),
+    "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace": lambda it: it.shaped(),
+    "PJRT_TopologyDescription_PlatformName": lambda it: it.described().platform_name,
+    "PJRT_TopologyDescription_PlatformVersion": lambda it: it.described().platform_version,
+    "PJRT_TopologyDescription_Serialize": lambda it: it.described().serialize(),
 }
 
 #: Asked for by the compiled path itself: absent, the copy takes the place of the view.
@@ -258,11 +264,18 @@ LENDING = {
 
 #: Called by the compiled call path, which names what is not there; values are waited for otherwise.
 COMPILED = {
-    "PJRT_Buffer_IsDeleted": "a.is_deleted",
-    "PJRT_Buffer_ReadyEvent": "client.buffer_from_host(ONE_TO_FOUR).ready",
-    "PJRT_Client_BufferFromHostBuffer": "client.buffer_from_host(ONE_TO_FOUR)",
-    "PJRT_Event_OnReady": "a.ready.add_done_callback(print)",
-    "PJRT_LoadedExecutable_Execute": "exe(a)",
+    "PJRT_Buffer_IsDeleted": lambda it: it.a.is_deleted,
+    "PJRT_Buffer_ReadyEvent": lambda it: it.client.buffer_from_host(ONE_TO_FOUR).ready,
+    "PJRT_Client_BufferFromHostBuffer": lambda it: it.client.buffer_from_host(ONE_TO_FOUR),
+    "PJRT_Event_OnReady": lambda it: it.a.ready.add_done_callback(print),
+    "PJRT_LoadedExecutable_Execute": lambda it: it.exe(it.a),
+}
+
+#: What a plugin that does not count has none of.
+COUNTS = {
+    "PJRT_Device_MemoryStats": lambda it: it.device.memory_stats(),
+    "PJRT_Executable_GetCompiledMemoryStats": lambda it: it.exe.memory_stats(),
+    "PJRT_Executable_GetCostAnalysis": lambda it: it.exe.cost_analysis(),
 }
 
 #: What is not given back by it goes with the process, and nobody can do more.
@@ -332,7 +345,7 @@ def test_every_function_that_is_called_is_in_one_of_the_lists() -> None:
     sources = {*package.glob("running/**/*.py")} - {*capi.glob("*.py")}
     for source in [*sources, capi / "handle.py", capi / "irregular.py"]:
         named |= set(re.findall(r'"(PJRT_\w+)"', source.read_text())) & table.FUNCTIONS.keys()
-    named -= AFTER | CHOSEN | LENDING | ENDING | COMPILED.keys()
+    named -= AFTER | CHOSEN | LENDING | ENDING | COMPILED.keys() | COUNTS.keys()
     assert named == OPTIONAL.keys()
     compiled: set[str] = set()
     for source in package.glob("running/capi/native/*.c"):
@@ -340,162 +353,127 @@ def test_every_function_that_is_called_is_in_one_of_the_lists() -> None:
     assert compiled - LENDING - ASKED_FIRST - RECEIVING - ENDING <= set(library.REQUIRED)
 
 
-WITHOUT = """
-from pjrt_hub.running.capi import table
-from types import SimpleNamespace
-from pjrt_hub.running.compilation import compilation
-from pjrt_hub.running.device.device import Memory
-from pjrt_hub.running.executable.executable import Executable
-from pjrt_hub.running.extensions.execute_context import ExecuteContext
-from pjrt_hub.running.executable.execute_options import ExecuteOptions
-from pjrt_hub.running.client.topology import Topology
-from pjrt_hub.running.buffer.transfer import ShapeSpec
-
-plugin = Plugin(load(path))
-off_host_plugin = Plugin(load(sys.argv[2]))
+@contextmanager
+def without(api, name):
+    """Takes a function out of a plugin's table for a while."""
+    at = slot(name, api.address)
+    pointer, at.value = at.value, None
+    api._functions.pop(name, None)
+    yield
+    at.value = pointer
 
 
-class Without:
-    def __init__(self, api, name):
-        self.slot = ctypes.c_void_p.from_address(api.address + 40 + 8 * table.FUNCTIONS[name].slot)
-        self.api, self.name = api, name
+class Life:
+    """A client, a buffer and a program, and what some functions are asked about."""
 
-    def __enter__(self):
-        self.pointer, self.slot.value = self.slot.value, None
-        self.bound = self.api._functions.pop(self.name, None)
+    def __init__(self, other):
+        self.plugin, self.off_host_plugin = Plugin(load(path)), Plugin(load(other))
+        self.client = self.plugin.client()
+        self.device = self.client.devices[0]
+        self.a = self.client.buffer_from_host(ONE_TO_FOUR)
+        self.exe = self.client.compile(func("identity"))
 
-    def __exit__(self, *_):
-        self.slot.value = self.pointer
+    def off_host(self):
+        return self.off_host_plugin.client().buffer_from_host(ONE_TO_FOUR)
 
+    def described(self, known=("device_descriptions",)):
+        topology = Topology(self.plugin.api, 1, self.client)  # a client's, so never freed
+        vars(topology).update(dict.fromkeys(known, (None,)))
+        return topology
 
-def off_host():
-    return off_host_plugin.client().buffer_from_host(ONE_TO_FOUR)
+    def shaped(self):
+        topology = self.described(("memory_space_kind_ids",))
+        return topology.make_canonical_shape(None, [2], "float32")
 
+    def space(self):
+        memory = Memory(self.client, 1)
+        vars(memory)["devices"] = self.client.devices
+        return memory
 
-def described(known=("device_descriptions",)):
-    topology = Topology(plugin.api, 1, client)  # a client's, so that it is never freed
-    vars(topology).update(dict.fromkeys(known, (None,)))
-    return topology
+    def filled(self):
+        specs = [ShapeSpec((4,), "f32")]
+        return self.client.create_buffers_for_async_host_to_device(specs, memory=self.space())
 
+    def failed(self):
+        error = errors.PjrtError("x")
+        return self.client.create_error_buffer(error, (4,), "f32", memory=self.space())
 
-def shaped():
-    topology = described(("memory_space_kind_ids",))
-    return topology.make_canonical_shape(None, [2], "float32")
+    def loaded(self, code):
+        name = "PJRT_Executable_DeserializeAndLoad"
+        return compilation.obtain(self.client, name, serialized_executable=code)
 
+    def loaded_again(self):
+        return compilation.load_executable(self.client, SimpleNamespace(api=self.client.api))
 
-def space():
-    memory = Memory(client, 1)
-    vars(memory)["devices"] = client.devices
-    return memory
+    def receiving(self):
+        return self.exe.execute([[self.a]], ExecuteOptions(recv_callbacks=[{3: print}]))
 
-
-def filled():
-    specs = [ShapeSpec((4,), "f32")]
-    return client.create_buffers_for_async_host_to_device(specs, memory=space())
-
-
-def failed():
-    error = errors.PjrtError("x")
-    return client.create_error_buffer(error, (4,), "f32", memory=space())
-
-
-def loaded(code):
-    name = "PJRT_Executable_DeserializeAndLoad"
-    return compilation._loaded(client, name, serialized_executable=code)
-
-
-def loaded_again():
-    return compilation.loaded(client, SimpleNamespace(_api=client.api))
+    def unknown(self):
+        self.exe.given_options = None
+        return self.exe
 
 
-def receiving():
-    return exe.execute([[a]], options=ExecuteOptions(recv_callbacks=[{3: print}]))
+@with_stub(other='PLATFORM="stub"')
+def test_a_missing_function_is_refused_by_name(other):
+    it = Life(other)
+    for name, operation in (OPTIONAL | COMPILED).items():
+        off_host = name == "PJRT_Buffer_ToHostBuffer"
+        with without((it.off_host_plugin if off_host else it.plugin).api, name):
+            error = raises(errors.UnsupportedByPluginError, operation, it)
+        since = f"0.{table.FUNCTIONS[name].since}"
+        assert (error.function, error.since, error.have) == (name, since, "0.117"), error
+        assert name in error.message
+        del error
+    gc.collect()
+    assert live() == {"client": 1, "buffer": 1, "event": 1, "executable": 1}, live()  # its `ready`
+    it.client.close()
+    assert live() == {}, live()
 
 
-def unknown(exe):
-    exe._given_options = None
-    return exe
-"""
-
-
-def test_a_missing_function_is_refused_by_name(stub, check) -> None:
-    check(
-        stub(),
-        WITHOUT
-        + f"OPTIONAL = {OPTIONAL | COMPILED!r}\n"
-        + """
-client = plugin.client()
-a = client.buffer_from_host(ONE_TO_FOUR)
-exe = client.compile(func("identity"))
-for name, operation in OPTIONAL.items():
-    api = off_host_plugin.api if "off_host" in operation else plugin.api
-    with Without(api, name):
-        error = raises(errors.UnsupportedByPluginError, eval, operation, globals())
-    since = f"0.{table.FUNCTIONS[name].since}"
-    assert (error.function, error.since, error.have) == (name, since, "0.117"), error
-    assert name in error.message
-    del error
-gc.collect()
-assert live() == {"client": 1, "buffer": 1, "event": 1, "executable": 1}, live()  # its `ready`
-client.close()
-assert live() == {}, live()
-""",
-        str(stub('PLATFORM="stub"')),
-    )
+@with_stub()
+def test_what_a_plugin_does_not_count_is_none():
+    it = Life(path)
+    for name, operation in COUNTS.items():
+        with without(it.plugin.api, name):
+            assert operation(it) is None, name
 
 
 @with_stub()
 def test_a_plugin_whose_errors_cannot_be_read_is_refused():
-    address = ctypes.CDLL(path).GetPjrtApi
-    address.restype = ctypes.c_void_p
     for name in library.REQUIRED:
-        offset = 40 + 8 * table.FUNCTIONS[name].slot
-        slot = ctypes.c_void_p.from_address(address() + offset)
-        pointer, slot.value = slot.value, None
+        at = slot(name)
+        pointer, at.value = at.value, None
         error = raises(errors.UnsupportedByPluginError, load, path)
         assert error.function == name, error
-        slot.value = pointer
-    Plugin(load(path)).client().close()
+        at.value = pointer
+    begin().close()
 
 
-def test_what_cannot_be_given_back_goes_with_the_process(stub, check) -> None:
-    check(
-        stub(),
-        WITHOUT
-        + f"ENDING = {sorted(ENDING)!r}\n"
-        + """
-for name in ENDING:
-    before = live()
-    with Without(plugin.api, name):
-        with plugin.client() as client:
+@with_stub()
+def test_what_cannot_be_given_back_goes_with_the_process():
+    plugin = Plugin(load(path))
+    for name in ENDING:
+        before = live()
+        with without(plugin.api, name), plugin.client() as client:
             a = client.buffer_from_host(ONE_TO_FOUR)
             assert client.compile(func("identity"))(a).to_numpy().tolist() == [1, 2, 3, 4]
             a.delete()
             assert a.is_deleted
-    kept = {kind: number - before.get(kind, 0) for kind, number in live().items()}
-    noun = name.split("_")[1].lower().replace("loadedexecutable", "executable")
-    staying = {noun, "client"} if name.endswith("_Destroy") else set()
-    assert {kind for kind, number in kept.items() if number} <= staying, (name, kept)
-""",
-        str(stub('PLATFORM="stub"')),
-    )
+        kept = {kind: number - before.get(kind, 0) for kind, number in live().items()}
+        noun = name.split("_")[1].lower().replace("loadedexecutable", "executable")
+        staying = {noun, "client"} if name.endswith("_Destroy") else set()
+        assert {kind for kind, number in kept.items() if number} <= staying, (name, kept)
 
 
-def test_without_lent_memory_the_value_is_copied(stub, check) -> None:
-    check(
-        stub(),
-        WITHOUT
-        + f"LENDING = {sorted(LENDING)!r}\n"
-        + """
-for name in [*LENDING, "PJRT_Buffer_ReadyEvent"]:
-    with Without(plugin.api, name), plugin.client() as client:
-        a = client.buffer_from_host(ONE_TO_FOUR)
-        assert a.to_numpy().tolist() == [1, 2, 3, 4]
-        del a
-assert live() == {}, live()
-""",
-        str(stub('PLATFORM="stub"')),
-    )
+@with_stub()
+def test_without_lent_memory_the_value_is_copied():
+    plugin = Plugin(load(path))
+    for name in [*LENDING, "PJRT_Buffer_ReadyEvent"]:
+        with without(plugin.api, name), plugin.client() as client:
+            a = client.buffer_from_host(ONE_TO_FOUR)
+            assert a.to_numpy().tolist() == [1, 2, 3, 4]
+            del a
+    assert live() == {}, live()
 
 
 @with_stub(
@@ -504,8 +482,9 @@ assert live() == {}, live()
     "ON_LOAD=api.PJRT_Executable_GetCompiledMemoryStats=(void*)1",
 )
 def test_a_slot_past_the_end_is_not_read():
-    exe = Plugin(load(path)).client().compile(func("identity"))
-    error = raises(errors.UnsupportedByPluginError, exe.memory_stats)
-    assert error.function == "PJRT_Executable_GetCompiledMemoryStats", error
+    exe, name = begin().compile(func("identity")), "PJRT_Executable_GetCompiledMemoryStats"
+    assert exe.memory_stats() is None
+    error = raises(errors.UnsupportedByPluginError, exe._ask, name)
+    assert error.function == name, error
     assert (error.since, error.have) == ("0.40", "0.58"), error
     assert "it came with PJRT API 0.40, the plugin has 0.58" in error.message, error

@@ -50,7 +50,7 @@ def test_a_wait_has_a_limit():
     assert later.wait(0) is None
     assert later.is_ready()
     out = begun.run("identity never")
-    assert repr(out) == "<Buffer pending [cpu:0 f32[4]]>", repr(out)
+    assert repr(out) == "<Buffer pending, f32[4] on cpu:0>", repr(out)
     begun.client.close()
     assert live() == {}, live()
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from functools import partial
 
-PRELUDE = """
+import numpy as np
+import pytest
+from stubbed import ONE_TO_FOUR, func, raises, with_stub
+
+from pjrt_hub import errors
+from pjrt_hub.running.buffer.buffer import HostBufferSemantics
+from pjrt_hub.running.capi import irregular
+
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
-client = Plugin(load(path)).client()
-put = client.buffer_from_host
 
 
 def layout_of(array):
     return {(12, 4): (1, 0), (4, 8): (0, 1)}[array.strides]
 
 
-def matrix(words=""):
+def matrix(client, words=""):
     return client.compile(func("matrix " + words))
 
 
@@ -28,11 +33,11 @@ def read_everywhere(buffer, values, layout):
     raw = np.zeros(6, np.float32)
     buffer.copy_raw_to_host(raw).wait()
     assert raw.tolist() == values.ravel("C" if layout == (1, 0) else "F").tolist()
-    if client.platform_name == "cpu":
+    if buffer.client.platform_name == "cpu":
         assert memoryview(buffer).tolist() == values.tolist()
         assert layout_of(memoryview(buffer)) == layout
         assert np.from_dlpack(buffer).tolist() == values.tolist()
-"""
+
 
 #: What the compiler says of the result, and what the buffers have.
 WORDS = [
@@ -45,89 +50,74 @@ WORDS = [
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.parametrize(("words", "layout"), WORDS)
-def test_a_result_is_read_in_the_layout_of_its_buffer(check, stub, platform, words, layout):
-    check(
-        stub(f'PLATFORM="{platform}"'),
-        PRELUDE
-        + f"""
-exe, layout, argument = matrix({words!r}), {layout}, put(MATRIX)
-calls = (
-    lambda: exe(argument),
-    lambda: exe(MATRIX),
-    exe.bind(argument),
-    lambda: exe.execute([[argument]])[0][0],
-    lambda: exe.execute_sharded([argument], client.devices[0])[0][0],
-)
-for call in calls:
-    for _ in range(2):
-        read_everywhere(call(), MATRIX, layout)
-""",
+@with_stub('PLATFORM="{platform}"')
+def test_a_result_is_read_in_the_layout_of_its_buffer(client, platform, words, layout):
+    exe, argument = matrix(client, words), client.buffer_from_host(MATRIX)
+    calls = (
+        lambda: exe(argument),
+        lambda: exe(MATRIX),
+        exe.bind(argument),
+        lambda: exe.execute([[argument]])[0][0],
+        lambda: exe.execute_sharded([argument], client.devices[0])[0][0],
     )
+    for call in calls:
+        for _ in range(2):
+            read_everywhere(call(), MATRIX, layout)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.parametrize(("words", "layout"), WORDS)
-def test_a_result_is_an_argument_in_the_layout_of_its_buffer(check, stub, platform, words, layout):
-    check(
-        stub(f'PLATFORM="{platform}"'),
-        PRELUDE
-        + f"""
-first, second, layout = matrix({words!r}), matrix("add donate"), {layout}
-for _ in range(2):
-    result = first(put(MATRIX))
-    if layout == (1, 0):
-        assert second(result, result).tolist() == (2 * MATRIX).tolist()
-    else:
-        for use in (second, second.bind, lambda *both: second.execute([both])):
-            refused = raises(ValueError, use, result, result)
-            assert "the buffer has (0, 1)" in str(refused), refused
-""",
-    )
+@with_stub('PLATFORM="{platform}"')
+def test_a_result_is_an_argument_in_the_layout_of_its_buffer(client, platform, words, layout):
+    first, second = matrix(client, words), matrix(client, "add donate")
+    for _ in range(2):
+        result = first(client.buffer_from_host(MATRIX))
+        if layout == (1, 0):
+            assert second(result, result).tolist() == (2 * MATRIX).tolist()
+        else:
+            for use in (second, second.bind, lambda *both: second.execute([both])):
+                refused = raises(ValueError, use, result, result)
+                assert "the buffer has (0, 1)" in str(refused), refused
 
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
-def test_what_is_put_is_read_in_the_layout_of_its_buffer(check, stub, platform):
-    check(
-        stub(f'PLATFORM="{platform}"', "COLUMNS=1"),
-        PRELUDE
-        + """
-from pjrt_hub.running.buffer.buffer import HostBufferSemantics
-
-for _ in range(2):
-    for given in (MATRIX, MATRIX.tolist(), MATRIX.T.copy().T):
-        read_everywhere(put(given), MATRIX, (0, 1))
-    for semantics in HostBufferSemantics:
-        read_everywhere(put(MATRIX.copy(), semantics=semantics), MATRIX, (0, 1))
-    read_everywhere(put(MATRIX, layout=(1, 0)), MATRIX, (1, 0))
-    assert put(ONE_TO_FOUR).tolist() == memoryview(ONE_TO_FOUR).tolist()
-exe = matrix()
-for _ in range(2):  # rows are asked for where the program wants them
-    read_everywhere(exe(MATRIX), MATRIX, (0, 1))
-assert "the buffer has (0, 1)" in str(raises(ValueError, exe, put(MATRIX)))
-""",
-    )
+@with_stub('PLATFORM="{platform}"', "COLUMNS=1")
+def test_what_is_put_is_read_in_the_layout_of_its_buffer(client, platform):
+    for _ in range(2):
+        for given in (MATRIX, MATRIX.tolist(), MATRIX.T.copy().T):
+            read_everywhere(client.buffer_from_host(given), MATRIX, (0, 1))
+        for semantics in HostBufferSemantics:
+            read_everywhere(
+                client.buffer_from_host(MATRIX.copy(), semantics=semantics), MATRIX, (0, 1)
+            )
+        read_everywhere(client.buffer_from_host(MATRIX, layout=(1, 0)), MATRIX, (1, 0))
+        assert client.buffer_from_host(ONE_TO_FOUR).tolist() == memoryview(ONE_TO_FOUR).tolist()
+    exe = matrix(client)
+    for _ in range(2):  # rows are asked for where the program wants them
+        read_everywhere(exe(MATRIX), MATRIX, (0, 1))
+    assert "the buffer has (0, 1)" in str(raises(ValueError, exe, client.buffer_from_host(MATRIX)))
 
 
 @pytest.mark.parametrize("told", ["TILES=1", "STRIDES=1"])
 @pytest.mark.parametrize("platform", ["cpu", "other"])
-def test_only_the_plugin_reads_tiles_and_strides(check, stub, platform, told):
-    check(
-        stub(f'PLATFORM="{platform}"', told),
-        PRELUDE
-        + """
-results = [matrix(words)(put(MATRIX)) for words in ("", "tells_columns", "gives_columns")]
-for buffer, layout in zip([put(MATRIX), *results], [(1, 0)] * 3 + [(0, 1)]):
-    assert buffer.layout == layout
-    first, second = buffer.to_numpy(), buffer.to_numpy()
-    assert first.tolist() == second.tolist() == MATRIX.tolist()
-    assert not np.shares_memory(first, second)
-    raises(BufferError, memoryview, buffer)
-    if client.platform_name == "cpu":
-        assert np.from_dlpack(buffer).tolist() == MATRIX.tolist()
-assert matrix()(results[0]).tolist() == MATRIX.tolist()
-assert put(ONE_TO_FOUR).tolist() == [1, 2, 3, 4]
-""",
-    )
+@with_stub('PLATFORM="{platform}"', "{told}")
+def test_only_the_plugin_reads_tiles_and_strides(client, platform, told):
+    results = [
+        matrix(client, words)(client.buffer_from_host(MATRIX))
+        for words in ("", "tells_columns", "gives_columns")
+    ]
+    for buffer, layout in zip(
+        [client.buffer_from_host(MATRIX), *results], [(1, 0)] * 3 + [(0, 1)], strict=True
+    ):
+        assert buffer.layout == layout
+        first, second = buffer.to_numpy(), buffer.to_numpy()
+        assert first.tolist() == second.tolist() == MATRIX.tolist()
+        assert not np.shares_memory(first, second)
+        raises(BufferError, memoryview, buffer)
+        if client.platform_name == "cpu":
+            assert np.from_dlpack(buffer).tolist() == MATRIX.tolist()
+    assert matrix(client)(results[0]).tolist() == MATRIX.tolist()
+    assert client.buffer_from_host(ONE_TO_FOUR).tolist() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -138,16 +128,11 @@ assert put(ONE_TO_FOUR).tolist() == [1, 2, 3, 4]
         "args->layout.tiled.minor_to_major_size = 0",
     ],
 )
-def test_a_plugin_that_does_not_say_is_read_as_its_compiler_says(check, stub, silence):
-    check(
-        stub('PLATFORM="other"', f"ON_LAYOUT={silence}"),
-        PRELUDE
-        + """
-for words in ("", "tells_columns", "gives_columns"):
-    assert matrix(words)(put(MATRIX)).tolist() == MATRIX.tolist()
-assert put(MATRIX).layout == (1, 0)
-""",
-    )
+@with_stub('PLATFORM="other"', "ON_LAYOUT={silence}")
+def test_a_plugin_that_does_not_say_is_read_as_its_compiler_says(client, silence):
+    for words in ("", "tells_columns", "gives_columns"):
+        assert matrix(client, words)(client.buffer_from_host(MATRIX)).tolist() == MATRIX.tolist()
+    assert client.buffer_from_host(MATRIX).layout == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -156,54 +141,44 @@ assert put(MATRIX).layout == (1, 0)
         ("args->layout.tiled.minor_to_major = NULL", "another number of dimensions"),
         ("args->layout.tiled.minor_to_major_size = 1", "another number of dimensions"),
         ("args->layout.tiled.minor_to_major_size = 1ull << 60", "another number of dimensions"),
-        ("buffer->minor_to_major[0] = 5", "no permutation"),
-        ("buffer->minor_to_major[0] = -1", "no permutation"),
-        ("buffer->minor_to_major[0] = buffer->minor_to_major[1]", "no permutation"),
+        ("buffer->minor_to_major[0] = 5", "not a permutation"),
+        ("buffer->minor_to_major[0] = -1", "not a permutation"),
+        ("buffer->minor_to_major[0] = buffer->minor_to_major[1]", "not a permutation"),
     ],
 )
-def test_a_layout_that_cannot_be_is_an_error(check, stub, lie, words):
-    check(
-        stub(f"ON_LAYOUT={lie}"),
-        PRELUDE
-        + f"""
-exe, buffers = matrix(), [put(MATRIX), put(MATRIX)]
-uses = [lambda: exe(MATRIX), lambda: exe(buffers[0])]
-for buffer in buffers:
-    uses += [buffer.to_numpy, lambda: buffer.layout, lambda: memoryview(buffer)]
-for use in uses:
-    error = raises(errors.PluginError, use)
-    assert str(error).startswith("PJRT_Buffer_GetMemoryLayout: the plugin answered"), error
-    assert {words!r} in str(error), error
-""",
+@with_stub("ON_LAYOUT={lie}")
+def test_a_layout_that_cannot_be_is_an_error(client, lie, words):
+    exe, buffers = (
+        matrix(client),
+        [client.buffer_from_host(MATRIX), client.buffer_from_host(MATRIX)],
     )
+    uses = [lambda: exe(MATRIX), lambda: exe(buffers[0])]
+    for buffer in buffers:
+        uses += [buffer.to_numpy, partial(getattr, buffer, "layout"), partial(memoryview, buffer)]
+    for use in uses:
+        error = raises(errors.PluginError, use)
+        assert str(error).startswith("PJRT_Buffer_GetMemoryLayout: the plugin answered"), error
+        assert words in str(error), error
 
 
 @pytest.mark.parametrize("words", ["", "gives_columns"])
-def test_a_plugin_that_does_not_tell_sizes_is_read(check, stub, words):
+@with_stub('PLATFORM="other"', 'ON_TO_HOST=if (args->dst == NULL) return fail(3, "where to?")')
+def test_a_plugin_that_does_not_tell_sizes_is_read(client, words):
     """JAX never asks for the size of a value on the host, so plugins exist that refuse to tell."""
-    check(
-        stub('PLATFORM="other"', 'ON_TO_HOST=if (args->dst == NULL) return fail(3, "where to?")'),
-        PRELUDE
-        + f"""
-read_everywhere(matrix({words!r})(put(MATRIX)), MATRIX, {(0, 1) if words else (1, 0)})
-assert put(np.float32(3)).tolist() == 3
-failed = client.create_error_buffer(errors.CancelledError("why"), (2, 3))
-assert "why" in str(raises(errors.CancelledError, failed.to_numpy))
-""",
+    read_everywhere(
+        matrix(client, words)(client.buffer_from_host(MATRIX)), MATRIX, (0, 1) if words else (1, 0)
     )
+    assert client.buffer_from_host(np.float32(3)).tolist() == 3
+    failed = client.create_error_buffer(errors.CancelledError("why"), (2, 3))
+    assert "why" in str(raises(errors.CancelledError, failed.to_numpy))
 
 
-def test_a_file_is_read_where_the_plugin_does_not_tell_layouts(check, stub, tmp_path):
-    check(
-        stub('PLATFORM="other"', "ON_LAYOUT=args->layout.tiled.minor_to_major_size = 0"),
-        PRELUDE
-        + f"""
-from pjrt_hub.running.capi import irregular
-MATRIX.tofile({str(tmp_path / "matrix")!r})
-buffer = client.buffer_from_file({str(tmp_path / "matrix")!r}, (2, 3), "f32")
-assert buffer.tolist() == MATRIX.tolist()
-assert not irregular.is_plain(client.api, buffer._address, 2)
-scalar = put(np.float32(3))
-assert irregular.is_plain(client.api, scalar._address, 0)
-""",
-    )
+@with_stub('PLATFORM="other"', "ON_LAYOUT=args->layout.tiled.minor_to_major_size = 0")
+def test_a_file_is_read_where_the_plugin_does_not_tell_layouts(client, tmp_path):
+    file = f"{tmp_path}/matrix"
+    MATRIX.tofile(file)
+    buffer = client.buffer_from_file(file, (2, 3), "f32")
+    assert buffer.tolist() == MATRIX.tolist()
+    assert not irregular.is_plain(client.api, buffer.address, 2)
+    scalar = client.buffer_from_host(np.float32(3))
+    assert irregular.is_plain(client.api, scalar.address, 0)

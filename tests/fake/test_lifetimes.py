@@ -7,142 +7,153 @@ children, so a script that ends well had none of these.
 from __future__ import annotations
 
 import gc
+import os
 import random
+import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from stubbed import ONE_TO_FOUR, begin, destroys, everything, func, live, path, raises, with_stub
+from stubbed import ONE_TO_FOUR, begin, destroys, func, live, path, raises, with_stub
 
 from pjrt_hub import errors
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
 
-EVERYTHING = "plugin, client, a, b, exe, out, event, device = everything()\n"
 
-#: Every use of every object, with the names of EVERYTHING.
+def everything():
+    """A plugin, client, two buffers, executable, result of it, event of that, and device."""
+    client = begin()
+    a, b = (client.buffer_from_host(ONE_TO_FOUR * each) for each in (1, 10))
+    exe = client.compile(func("add"))
+    out = exe(a, b)
+    own = {"plugin": client.plugin, "client": client, "device": client.devices[0]}
+    return SimpleNamespace(a=a, b=b, exe=exe, out=out, event=out.ready, **own)
+
+
+#: Every use of every object, of `everything`.
 USES = {
     "client": [
-        "client.buffer_from_host(ONE_TO_FOUR)",
-        "client.compile(func('add'))",
-        "client.load(b'x')",
-        "client.platform_version",
-        "client.process_index",
-        "client.memories",
+        lambda it: it.client.buffer_from_host(ONE_TO_FOUR),
+        lambda it: it.client.compile(func("add")),
+        lambda it: it.client.load(b"x"),
+        lambda it: it.client.platform_version,
+        lambda it: it.client.process_index,
+        lambda it: it.client.memories,
     ],
-    "device": ["device.kind", "device.memory_stats()", "device.default_memory"],
+    "device": [
+        lambda it: it.device.kind,
+        lambda it: it.device.memory_stats(),
+        lambda it: it.device.default_memory,
+    ],
     "buffer": [
-        "a.to_numpy()",
-        "np.asarray(a)",
-        "a.ready",
-        "a.memory",
-        "a.on_device_nbytes",
-        "a.copy_to_device(device)",
-        "a.tolist()",
-        "str(a)",
-        "float(a)",
-        "bool(a)",
+        lambda it: it.a.to_numpy(),
+        lambda it: np.asarray(it.a),
+        lambda it: it.a.ready,
+        lambda it: it.a.memory,
+        lambda it: it.a.on_device_nbytes,
+        lambda it: it.a.copy_to_device(it.device),
+        lambda it: it.a.tolist(),
+        lambda it: str(it.a),
+        lambda it: float(it.a),
+        lambda it: bool(it.a),
     ],
     "event": [
-        "event.wait()",
-        "event.wait(0)",
-        "event.is_ready()",
-        "event.add_done_callback(print)",
-        "next(event.__await__())",
+        lambda it: it.event.wait(),
+        lambda it: it.event.wait(0),
+        lambda it: it.event.is_ready(),
+        lambda it: it.event.add_done_callback(print),
+        lambda it: next(it.event.__await__()),
     ],
     "executable": [
-        "exe(a, b)",
-        "exe(b, b)",
-        "exe(b, b, simplify=False)",
-        "exe.execute([[b, b]])",
-        "exe.name",
-        "exe.fingerprint",
-        "exe.cost_analysis()",
-        "exe.memory_stats()",
-        "exe.serialize()",
-        "exe.optimized_program()",
+        lambda it: it.exe(it.a, it.b),
+        lambda it: it.exe(it.b, it.b),
+        lambda it: it.exe(it.b, it.b, simplify=False),
+        lambda it: it.exe.execute([[it.b, it.b]]),
+        lambda it: it.exe.name,
+        lambda it: it.exe.fingerprint,
+        lambda it: it.exe.cost_analysis(),
+        lambda it: it.exe.memory_stats(),
+        lambda it: it.exe.serialize(),
+        lambda it: it.exe.optimized_program(),
     ],
 }
 
-REFUSE = """
-for use in USES:
-    error = raises(errors.ClosedError, eval, use, globals())
-    assert str(error), use
-del error
-"""
+
+def refuse(it, *kinds, word=""):
+    for kind in kinds:
+        for use in USES[kind]:
+            error = raises(errors.ClosedError, use, it)
+            assert str(error), use
+            assert word in str(error), (use, str(error))
 
 
-def refuses(*kinds: str) -> str:
-    return f"USES = {[use for kind in kinds for use in USES[kind]]!r}" + REFUSE
+@with_stub()
+def test_after_the_client_is_closed_everything_refuses():
+    it = everything()
+    it.client.close()
+    it.client.close()
+    assert it.client.closed
+    assert live() == {}, live()
+    refuse(it, *USES)
+    assert it.a.is_deleted
+    assert it.exe.closed
+    it.a.delete()
+    it.exe.close()
+    reprs = [repr(each) for each in (it.client, it.device, it.a, it.event, it.exe)]
+    assert reprs == [
+        "<Client cpu closed>",
+        "<Device closed>",
+        "<Buffer deleted, f32[4] of a closed client>",
+        "<Event closed>",
+        "<LoadedExecutable closed>",
+    ], reprs
+    del it
+    gc.collect()
+    assert live() == {}, live()
 
 
-def test_after_the_client_is_closed_everything_refuses(stub, check) -> None:
-    check(
-        stub(),
-        EVERYTHING
-        + "client.close()\nclient.close()\nassert client.closed\nassert live() == {}, live()\n"
-        + refuses(*USES)
-        + """
-assert a.is_deleted and exe.closed
-a.delete()
-exe.close()
-reprs = [repr(each) for each in (client, device, a, event, exe)]
-assert reprs == [
-    "<Client cpu closed>",
-    "<Device closed>",
-    "<Buffer deleted [closed client f32[4]]>",
-    "<Event closed>",
-    "<LoadedExecutable closed>",
-], reprs
-del a, b, out, event, exe, client
-gc.collect()
-assert live() == {}, live()
-""",
-    )
+@with_stub()
+def test_after_a_buffer_is_deleted_it_refuses():
+    it = everything()
+    it.a.delete()
+    it.a.delete()
+    assert it.a.is_deleted
+    refuse(it, "buffer")
+    error = raises(errors.ClosedError, it.exe, it.a, it.b)
+    assert "argument 0" in error.message, error
+    assert it.out.tolist() == [11, 22, 33, 44]
+    assert it.exe(it.b, it.b).tolist() == [20, 40, 60, 80]
+    del error
+    it.client.close()
+    assert live() == {}, live()
 
 
-def test_after_a_buffer_is_deleted_it_refuses(stub, check) -> None:
-    check(
-        stub(),
-        EVERYTHING
-        + "a.delete()\na.delete()\nassert a.is_deleted\n"
-        + refuses("buffer")
-        + """
-error = raises(errors.ClosedError, exe, a, b)
-assert "argument 0" in error.message, error
-assert out.tolist() == [11, 22, 33, 44]
-assert exe(b, b).tolist() == [20, 40, 60, 80]
-del error
-client.close()
-assert live() == {}, live()
-""",
-    )
-
-
-def test_after_an_executable_is_closed_it_refuses(stub, check) -> None:
-    check(
-        stub(),
-        EVERYTHING
-        + "exe.close()\nexe.close()\nassert exe.closed\nassert 'executable' not in live()\n"
-        + refuses("executable")
-        + """
-assert out.tolist() == [11, 22, 33, 44]
-client.close()
-assert live() == {}, live()
-""",
-    )
+@with_stub()
+def test_after_an_executable_is_closed_it_refuses():
+    it = everything()
+    it.exe.close()
+    it.exe.close()
+    assert it.exe.closed
+    assert "executable" not in live()
+    refuse(it, "executable")
+    assert it.out.tolist() == [11, 22, 33, 44]
+    it.client.close()
+    assert live() == {}, live()
 
 
 @with_stub()
 def test_arrays_outlive_everything():
-    plugin, client, a, b, exe, out, event, device = everything()
+    it = everything()
+    out = it.out
     views = [out.to_numpy(), out.to_numpy(), np.asarray(out)[1:3]]
     out.delete()
     assert views[0].tolist() == [11, 22, 33, 44]
-    client.close()
+    it.client.close()
     assert live() == {"buffer": 1, "client": 1}, live()
     raises(errors.ClosedError, out.to_numpy)
-    del a, b, exe, event, client, plugin, device
+    del it
     gc.collect()
     assert [view.tolist() for view in views] == [[11, 22, 33, 44]] * 2 + [[22, 33]]
     del out
@@ -193,12 +204,9 @@ def test_a_buffer_alone_keeps_its_client():
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.slow
-def test_any_order_of_everything(stub, check, platform: str, seed: int) -> None:
+@with_stub('PLATFORM="{platform}"')
+def test_any_order_of_everything(platform, seed):
     """Two clients, random steps; what the stub counts is what Python still refers to."""
-    check(stub(f'PLATFORM="{platform}"'), take_random_steps, seed)
-
-
-def take_random_steps(seed):
     choose = random.Random(seed)
     plugin = Plugin(load(path))
     clients, buffers, exes, events, views = [], [], [], [], []
@@ -296,7 +304,7 @@ def take_random_steps(seed):
 @with_stub()
 def test_the_count_of_destroys_is_the_count_of_creates():
     before = destroys()
-    with Plugin(load(path)).client() as client:
+    with begin() as client:
         exe = client.compile(func("add"))
         a = client.buffer_from_host(ONE_TO_FOUR)
         for _ in range(1000):
@@ -306,29 +314,26 @@ def test_the_count_of_destroys_is_the_count_of_creates():
     assert destroys() - before > 1000
 
 
-FORK = """
-before = destroys()
-pid = os.fork()
-if pid == 0:
-    for use in USES:
-        error = raises(errors.ClosedError, eval, use, globals())
-        assert "fork" in str(error), (use, str(error))
-    for each in (client, a, exe, event, device, client.plugin):
-        repr(each)
-    a.is_deleted, exe.close(), client.close()
-    assert kept.tolist() == [11, 22, 33, 44]
-    del client, a, b, exe, out, event, device, kept, error, plugin
-    gc.collect()
-    assert destroys() == before, "something native was destroyed in the child"
-    sys.exit(0)
-_, status = os.waitpid(pid, 0)
-assert os.waitstatus_to_exitcode(status) == 0, status
-assert a.tolist() == [1, 2, 3, 4] and exe(a, b).tolist() == [11, 22, 33, 44]
-client.close()
-"""
-
-
-def test_after_a_fork_everything_refuses(stub, check) -> None:
-    uses = [use for kind in USES.values() for use in kind]
-    uses += ["plugin.client()", "Plugin(load(path)).client()", "a.delete()"]
-    check(stub(), EVERYTHING + f"kept = out.to_numpy()\nUSES = {uses!r}\n" + FORK)
+@with_stub()
+def test_after_a_fork_everything_refuses():
+    it = everything()
+    kept = it.out.to_numpy()
+    before = destroys()
+    pid = os.fork()
+    if pid == 0:
+        refuse(it, *USES, word="fork")
+        for use in (it.plugin.client, Plugin(load(path)).client, it.a.delete):
+            assert "fork" in str(raises(errors.ClosedError, use))
+        for each in (it.client, it.a, it.exe, it.event, it.device, it.plugin):
+            repr(each)
+        it.a.is_deleted, it.exe.close(), it.client.close()
+        assert kept.tolist() == [11, 22, 33, 44]
+        del it, kept, each, use
+        gc.collect()
+        assert destroys() == before, "something native was destroyed in the child"
+        sys.exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, status
+    assert it.a.tolist() == [1, 2, 3, 4]
+    assert it.exe(it.a, it.b).tolist() == [11, 22, 33, 44]
+    it.client.close()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import pjrt_hub
+from pjrt_hub import errors
 
 MANIFEST = """schema = 1
 name = "plain"
@@ -17,16 +21,20 @@ priority = 10
 [[library]]
 path = "libplain.so"
 """
-#: Prints what a client was made of, and what went before.
-ASK = """
-    import logging, pjrt_hub
+
+
+def ask(name=None, options=None, times=1, through=False):
+    """Prints what a client was made of, and what went before."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
-    try:
-        with {call} as client:
-            print(client.plugin.name)
-    except errors.PjrtHubError as exc:
-        print(type(exc).__name__, exc.message)
-"""
+    for _ in range(times):
+        try:
+            made = (
+                pjrt_hub.load(name).client() if through else pjrt_hub.client(name, options=options)
+            )
+            with made as client:
+                print(client.plugin.name)
+        except errors.PjrtHubError as exc:
+            print(type(exc).__name__, exc.message)
 
 
 @pytest.fixture
@@ -52,12 +60,12 @@ ABORTS = "ON_INITIALIZE=abort()"
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("name", "words"),
     [
-        ("pjrt_hub.client()", {}),
-        ('pjrt_hub.client("npu,plain")', {}),
-        ("pjrt_hub.client()", {"PJRT_HUB_PLATFORMS": "npu,plain"}),
-        ("pjrt_hub.client()", {"JAX_PLATFORMS": "npu,plain"}),
+        (None, {}),
+        ("npu,plain", {}),
+        (None, {"PJRT_HUB_PLATFORMS": "npu,plain"}),
+        (None, {"JAX_PLATFORMS": "npu,plain"}),
     ],
 )
 @pytest.mark.parametrize(
@@ -68,8 +76,8 @@ ABORTS = "ON_INITIALIZE=abort()"
     ],
 )
 @pytest.mark.slow
-def test_the_next_one_is_used(install, run, stub, call, words, macro, said) -> None:
-    ended = run(stub(), ASK.format(call=call), env={**install(macro), **words})
+def test_the_next_one_is_used(install, run, stub, name, words, macro, said) -> None:
+    ended = run(stub(), ask, name, env={**install(macro), **words})
     assert (ended.stdout.strip(), ended.returncode) == ("plain", 0)
     (warning, *_) = [line for line in ended.stderr.splitlines() if "passed over" in line]
     assert warning.startswith("WARNING npu (")
@@ -78,43 +86,37 @@ def test_the_next_one_is_used(install, run, stub, call, words, macro, said) -> N
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ('pjrt_hub.client("npu")', {}),
-        ("pjrt_hub.client()", {"PJRT_HUB_PLATFORMS": "npu"}),
-        ('pjrt_hub.client("npu,absent")', {}),
-    ],
+    ("name", "words"),
+    [("npu", {}), (None, {"PJRT_HUB_PLATFORMS": "npu"}), ("npu,absent", {})],
 )
-def test_what_was_asked_for_alone_is_an_error(install, run, stub, call, words) -> None:
-    ended = run(stub(), ASK.format(call=call), env={**install(REFUSES), **words})
+def test_what_was_asked_for_alone_is_an_error(install, run, stub, name, words) -> None:
+    ended = run(stub(), ask, name, env={**install(REFUSES), **words})
     said = "FailedPreconditionError PJRT_Client_Create: no device of ours"
     assert (ended.stdout.strip(), ended.returncode) == (said, 0)
 
 
 def test_a_wrong_option_is_the_callers_error(install, run, stub) -> None:
-    call = 'pjrt_hub.client(options={"colour": "red"})'
     refuses = install('ON_CREATE=return fail(3, "no option colour")')
-    ended = run(stub(), ASK.format(call=call), env=refuses)
+    ended = run(stub(), ask, None, {"colour": "red"}, env=refuses)
     assert ended.stdout.strip() == "InvalidArgumentError PJRT_Client_Create: no option colour"
 
 
 def test_loading_passes_over_what_cannot_be_loaded(install, run, stub) -> None:
-    call = 'pjrt_hub.load("npu,plain").client()'
-    ended = run(stub(), ASK.format(call=call), env=install(ABORTS))
+    ended = run(stub(), ask, "npu,plain", None, 1, True, env=install(ABORTS))
     assert ended.stdout.strip() == "plain"
     assert "passed over" in ended.stderr
 
 
+def look():
+    for each in pjrt_hub.plugins():
+        if each.name in ("npu", "plain"):
+            print(each.name, each.hardware.ok, each.verdict.ok, each.chosen)
+    path = pjrt_hub.plugins("npu")[0].library_path
+    print([step.detail for step in pjrt_hub.diagnose(path).steps if step.what == "hardware"])
+
+
 def test_hardware_that_nobody_described_is_unknown(install, run, stub) -> None:
-    script = """
-        import json, pjrt_hub
-        for each in pjrt_hub.plugins():
-            if each.name in ("npu", "plain"):
-                print(each.name, each.hardware.ok, each.verdict.ok, each.chosen)
-        path = pjrt_hub.plugins("npu")[0].library_path
-        print([step.detail for step in pjrt_hub.diagnose(path).steps if step.what == "hardware"])
-    """
-    ended = run(stub(), script, env=install())
+    ended = run(stub(), look, env=install())
     assert ended.stdout.splitlines() == [
         "npu None True True",
         "plain True True False",
@@ -123,10 +125,9 @@ def test_hardware_that_nobody_described_is_unknown(install, run, stub) -> None:
 
 
 def test_a_name_that_nothing_has_is_told_once(install, run, stub) -> None:
-    twice = ASK.format(call="pjrt_hub.client()") * 2
     here = install()
     for variable in ("PJRT_HUB_PLATFORMS", "JAX_PLATFORMS"):
-        ended = run(stub(), twice, env={**here, variable: "plian,plain"})
+        ended = run(stub(), ask, None, None, 2, env={**here, variable: "plian,plain"})
         assert ended.stdout.split() == ["plain", "plain"]
         (warning,) = ended.stderr.splitlines()
         assert warning == (
@@ -137,7 +138,7 @@ def test_a_name_that_nothing_has_is_told_once(install, run, stub) -> None:
 
 def test_a_variable_that_nothing_reads_is_told_once(install, run, stub) -> None:
     own = {"PJRT_HUB_PLATFORM": "npu", "PJRT_HUB_CACHE_DIR": "/nowhere", "PJRT_HUB_XYZZY": ""}
-    ended = run(stub(), ASK.format(call='pjrt_hub.client("plain")') * 2, env={**install(), **own})
+    ended = run(stub(), ask, "plain", None, 2, env={**install(), **own})
     assert ended.stdout.split() == ["plain", "plain"]
     assert ended.stderr.splitlines() == [
         "WARNING nothing reads the variable PJRT_HUB_CACHE_DIR: did you mean 'PJRT_HUB_CACHE'?",

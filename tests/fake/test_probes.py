@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stubbed import path
 
 from pjrt_hub import errors
 from pjrt_hub.base import digest
@@ -252,13 +253,12 @@ def test_an_interrupt_ends_the_child_too(faults, environment, tmp_path):
     assert is_gone(pid)
 
 
-def test_the_child_ends_with_a_parent_that_is_killed(faults, run, start, environment, tmp_path):
-    waiting = """
-    from pathlib import Path
-    from pjrt_hub.door import preflight
+def meet_it():
     preflight.first_contact(Path(path), (), os.environ)
-    """
-    child = start(faults["hangs_with_a_daemon"], waiting)
+
+
+def test_the_child_ends_with_a_parent_that_is_killed(faults, start, tmp_path):
+    child = start(faults["hangs_with_a_daemon"], meet_it)
     until_loaded(tmp_path, 2)
     child.kill()
     child.wait(10)

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import ctypes
+import gc
+import os
+import random
 import signal
 import subprocess
+import sys
+import threading
 import time
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from stubbed import ONE_TO_FOUR, begin, destroys, func, live, path, raises, soon, stay, with_stub
 
-CLIENT = """
-import atexit, threading, time
+import pjrt_hub
+from pjrt_hub import errors
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
 
-client = Plugin(load(path)).client()
-a = client.buffer_from_host(ONE_TO_FOUR)
-exe = client.compile(func("add"))
-out = exe(a, a)
-never = client.compile(func("identity never"))(a)
-"""
 
-INTERRUPTED = """
-from contextlib import contextmanager
+def busy():
+    """A client, a buffer, a program, its result, and a result that never comes."""
+    client = begin()
+    a = client.buffer_from_host(ONE_TO_FOUR)
+    exe = client.compile(func("add"))
+    never = client.compile(func("identity never"))(a)
+    return SimpleNamespace(client=client, a=a, exe=exe, out=exe(a, a), never=never)
 
 
 @contextmanager
@@ -31,310 +44,298 @@ def interrupted():
         print("interrupted", flush=True)
     else:
         print("not interrupted", flush=True)
-"""
 
 
-@pytest.mark.parametrize(
-    ("macros", "wait"),
-    [
-        ([], "never.ready.wait()"),
-        ([], "never.ready.wait(1000)"),
-        ([], "never.to_numpy()"),
-        (['PLATFORM="other"'], "never.to_numpy()"),
-        ([], 'client.compile(func("identity slow_compile"))'),
-        (["ON_CREATE=if (stub_live[CLIENT] == 1) nap(30)"], "client.plugin.client()"),
-    ],
-    ids=["wait", "wait_limit", "read", "read_copy", "compile", "client"],
-)
-@pytest.mark.slow
-def test_ctrl_c_ends_the_waiting(stub, start, macros, wait: str) -> None:
-    child = start(
-        stub(*macros),
-        CLIENT
-        + INTERRUPTED
-        + f"with interrupted():\n    {wait}\nassert a.tolist() == [1, 2, 3, 4]\n",
-    )
+def end_by_ctrl_c(child):
+    """Sends Ctrl-C once the main thread sleeps in its wait."""
     assert child.stdout.readline() == "waiting\n"
-    signal_when_asleep(child)
+    time.sleep(0.3)
+    child.send_signal(signal.SIGINT)
     stdout, stderr = child.communicate(timeout=25)  # where the stub takes 30 s, or for ever
     assert (stdout, stderr, child.returncode) == ("interrupted\n", "", 0)
 
 
+WAITS = {
+    "wait": ([], lambda it: it.never.ready.wait()),
+    "wait_limit": ([], lambda it: it.never.ready.wait(1000)),
+    "read": ([], lambda it: it.never.to_numpy()),
+    "read_copy": (['PLATFORM="other"'], lambda it: it.never.to_numpy()),
+    "compile": ([], lambda it: it.client.compile(func("identity slow_compile"))),
+    "client": (
+        ["ON_CREATE=if (stub_live[CLIENT] == 1) nap(30)"],
+        lambda it: it.client.plugin.client(),
+    ),
+}
+
+
+def wait_for(name):
+    it = busy()
+    with interrupted():
+        WAITS[name][1](it)
+    assert it.a.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.slow
+def test_ctrl_c_ends_the_waiting(stub, start, wait: str) -> None:
+    end_by_ctrl_c(start(stub(*WAITS[wait][0]), wait_for, wait))
+
+
+def wait_for_a_library():
+    with interrupted():
+        Plugin(load(path))
+
+
 def test_ctrl_c_during_a_load(stub, start) -> None:
-    child = start(
-        stub("ON_INITIALIZE=nap(30)"), INTERRUPTED + "with interrupted():\n    Plugin(load(path))\n"
-    )
-    assert child.stdout.readline() == "waiting\n"
-    signal_when_asleep(child)
-    stdout, stderr = child.communicate(timeout=25)
-    assert (stdout, stderr, child.returncode) == ("interrupted\n", "", 0)
+    end_by_ctrl_c(start(stub("ON_INITIALIZE=nap(30)"), wait_for_a_library))
+
+
+def wait_for_first_contact():
+    with interrupted():
+        pjrt_hub.load(path)
 
 
 def test_ctrl_c_during_first_contact_leaves_no_orphan(stub, start, tmp_path) -> None:
-    child = start(
-        stub("ON_INITIALIZE=pause()"),
-        INTERRUPTED + "import pjrt_hub\nwith interrupted():\n    pjrt_hub.load(path)\n",
-    )
-    assert child.stdout.readline() == "waiting\n"
+    child = start(stub("ON_INITIALIZE=pause()"), wait_for_first_contact)
     loads = tmp_path / "loads"
-    wait_until(lambda: loads.exists() and loads.read_text().endswith("\n"))
-    child.send_signal(signal.SIGINT)
-    stdout, stderr = child.communicate(timeout=25)
-    assert (stdout, stderr, child.returncode) == ("interrupted\n", "", 0)
+    soon(lambda: loads.exists() and loads.read_text().endswith("\n"))
+    end_by_ctrl_c(child)
     (pid,) = loads.read_text().split()
-    wait_until(lambda: subprocess.run(["kill", "-0", pid], capture_output=True).returncode != 0)
+    soon(lambda: subprocess.run(["kill", "-0", pid], capture_output=True).returncode != 0)
+
+
+def free_an_interrupted_compile():
+    client = begin()
+    with interrupted():
+        client.compile(func("identity short_compile"))
+    client.close()
+    soon(lambda: not live())
 
 
 def test_what_an_interrupted_compile_gives_is_freed(stub, start) -> None:
-    child = start(
-        stub(),
-        CLIENT
-        + INTERRUPTED
-        + """
-del out, never, a, exe
-with interrupted():
-    client.compile(func("identity short_compile"))
-client.close()
-for _ in range(500):
-    if live() == {}:
-        break
-    time.sleep(0.01)
-assert live() == {}, live()
-""",
-    )
-    assert child.stdout.readline() == "waiting\n"
-    signal_when_asleep(child)
-    stdout, stderr = child.communicate(timeout=25)
-    assert (stdout, stderr, child.returncode) == ("interrupted\n", "", 0)
+    end_by_ctrl_c(start(stub(), free_an_interrupted_compile))
 
 
-def test_fork_while_a_thread_waits(stub, check) -> None:
-    check(
-        stub(),
-        CLIENT
-        + """
-waiter = threading.Thread(target=lambda: never.to_numpy(), daemon=True)
-waiter.start()
-late = client.compile(func("identity later"))(a).ready
-late.add_done_callback(lambda event: None)
-time.sleep(0.1)
-pid = os.fork()
-if pid == 0:
-    raises(errors.ClosedError, exe, a, a)
-    client.close()
-    sys.exit(0)
-_, status = os.waitpid(pid, 0)
-assert os.waitstatus_to_exitcode(status) == 0, status
-""",
-    )
+def end_well(pid):
+    """Waits for a child of this process."""
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, status
 
 
-def test_fork_while_a_thread_loads(stub, check) -> None:
-    check(
-        stub(),
-        """
-        import threading, time
-        slow = sys.argv[2]
-        threading.Thread(target=load, args=[slow], daemon=True).start()
-        time.sleep(0.3)
-        pid = os.fork()
-        if pid == 0:
-            assert Plugin(load(path)).client().platform_name == "cpu"
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0, status
+@with_stub()
+def test_fork_while_a_thread_waits():
+    it = busy()
+    threading.Thread(target=it.never.to_numpy, daemon=True).start()
+    late = it.client.compile(func("identity later"))(it.a).ready
+    late.add_done_callback(lambda event: None)
+    time.sleep(0.1)
+    pid = os.fork()
+    if pid == 0:
+        raises(errors.ClosedError, it.exe, it.a, it.a)
+        it.client.close()
+        sys.exit(0)
+    end_well(pid)
+
+
+@with_stub(other="ON_INITIALIZE=nap(1.5)")
+def test_fork_while_a_thread_loads(other):
+    threading.Thread(target=load, args=[other], daemon=True).start()
+    time.sleep(0.3)
+    pid = os.fork()
+    if pid == 0:
+        assert begin().platform_name == "cpu"
         os._exit(0)
-        """,
-        str(stub("ON_INITIALIZE=nap(1.5)")),
-    )
+    end_well(pid)
+    os._exit(0)
 
 
-def test_a_child_can_load_what_its_parent_did_not(stub, check) -> None:
-    check(
-        stub(),
-        CLIENT
-        + """
-pid = os.fork()
-if pid == 0:
-    import asyncio
-    with Plugin(load(sys.argv[2])).client() as own:
-        b = own.buffer_from_host(ONE_TO_FOUR)
-        event = own.compile(func("identity later"))(b).ready
+@with_stub(other="MINOR=81")
+def test_a_child_can_load_what_its_parent_did_not(other):
+    stay(busy())
+    pid = os.fork()
+    if pid == 0:
+        with Plugin(load(other)).client() as own:
+            b = own.buffer_from_host(ONE_TO_FOUR)
+            event = own.compile(func("identity later"))(b).ready
 
-        async def main():
-            await event
+            async def main():
+                await event
 
-        asyncio.run(main())
-        assert b.tolist() == [1, 2, 3, 4]
-    sys.exit(0)
-_, status = os.waitpid(pid, 0)
-assert os.waitstatus_to_exitcode(status) == 0, status
-""",
-        str(stub("MINOR=81")),
-    )
+            asyncio.run(main())
+            assert b.tolist() == [1, 2, 3, 4]
+        sys.exit(0)
+    end_well(pid)
+
+
+def raise_silently(it):
+    sys.excepthook = lambda *_: None
+    raise ValueError
+
+
+def wait_in_threads(it):
+    for wait in (it.never.ready.wait, it.never.to_numpy):
+        threading.Thread(target=wait, daemon=True).start()
+    time.sleep(0.1)
+
+
+def tie_a_cycle(it):
+    node = SimpleNamespace(all=it)
+    node.self = it.client.mine = it.exe.mine = node
+
+
+def register_a_hook(it):
+    @atexit.register
+    def hook():
+        assert it.exe(it.a, it.a).tolist() == [2, 4, 6, 8]
+        it.client.compile(func("add"))(it.a, it.a)
+        begin()
+
+
+def close_in_a_finalizer(it):
+    class Owner:
+        def __init__(self):
+            self.parts = (it.client.close, it.a, it.exe, it.never.ready)
+
+        def __del__(self):
+            self.parts[1].delete()
+            self.parts[2].close()
+            self.parts[0]()
+
+    sys.modules["held"] = Owner()
+
+
+def hold_arrays(it):
+    sys.modules["held"] = [it.out.to_numpy(), it.a.to_numpy()]
+
+
+def hear_of_events(it):
+    class Slow:
+        def __call__(self, event):
+            time.sleep(0.01)
+
+    later = it.client.compile(func("identity later"))
+    for _ in range(20):
+        later(it.a).ready.add_done_callback(Slow())
+    time.sleep(0.19)
+
+
+def compile_in_a_thread(it):
+    slow = partial(it.client.compile, func("identity slow_compile"))
+    threading.Thread(target=slow, daemon=True).start()
+    time.sleep(0.1)
 
 
 LEAVING = {
-    "the end": ("", 0),
-    "sys.exit": ("sys.exit(3)", 3),
-    "an exception": ("sys.excepthook = lambda *_: None\nraise ValueError", 1),
-    "os._exit": ("os._exit(4)", 4),
-    "a daemon thread waits": (
-        "threading.Thread(target=never.ready.wait, daemon=True).start()\n"
-        "threading.Thread(target=never.to_numpy, daemon=True).start()\n"
-        "time.sleep(0.1)",
-        0,
-    ),
-    "a cycle holds the client": (
-        "class Node: pass\nnode = Node()\nnode.self, node.all = node, (client, a, exe, out)\n"
-        "client.mine, exe.mine = node, node\ndel node",
-        0,
-    ),
-    "a hook uses the client": (
-        "def hook():\n"
-        "    assert exe(a, a).tolist() == [2, 4, 6, 8]\n"
-        "    client.compile(func('add'))(a, a)\n"
-        "    Plugin(load(path)).client()\n"
-        "atexit.register(hook)",
-        0,
-    ),
-    "close in __del__": (
-        "class Owner:\n"
-        "    def __init__(self): self.parts = (client, a, exe, never.ready)\n"
-        "    def __del__(self): self.parts[1].delete(); self.parts[2].close(); client_close()\n"
-        "client_close = client.close\n"
-        "sys.modules['held'] = owner = Owner()",
-        0,
-    ),
-    "arrays are alive": ("sys.modules['held'] = [out.to_numpy(), a.to_numpy()]", 0),
-    "events fire while leaving": (
-        "class Slow:\n    def __call__(self, event): time.sleep(0.01)\n"
-        "later = client.compile(func('identity later'))\n"
-        "for _ in range(20): later(a).ready.add_done_callback(Slow())\n"
-        "time.sleep(0.19)",
-        0,
-    ),
-    "a compile goes on": (
-        "go = lambda: client.compile(func('identity slow_compile'))\n"
-        "threading.Thread(target=go, daemon=True).start()\n"
-        "time.sleep(0.1)",
-        0,
-    ),
+    "the end": (lambda it: None, 0),
+    "sys.exit": (lambda it: sys.exit(3), 3),
+    "an exception": (raise_silently, 1),
+    "os._exit": (lambda it: os._exit(4), 4),
+    "a daemon thread waits": (wait_in_threads, 0),
+    "a cycle holds the client": (tie_a_cycle, 0),
+    "a hook uses the client": (register_a_hook, 0),
+    "close in __del__": (close_in_a_finalizer, 0),
+    "arrays are alive": (hold_arrays, 0),
+    "events fire while leaving": (hear_of_events, 0),
+    "a compile goes on": (compile_in_a_thread, 0),
 }
+
+
+def leave(style):
+    it = busy()
+    stay(it)
+    LEAVING[style][0](it)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.parametrize("style", LEAVING)
 @pytest.mark.slow
 def test_leaving_python(stub, run, style: str, platform: str) -> None:
-    script, returncode = LEAVING[style]
-    ended = run(stub(f'PLATFORM="{platform}"'), CLIENT + script + "\n", seconds=20)
-    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", returncode)
-
-
-THREADS = """
-import random, threading
-
-plugin = Plugin(load(path))
-crashes = []
-threading.excepthook = lambda report: crashes.append(report.exc_value)
-ALLOWED = (errors.ClosedError, TimeoutError, errors.PluginInternalError)
-"""
+    ended = run(stub(f'PLATFORM="{platform}"'), leave, style, seconds=20)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", LEAVING[style][1])
 
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.slow
-def test_threads_close_what_others_use(stub, check, platform: str) -> None:
+@with_stub('PLATFORM="{platform}"', "ON_CALL=usleep(20)")
+def test_threads_close_what_others_use(platform):
     """A destroy while a call is inside with the object, or after its client's, aborts the stub."""
-    check(
-        stub(f'PLATFORM="{platform}"', "ON_CALL=usleep(20)"),
-        THREADS
-        + """
-sys.setswitchinterval(1e-5)
+    sys.setswitchinterval(1e-5)
+    plugin, crashes = Plugin(load(path)), []
+    threading.excepthook = lambda report: crashes.append(report.exc_value)
+    allowed = (errors.ClosedError, TimeoutError, errors.PluginInternalError)
 
+    def work(shared, seed):
+        choose = random.Random(seed)
+        client, a, exe, later = shared
+        mine = []
 
-def work(shared, seed):
-    choose = random.Random(seed)
-    client, a, exe, later = shared
-    mine = []
+        def use():
+            match choose.randrange(12):
+                case 0 | 1 | 2:
+                    mine.append(exe(a, a))
+                case 3:
+                    mine.append(client.buffer_from_host(ONE_TO_FOUR))
+                case 4:
+                    mine and mine[-1].to_numpy()
+                case 5:
+                    mine and mine.pop(choose.randrange(len(mine)))
+                case 6:
+                    mine and mine[0].delete()
+                case 7:
+                    assert exe.name == "stub_program"
+                case 8:
+                    later(a).ready.add_done_callback(lambda event: None)
+                case 9:
+                    a.ready.wait(1)
+                case 10:
+                    repr(a), repr(exe), a.is_deleted
+                case 11:
+                    client.compile(func("add")).close()
 
-    def use():
-        match choose.randrange(12):
-            case 0 | 1 | 2: mine.append(exe(a, a))
-            case 3: mine.append(client.buffer_from_host(ONE_TO_FOUR))
-            case 4: mine and mine[-1].to_numpy()
-            case 5: mine and mine.pop(choose.randrange(len(mine)))
-            case 6: mine and mine[0].delete()
-            case 7: assert exe.name == "stub_program"
-            case 8: later(a).ready.add_done_callback(lambda event: None)
-            case 9: a.ready.wait(1)
-            case 10: repr(a), repr(exe), a.is_deleted
-            case 11: client.compile(func("add")).close()
+        for _ in range(60):
+            with suppress(*allowed):
+                use()
+        if choose.random() < 0.5:
+            (exe if choose.random() < 0.5 else client).close()
 
-    for _ in range(60):
-        try:
-            use()
-        except ALLOWED:
-            pass
-    if choose.random() < 0.5:
-        (exe if choose.random() < 0.5 else client).close()
-
-
-for turn in range(8):
-    client = plugin.client()
-    shared = (client, client.buffer_from_host(ONE_TO_FOUR), client.compile(func("add")),
-              client.compile(func("identity later")))
-    threads = [threading.Thread(target=work, args=[shared, 8 * turn + i]) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    del shared
-    if turn % 2:
+    for turn in range(8):
+        client = plugin.client()
+        shared = (
+            client,
+            client.buffer_from_host(ONE_TO_FOUR),
+            client.compile(func("add")),
+            client.compile(func("identity later")),
+        )
+        threads = [threading.Thread(target=work, args=[shared, 8 * turn + i]) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        del shared
+        if turn % 2:
+            client.close()
+        for thread in threads:
+            thread.join()
         client.close()
-    for thread in threads:
-        thread.join()
+        assert not crashes, crashes
+        del client, threads
+        gc.collect()
+        assert live() == {}, (turn, live())
+
+
+@with_stub()
+def test_close_waits_for_the_last_call(client, a):
+    crashes = []
+    threading.excepthook = lambda report: crashes.append(report.exc_value)
+    slow = client.compile(func("identity slow_execute"))
+    came = []
+    thread = threading.Thread(target=lambda: came.append(slow(a)))
+    thread.start()
+    soon(lambda: (ctypes.c_char * 512).in_dll(ctypes.CDLL(path), "stub_executed").value)
+    before = destroys()
+    slow.close()
     client.close()
+    assert (destroys(), live()["client"]) == (before, 1), live()
+    raises(errors.ClosedError, slow, a)
+    thread.join()
+    assert live() == {}, live()
+    raises(errors.ClosedError, came[0].to_numpy)
     assert not crashes, crashes
-    del client, threads
-    gc.collect()
-    assert live() == {}, (turn, live())
-""",
-    )
-
-
-def test_close_waits_for_the_last_call(stub, check) -> None:
-    check(
-        stub(),
-        THREADS
-        + """
-client = plugin.client()
-a = client.buffer_from_host(ONE_TO_FOUR)
-slow = client.compile(func("identity slow_execute"))
-came = []
-thread = threading.Thread(target=lambda: came.append(slow(a)))
-thread.start()
-soon(lambda: (ctypes.c_char * 512).in_dll(ctypes.CDLL(path), "stub_executed").value)
-before = destroys()
-slow.close()
-client.close()
-assert destroys() == before and live()["client"] == 1, live()
-raises(errors.ClosedError, slow, a)
-thread.join()
-assert live() == {}, live()
-raises(errors.ClosedError, came[0].to_numpy)
-assert not crashes, crashes
-""",
-    )
-
-
-def signal_when_asleep(child: subprocess.Popen[str]) -> None:
-    """Sends Ctrl-C once the main thread sleeps in its wait."""
-    time.sleep(0.3)
-    child.send_signal(signal.SIGINT)
-
-
-def wait_until(condition) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came")

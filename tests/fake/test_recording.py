@@ -10,15 +10,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from stubbed import ONE_TO_FOUR, func, path
 
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.kit import tracing
-from pjrt_hub.kit.tracing import call_log, timeline
-from pjrt_hub.kit.tracing.arguments import given, results
+from pjrt_hub.kit.tracing import call_log, timeline, wrap
+from pjrt_hub.kit.tracing.arguments import inputs, results
 from pjrt_hub.kit.tracing.recording import Recording, read
 from pjrt_hub.kit.tracing.summary import summary
 from pjrt_hub.running.capi import table
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
 from pjrt_hub.running.interpose import layers
 
 PUT = ["Client_BufferFromHostBuffer", "Event_Destroy", "Buffer_Destroy"]
@@ -57,20 +60,20 @@ def test_every_call_is_there_in_order_with_its_arguments(record, stub):
 
     create = by_name["PJRT_Client_Create"]
     client = results(create, 117)["client"]
-    assert given(create) == {}
+    assert inputs(create) == {}
     put = by_name["PJRT_Client_BufferFromHostBuffer"]
-    inputs, made = given(put), results(put, 117)
-    assert inputs["client"] == client
-    assert (inputs["type"], inputs["dims"]) == ("F32", [4])
-    assert inputs["host_buffer_semantics"] == "kImmutableOnlyDuringCall"
+    taken, made = inputs(put), results(put, 117)
+    assert taken["client"] == client
+    assert (taken["type"], taken["dims"]) == ("F32", [4])
+    assert taken["host_buffer_semantics"] == "kImmutableOnlyDuringCall"
     assert set(made) == {"done_with_host_buffer", "buffer"}
 
     compiled = by_name["PJRT_Client_Compile"]
     program = {"code": b"func donate later", "format": b"mlir"}
-    assert given(compiled) == {"client": client, "program": program}
+    assert inputs(compiled) == {"client": client, "program": program}
     execute = by_name["PJRT_LoadedExecutable_Execute"]
-    assert given(execute)["argument_lists"] == [[made["buffer"]]]
-    assert given(execute)["executable"] == results(compiled, 117)["executable"]
+    assert inputs(execute)["argument_lists"] == [[made["buffer"]]]
+    assert inputs(execute)["executable"] == results(compiled, 117)["executable"]
     assert all(0 <= call.duration_ns < 60e9 for call in recording.calls)
 
 
@@ -158,27 +161,23 @@ def test_findings_are_part_of_the_recording(host, tmp_path):
     call = next(call for call in recording.calls if call.number == 6)
     assert call.answered
     assert call.function == finding.function == "PJRT_Buffer_Destroy"
-    assert given(call)["buffer"] == finding.handle
+    assert inputs(call)["buffer"] == finding.handle
+
+
+def execute(folder):
+    plugin = Plugin(load(path, through=lambda table: wrap(table, "trace", folder)))
+    with plugin.client() as client:
+        exe = client.compile(func("later"))
+        exe(client.buffer_from_host(ONE_TO_FOUR)).ready.wait()
 
 
 def test_the_callback_of_an_event_is_recorded(check, stub, tmp_path):
-    check(
-        stub(),
-        """
-        from pjrt_hub.kit.tracing import wrap
-
-        plugin = Plugin(load(path, through=lambda table: wrap(table, "trace", sys.argv[2])))
-        with plugin.client() as client:
-            exe = client.compile(func("later"))
-            exe(client.buffer_from_host(ONE_TO_FOUR)).ready.wait()
-        """,
-        str(tmp_path),
-    )
+    check(stub(), execute, tmp_path)
     recording = read(tmp_path)
     (upcall,) = recording.upcalls
     (registered,) = [call for call in recording.calls if call.number == upcall.number]
     assert registered.function == "PJRT_Event_OnReady"
-    assert given(registered)["event"] == upcall.event
+    assert inputs(registered)["event"] == upcall.event
     assert upcall.thread != registered.thread  # a thread of the plugin's own
     events = timeline.events(recording, recording.calls)["traceEvents"]
     slices = [event["name"] for event in events if event["ph"] == "X"]
@@ -213,7 +212,7 @@ def test_functions_have_the_numbers_of_the_tables():
 
 def test_what_is_no_recording_is_refused(tmp_path):
     (tmp_path / "1-1.pjrt").write_bytes(b"something else")
-    with pytest.raises(PjrtHubError, match="is no recording"):
+    with pytest.raises(PjrtHubError, match="is not a recording"):
         read(tmp_path)
     (tmp_path / "1-1.pjrt").write_bytes(b"PJRTREC\0" + bytes([9]) + bytes(8000))
     with pytest.raises(PjrtHubError, match="another version of pjrt-hub"):

@@ -5,31 +5,36 @@ Ours are the newest, filled with zeros. What a plugin refuses is an error that n
 
 from __future__ import annotations
 
-from textwrap import dedent, indent
+import ctypes
 
+import numpy as np
 import pytest
+from stubbed import ONE_TO_FOUR, func, path, raises, with_stub
 
-PRELUDE = """
+from pjrt_hub import errors
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
+
+
 class Policy(ctypes.Structure):
+    """How many bytes more the plugin knows of a function's struct, as where it grew."""
+
     _fields_ = [("function", ctypes.c_char_p), ("more", ctypes.c_long), ("exactly", ctypes.c_int)]
 
-plugin = Plugin(load(path))
-policy = Policy.in_dll(ctypes.CDLL(path), "stub_policy")
-more, exactly = map(int, sys.argv[2:4])
+    @classmethod
+    def of_the_stub(cls, more, exactly):
+        policy = cls.in_dll(ctypes.CDLL(path), "stub_policy")
+        policy.more, policy.exactly = more, exactly
+        return policy
 
 
-def life():
+def live_with(plugin):
     with plugin.client() as client:
         a = client.buffer_from_host(ONE_TO_FOUR)
         b = client.compile(func("identity"))(a)
         assert np.asarray(b).tolist() == [1, 2, 3, 4]
         assert not b.is_deleted
 
-
-def alone(function):
-    # One function has that policy, as where its struct grew between two versions.
-    policy.function, policy.more, policy.exactly = function.encode(), more, exactly
-"""
 
 #: What a life calls and cannot do without.
 NEEDED = [
@@ -47,37 +52,27 @@ NEEDED = [
 ]
 
 
-@pytest.fixture
-def each(stub, check):
-    """Runs a text for each function of which the plugin knows a struct of so many more bytes."""
-
-    def run(text: str, more: int, exactly: bool) -> None:
-        loop = "\nfor function in sys.argv[4:]:\n    alone(function)\n"
-        script = PRELUDE + loop + indent(dedent(text), "    ")
-        check(stub(), script, str(more), str(int(exactly)), *NEEDED)
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("more", "exactly"), [(0, False), (0, True), (-8, False)], ids=["least", "same", "older"]
 )
-def test_a_plugin_that_knows_no_more_than_we_do(each, more, exactly) -> None:
-    each("life()", more, exactly)
+@with_stub()
+def test_a_plugin_that_knows_no_more_than_we_do(more, exactly):
+    plugin, policy = Plugin(load(path)), Policy.of_the_stub(more, exactly)
+    for function in NEEDED:
+        policy.function = function.encode()
+        live_with(plugin)
 
 
 @pytest.mark.parametrize(
     ("more", "exactly"), [(-8, True), (8, False), (8, True)], ids=["older", "newer", "exact"]
 )
-def test_a_plugin_that_wants_another_size(each, more, exactly) -> None:
-    each(
-        """
-        error = raises(errors.InvalidArgumentError, life)
+@with_stub()
+def test_a_plugin_that_wants_another_size(more, exactly):
+    plugin, policy = Plugin(load(path)), Policy.of_the_stub(more, exactly)
+    for function in NEEDED:
+        policy.function = function.encode()
+        error = raises(errors.InvalidArgumentError, live_with, plugin)
         assert error.function == function, error
         assert "unexpected struct size" in str(error), error
         policy.function = None
-        life()
-        """,
-        more,
-        exactly,
-    )
+        live_with(plugin)

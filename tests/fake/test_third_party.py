@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import pjrt_hub
+from pjrt_hub import errors
 
 MANIFEST = """schema = 1
 name = "toy"
@@ -16,15 +20,15 @@ platform = "toy"
 [[library]]
 path = "libtoy.so"
 """
-ASK = """
-    import json, pjrt_hub
+
+
+def ask():
     try:
         pjrt_hub.load("toy")
         pjrt_hub.load("toy")
     except errors.PjrtHubError as exc:
         print(type(exc).__name__, exc)
     print(os.environ.get("TOY"), "toy_plugin" in sys.modules)
-"""
 
 
 @pytest.fixture
@@ -71,7 +75,7 @@ def initialize():
 def test_a_package_is_initialized_once_it_is_chosen(
     install, run, stub, code, groups, package, said
 ) -> None:
-    ended = run(stub(), ASK, env=install(code, *groups, package=package))
+    ended = run(stub(), ask, env=install(code, *groups, package=package))
     assert (ended.stdout.strip(), ended.stderr, ended.returncode) == (said, "", 0)
 
 
@@ -86,17 +90,18 @@ def test_a_package_is_initialized_once_it_is_chosen(
     ],
 )
 def test_what_a_package_raises_is_told(install, run, stub, code: str, said: str) -> None:
-    ended = run(stub(), ASK, env=install(code, "pjrt_plugins"))
+    ended = run(stub(), ask, env=install(code, "pjrt_plugins"))
     assert ended.stdout.startswith("PluginLoadError the plugin toy cannot be initialized: toy_pl")
     assert said in ended.stdout
     assert "hint: `python -c 'import toy_plugin; toy_plugin.initialize()'`" in ended.stdout
     assert (ended.stderr, ended.returncode) == ("", 0)
 
 
-def test_doctor_initializes_too(install, run, stub) -> None:
-    script = """
-        import pjrt_hub
-        print([(step.what, step.ok) for step in pjrt_hub.diagnose("toy").steps])
-    """
-    ended = run(stub(), script, env=install("def initialize(): 1 / 0", "pjrt_plugins"))
-    assert ended.stdout.strip().endswith("('library', True), ('initialize', False)]")
+def diagnose():
+    steps = {step.what: step.ok for step in pjrt_hub.diagnose("toy").steps}
+    assert list(steps)[-2:] == ["library", "initialize"]
+    assert (steps["library"], steps["initialize"]) == (True, False)
+
+
+def test_doctor_initializes_too(install, check, stub) -> None:
+    check(stub(), diagnose, env=install("def initialize(): 1 / 0", "pjrt_plugins"))

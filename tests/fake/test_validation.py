@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import signal
 
 import pytest
+from stubbed import path, with_stub
+
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
 
 #: What the plugin itself does about the mistake: the stub aborts where a real one crashes.
 FINE, DIES = 0, -signal.SIGABRT
@@ -110,12 +115,8 @@ def test_an_old_host_is_given_what_a_new_plugin_wants(host):
     assert codes(ended.stderr) == [7]  # the other layers see the host's own struct
 
 
-def test_where_nothing_is_asked_for_the_table_is_the_plugins_own(check, stub):
-    check(
-        stub(),
-        """
-        library = ctypes.CDLL(path)
-        library.GetPjrtApi.restype = ctypes.c_void_p
-        assert Plugin(load(path)).api.address == library.GetPjrtApi()
-        """,
-    )
+@with_stub()
+def test_where_nothing_is_asked_for_the_table_is_the_plugins_own():
+    library = ctypes.CDLL(path)
+    library.GetPjrtApi.restype = ctypes.c_void_p
+    assert Plugin(load(path)).api.address == library.GetPjrtApi()

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stubbed import path, stay
 
+import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.base import digest
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import preflight
-from pjrt_hub.finding.store.artifact.catalog import Artifact, Member
-from pjrt_hub.finding.store.artifact.pins import Pins
+from pjrt_hub.finding.store.catalog import Artifact, Member
+from pjrt_hub.finding.store.pins import Pins
 from pjrt_hub.kit.authoring import create_options
 from pjrt_hub.kit.conformance import check
 from pjrt_hub.kit.conformance.suite import Suite
@@ -87,11 +89,15 @@ def locked(library: Path, tmp_path: Path) -> dict[str, str]:
 
 
 WAYS = {
-    "load": "pjrt_hub.load(path)",
-    "client": "pjrt_hub.client(path)",
-    "topology": "pjrt_hub.topology(path)",
-    "named": "pjrt_hub.client('stub')",
+    "load": lambda: pjrt_hub.load(path),
+    "client": lambda: pjrt_hub.client(path),
+    "topology": lambda: pjrt_hub.topology(path),
+    "named": lambda: pjrt_hub.client("stub"),
 }
+
+
+def open_it(way):
+    stay(WAYS[way]())
 
 
 @pytest.fixture
@@ -101,9 +107,8 @@ def open_by(start, library: Path, locked: dict[str, str]) -> Callable[..., tuple
     def open_by(
         way: str, meanwhile: Callable[[], None] = lambda: None, **env: str
     ) -> tuple[int, str]:
-        code = f"import sys, pjrt_hub\npath = sys.argv[1]\n{WAYS[way]}\n"
         env = {**locked, "PJRT_HUB_PLUGIN_PATH": f"stub={library}", **env}
-        child = start(library, code, env=env)
+        child = start(library, open_it, way, env=env)
         meanwhile()
         stderr = child.communicate(timeout=60)[1]
         return child.returncode, stderr
@@ -183,9 +188,13 @@ def test_the_processes_that_check_a_plugin_meet_no_other_file(
     assert not ran.exists()
 
 
+def make():
+    pjrt_hub.Plugin(path)
+
+
 def test_the_class_itself_opens_no_file(start, library: Path, met: Path) -> None:
     """`load` makes the plugins; there is no second way, which would have to verify as well."""
-    child = start(library, "import sys, pjrt_hub\npjrt_hub.Plugin(sys.argv[1])\n")
+    child = start(library, make)
     stderr = child.communicate(timeout=60)[1]
     assert child.returncode == 1
     assert "TypeError: a Plugin is made of a library that was loaded, not of '/" in stderr

@@ -12,9 +12,9 @@ from loopback import Answer, Loopback, Request
 from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import Metadata, MetaFile
 
-from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.registry.publisher import Days, KeyRing, Repository
 from pjrt_hub.finding.store.registry.remote import Reading, Remote, Trust
-from pjrt_hub.finding.store.registry.signing import Days, KeyRing, Repository
 from pjrt_hub.finding.store.transfer.transport import Patience
 
 

@@ -22,7 +22,7 @@ import wheels
 
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.finding.store.archive.archive import measure, unpack
-from pjrt_hub.finding.store.artifact.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog
 
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)
@@ -445,10 +445,10 @@ MEASURE = """
 import re, sys
 from pathlib import Path
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.finding.store.archive import inflate, record, tarball
+from pjrt_hub.finding.store.archive import record, tarball, unpacking
 from pjrt_hub.finding.store.archive.archive import unpack
-from pjrt_hub.finding.store.artifact.catalog import Member
-inflate.library()
+from pjrt_hub.finding.store.catalog import Member
+unpacking.inflater()
 archive, out, name, size = sys.argv[1:]
 def peak():  # not ru_maxrss, which a child inherits
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
@@ -503,7 +503,7 @@ def test_a_bomb_takes_little_memory_and_disk(
 
 # The vendors' own
 
-ROWS = {row.file_name: row for row in Catalog.shipped().rows()}
+ROWS = {row.file_name: row for row in Catalog.read_shipped().rows()}
 
 
 @pytest.fixture(scope="module")

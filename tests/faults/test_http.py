@@ -168,7 +168,7 @@ FAULTS = {
     "a length that is too large": refused("it offers", plain(Content_Length=str(2 * NBYTES))),
     "a length of zero": refused("it offers 0 bytes", plain(b"")),
     "a negative length": refused("5 times", plain(Content_Length="-1")),
-    "a length that is no number": refused("5 times", plain(Content_Length="many")),
+    "a length that is not a number": refused("5 times", plain(Content_Length="many")),
     "two lengths": refused(
         "5 times",
         Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nContent-Length: 20\r\n\r\n" + WHEEL),
@@ -176,7 +176,7 @@ FAULTS = {
     "a length and chunks": healed(plain(chunked(WHEEL), Content_Length="10", **CHUNKED)),
     "chunks that are cut": healed(plain(chunked(WHEEL)[:HALF], bare=True, ETag='"one"', **CHUNKED)),
     "chunks without their end": healed(plain(chunked(WHEEL)[:-7], bare=True, **CHUNKED)),
-    "a chunk size that is no number": refused("5 times", plain(b"zz\r\n", bare=True, **CHUNKED)),
+    "a chunk size that is not a number": refused("5 times", plain(b"zz\r\n", bare=True, **CHUNKED)),
     "fewer bytes in chunks": healed(plain(chunked(WHEEL[:HALF]), bare=True, **CHUNKED)),
     "more bytes than the pin": refused(TOO_LONG, plain(WHEEL + b"!", bare=True)),
     "more bytes in chunks": refused(TOO_LONG, plain(chunked(WHEEL + b"!"), bare=True, **CHUNKED)),

@@ -17,7 +17,7 @@ from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import DelegatedRole, Delegations, MetaFile, TargetFile
 
 from pjrt_hub.errors import RegistryError
-from pjrt_hub.finding.store.registry.signed import TARGET
+from pjrt_hub.finding.store.registry.reader import TARGET
 
 MEMBERS = wheels.contents(1000)
 ROW = wheels.pin(wheels.build(MEMBERS), MEMBERS)
@@ -389,7 +389,7 @@ def test_a_state_that_must_not_be_believed(publisher: Publisher, tmp_path: Path,
     assert publisher.url in str(caught.value)
     assert caught.value.hint
     # What was known before still is: the pins of what the cache holds.
-    kept = publisher.remote.reading()
+    kept = publisher.remote.last_reading()
     assert kept is not None
     assert kept.rows == (ROW,)
     assert outside(tmp_path) == set()
@@ -409,7 +409,7 @@ def test_a_client_that_knows_nothing_believes_nothing(publisher: Publisher, name
     with pytest.raises(RegistryError) as caught:
         publisher.refresh(shipped=(OWNER,))
     assert caught.value.fault == FAULTS[name].fault, caught.value
-    assert publisher.remote.reading() is None
+    assert publisher.remote.last_reading() is None
 
 
 # What must be believed
@@ -517,4 +517,4 @@ def test_a_frozen_registry_expires(publisher: Publisher, monkeypatch: pytest.Mon
     with pytest.raises(RegistryError) as caught:
         publisher.refresh()
     assert caught.value.fault == "expired"
-    assert frozen.reading() == first
+    assert frozen.last_reading() == first

@@ -13,8 +13,8 @@ import fetching
 import wheels
 from loopback import Loopback
 
-from pjrt_hub.finding.store.artifact.catalog import Artifact
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact
 from pjrt_hub.finding.store.transfer.fetch import obtain
 
 HERE = Path(__file__).parent

@@ -22,9 +22,9 @@ from typing import Any
 
 from pjrt_hub.door import preflight
 from pjrt_hub.errors import CacheError
-from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.disk import disk
+from pjrt_hub.finding.store.catalog import Artifact
 from pjrt_hub.finding.store.transfer.fetch import obtain
 from pjrt_hub.finding.store.transfer.transport import Patience
 
@@ -67,7 +67,7 @@ def load(row: str, root: str, env: dict[str, str]) -> str:
     The toy's library reads each of its pages, when it is loaded and once more when it is asked.
     """
     from pjrt_hub.door.plugin import open_plugin
-    from pjrt_hub.finding.discovery.catalogued import manifest_of
+    from pjrt_hub.finding.discovery.registry_rows import manifest_of
     from pjrt_hub.finding.discovery.select import Choice
     from pjrt_hub.finding.discovery.source import Candidate
 
@@ -220,7 +220,7 @@ def fetch_as_nobody(root: str, **given: Any) -> str:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-    return fetch(root=root or str(Cache.configured(os.environ).root), **given)
+    return fetch(root=root or str(Cache.from_env(os.environ).root), **given)
 
 
 class _Forking(_Silent):

@@ -112,7 +112,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(plugin: Plugin, run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `pjrt-hub pack` makes of the library."""
     folder = tmp_path_factory.mktemp("packed")
-    words = ("--name", plugin.name, "--version", "1.0", "--license", "MIT", "--out", folder)
+    words = ("--name", plugin.name, "--version", "1.0", "--license", "MIT", "--output", folder)
     run("pjrt-hub", "pack", plugin.library, *words)
     [path] = folder.glob("*.whl")
     return path

@@ -22,9 +22,9 @@ for dtype in (np.float32, np.int32, np.int8, np.bool_, ml_dtypes.bfloat16):
         assert found.tobytes() == values.tobytes(), (found, values)
 executable = client.compile(sys.argv[2])
 signature = executable.signature
-assert [str(each) for each in signature.parameters] == ["2x3xf32"] * 2, signature
+assert [str(each) for each in signature.parameters] == ["f32[2,3]"] * 2, signature
 # Where the plugin tells another shape than the program, each buffer is asked for its own.
-assert [str(each) for each in signature.outputs] in (["2x3xf32"], ["*xf32"]), signature
+assert [str(each) for each in signature.outputs] in (["f32[2,3]"], ["f32[...]"]), signature
 left = np.arange(6, dtype=np.float32).reshape(2, 3)
 right = 10 * left + 1
 expected = (left + right).tolist()
@@ -105,7 +105,7 @@ def test_jax_runs_on_the_package(plugin, run, installed):
 def test_a_check_comes_to_its_end(plugin, run, tmp_path):
     """What it finds is the makers' matter, so it is printed and not judged."""
     report = tmp_path / "report.json"
-    words = ("--json", report)
+    words = ("--output", report)
     ended = run("pjrt-hub", "check", plugin.library, *words, status=None, seconds=SECONDS)
     print(ended.stdout)
     assert ended.returncode in (0, 1), ended.stderr

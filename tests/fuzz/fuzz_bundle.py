@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from files import folder, written
 
 from pjrt_hub.errors import PjrtHubError
-from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact, Catalog
 from pjrt_hub.finding.store.transfer import bundle
 
 FINDINGS = (b"pjrt-hub-bundle.toml".ljust(124, b"\0").ljust(512, b"9"),)
@@ -22,14 +23,15 @@ def seeds() -> Iterator[bytes]:
 
     archive = b"PK\5\6" + bytes(18)
     row = replace(
-        Catalog.shipped().rows()[0],
+        Catalog.read_shipped().rows()[0],
         size=len(archive),
         sha256=hashlib.sha256(archive).hexdigest(),
     )
 
-    def bring(row: Artifact, place: Path) -> Path:
+    @contextmanager
+    def bring(row: Artifact, place: Path) -> Iterator[Path]:
         (place / "archive").write_bytes(archive)
-        return place / "archive"
+        yield place / "archive"
 
     for rows in ((), (row,)):
         path = Path(folder()) / "seed.bundle"

@@ -44,7 +44,7 @@ def one(data: bytes) -> None:
             if told is None:
                 continue
             for slot in told.parameters + told.outputs:
-                assert dtypes.of_code(slot.dtype)
+                assert dtypes.of_code(slot.code)
                 assert slot.shape is None or all(size >= 0 for size in slot.shape)
                 assert slot.layout in (None, UNTOLD_LAYOUT) or len(slot.layout) == len(
                     slot.layout if slot.shape is None else slot.shape

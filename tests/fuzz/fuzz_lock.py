@@ -8,7 +8,7 @@ from files import written
 from fuzz_registry import seeds as rows
 
 from pjrt_hub.errors import PjrtHubError
-from pjrt_hub.finding.store.artifact import pins
+from pjrt_hub.finding.store import pins
 
 FINDINGS: tuple[bytes, ...] = ()
 

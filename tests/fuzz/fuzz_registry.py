@@ -8,7 +8,7 @@ from files import written
 
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import ManifestError
-from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog, shipped_registry
+from pjrt_hub.finding.store.catalog import Artifact, Catalog, shipped_registry
 
 HERE = HostTag("linux", "x86_64", "glibc", (2, 36))
 

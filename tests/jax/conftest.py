@@ -13,16 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from children import command
 
 import pjrt_hub
 
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
-
-PRELUDE = """
-import sys
-import jax, jax.numpy as jnp, numpy as np
-from clients import is_plugin
-"""
 
 
 class Ended(NamedTuple):
@@ -85,12 +80,20 @@ def python(environment: dict[str, str], tmp_path: Path) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def jax(python: Callable[..., Ended]) -> Callable[..., Ended]:
-    """`jax(script)` runs a script whose default device is the plugin's, one of four."""
+def child(environment: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+    """Calls a function where JAX's default device is the plugin's, one of four; for `in_child`."""
 
-    def run(script: str, *words: str, **env: str) -> Ended:
-        four = "cpu_device_count:4"
-        asked = {"PJRT_HUB_JAX": "cpu", "JAX_PJRT_CLIENT_CREATE_OPTIONS": four}
-        return python(PRELUDE + textwrap.dedent(script), *words, **{**asked, **env})
+    def child(function: Callable[..., object], *arguments: object, prepared: bool = False) -> str:
+        options = {"JAX_PJRT_CLIENT_CREATE_OPTIONS": "cpu_device_count:4"}
+        done = subprocess.run(
+            command(function, *arguments, prepared=prepared),
+            env={**environment, "PJRT_HUB_JAX": "cpu", **options},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        return done.stdout
 
-    return run
+    return child

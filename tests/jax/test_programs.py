@@ -2,101 +2,102 @@
 
 from __future__ import annotations
 
-import pytest
-
-THREE = """
-print(jnp.add(1, 1))
-print(jax.jit(lambda x: x * 2)(1.))
-f = jax.pmap(lambda x: x + jax.lax.psum(x, "i"), axis_name="i")
-print(f(jnp.arange(jax.device_count())))
-"""
+import jax
+import jax.numpy as jnp
+import numpy as np
+from children import in_child
+from clients import is_plugin
 
 
-def test_the_three_programs_of_the_integration_guide(jax):
-    ended = jax(
-        """
-        print(jax.devices(), jax.default_backend(), jax.device_count())
-        print(is_plugin(jax.devices()[0].client))
-        """
-        + THREE.replace("\n", "\n        ")
+@in_child
+def test_the_three_programs_of_the_integration_guide():
+    assert str(jax.devices()).endswith("CpuDevice(id=3)]")
+    assert (jax.default_backend(), jax.device_count()) == ("cpu", 4)
+    assert is_plugin(jax.devices()[0].client)
+    assert str(jnp.add(1, 1)) == "2"
+    assert str(jax.jit(lambda x: x * 2)(1.0)) == "2.0"
+    f = jax.pmap(lambda x: x + jax.lax.psum(x, "i"), axis_name="i")
+    assert str(f(jnp.arange(jax.device_count()))) == "[6 7 8 9]"
+
+
+@in_child
+def test_numbers_work_as_on_jaxs_own():
+    x = np.linspace(0, 1, 8, dtype=np.float32)
+
+    def f(x):
+        y = jnp.sort(-x) + jax.lax.erf_inv(x / 4) + jax.nn.gelu(x) + jnp.cumsum(x)
+        y += jax.lax.scan(lambda c, a: (c + a, c * a), 0.0, x)[1]
+        y += jnp.abs(jnp.fft.fft(x)) + jax.random.normal(jax.random.key(0), x.shape)
+        return y + jnp.convolve(x, x, mode="same") + jax.lax.top_k(x, 8)[0]
+
+    both = []
+    for platform in ("hubcpu", "cpu"):
+        with jax.default_device(jax.devices(platform)[0]):
+            both.append([f(x), jax.jit(f)(x), jax.grad(lambda x: f(x).sum())(x)])
+    for mine, theirs in zip(*both, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+@in_child
+def test_sharding_works_as_on_jaxs_own():
+    from jax.sharding import NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    x = np.arange(16.0, dtype=np.float32).reshape(4, 4)
+    total = jax.jit(
+        jax.shard_map(lambda x: jax.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P())
+    )(x)
+    np.testing.assert_array_equal(total, x.sum(0, keepdims=True))
+    split = jax.device_put(x, NamedSharding(mesh, P("i")))
+    np.testing.assert_array_equal(jax.jit(lambda x: x @ x.T)(split), x @ x.T)
+    np.testing.assert_array_equal(jax.device_put(split, jax.devices()[3]), x)
+
+
+@in_child
+def test_memory_works_as_on_jaxs_own():
+    x = jnp.arange(8.0)
+    np.testing.assert_array_equal(np.from_dlpack(x), np.arange(8.0, dtype=np.float32))
+    np.testing.assert_array_equal(jnp.from_dlpack(np.arange(4.0)), np.arange(4.0))
+    y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert (x.is_deleted(), float(y[0])) == (True, 1.0)
+    assert jax.devices()[0].memory_stats() is None
+
+
+@in_child
+def test_forms_work_as_on_jaxs_own():
+    from jax import export
+    from jax.experimental import serialize_executable
+
+    exported = export.export(jax.jit(lambda x: x + 1))(jnp.ones(2))
+    again = export.deserialize(exported.serialize())
+    np.testing.assert_array_equal(again.call(jnp.ones(2)), [2, 2])
+    compiled = jax.jit(lambda x: x * 3).lower(jnp.ones(2)).compile()
+    loaded = serialize_executable.deserialize_and_load(
+        *serialize_executable.serialize(compiled), execution_devices=jax.devices()[:1]
     )
-    assert ended.status == 0, ended.errors
-    devices, *rest = ended.printed.splitlines()
-    assert devices.endswith("CpuDevice(id=3)] cpu 4")
-    assert rest == ["True", "2", "2.0", "[6 7 8 9]"]
-    assert ended.errors == ""
+    np.testing.assert_array_equal(loaded(jnp.ones(2)), [3, 3])
+    assert compiled.cost_analysis()["flops"] > 0
 
 
-GROUPS = {
-    "numbers": """
-x = np.linspace(0, 1, 8, dtype=np.float32)
-def f(x):
-    y = jnp.sort(-x) + jax.lax.erf_inv(x / 4) + jax.nn.gelu(x) + jnp.cumsum(x)
-    y += jax.lax.scan(lambda c, a: (c + a, c * a), 0.0, x)[1]
-    y += jnp.abs(jnp.fft.fft(x)) + jax.random.normal(jax.random.key(0), x.shape)
-    return y + jnp.convolve(x, x, mode="same") + jax.lax.top_k(x, 8)[0]
-both = []
-for platform in ("hubcpu", "cpu"):
-    with jax.default_device(jax.devices(platform)[0]):
-        both.append([f(x), jax.jit(f)(x), jax.grad(lambda x: f(x).sum())(x)])
-for mine, theirs in zip(*both):
-    np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
-""",
-    "sharding": """
-from jax.sharding import NamedSharding, PartitionSpec as P
-mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-x = np.arange(16.0, dtype=np.float32).reshape(4, 4)
-total = jax.jit(jax.shard_map(
-    lambda x: jax.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()))(x)
-np.testing.assert_array_equal(total, x.sum(0, keepdims=True))
-split = jax.device_put(x, NamedSharding(mesh, P("i")))
-np.testing.assert_array_equal(jax.jit(lambda x: x @ x.T)(split), x @ x.T)
-np.testing.assert_array_equal(jax.device_put(split, jax.devices()[3]), x)
-""",
-    "memory": """
-x = jnp.arange(8.0)
-np.testing.assert_array_equal(np.from_dlpack(x), np.arange(8.0, dtype=np.float32))
-np.testing.assert_array_equal(jnp.from_dlpack(np.arange(4.0)), np.arange(4.0))
-y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
-assert x.is_deleted() and float(y[0]) == 1.0
-assert jax.devices()[0].memory_stats() is None
-""",
-    "forms": """
-from jax import export
-from jax.experimental import serialize_executable
-exported = export.export(jax.jit(lambda x: x + 1))(jnp.ones(2))
-again = export.deserialize(exported.serialize())
-np.testing.assert_array_equal(again.call(jnp.ones(2)), [2, 2])
-compiled = jax.jit(lambda x: x * 3).lower(jnp.ones(2)).compile()
-loaded = serialize_executable.deserialize_and_load(
-    *serialize_executable.serialize(compiled), execution_devices=jax.devices()[:1])
-np.testing.assert_array_equal(loaded(jnp.ones(2)), [3, 3])
-assert compiled.cost_analysis()["flops"] > 0
-""",
-    "profiler": """
-import tempfile
-with tempfile.TemporaryDirectory() as folder, jax.profiler.trace(folder):
-    jax.block_until_ready(jax.jit(lambda x: x @ x)(jnp.ones((8, 8))))
-""",
-}
+@in_child
+def test_the_profiler_works_as_on_jaxs_own():
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder, jax.profiler.trace(folder):
+        jax.block_until_ready(jax.jit(lambda x: x @ x)(jnp.ones((8, 8))))
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_group_of_functions_works_as_on_jaxs_own(jax, group):
-    ended = jax(GROUPS[group] + "\nprint('right')")
-    assert (ended.status, ended.printed) == (0, "right\n"), ended.errors
+def end_while_programs_run():
+    f = jax.jit(lambda x: jnp.tanh(x @ x))
+    x = jnp.ones((64, 64))
+    for _ in range(10):
+        x = f(x)
+    print("over")
+    return x
 
 
-def test_twenty_ends_are_clean(jax):
+def test_twenty_ends_are_clean(child):
     """With work in flight."""
     for _ in range(20):
-        ended = jax(
-            """
-            f = jax.jit(lambda x: jnp.tanh(x @ x))
-            x = jnp.ones((64, 64))
-            for _ in range(10):
-                x = f(x)
-            print("over")
-            """
-        )
-        assert (ended.status, ended.printed, ended.errors) == (0, "over\n", "")
+        assert child(end_while_programs_run) == "over\n"

@@ -52,24 +52,24 @@ def test_a_machine_that_nobody_describes(python):
     assert "TargetNotFoundError: cuda13 has no description of the target 'H1000'" in ended.errors
 
 
-def test_a_plugin_that_describes_no_machine_says_so(python):
-    ended = python(COMPILE, "cpu", "", JAX_PLATFORMS="cpu")
+def compile_as_if_jax_wrote(python, *version):
+    """Asks the CPU plugin for a topology; each release of JAX writes another StableHLO for one."""
+    writes = f"""
+from pjrt_hub.frameworks.jax import framework
+framework.stablehlo_version = lambda: {version}
+"""
+    ended = python(writes + COMPILE, "cpu", "", JAX_PLATFORMS="cpu")
     assert ended.status == 1
+    return ended
+
+
+def test_a_plugin_that_describes_no_machine_says_so(python):
+    ended = compile_as_if_jax_wrote(python, 1, 13, 3)
     assert "UNIMPLEMENTED: Topology not supported for CPU compilation" in ended.errors
 
 
 def test_a_plugin_that_reads_only_an_older_stablehlo_is_refused(python):
-    ended = python(
-        """
-        from pjrt_hub.frameworks.jax import framework
-        framework.stablehlo_version = lambda: (1, 99, 0)
-        """
-        + COMPILE.replace("\n", "\n        "),
-        "cpu",
-        "",
-        JAX_PLATFORMS="cpu",
-    )
-    assert ended.status == 1
+    ended = compile_as_if_jax_wrote(python, 1, 99, 0)
     refused = "IncompatiblePluginError: cpu reads StableHLO 1.13.3; JAX"
     assert refused in ended.errors
     assert "writes 1.99.0 for a machine that is not there" in ended.errors

@@ -20,7 +20,7 @@ def test_it_is_found(tmp_path: Path, mistake: Mistake) -> None:
     library = native_plugin.build(source, "gcc", *native_plugin.POSIX)
     report = tmp_path / "report.json"
     areas = [word for area in mistake.areas for word in ("--area", area)]
-    command = [sys.executable, "-m", "pjrt_hub.cli", "check", library, *areas, "--json", report]
+    command = [sys.executable, "-m", "pjrt_hub.cli", "check", library, *areas, "--output", report]
     subprocess.run(command, capture_output=True, timeout=500)
     results = json.loads(report.read_text())["results"]
     assert [each for each in results if each["verdict"] in ("fail", "crash", "timeout")]

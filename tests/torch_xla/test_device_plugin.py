@@ -98,7 +98,7 @@ def test_an_import_changes_nothing_for_who_asked_for_nothing(python):
         "print([m for m in ('pjrt_hub.door.client', 'pjrt_hub.running.capi', 'httpx', 'cffi')"
         " if m in sys.modules])\n"
         "import torch; print((torch.ones(2, device='xla') + 1).cpu().tolist())\n"
-        "import os; print('forward.abi3.so' in open(f'/proc/{os.getpid()}/maps').read())"
+        "import os; print('forward.so' in open(f'/proc/{os.getpid()}/maps').read())"
     )
     assert done.stdout.splitlines() == ["CPU False", "[]", "[2.0, 2.0]", "False"], done.stderr
 
@@ -170,7 +170,7 @@ WRONG = {
         {},
         "FrameworkError: cpu cannot be registered: torch_xla has made its client already",
     ),
-    "a name with an underscore": ("'cpu', 'my_cpu')", {}, "'my_cpu' is no device type"),
+    "a name with an underscore": ("'cpu', 'my_cpu')", {}, "'my_cpu' is not a device type"),
     "a taken name": ("'cpu', 'tpu')", {}, "cannot be called TPU in torch_xla: that is built into"),
 }
 

@@ -9,7 +9,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pjrt_hub.kit.tracing.arguments import given, results
+from pjrt_hub.kit import tracing
+from pjrt_hub.kit.tracing.arguments import inputs, results
 from pjrt_hub.kit.tracing.recording import read
 
 HERE = Path(__file__).parent
@@ -21,7 +22,7 @@ def test_training_gives_the_same_losses(run, trace, tmp_path):
     alone = run(HERE / "train.py")
     assert alone.returncode == 0, alone.stderr
     kept, timeline = tmp_path / "kept", tmp_path / "timeline.json"
-    options = ["--validate", "--summary", "--out", kept, "--timeline", timeline]
+    options = ["--validate", "--summary", "--output", kept, "--timeline", timeline]
     seen = trace(*options, "--", sys.executable, HERE / "train.py")
     assert seen.returncode == 0, seen.stderr
     assert "VAL" not in seen.stderr
@@ -50,23 +51,23 @@ def test_training_gives_the_same_losses(run, trace, tmp_path):
 def test_what_jax_gives_and_gets_is_read_by_name(trace, tmp_path):
     kept = tmp_path / "kept"
     script = "import jax; print(jax.jit(lambda x: x * 2)(jax.numpy.arange(6.).reshape(2, 3)))"
-    seen = trace("--out", kept, "--", sys.executable, "-c", script)
+    seen = trace("--output", kept, "--", sys.executable, "-c", script)
     assert seen.returncode == 0, seen.stderr
     calls = {call.function: call for call in read(kept).calls}
     attributes = results(calls["PJRT_Plugin_Attributes"], 81)["attributes"]
     assert {"stablehlo_current_version": [1, 13, 3]} in attributes
-    compiled = given(calls["PJRT_Client_Compile"])
+    compiled = inputs(calls["PJRT_Client_Compile"])
     assert compiled["program"]["format"] == b"mlir"
     assert compiled["program"]["code"].startswith(b"ML\xefR")
     execute = calls["PJRT_LoadedExecutable_Execute"]
-    ((argument,),) = given(execute)["argument_lists"]
+    ((argument,),) = inputs(execute)["argument_lists"]
     ((output,),) = results(execute, 81)["output_lists"]
     assert argument > 0
     assert output > 0
     (dims,) = [
         results(call, 81)["dims"]
         for call in read(kept).calls
-        if call.function == "PJRT_Buffer_Dimensions" and given(call)["buffer"] == output
+        if call.function == "PJRT_Buffer_Dimensions" and inputs(call)["buffer"] == output
     ][:1]
     assert dims == [2, 3]
     memories = results(calls["PJRT_Client_AddressableMemories"], 81)["addressable_memories"]
@@ -105,10 +106,8 @@ def test_the_interpreter_exits_cleanly(run, tmp_path):
     def ends(number: int) -> tuple[int, str, str]:
         folder = tmp_path / str(number)
         folder.mkdir()
-        from pjrt_hub.kit.tracing import preload
-
         names = "validate,trace" if number % 2 else "trace"
-        added = preload.environment({}, names, folder)
+        added = tracing.environment({}, names, folder)
         done = run("-c", script, **added)
         return done.returncode, done.stdout, done.stderr
 

@@ -14,7 +14,7 @@ SCALAR = TESTS / "programs" / "scalar.mlir"
 
 def test_random_usage_is_without_misuse(trace, tmp_path):
     kept, usage = tmp_path / "kept", TESTS / "cpu" / "usage.py"
-    seen = trace("--validate", "--out", kept, "--", sys.executable, "-W", "ignore", usage, "500")
+    seen = trace("--validate", "--output", kept, "--", sys.executable, "-W", "ignore", usage, "500")
     assert "Traceback" not in seen.stderr
     recording = read(kept)
     assert len(recording.calls) > 2000
@@ -45,7 +45,7 @@ def test_a_process_sees_its_own_calls_without_a_preload(run, trace, tmp_path):
 def test_both_ways_in_record_each_call_once(trace, tmp_path):
     kept = tmp_path / "kept"
     command = [sys.executable, "-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
-    assert trace("--out", kept, "--", *command).returncode == 0
+    assert trace("--output", kept, "--", *command).returncode == 0
     recording = read(kept)
     executions = [c for c in recording.calls if c.function == "PJRT_LoadedExecutable_Execute"]
     assert len(executions) == 1
@@ -60,7 +60,7 @@ from pjrt_hub.running.client.plugin import Plugin
 api = library.load(sys.argv[1], through=lambda table: wrap(table, "validate"))
 plugin = Plugin(api)
 client = plugin.client({"cpu_device_count": 1})
-topology = plugin.api.call("PJRT_Client_TopologyDescription", client=client._address)
+topology = plugin.api.call("PJRT_Client_TopologyDescription", client=client.address)
 plugin.api.call("PJRT_TopologyDescription_Destroy", topology=topology)
 client.close()
 """
@@ -73,12 +73,12 @@ client.close()
 def test_only_what_is_asked_for_is_shown(trace, tmp_path):
     kept = tmp_path / "kept"
     command = [sys.executable, "-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
-    seen = trace("--filter", "*Execute", "--out", kept, "--", *command)
+    seen = trace("--filter", "*Execute", "--output", kept, "--", *command)
     (line,) = seen.stderr.splitlines()
     assert "PJRT_LoadedExecutable_Execute(" in line
     again = trace("--from", kept, "--filter", "*Execute")
     assert again.stdout.splitlines() == [line]
-    assert trace("--out", kept, "--", *command).returncode == 2  # it is not empty
+    assert trace("--output", kept, "--", *command).returncode == 2  # it is not empty
     assert trace().returncode == 2
 
 
@@ -99,10 +99,14 @@ except pjrt_hub.errors.UnimplementedError as exc:
     assert "cannot take away 'PJRT_Memory_Kin'" in refused.stderr
 
 
-def test_the_status_is_the_programs(trace):
+def test_the_status_is_the_programs(trace, tmp_path):
     ends = {"raise SystemExit(7)": 7, "import os; os.kill(os.getpid(), 9)": 137, "": 0}
     for script, status in ends.items():
         seen = trace("--", sys.executable, "-c", script)
         assert seen.returncode == status
         assert "asked no library for GetPjrtApi" in seen.stderr
     assert trace("--", "/nowhere/at/all").returncode == 2
+    script = tmp_path / "train.py"
+    script.touch()
+    said = " ".join(trace("--", script, "--fast").stderr.split())
+    assert said.endswith(f"Did you mean `pjrt-hub trace -- python {script} --fast`?")

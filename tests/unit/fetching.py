@@ -44,6 +44,35 @@ class Steps:
         self.finished += 1
 
 
+class Phases(Steps):
+    """One that also hears what is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phases: list[str] = []
+
+    def enter(self, phase: str) -> None:
+        self.phases.append(phase)
+
+
+class Interrupting(Phases):
+    """Presses Ctrl-C in a phase; without one, once so many bytes came."""
+
+    def __init__(self, phase: str = "", nbytes: int = 0) -> None:
+        super().__init__()
+        self._phase, self._nbytes = phase, nbytes
+
+    def enter(self, phase: str) -> None:
+        super().enter(phase)
+        if phase == self._phase:
+            raise KeyboardInterrupt
+
+    def advance(self, n: int) -> None:
+        super().advance(n)
+        if not self._phase and self.nbytes >= self._nbytes:
+            raise KeyboardInterrupt
+
+
 def env(server: Loopback, **more: str) -> dict[str, str]:
     """An environment whose only source is the server's mirror."""
     base = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}

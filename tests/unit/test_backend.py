@@ -1,4 +1,4 @@
-"""Plugins in Python, driven by our own runtime, and what the runtime does where they fail."""
+"""Plugins in Python, run by our own runtime, and what the runtime does where they fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from pjrt_hub import errors
 from pjrt_hub.finding.contract import option
-from pjrt_hub.finding.contract.manifest import undescribed
+from pjrt_hub.finding.contract.manifest import default_manifest
 from pjrt_hub.frameworks.jax import framework, settings
 from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring import Backend, Device, Executable, Recorder, Signature, Slot
@@ -105,7 +105,7 @@ def test_a_program_runs_on_what_another_gave(client):
     x = client.buffer_from_host(ROW)
     y = executable(executable(x, x), x)
     assert y.to_numpy().tolist() == [0, 3, 6, 9]
-    assert str(executable.signature) == "(4xf32, 4xf32) -> (4xf32)"
+    assert str(executable.signature) == "(f32[4], f32[4]) -> (f32[4])"
 
 
 def test_what_the_backend_says_is_told(client):
@@ -157,7 +157,7 @@ def test_jaxs_variable_is_read_for_a_plugin_that_nobody_described(monkeypatch):
     monkeypatch.setattr(framework, "create_options", lambda: "count:5;name:abacus")
     monkeypatch.setattr(framework, "place_in_job", dict)
     plugin = types.SimpleNamespace(name="toy", check_create_options=dict)
-    found = settings.create_options(plugin, undescribed("toy"), None)
+    found = settings.create_options(plugin, default_manifest("toy"), None)
     assert found == {"count": 5, "name": "abacus"}
 
 
@@ -280,7 +280,7 @@ def test_a_result_that_was_not_promised_is_an_error():
 
     with authoring.plugin(Liar()).client() as client:
         x = client.buffer_from_host(ROW)
-        with pytest.raises(errors.PluginInternalError, match=r"main gave .*\(3,\), not 4xf32"):
+        with pytest.raises(errors.PluginInternalError, match=r"main gave .*\(3,\), not f32\[4\]"):
             client.compile(program())(x, x)
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import wheels
+from fetching import Interrupting, Phases
 
+from pjrt_hub.base import progress
+from pjrt_hub.door import bundle as door
 from pjrt_hub.errors import ArchiveError, DigestMismatchError, StoreError
-from pjrt_hub.finding.store.artifact.catalog import Artifact, write_rows
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact, write_rows
 from pjrt_hub.finding.store.transfer import bundle
 
 TOYS = {
@@ -25,10 +30,11 @@ TWO = wheels.pin(
 CONTENT = {ONE.sha256: TOYS[1], TWO.sha256: TOYS[2]}
 
 
-def fetch(row: Artifact, folder: Path) -> Path:
+@contextmanager
+def fetch(row: Artifact, folder: Path) -> Iterator[Path]:
     path = folder / "archive"
     path.write_bytes(CONTENT[row.sha256])
-    return path
+    yield path
 
 
 @pytest.fixture
@@ -44,7 +50,17 @@ def assert_untouched(cache: Cache) -> None:
 
 
 def test_a_bundle_brings_plugins_to_another_cache(made: Path, cache: Cache):
-    assert bundle.read(made, [ONE, TWO], cache) == (ONE, TWO)
+    heard: dict[str, Phases] = {}
+
+    def listen(label: str) -> Phases:
+        return heard.setdefault(f"{len(heard)} {label}", Phases())
+
+    assert bundle.read(made, [ONE, TWO], cache, listen) == (ONE, TWO)
+    assert {label: (steps.phases, steps.finished) for label, steps in heard.items()} == {
+        "0 plugins.bundle": (["checking"], 1),
+        "1 Toy.Plugin": (["unpacking", "done"], 1),
+        "2 Toy.Plugin": (["unpacking", "done"], 1),
+    }
     entry = cache.lookup(TWO)
     assert entry is not None
     assert entry.library_path.read_bytes() == wheels.contents(5002, 2)[wheels.LIBRARY]
@@ -182,10 +198,11 @@ def test_an_empty_bundle_is_one(tmp_path: Path, cache: Cache):
 
 
 def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
-    def wrong(row: Artifact, folder: Path) -> Path:
-        path = fetch(row, folder)
-        path.write_bytes(b"x" * row.size)
-        return path
+    @contextmanager
+    def wrong(row: Artifact, folder: Path) -> Iterator[Path]:
+        with fetch(row, folder) as path:
+            path.write_bytes(b"x" * row.size)
+            yield path
 
     path = tmp_path / "out"
     with pytest.raises(DigestMismatchError):
@@ -201,3 +218,33 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
         bundle.write(path, [ONE], wrong)
     assert path.read_bytes() == first
     shutil.rmtree(tmp_path)
+
+
+@pytest.fixture
+def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where an export of one plugin goes; its archive lies in a mirror."""
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    (mirror / ONE.file_name).write_bytes(TOYS[1])
+    monkeypatch.setenv("PJRT_HUB_MIRRORS", str(mirror))
+    monkeypatch.setattr(door, "_newest_rows", lambda *names: [ONE])
+    return tmp_path / "out" / "plugins.bundle"
+
+
+def test_who_waits_for_an_export_sees_what_is_done(exported: Path, monkeypatch):
+    exported.parent.mkdir()
+    steps = Phases()
+    monkeypatch.setattr(progress, "choose_progress", lambda label: steps)
+    assert door.export_bundle(exported) == ("Toy.Plugin 1.0 for linux-x86_64-glibc2.17, 0 MB",)
+    assert (steps.phases, steps.finished) == (["looking", "fetching", "checking", "done"], 1)
+
+
+def test_ctrl_c_in_an_export_says_that_nothing_is_kept(exported: Path, monkeypatch):
+    exported.parent.mkdir()
+    monkeypatch.setattr(progress, "choose_progress", lambda label: Interrupting("checking"))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        door.export_bundle(exported)
+    assert caught.value.__notes__ == [
+        f"interrupted: {exported} was not written; run it again to start over"
+    ]
+    assert list(exported.parent.iterdir()) == []

@@ -21,6 +21,7 @@ IN_PYTHON = {
     "PJRT_Executable_GetCostAnalysis": "properties",
     "PJRT_Executable_OutputMemoryKinds": "memory_kinds",
     "PJRT_Executable_OptimizedProgram": "program",
+    "PJRT_Executable_Serialize": "serialized_executable_deleter",
     "PJRT_LoadedExecutable_Execute": "options argument_lists",
     "PJRT_Executable_DeserializeAndLoad": (
         "serialized_executable overridden_serialized_compile_options load_options"
@@ -29,6 +30,7 @@ IN_PYTHON = {
     "PJRT_Buffer_ToHostBuffer": "host_layout",
     "PJRT_CopyToDeviceStream_AddChunk": "chunk",
     "PJRT_TopologyDescription_Create": "topology_name create_options",
+    "PJRT_TopologyDescription_Serialize": "serialized_topology_deleter",
     "PJRT_TopologyDescription_Attributes": "attributes",
     "PJRT_Compile": "program compile_options",
     "PJRT_Executable_OutputDimensions": "dims",
@@ -50,12 +52,16 @@ IN_PYTHON = {
     "PJRT_Device_PoisonExecution": "error_message payload",
     "PJRT_Device_CreateAsyncTrackingEvent": "description",
     "PJRT_Event_Set": "error_message",
-    "PJRT_Device_GetAttributes": "attributes",
+    "PJRT_LoadedExecutable_GetDeviceAssignment": "serialized_device_assignment_deleter",
+    "PJRT_Executable_GetCompileOptions": "serialized_compile_options_deleter",
+    "PJRT_Device_GetAttributes": "attributes attributes_deleter",
     "PJRT_Client_Load": "compile_options",
     "PJRT_LoadedExecutable_AddressableDeviceLogicalIds": "addressable_device_logical_ids",
     "PJRT_Buffer_Bitcast": "dims device_layout",
     "PJRT_Executable_ParameterMemoryKinds": "memory_kinds",
-    "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace": "dims layout",
+    "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace": (
+        "dims layout serialized_shape_deleter"
+    ),
 }
 
 
@@ -171,7 +177,7 @@ def test_wrong_inputs_are_refused_before_the_call(given: dict[str, Any], error: 
     [("a", 0, "x", -1, True), ("a", 4096, "i", -1, True), ("a", 0, "s", -1, True)],
 )
 def test_rows_that_would_write_outside_are_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="a is no field that can be called in C"):
+    with pytest.raises(ValueError, match="a is not a field that can be called in C"):
         Function(wrong)
 
 

@@ -19,6 +19,7 @@ import pytest
 import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.base.abi import ApiVersion, Verdict
+from pjrt_hub.base.frozen import replace
 from pjrt_hub.cli import arguments, output
 from pjrt_hub.cli.__main__ import run
 
@@ -29,15 +30,14 @@ class Result(SimpleNamespace):
     """A buffer as the command line sees it."""
 
     def __init__(self, array):
-        super().__init__(dtype=array.dtype, shape=array.shape, array=array, waited=False)
+        super().__init__(dtype=array.dtype, shape=array.shape, waited=False)
+        self.element_type, self.device = f"of {array.dtype}", "a device"
         self.ready = SimpleNamespace(wait=lambda: setattr(self, "waited", True))
+        self.to_numpy = lambda: array
 
-    def to_numpy(self):
-        return self.array
-
-    def __repr__(self):
+    def __str__(self):
         assert self.waited
-        return f"{self.array} on a device"
+        return str(self.to_numpy())
 
 
 class Client:
@@ -84,20 +84,21 @@ def program(tmp_path, public):
     return str(path)
 
 
-FOUND = SimpleNamespace(
+FOUND = pjrt_hub.Finding(
     name="cpu",
     platform="cpu",
     version="0.0.1",
     api_version=ApiVersion(0, 81),
     priority=0,
-    hardware=Verdict(True),
+    hardware=Verdict(True, ""),
     source="vendor wheel",
     origin="xla-cpu-pjrt 0.0.1",
     library_path=Path("/site/xla_cpu_pjrt.so"),
     verdict=Verdict(True, "the only one"),
     chosen=True,
+    aside=False,
 )
-LOST = SimpleNamespace(
+LOST = pjrt_hub.Finding(
     name="cuda13",
     platform="cuda",
     version="",
@@ -109,6 +110,7 @@ LOST = SimpleNamespace(
     library_path=None,
     verdict=Verdict(False, "no NVIDIA device\nis here"),
     chosen=False,
+    aside=False,
 )
 
 
@@ -116,14 +118,49 @@ def test_list_in_a_pipe_is_a_line_per_candidate(public, capsys):
     public("plugins", lambda platform: [FOUND, LOST])
     assert run(["list"]) == 0
     header, found, lost = capsys.readouterr().out.splitlines()
-    columns = "NAME PLATFORM VERSION API PRIORITY HARDWARE FROM VERDICT"
-    assert header.split() == columns.split()
-    assert found.split(maxsplit=6) == [
-        *("cpu", "cpu", "0.0.1", "0.81", "0", "yes"),
-        "/site/xla_cpu_pjrt.so  chosen: the only one",
-    ]
+    assert header.split() == ["NAME", "PLATFORM", "VERSION", "API", "VERDICT"]
+    assert found.split(maxsplit=4) == ["cpu", "cpu", "0.0.1", "0.81", "chosen: the only one"]
     assert lost.endswith("no: no NVIDIA device is here")
     assert header.index("VERDICT") == found.index("chosen") == lost.index("no: ")
+    assert run(["list", "--wide"]) == 0
+    header, found, _ = capsys.readouterr().out.splitlines()
+    assert header.split() == [
+        "NAME",
+        "PLATFORM",
+        "VERSION",
+        "API",
+        "PRIORITY",
+        "HARDWARE",
+        "FROM",
+        "VERDICT",
+    ]
+    assert found.split(maxsplit=6)[4:] == [
+        *("0", "yes", "/site/xla_cpu_pjrt.so  chosen: the only one")
+    ]
+
+
+def test_list_counts_what_is_not_for_this_machine(public, capsys):
+    elsewhere = replace(LOST, aside=True)
+    public("plugins", lambda platform: [FOUND, elsewhere, elsewhere])
+    assert run(["list"]) == 0
+    _, _, last = capsys.readouterr().out.splitlines()
+    assert last == "2 more: --all"
+    assert run(["list", "--all"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_list_has_a_line_for_each_plugin_on_a_terminal(public, monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdout", screen)
+    for name, value in {"COLUMNS": "50", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    public("plugins", lambda platform: [FOUND, LOST])
+    assert run(["list"]) == 0
+    lines = re.sub(r"\x1b\[\d*m", "", screen.getvalue()).splitlines()
+    assert len(lines) == 3
+    assert [len(line) for line in lines if len(line) > 50] == []
+    assert lines[2].endswith("…")
 
 
 def test_list_as_json(public, capsys):
@@ -168,7 +205,9 @@ def test_get_prints_the_path(public, capsys):
 
 def test_run_prints_every_result(program, capsys):
     assert run(["run", program, "--arg", "f32[2]:1,2", "--arg", "true"]) == 0
-    assert capsys.readouterr().out == "[1. 2.] on a device\nTrue on a device\n"
+    assert capsys.readouterr().out == (
+        "[1. 2.]\nof float32[2] on a device\nTrue\nof bool[] on a device\n"
+    )
 
 
 def test_run_as_json_keeps_what_json_cannot_say(program, capsys):
@@ -181,7 +220,7 @@ def test_run_as_json_keeps_what_json_cannot_say(program, capsys):
         [-8, 7],
         [[1.0, -2.0]],
     ]
-    assert results[1]["dtype"] == "bfloat16"
+    assert (results[1]["dtype"], results[1]["element_type"]) == ("bfloat16", "of bfloat16")
     assert results[3]["shape"] == [1]
 
 
@@ -190,30 +229,29 @@ def test_run_takes_a_platform_or_a_library(program, public, capsys):
     public("client", lambda name, *, offline: asked.append((name, offline)) or Client())
     assert run(["run", program, "--platform", "./x.so", "--offline", "--arg", "1"]) == 0
     assert asked == [("./x.so", True)]
-    assert capsys.readouterr().out == "1 on a device\n"
+    assert capsys.readouterr().out == "1\nof int32[] on a device\n"
 
 
 def test_an_argument_that_does_not_fit_is_an_error_with_a_hint(program, capsys):
     assert run(["run", program, "--arg", "f64[]:1"]) == 1
     assert capsys.readouterr().err == (
-        "error: argument 0 must be f32[], the buffer has f64\n\n"
-        "hint: give each --arg the type and shape that the program takes, such as f32[2]:1,2\n"
+        "error: argument 0 must be f32[], the buffer has f64\n\nhint: omit --arg: it takes none\n"
     )
 
 
 def test_run_writes_files(program, tmp_path, capsys):
     one, many = tmp_path / "one.npy", tmp_path / "many"
-    assert run(["run", program, "--arg", "s8[2]:1,2", "--out", str(one)]) == 0
+    assert run(["run", program, "--arg", "s8[2]:1,2", "--output", str(one)]) == 0
     assert np.load(one).tolist() == [1, 2]
     capsys.readouterr()
-    assert run(["run", program, "--arg", "1", "--arg", "2", "--out", str(many)]) == 0
+    assert run(["run", program, "--arg", "1", "--arg", "2", "--output", str(many)]) == 0
     assert [int(np.load(many / f"{n}.npy")) for n in (0, 1)] == [1, 2]
     assert capsys.readouterr().out.split() == [str(many / "0.npy"), str(many / "1.npy")]
 
 
 @pytest.mark.parametrize("out", ["new/x.npy", "new/folder"])
 def test_run_makes_no_folder_around_what_it_writes(program, tmp_path, capsys, out):
-    assert run(["run", program, "--arg", "1", "--out", str(tmp_path / out)]) == 2
+    assert run(["run", program, "--arg", "1", "--output", str(tmp_path / out)]) == 2
     said = "".join(capsys.readouterr().err.replace("│", " ").split())
     assert f"thereisnofolder{tmp_path / 'new'}." in said
     assert not (tmp_path / "new").exists()
@@ -222,8 +260,8 @@ def test_run_makes_no_folder_around_what_it_writes(program, tmp_path, capsys, ou
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--arg", "1", "--arg", "2", "--out", "x.npy"], "the program has 2 results"),
-        (["--arg", "bf16[1]:1", "--out", "x.npy"], "cannot name the type bfloat16"),
+        (["--arg", "1", "--arg", "2", "--output", "x.npy"], "the program has 2 results"),
+        (["--arg", "bf16[1]:1", "--output", "x.npy"], "cannot name the type bfloat16"),
     ],
 )
 def test_run_refuses_to_write_what_a_file_cannot_hold(
@@ -271,9 +309,9 @@ def test_literals(text, dtype, value):
     ("text", "message"),
     [
         ("file.txt", "'file.txt' is not a number"),
-        ("4000000000", "'4000000000' is no int32: -2147483648 to 2147483647"),
-        ("s4[1]:8", "'8' is no int4: -8 to 7"),
-        ("s32[1]:1.5", "'1.5' is no int32"),
+        ("4000000000", "'4000000000' is not a value of int32: -2147483648 to 2147483647"),
+        ("s4[1]:8", "'8' is not a value of int4: -8 to 7"),
+        ("s32[1]:1.5", "'1.5' is not a value of int32"),
         ("f32[2]:1,2,3", "[2] holds 2 values, found 3"),
         ("q7[1]:1", "'q7' is not an element type"),
         ("pred[1]:2", "'2' is not true, false, 1 or 0"),
@@ -371,9 +409,11 @@ def test_cache_list(public, capsys):
     assert run(["cache", "list"]) == 0
     _, row, total = capsys.readouterr().out.splitlines()
     day = time.strftime("%Y-%m-%d", time.localtime(0))
-    path = "/cache/v1/plugin.so"
-    assert row.split() == ["cpu", "xla-cpu-pjrt", "0.0.1", "259", "MB", day, path]
+    shown = ["cpu", "xla-cpu-pjrt", "0.0.1", "259", "MB", day]
+    assert row.split() == shown
     assert total == "259 MB in /cache"
+    assert run(["cache", "list", "--wide"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [*shown, "/cache/v1/plugin.so"]
     assert run(["cache", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed["entries"][0]["nbytes"] == 259000000
@@ -408,9 +448,10 @@ def test_doctor_fails_where_a_step_does(public, capsys):
     public("diagnose", lambda platform, *, to_run: SimpleNamespace(steps=[good, bad]))
     assert run(["doctor", "cuda"]) == 1
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "ok  hardware: /dev/nvidiactl",
-        "no  library: no libcudart.so.13",
-        "    hint: install it",
+        "ok    hardware: /dev/nvidiactl",
+        "no    library: no libcudart.so.13",
+        "",
+        "hint  library: install it",
     ]
     assert run(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)[1]["detail"] == "no libcudart.so.13"
@@ -487,6 +528,17 @@ def test_ctrl_c(public, capsys):
     assert run(["list"]) == 130
 
 
+def test_ctrl_c_in_a_download_is_one_line(public, capsys):
+    def fetch(platform, offline):
+        exc = KeyboardInterrupt()
+        exc.add_note("interrupted: 1.0 of 3.1 MB are kept")
+        raise exc
+
+    public("fetch", fetch)
+    assert run(["fetch", "toy"]) == 130
+    assert capsys.readouterr() == ("", "interrupted: 1.0 of 3.1 MB are kept\n")
+
+
 @pytest.mark.parametrize("args", [["nonsense"], ["list", "--nonsense"], ["get"]])
 def test_a_wrong_command_line(capsys, args):
     assert run(args) == 2
@@ -496,7 +548,7 @@ def test_a_wrong_command_line(capsys, args):
 def test_help_names_every_command(capsys):
     assert run(["--help"]) == 0
     said = capsys.readouterr().out
-    assert [said.count(f"\n  {name} ") for name in ("list", "run", "get", "cache", "doctor")] == [
+    assert [said.count(f"\n  {name} ") for name in ("list", "run", "fetch", "cache", "doctor")] == [
         *(1, 1, 1, 1, 1)
     ]
 

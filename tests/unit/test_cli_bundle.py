@@ -25,7 +25,7 @@ def test_export(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path):
 
     monkeypatch.setattr(pjrt_hub, "export_bundle", export, raising=False)
     out = tmp_path / "toy.bundle"
-    line = ["bundle", "export", str(out), "--platform", "toy", "--platform", "cpu"]
+    line = ["bundle", "export", str(out), "toy", "--platform", "cpu"]
     assert run([*line, "--host", "linux-x86_64"]) == 0
     assert capsys.readouterr().out == f"{HELD[0]}\n1 in {out} (2 kB)\n"
     assert run([*line, "--json"]) == 0

@@ -8,7 +8,8 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub.cli.__main__ import run
-from pjrt_hub.errors import InvalidArgumentError
+from pjrt_hub.errors import InvalidArgumentError, PluginNotFoundError
+from pjrt_hub.finding.contract.target import Target
 
 
 class Machine:
@@ -22,7 +23,7 @@ class Machine:
         if name == "v99":
             raise InvalidArgumentError("no such name")
         if options.get("num_slices") == 0:
-            raise ValueError("0 is no number of slices")
+            raise ValueError("0 is not a number of slices")
         return self
 
     def compile(self, program, options):
@@ -103,7 +104,7 @@ def test_topology_options_reach_the_machine(compile_with):
         (["--compile-option", "use_spmd_partitioning=maybe"], "use_spmd_partitioning is 'maybe'"),
         (["--flag", "a=1", "--flag", "a=2"], "a is given twice."),
         (["--topology-option", "=1"], "'=1' is not NAME=VALUE."),
-        (["--topology-option", "num_slices=0"], "0 is no number of slices."),
+        (["--topology-option", "num_slices=0"], "0 is not a number of slices."),
     ],
 )
 def test_wrong_options_of_compile_are_usage_errors(compile_with, capsys, args, words):
@@ -131,6 +132,20 @@ def test_a_target_that_names_no_machine_is_a_usage_error(compile_with, capsys, t
     assert words in said
     assert "`pjrt-hub targets" in said
     assert not done.out.exists()
+
+
+@pytest.mark.parametrize("target", ["H100", "v5e:2x2"])
+def test_a_machine_without_its_platform_is_looked_up(compile_with, capsys, monkeypatch, target):
+    def topology(platform, name, *, options, offline):
+        raise PluginNotFoundError(f"no plugin for {platform!r}", rejections=())
+
+    monkeypatch.setattr(pjrt_hub, "topology", topology)
+    known = [Target("H100", "cuda13"), Target("H100", "cuda12"), Target("v5e:2x2", "tpu")]
+    monkeypatch.setattr(pjrt_hub, "targets", lambda: known, raising=False)
+    assert compile_with("--target", target).status == 2
+    said = " ".join(capsys.readouterr().err.split())
+    meant = {"H100": "cuda13:H100 or cuda12:H100", "v5e:2x2": "tpu:v5e:2x2"}
+    assert said.endswith(f"Did you mean {meant[target]}?")
 
 
 def test_topology_options_may_describe_the_machine_alone(compile_with):

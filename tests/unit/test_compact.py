@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pjrt_hub.running.capi import hotpath
-from pjrt_hub.running.capi.compact import compact
+from pjrt_hub.running.capi.handle import compact
 
 
 @compact

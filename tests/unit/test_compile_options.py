@@ -13,7 +13,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pjrt_hub.base.frozen import replace
@@ -133,6 +133,7 @@ def test_what_a_host_says_is_not_judged():
 
 
 @given(st.binary(max_size=60))
+@example(b"a\x00\x00\x00\x00\x00\x00\x00\x80")  # a list of the least int64
 def test_any_bytes_are_read_or_refused(message):
     try:
         options = CompileOptions.parse(message)

@@ -126,20 +126,20 @@ def test_what_is_not_readable(text):
 def test_hostile_programs_end_soon():
     grown = "".join(f"!t{n} = tuple<{f'!t{n + 1}, ' * 9}i1>\n" for n in range(20))
     quotes = '"func.func @main(' * 20_000
-    begin = time.perf_counter()
+    begin_s = time.process_time()
     assert entry(f"!t20 = i1\n{grown}func.func @main(%a: !t0)") is None
     assert entry(quotes) is None
     assert entry("func.func @main(" * 20_000) is None
     assert entry('"func.func"() <{' * 20_000) is None
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin_s < 5
 
 
 def test_only_the_head_is_read():
     """Nothing behind it is looked at, of a program of 100 MB."""
     large = Program(MAIN + "//" + "x" * 100_000_000, "mlir")
-    begin = time.perf_counter()
+    begin_s = time.process_time()
     assert signature(large, 1) is not None
-    assert time.perf_counter() - begin < 0.1
+    assert time.process_time() - begin_s < 0.1
 
 
 def proto(sharding: bytes = b"") -> bytes:
@@ -177,8 +177,8 @@ def test_a_proto():
         (wire.varint(hlo.SHARDING_TYPE, hlo.TILED), None),
         (
             wire.varint(hlo.SHARDING_TYPE, hlo.TILED)
-            + wire.packed(hlo.SHARDING_TILES, [2, 4])
-            + wire.packed(hlo.SHARDING_IOTA, [8]),
+            + wire.pack(hlo.SHARDING_TILES, [2, 4])
+            + wire.pack(hlo.SHARDING_IOTA, [8]),
             (4, 2),
         ),
     ],

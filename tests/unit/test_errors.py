@@ -14,7 +14,7 @@ import pytest
 import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.finding.contract import headers, manifest
-from pjrt_hub.finding.store.artifact import catalog
+from pjrt_hub.finding.store import catalog
 from pjrt_hub.finding.store.cache.cache import Cache
 
 
@@ -110,16 +110,16 @@ REAL: dict[str, tuple[Callable[[Path], object], type[errors.PjrtHubError], str]]
         "rows.toml",
     ),
     "cache": (
-        lambda folder: Cache.configured(
+        lambda folder: Cache.from_env(
             {"PJRT_HUB_CACHE": str(folder), "PJRT_HUB_SYSTEM_CACHE": "x"}
         ),
         errors.CacheError,
         "'x'",
     ),
     "offline": (
-        lambda folder: pjrt_hub.fetch("cuda12", offline=True),
+        lambda folder: pjrt_hub.fetch("rocm", offline=True),
         errors.OfflineError,
-        "cuda12",
+        "jax-rocm7-pjrt",
     ),
     "lock": (
         lambda folder: pins_of(written(folder / "pjrt-hub.lock", "not = [toml")),
@@ -135,7 +135,7 @@ def written(path: Path, text: str) -> Path:
 
 
 def pins_of(path: Path) -> object:
-    from pjrt_hub.finding.store.artifact.pins import read
+    from pjrt_hub.finding.store.pins import read
 
     return read(path)
 

@@ -22,10 +22,10 @@ from pjrt_hub.finding.contract import headers
 from pjrt_hub.finding.contract.option import Option
 from pjrt_hub.finding.contract.shippers import shipper
 from pjrt_hub.kit import authoring
-from pjrt_hub.kit.authoring import shipment
-from pjrt_hub.kit.authoring.identity import Identity
+from pjrt_hub.kit.authoring import package_files
+from pjrt_hub.kit.authoring.identity import LibraryIdentity
+from pjrt_hub.kit.authoring.linting import rules
 from pjrt_hub.kit.authoring.package import Package
-from pjrt_hub.kit.authoring.rule import rules
 from pjrt_hub.kit.authoring.rules import wheel as wheel_rules
 from pjrt_hub.kit.authoring.wheel import platform_tag
 
@@ -46,7 +46,7 @@ class Wheel:
         self.aborts: list[str] = []
         library = self.compiled(ENTRY)
         path = folder / "quux_pjrt.so"
-        self.identity = Identity(
+        self.identity = LibraryIdentity(
             path,
             headers.inspect(path),
             len(library),
@@ -97,7 +97,7 @@ class Wheel:
 
     def codes(self) -> list[tuple[str, str]]:
         """The rules that do not hold, each with its text."""
-        with shipment.opened(self.write(), probes=False) as shipped:
+        with package_files.open_package(self.write(), probes=False) as shipped:
             shipped.identities = {shipped.root / LIBRARY: self.identity}
             shipped.hosts = {shipped.root / LIBRARY: self.aborts}
             return [(each.code, text) for each in rules() for _, text in each.look(shipped)]

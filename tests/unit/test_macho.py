@@ -13,8 +13,9 @@ from images import I386, X86_64, macho, universal
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract import macho as reader
+from pjrt_hub.finding.contract.binary import unfit
 from pjrt_hub.finding.contract.headers import exports, inspect, parts, sections
-from pjrt_hub.finding.contract.linking import Search, missing, problems, unfit
+from pjrt_hub.finding.contract.linking import Search, find_missing, problems
 
 LINUX = HostTag.parse("linux-x86_64-glibc2.36")
 MAC = HostTag.parse("macos-arm64-14.2")
@@ -155,7 +156,7 @@ def test_what_dyld_does_not_find(tmp_path: Path):
         run_paths=("/nonexistent", "@loader_path/lib"),
     )
     found = inspect(written(tmp_path, plugin))
-    lost = missing(found, Search(preloaded=(Path("/x/libloaded.dylib"),)))
+    lost = find_missing(found, Search(preloaded=(Path("/x/libloaded.dylib"),)))
     assert [(each.name, each.needed_by.name) for each in lost] == [
         ("/opt/homebrew/lib/libomp.dylib", "toy.dylib"),
         ("@rpath/libdeep.dylib", "libb.dylib"),
@@ -216,9 +217,9 @@ CHAIN = b"".join(
 LONG = b"\0\2" + 2 * (b"x" * 60000 + b"\0\0")
 _SYMTAB = struct.pack("<4I", 2, 24, 488, 4)
 HOSTILE = {
-    "a loop": (with_trie(b"\0\1_\0\0"), "no tree"),
-    "a loop of no characters": (with_trie(b"\0\2\0\0_\0\0"), "no tree"),
-    "a name without end": (with_trie(LONG), "no tree"),
+    "a loop": (with_trie(b"\0\1_\0\0"), "not a tree"),
+    "a loop of no characters": (with_trie(b"\0\2\0\0_\0\0"), "not a tree"),
+    "a name without end": (with_trie(LONG), "not a tree"),
     "a node outside": (with_trie(b"\0\1_\0\x7f"), "no number at byte 127"),
     "an endless number": (with_trie(b"\xff" * 40), "no number at byte 0"),
     "an edge without end": (with_trie(b"\0\1_GetPjrtApi"), "has no end"),
@@ -244,10 +245,10 @@ HOSTILE = {
 def test_hostile_libraries_give_one_error(tmp_path: Path, name: str):
     data, text = HOSTILE[name]
     path = written(tmp_path, data)
-    begin = time.monotonic()
+    begin_s = time.process_time()
     with pytest.raises(PluginLoadError, match=text) as caught:
         exports(path)
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin_s < 5
     assert caught.value.path == str(path)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import ManifestError
-from pjrt_hub.finding.contract.manifest import Library, Manifest, read, undescribed
+from pjrt_hub.finding.contract.manifest import Library, Manifest, default_manifest, read
 from pjrt_hub.finding.contract.names import did_you_mean, is_name
 from pjrt_hub.finding.contract.option import Option
 
@@ -158,11 +158,43 @@ def test_options_know_their_version():
         cuda.create_options({"partition_index": 1}, ApiVersion(0, 58))
 
 
+@pytest.mark.parametrize(
+    ("env", "found"),
+    [
+        ({}, {}),
+        ({"XLA_PYTHON_CLIENT_PREALLOCATE": ""}, {}),
+        ({"XLA_PYTHON_CLIENT_PREALLOCATE": "False"}, {"preallocate": False}),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".3"}, {"memory_fraction": 0.3}),
+        (
+            {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".3", "XLA_CLIENT_MEM_FRACTION": "0.5"},
+            {"memory_fraction": 0.5},
+        ),
+        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, {"allocator": "platform"}),
+    ],
+)
+@pytest.mark.parametrize("name", ["cuda12", "cuda13", "rocm"])
+def test_variables_set_options(name, env, found):
+    assert ours()[name].options_from_environment(env, ApiVersion(0, 117)) == found
+
+
+def test_a_variable_that_means_nothing_is_named():
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "maybe"}
+    with pytest.raises(ValueError, match=r"XLA_PYTHON_CLIENT_PREALLOCATE is 'maybe'.*bool"):
+        ours()["cuda13"].options_from_environment(env, ApiVersion(0, 117))
+
+
+def test_a_variable_for_an_option_that_came_later_sets_nothing(tmp_path: Path):
+    option = "late = { type = 'int64', since = '0.90', variables = ['LATE'] }"
+    [late] = manifests(tmp_path, f"{SMALL}{PLACE}[options]\n{option}\n")
+    assert late.options_from_environment({"LATE": "1"}, ApiVersion(0, 90)) == {"late": 1}
+    assert late.options_from_environment({"LATE": "1"}, ApiVersion(0, 89)) == {}
+
+
 def test_options_of_an_undescribed_plugin_pass_as_they_are():
     options = {"a": "x", "b": True, "c": 2, "d": 0.5, "e": [1, 2]}
-    assert undescribed("toy").create_options(options) == {**options, "e": (1, 2)}
+    assert default_manifest("toy").create_options(options) == {**options, "e": (1, 2)}
     with pytest.raises(TypeError, match="found None"):
-        undescribed("toy").create_options({"a": None})
+        default_manifest("toy").create_options({"a": None})
 
 
 def test_our_own_manifests():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pjrt_hub.kit.conformance import numerics
-from pjrt_hub.kit.conformance.numerics import FAR, Tolerance, difference, flushed, tolerance, ulps
+from pjrt_hub.kit.conformance.numerics import FAR, Tolerance, difference, flush, tolerance, ulps
 
 FLOATS = [
     np.float64,
@@ -111,10 +111,10 @@ def test_nothing_is_as_nothing_is():
 def test_subnormal_numbers_become_zeros_of_their_sign():
     values = array(1e-40, -1e-40, 1.0, -0.0, np.inf)
     assert numerics.is_subnormal(values).tolist() == [True, True, False, False, False]
-    assert np.array_equal(flushed(values), array(0, 0, 1, 0, np.inf))
-    assert np.signbit(flushed(values)).tolist() == [False, True, False, True, False]
+    assert np.array_equal(flush(values), array(0, 0, 1, 0, np.inf))
+    assert np.signbit(flush(values)).tolist() == [False, True, False, True, False]
     both = np.array([1e-40 - 1j], np.complex64)
-    assert flushed(both).tolist() == [-1j]
+    assert flush(both).tolist() == [-1j]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ def tiled(*tiles, devices=(), iota=(), order=(), copies=()):
     return b"".join(
         [
             wire.varint(hlo.SHARDING_TYPE, hlo.TILED),
-            wire.packed(hlo.SHARDING_TILES, list(tiles)),
-            wire.packed(hlo.SHARDING_DEVICES, list(devices)),
-            wire.packed(hlo.SHARDING_IOTA, list(iota)),
-            wire.packed(hlo.SHARDING_IOTA_ORDER, list(order)),
-            wire.packed(hlo.SHARDING_COPIES, list(copies)),
+            wire.pack(hlo.SHARDING_TILES, list(tiles)),
+            wire.pack(hlo.SHARDING_DEVICES, list(devices)),
+            wire.pack(hlo.SHARDING_IOTA, list(iota)),
+            wire.pack(hlo.SHARDING_IOTA_ORDER, list(order)),
+            wire.pack(hlo.SHARDING_COPIES, list(copies)),
         ]
     )
 

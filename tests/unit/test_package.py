@@ -17,7 +17,7 @@ from pjrt_hub.finding.contract import headers, manifest
 from pjrt_hub.finding.contract.binary import Binary
 from pjrt_hub.finding.contract.option import OPTION_TYPES, Option
 from pjrt_hub.kit import authoring
-from pjrt_hub.kit.authoring.identity import Identity
+from pjrt_hub.kit.authoring.identity import LibraryIdentity
 from pjrt_hub.kit.authoring.package import Package, license_expression, platform_name, refuse_name
 from pjrt_hub.kit.authoring.wheel import Wheel, platform_tag
 
@@ -29,7 +29,7 @@ def package(tmp_path: Path) -> Package:
     """A package whose library takes an option of each type."""
     path = compile_library("int GetPjrtApi(void) { return 0; }", tmp_path / "quux.so")
     binary = headers.inspect(path)
-    identity = Identity(path, binary, 1, "ab" * 32, "0.81", ("FFI",), "quux", "", OPTIONS)
+    identity = LibraryIdentity(path, binary, 1, "ab" * 32, "0.81", ("FFI",), "quux", "", OPTIONS)
     return Package("quux", "quux", "1.0", "MIT", identity, platform_tag(binary))
 
 
@@ -149,7 +149,7 @@ def test_what_would_break_the_files_is_refused():
     with pytest.raises(PjrtHubError, match="cannot name a platform"):
         platform_name('x"', "", "quux")
     for asked in ('MIT"\nname = "cuda', "Foo Bar", "MIT AND", "Nobodys-1.0"):
-        with pytest.raises(PjrtHubError, match="is no SPDX expression"):
+        with pytest.raises(PjrtHubError, match="is not an SPDX expression"):
             license_expression(asked)
 
 

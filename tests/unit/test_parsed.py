@@ -32,9 +32,9 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parsed: ModuleType) -
     path = tmp_path / "parsed.json"
     path.write_text(parsed.text(), "utf-8")
     monkeypatch.setattr(table, "PARSED", path)
-    table._parsed.cache_clear()
+    table._parsed_files.cache_clear()
     yield path
-    table._parsed.cache_clear()
+    table._parsed_files.cache_clear()
 
 
 def test_every_file_of_the_package_says_the_same(

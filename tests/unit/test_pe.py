@@ -12,7 +12,7 @@ from images import pe
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.headers import exports, inspect, parts, sections
-from pjrt_hub.finding.contract.linking import Search, missing, problems
+from pjrt_hub.finding.contract.linking import Search, find_missing, problems
 
 LINUX = HostTag.parse("linux-x86_64-glibc2.36")
 WINDOWS = HostTag.parse("windows-x86_64")
@@ -92,7 +92,7 @@ def test_what_windows_does_not_find(tmp_path: Path):
     (tmp_path / "pkg.libs").mkdir()
     written(tmp_path / "pkg.libs", pe(), "libs_one.dll")
     search = Search(package=(str(tmp_path / "pkg.libs"),))
-    lost = missing(inspect(path), search)
+    lost = find_missing(inspect(path), search)
     assert [(each.name, each.needed_by.name) for each in lost] == [
         ("lost.dll", "toy.dll"),
         ("deep.dll", "beside.dll"),

@@ -24,9 +24,9 @@ from pjrt_hub.errors import (
 )
 from pjrt_hub.finding.discovery.select import Request, choose
 from pjrt_hub.finding.discovery.survey import require_locked, survey
-from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog, Member
-from pjrt_hub.finding.store.artifact.pins import FILE_NAME, Pins, find, read
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact, Catalog, Member
+from pjrt_hub.finding.store.pins import FILE_NAME, Pins, find, read
 
 MEMBERS = wheels.contents(100)
 PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)

@@ -55,11 +55,11 @@ def test_without_a_home_nothing_of_the_working_directory_stands_for_it(
     (folder / "uv.d" / "uv").mkdir(parents=True)
     (folder / "uv.d" / "uv" / "uv.toml").write_text('find-links = ["/trap"]\n')
     monkeypatch.chdir(folder)
-    assert Credentials({}, "disabled").known("https://h/") is None
-    assert Credentials({"HOME": str(folder)}, "disabled").known("https://h/") == ("me", "secret")
+    assert Credentials({}, "disabled").find("https://h/") is None
+    assert Credentials({"HOME": str(folder)}, "disabled").find("https://h/") == ("me", "secret")
     bare = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull}
     for variable in ("XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"):
         env = {**bare, variable: "uv.d"}
-        assert "/trap" not in installers.configured(env, directory=Path("/")).find_links
+        assert "/trap" not in installers.read_sources(env, directory=Path("/")).find_links
         env = {**bare, variable: str(folder / "uv.d")}
-        assert "/trap" in installers.configured(env, directory=Path("/")).find_links
+        assert "/trap" in installers.read_sources(env, directory=Path("/")).find_links

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pjrt_hub.errors import PluginError
-from pjrt_hub.running.executable.signature_sources import Outputs, _known
-from pjrt_hub.running.program.signature import UNTOLD_DTYPE, UNTOLD_LAYOUT, Signature, Slot
+from pjrt_hub.running.executable.signature_sources import Outputs, _merge_output
+from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, UNTOLD_TYPE, Signature, Slot
 
 F32, S32 = 11, 4
-MATRIX = Slot.known(F32, (2, 3), UNTOLD_LAYOUT)
+MATRIX = Slot.make(F32, (2, 3), UNTOLD_LAYOUT)
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ MATRIX = Slot.known(F32, (2, 3), UNTOLD_LAYOUT)
         (F32, (-1, 3), (F32, (2, 3))),
         (F32, (), (F32, None)),  # a plugin that fills in nothing
         (F32, (1, 3), (F32, None)),
-        (S32, (2, 3), (UNTOLD_DTYPE, (2, 3))),
+        (S32, (2, 3), (UNTOLD_TYPE, (2, 3))),
     ],
 )
 def test_what_is_told_differently_is_asked_of_each_buffer(dtype, shape, known):
-    found = _known(MATRIX, dtype, shape)
-    assert (found.dtype, found.shape) == known
+    found = _merge_output(MATRIX, dtype, shape)
+    assert (found.code, found.shape) == known
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_hub.finding.store.disk import lock
+from pjrt_hub.finding.store import lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationWarning")
 
@@ -23,18 +23,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .*fork:DeprecationW
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
     path, told = tmp_path / "lock", []
     now = iter(range(100))
-    with lock.held(path) as first:
+    with lock.acquire(path) as first:
         assert first
         assert path.read_text() == str(os.getpid())
         wait = lock.Wait(5, told.append, lambda _: None, lambda: float(next(now)))
-        with lock.held(path, wait) as second:
+        with lock.acquire(path, wait) as second:
             assert not second
     assert [text.partition(" (/")[0] for text in told] == [
         f"waiting for another process (pid {os.getpid()}), which is fetching the same file",
         f"pid {os.getpid()} is not done after 5 s; going on without it",
     ]
     assert path.exists()
-    with lock.held(path) as third:
+    with lock.acquire(path) as third:
         assert third
 
 
@@ -46,11 +46,11 @@ def test_a_dead_holder_frees_the_lock(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE
     ) as process:
         assert process.stdout.readline() == b"1\n"
-        with lock.held(path) as held:
+        with lock.acquire(path) as held:
             assert not held
         process.kill()
         process.wait(20)
-    with lock.held(path) as held:
+    with lock.acquire(path) as held:
         assert held
 
 
@@ -58,7 +58,7 @@ def test_a_lock_does_not_follow_links(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "link").symlink_to(victim)
-    with lock.held(tmp_path / "link") as held:
+    with lock.acquire(tmp_path / "link") as held:
         assert not held
     assert victim.read_text() == "precious"
 
@@ -72,15 +72,15 @@ def test_the_lock_of_an_open_file_stands_in_for_flock(
 ) -> None:
     monkeypatch.setattr("fcntl.flock", refuse)
     path = tmp_path / "lock"
-    with lock.held(path) as first:
+    with lock.acquire(path) as first:
         assert first
         path.read_bytes()  # closing this must not lose it
-        with lock.held(path) as second:
+        with lock.acquire(path) as second:
             assert second.state == "taken"
     with (
-        lock.held(path, shared=True) as first,
-        lock.held(path, shared=True) as second,
-        lock.held(path) as third,
+        lock.acquire(path, shared=True) as first,
+        lock.acquire(path, shared=True) as second,
+        lock.acquire(path) as third,
     ):
         assert first
         assert second
@@ -94,7 +94,7 @@ def test_without_any_locks_one_is_warned_once(
     monkeypatch.setattr("fcntl.fcntl", refuse)
     with caplog.at_level(logging.WARNING, "pjrt_hub.store"):
         for _ in range(3):
-            with lock.held(tmp_path / "lock", lock.Wait(60)) as held:
+            with lock.acquire(tmp_path / "lock", lock.Wait(60)) as held:
                 assert held.state == "unknown"
     assert len(caplog.records) == 1
     assert f"files in {tmp_path} cannot be locked" in caplog.text
@@ -103,16 +103,16 @@ def test_without_any_locks_one_is_warned_once(
 def test_many_share_a_lock_and_none_takes_it_alone_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
-        lock.held(path, shared=True) as first,
-        lock.held(path, shared=True) as second,
+        lock.acquire(path, shared=True) as first,
+        lock.acquire(path, shared=True) as second,
     ):
         assert first
         assert second
-        with lock.held(path) as alone:
+        with lock.acquire(path) as alone:
             assert alone.state == "taken"
     with (
-        lock.held(path) as alone,
-        lock.held(path, shared=True) as shared,
+        lock.acquire(path) as alone,
+        lock.acquire(path, shared=True) as shared,
     ):
         assert alone
         assert shared.state == "taken"
@@ -129,7 +129,7 @@ def test_a_stopped_holder_is_waited_for_to_the_deadline(tmp_path: Path) -> None:
             assert process.stdout.readline() == b"1\n"
             process.send_signal(signal.SIGSTOP)
             begun = time.monotonic()
-            with lock.held(path, lock.Wait(0.5)) as held:
+            with lock.acquire(path, lock.Wait(0.5)) as held:
                 assert held.state == "taken"
             assert time.monotonic() - begun >= 0.5
         finally:
@@ -140,7 +140,7 @@ def test_a_stopped_holder_is_waited_for_to_the_deadline(tmp_path: Path) -> None:
 def test_a_fork_neither_keeps_the_lock_nor_frees_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     go, gone = os.pipe()
-    with lock.held(path) as held:
+    with lock.acquire(path) as held:
         assert held
         child = os.fork()
         if child == 0:
@@ -151,9 +151,9 @@ def test_a_fork_neither_keeps_the_lock_nor_frees_it(tmp_path: Path) -> None:
                 pass
             os.read(go, 1)
             os._exit(0)
-        with lock.held(path) as second:
+        with lock.acquire(path) as second:
             assert second.state == "taken"
-    with lock.held(path) as third:  # while the child lives
+    with lock.acquire(path) as third:  # while the child lives
         assert third
     os.close(gone)
     assert os.waitpid(child, 0)[1] == 0
@@ -162,7 +162,7 @@ def test_a_fork_neither_keeps_the_lock_nor_frees_it(tmp_path: Path) -> None:
 
 def test_leaving_the_block_in_a_fork_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    manager = lock.held(path)
+    manager = lock.acquire(path)
     with manager as held:
         child = os.fork()
         if child == 0:
@@ -178,7 +178,7 @@ def test_leaving_the_block_in_a_fork_changes_nothing(tmp_path: Path) -> None:
 
 def test_waiting_ends_when_the_holder_is_done(tmp_path: Path) -> None:
     path, told = tmp_path / "lock", []
-    with lock.held(path, shared=True):
+    with lock.acquire(path, shared=True):
         waiter = threading.Thread(target=wait, args=(path, told))
         waiter.start()
         waiter.join(0.3)
@@ -188,5 +188,5 @@ def test_waiting_ends_when_the_holder_is_done(tmp_path: Path) -> None:
 
 
 def wait(path: Path, told: list[bool]) -> None:
-    with lock.held(path, lock.Wait(60)) as held:
+    with lock.acquire(path, lock.Wait(60)) as held:
         told.append(bool(held))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pjrt_hub.errors import ManifestError, PluginLoadError, TargetNotFoundError
-from pjrt_hub.finding.contract.embedded import gpu_target_configs
-from pjrt_hub.finding.contract.manifest import Manifest, read, undescribed
+from pjrt_hub.finding.contract.manifest import Manifest, default_manifest, read
+from pjrt_hub.finding.contract.target import Target, gpu_target_configs
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,6 +79,11 @@ def test_a_gpu_by_its_short_or_its_long_name(library):
     assert options == {"target_config": config("NVIDIA X1"), "topology": "1x2x4"}
 
 
+def test_a_gpus_long_description_is_not_printed():
+    target = Target("H100", "cuda13", "Hopper", config="gpu_device_info {}")
+    assert repr(target) == "Target(name='H100', plugin='cuda13', description='Hopper', device='')"
+
+
 def test_a_users_description_wins(library):
     given = {"target_config": "mine", "topology": "1x1x2"}
     assert ours("cuda13").topology_options("H100", given, library) == ("", given)
@@ -126,7 +131,7 @@ def test_a_tpu_goes_by_the_name_that_the_plugin_knows(plain):
     ],
 )
 def test_shapes_that_end_the_process(plugin, name, given, plain):
-    with pytest.raises(ValueError, match="is no shape of a machine"):
+    with pytest.raises(ValueError, match="is not a shape of a machine"):
         ours(plugin).topology_options(name, given, plain)
 
 
@@ -146,7 +151,7 @@ def test_options_of_another_type_or_name(plugin, given, error, words, plain):
 
 
 def test_what_nobody_described_passes_as_it_is(plain):
-    assert undescribed("toy").topology_options("x", {"a": [1]}, plain) == ("x", {"a": (1,)})
+    assert default_manifest("toy").topology_options("x", {"a": [1]}, plain) == ("x", {"a": (1,)})
 
 
 def test_the_list_of_a_plugin(library, plain):
@@ -210,5 +215,5 @@ def test_a_wrong_name_is_known_before_the_library(plugin, known, unknown, meant)
         targets.require(unknown, {}, plugin=plugin)
     assert caught.value.hint.startswith("did you mean ")
     assert meant in caught.value.hint
-    assert f"after `pjrt-hub get {plugin}`" in caught.value.hint
+    assert f"after `pjrt-hub fetch {plugin}`" in caught.value.hint
     targets.require(unknown, {"target_config": "text"}, plugin=plugin)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
-from pjrt_hub.finding.contract import variables
+from pjrt_hub.finding.contract import manifest, variables
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pjrt_hub.__file__).parent
@@ -46,6 +46,9 @@ def keys(tree: ast.Module) -> Iterator[ast.expr]:
                     yield node.args[0]
             case ast.Call(func=ast.Attribute(attr="getenv"), args=[key, *_]):
                 yield key
+            case ast.Call(func=ast.Name(id="is_on"), args=[where, key]):
+                if is_environment(where):
+                    yield key
             case ast.Subscript(value=where, slice=key) if is_environment(where):
                 yield key
             case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[where]):
@@ -102,12 +105,19 @@ def test_what_the_source_reads_is_in_the_table():
     assert unknown == []
 
 
+def test_what_our_manifests_read_is_in_the_table():
+    ours = [each for path in ROOT.glob("pjrt_plugins/*/*.toml") for each in manifest.read(path)]
+    named = {name for each in ours for option in each.options for name in option.variables}
+    assert named == {row.name for row in variables.CREATE_OPTIONS}
+
+
 def test_a_planted_read_is_found():
     for source in (
         'env.get("PJRT_HUB_SECRET")',
         'world.env["PJRT_HUB_SECRET"]',
         '"PJRT_HUB_SECRET" in os.environ',
         'os.getenv("PJRT_HUB_SECRET", "")',
+        'is_on(world.env, "PJRT_HUB_SECRET")',
         'X = "PJRT_HUB_SECRET"\nenvironment().get(X)',
     ):
         assert list(reads(ast.parse(source))) == ["PJRT_HUB_SECRET"], source

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.host import HostTag
-from pjrt_hub.finding.store.artifact.catalog import Artifact, Member
+from pjrt_hub.finding.store.catalog import Artifact, Member
 
 LIBRARY = "toy_plugin/lib/toy.so"
 SIBLING = "toy_plugin/lib/helper/libtoy_helper.so"

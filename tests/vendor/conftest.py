@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-import textwrap
 
 import pytest
-
-PREAMBLE = """
-import json, os, sys
-import numpy as np
-import pjrt_hub
-from pjrt_hub.errors import PjrtHubError
-
-def refusal(call):
-    try:
-        call()
-    except Exception as exc:
-        return {"error": type(exc).__name__, "text": str(exc)}
-    return None
-"""
+from children import command
 
 
 @pytest.fixture(scope="session")
 def start(clean_env):
-    """Starts Python code in a child."""
+    """Starts a function of a file of tests, with these arguments, in a child."""
 
-    def start(code, **env):
+    def start(function, *arguments, **env):
         return subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + textwrap.dedent(code)],
+            command(function, *arguments, prepared=False),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,  # plugins log to it
             text=True,
@@ -42,7 +27,7 @@ def start(clean_env):
 
 @pytest.fixture(scope="session")
 def finish():
-    """Waits for a child, and gives what it printed as JSON."""
+    """Waits for a child, and gives the last line that it printed, which is JSON, if any."""
 
     def finish(process):
         try:
@@ -52,12 +37,12 @@ def finish():
             process.communicate()
             raise
         assert process.returncode == 0, stdout + stderr
-        return json.loads(stdout.splitlines()[-1])
+        return json.loads(stdout.splitlines()[-1]) if stdout else None
 
     return finish
 
 
 @pytest.fixture(scope="session")
 def child(start, finish):
-    """Runs Python code in a child and gives what it printed as JSON."""
-    return lambda code, **env: finish(start(code, **env))
+    """Calls a function in a child, as the two above; for `in_child`."""
+    return lambda function, *given, prepared, **env: finish(start(function, *given, **env))

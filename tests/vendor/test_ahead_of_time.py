@@ -5,13 +5,23 @@ Each child compiles in its own process: what a plugin logs or aborts is its own.
 
 from __future__ import annotations
 
+import gc
 import json
+import pickle
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from children import in_child, refusal
+
+import pjrt_hub
+from pjrt_hub import errors
+from pjrt_hub.running.capi.call import BoundFunction
+from pjrt_hub.running.executable.serialized import read
+from pjrt_hub.running.program.signature import flatten
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "tests" / "programs"
@@ -31,85 +41,63 @@ TPUS = {
     "tpu7x:2x2x1": ("TPU7x", 8, (1, 1, 0)),
 }
 
-COMPILE = f"""
-from pjrt_hub.running.executable.serialized import read
-topology = pjrt_hub.topology({{platform!r}}, {{name!r}}, offline=True)
-executable = topology.compile({str(PROGRAMS / "mlp.mlir")!r}, {{options}})
-blob = executable.serialize()
-guards, code = read(blob)
-told = dict(
-    platform=topology.platform_name,
-    kind=topology.device_descriptions[0].kind,
-    count=len(topology.device_descriptions),
-    ids=sorted(each.id for each in topology.device_descriptions),
-    last=topology.device_descriptions[-1].coords,
-    name=executable.name,
-    replicas=executable.num_replicas,
-    stable=executable.fingerprint
-    == topology.compile({str(PROGRAMS / "mlp.mlir")!r}, {{options}}).fingerprint,
-    guards=[guards.platform, guards.api_version, len(guards.plugin_sha256)],
-    code=code.hex(),
-)
-"""
-TELL = COMPILE + "print(json.dumps(told))\n"
-TELL_MORE = (
-    COMPILE
-    + """
-told |= dict(
-    signature=str(executable.signature),
-    outputs=[[element.name, shape] for element, shape
-             in zip(executable.output_types, executable.output_dimensions)],
-    memory=executable.memory_stats(),
-    report=executable.report(),
-    html=[topology._repr_html_(), executable._repr_html_()],
-)
-print(json.dumps(told))
-"""
-)
-MLP = "(4x64xf32, 64x32xf32, 32xf32, 32x10xf32, 10xf32) -> (4x10xf32)"
+NO_TIMING = {"xla_gpu_autotune_level": 0}
+MLP_FILE = PROGRAMS / "mlp.mlir"
+MLP = "(f32[4,64], f32[64,32], f32[32], f32[32,10], f32[10]) -> (f32[4,10])"
 
 
-def tell(code, platform, name, options="None"):
-    return code.format(platform=platform, name=name, options=options)
+def describe(platform, name, **options):
+    return pjrt_hub.topology(platform, name, options=options, offline=True)
 
 
 @pytest.mark.parametrize("name", TPUS)
-def test_a_program_for_a_tpu(child, name):
+@in_child
+def test_a_program_for_a_tpu(name):
     kind, count, last = TPUS[name]
-    told = child(tell(TELL_MORE, "tpu", name))
-    assert (told["platform"], told["kind"], told["count"]) == ("tpu", kind, count)
-    assert told["ids"] == list(range(count))
-    assert tuple(told["last"]) == last
-    assert (told["name"], told["replicas"], told["stable"]) == ("main", 1, True)
-    assert told["guards"] == ["tpu", "0.116", 64]
-    assert len(bytes.fromhex(told["code"])) > 10_000
-    assert told["signature"] == MLP
-    assert told["outputs"] == [["f32", [4, 10]]]
-    assert told["memory"]["generated_code_size_in_bytes"] > 10_000
-    assert "4x10xf32" in told["report"]
-    assert f">0 {kind}\n1 {kind}\n" in told["html"][0]
-    assert ">Executable<" in told["html"][1]
-    assert "4x10xf32" in told["html"][1]
-    assert f"&lt;Topology tpu of {count} devices&gt;" in told["html"][1]
+    topology = describe("tpu", name)
+    devices = topology.device_descriptions
+    assert (topology.platform_name, devices[0].kind, len(devices)) == ("tpu", kind, count)
+    assert sorted(each.id for each in devices) == list(range(count))
+    assert tuple(devices[-1].coords) == last
+    executable = topology.compile(MLP_FILE)
+    assert (executable.name, executable.num_replicas) == ("main", 1)
+    assert executable.fingerprint == topology.compile(MLP_FILE).fingerprint
+    guards, code = read(executable.serialize())
+    told = (guards.platform, guards.api_version, len(guards.plugin_sha256))
+    assert told == ("tpu", "0.117", 64)
+    assert len(code) > 10_000
+    assert str(executable.signature) == MLP
+    assert executable.output_element_types == ("f32",)
+    assert [list(each) for each in executable.output_dimensions] == [[4, 10]]
+    assert executable.memory_stats()["generated_code_size_in_bytes"] > 10_000
+    assert "f32[4,10]" in executable.report()
+    assert f">0 {kind}<br>1 {kind}<br>" in topology._repr_html_()
+    html = executable._repr_html_()
+    assert ">Executable<" in html
+    assert "f32[4,10]" in html
+    assert f"&lt;Topology tpu of {count} devices&gt;" in html
 
 
 @pytest.mark.parametrize(
-    ("platform", "name", "kind", "options"),
+    ("platform", "name", "kind", "flags"),
     [
-        ("cuda13", "H100", "NVIDIA H100 80GB HBM3", "None"),
-        ("cuda13", "A100", "NVIDIA A100-SXM4-80GB", "None"),
-        ("cuda13", "NVIDIA H100 PCIe", "NVIDIA H100 PCIe", "None"),
-        ("cuda13", "B200", "NVIDIA B200", "None"),
-        ("cuda12", "H100", "NVIDIA H100 80GB HBM3", "NO_TIMING"),
-        ("cuda12", "A100", "NVIDIA A100-SXM4-80GB", "NO_TIMING"),
+        ("cuda13", "H100", "NVIDIA H100 80GB HBM3", {}),
+        ("cuda13", "A100", "NVIDIA A100-SXM4-80GB", {}),
+        ("cuda13", "NVIDIA H100 PCIe", "NVIDIA H100 PCIe", {}),
+        ("cuda13", "B200", "NVIDIA B200", {}),
+        ("cuda12", "H100", "NVIDIA H100 80GB HBM3", NO_TIMING),
+        ("cuda12", "A100", "NVIDIA A100-SXM4-80GB", NO_TIMING),
     ],
 )
-def test_a_program_for_a_gpu(child, platform, name, kind, options):
-    timing = 'pjrt_hub.CompileOptions(flags={"xla_gpu_autotune_level": 0})'
-    told = child(tell(TELL, platform, name, options.replace("NO_TIMING", timing)))
-    assert (told["platform"], told["kind"], told["count"]) == ("cuda", kind, 1)
-    assert (told["name"], told["stable"]) == ("main", True)
-    code = bytes.fromhex(told["code"])
+@in_child
+def test_a_program_for_a_gpu(platform, name, kind, flags):
+    topology, options = describe(platform, name), pjrt_hub.CompileOptions(flags=flags)
+    devices = topology.device_descriptions
+    assert (topology.platform_name, [each.kind for each in devices]) == ("cuda", [kind])
+    executable = topology.compile(MLP_FILE, options)
+    assert executable.name == "main"
+    assert executable.fingerprint == topology.compile(MLP_FILE, options).fingerprint
+    _, code = read(executable.serialize())
     cubin = CUBIN.search(code)
     assert cubin is not None
     # Its machine; the newer plugin compresses, which leaves these bytes as they are.
@@ -124,174 +112,145 @@ def test_a_program_for_a_gpu(child, platform, name, kind, options):
         ("tpu", "v5e:2x2", "the plugin has no function 'absent'"),
     ],
 )
-def test_a_function_that_is_not_there(child, platform, name, hint):
-    told = child(
-        f"""
-        text = '''func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
-          %r = stablehlo.custom_call @absent(%a) {{api_version = 4 : i32}}
-            : (tensor<4xf32>) -> tensor<4xf32>
-          return %r : tensor<4xf32>
-        }}'''
-        try:
-            pjrt_hub.topology({platform!r}, {name!r}, offline=True).compile(text)
-        except pjrt_hub.errors.PjrtError as exc:
-            print(json.dumps([exc.hint]))
-        """
-    )
-    assert hint in told[0]
+@in_child
+def test_a_function_that_is_not_there(platform, name, hint):
+    text = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+      %r = stablehlo.custom_call @absent(%a) {api_version = 4 : i32}
+        : (tensor<4xf32>) -> tensor<4xf32>
+      return %r : tensor<4xf32>
+    }"""
+    with pytest.raises(errors.PjrtError) as caught:
+        describe(platform, name).compile(text)
+    assert hint in caught.value.hint
 
 
-def test_each_gpu_gives_other_code(child):
-    codes = {name: child(tell(TELL, "cuda13", name))["code"] for name in ("A100", "H100", "B200")}
-    assert len(set(codes.values())) == 3
+def print_code(platform, name):
+    topology = describe(platform, name)
+    _, code = read(topology.compile(MLP_FILE).serialize())
+    print(json.dumps([topology.device_descriptions[0].kind, code.hex()]))
 
 
-def test_a_topology_travels(child):
-    told = child(
-        """
-        told = {}
-        for platform, name in (("tpu", "v5e:2x2"), ("cuda13", "H100")):
-            plugin = pjrt_hub.load(platform, offline=True)
-            one, again = (plugin.topology(name) for _ in range(2))
-            copy = plugin.deserialize_topology(one.serialize())
-            told[platform] = [
-                one.fingerprint == again.fingerprint == copy.fingerprint,
-                one.fingerprint.bit_length() <= 64,
-                len(one.serialize()) == len(copy.serialize()),
-                [each.id for each in copy.device_descriptions],
-                [each.coords for each in one.device_descriptions]
-                == [each.coords for each in copy.device_descriptions],
-                len(copy.memory_space_kind_ids),
-                refusal(lambda: plugin.deserialize_topology(b"\\xff" * 20))["error"],
-            ]
-        print(json.dumps(told))
-        """
-    )
-    refused = "InvalidArgumentError"
-    assert told == {
-        "tpu": [True, True, True, [0, 1, 2, 3], True, 3, refused],
-        "cuda13": [True, True, True, [0], True, 2, refused],
-    }
+def test_each_gpu_gives_other_code(start, finish):
+    codes = {finish(start(print_code, "cuda13", each))[1] for each in ("A100", "H100", "B200")}
+    assert len(codes) == 3
 
 
-def test_a_pickle_takes_a_topology_and_its_executables_along(child, tmp_path):
+@in_child
+def test_a_topology_travels():
+    for platform, name, count, kinds in (("tpu", "v5e:2x2", 4, 3), ("cuda13", "H100", 1, 2)):
+        plugin = pjrt_hub.load(platform, offline=True)
+        one, again = (plugin.topology(name) for _ in range(2))
+        copy = plugin.deserialize_topology(one.serialize())
+        assert one.fingerprint == again.fingerprint == copy.fingerprint
+        assert one.fingerprint.bit_length() <= 64
+        assert len(one.serialize()) == len(copy.serialize())
+        assert [each.id for each in copy.device_descriptions] == list(range(count))
+        coords = [[each.coords for each in own.device_descriptions] for own in (one, copy)]
+        assert coords[0] == coords[1]
+        assert len(copy.memory_space_kind_ids) == kinds
+        with pytest.raises(errors.InvalidArgumentError):
+            plugin.deserialize_topology(b"\xff" * 20)
+
+
+def write_pickle(file):
+    topology = describe("tpu", "v5e:2x2")
+    executable = topology.compile(MLP_FILE)
+    Path(file).write_bytes(pickle.dumps((topology, pickle.dumps(executable))))
+    print(json.dumps([topology.fingerprint, executable.fingerprint]))
+
+
+def read_pickle(file):
+    topology, stream = pickle.loads(Path(file).read_bytes())
+    told = [topology.fingerprint, topology.compile(MLP_FILE).fingerprint]
+    print(json.dumps([*told, refusal(lambda: pickle.loads(stream))]))
+
+
+def test_a_pickle_takes_a_topology_and_its_executables_along(start, finish, tmp_path):
     """Into a process that loads the plugin for it, and has no TPU that could run the code."""
-    tell = f"""
-        import pickle
-        {{}}
-        executable = topology.compile({str(PROGRAMS / "mlp.mlir")!r})
-        told = [topology.fingerprint, executable.fingerprint]
-        {{}}
-        print(json.dumps(told))
-        """
-    file = str(tmp_path / "pickled")
-    here = child(
-        tell.format(
-            'topology = pjrt_hub.topology("tpu", "v5e:2x2", offline=True)',
-            f'pickle.dump((topology, pickle.dumps(executable)), open({file!r}, "wb"))',
-        )
+    file = tmp_path / "pickled"
+    here = finish(start(write_pickle, file))
+    *there, refused = finish(start(read_pickle, file))
+    assert there == here
+    assert refused["error"] == "NotFoundError"
+    assert "TPU initialization failed" in refused["text"]
+
+
+@in_child
+def test_an_array_laid_out_for_a_kind_of_memory():
+    for platform, name in (("tpu", "v5e:2x2"), ("cuda13", "H100")):
+        topology = describe(platform, name)
+        first, *_ = topology.memory_space_kind_ids
+        shape = topology.make_canonical_shape
+        for dims, dtype, told in (([3, 5], "float32", "f32[3,5]"), ([], "bfloat16", "bf16[]")):
+            assert str(*flatten(memoryview(shape(first, dims, dtype)))) == told
+        for error, *given in (
+            (ValueError, first, [-1], "float32"),
+            (ValueError, first, [1 << 40, 1 << 40], "float32"),
+            (TypeError, first, [1.5], "float32"),
+            (ValueError, 12345, [1], "float32"),
+            (TypeError, first, [1], "str"),
+        ):
+            with pytest.raises(error):
+                shape(*given)
+
+
+@in_child
+def test_what_the_old_plugin_lacks():
+    plugin = pjrt_hub.load("cuda12", offline=True)
+    topology = plugin.topology("H100")
+    executable = topology.compile(
+        "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> }"
     )
-    there = child(
-        tell.format(
-            f'topology, stream = pickle.load(open({file!r}, "rb"))',
-            "told.append(refusal(lambda: pickle.loads(stream)))",
-        )
-    )
-    assert there[:2] == here
-    assert there[2]["error"] == "NotFoundError"
-    assert "TPU initialization failed" in there[2]["text"]
-
-
-def test_an_array_laid_out_for_a_kind_of_memory(child):
-    told = child(
-        """
-        from pjrt_hub.running.program.signature import flatten
-        told = {}
-        for platform, name in (("tpu", "v5e:2x2"), ("cuda13", "H100")):
-            topology = pjrt_hub.topology(platform, name, offline=True)
-            first, *_ = topology.memory_space_kind_ids
-            shape = topology.make_canonical_shape
-            told[platform] = [str(*flatten(memoryview(shape(first, dims, dtype))))
-                              for dims, dtype in (([3, 5], "float32"), ([], "bfloat16"))]
-            told[platform] += [refusal(lambda: shape(*args))["error"] for args in (
-                (first, [-1], "float32"), (first, [1 << 40, 1 << 40], "float32"),
-                (first, [1.5], "float32"), (12345, [1], "float32"), (first, [1], "str"))]
-        print(json.dumps(told))
-        """
-    )
-    refused = ["ValueError", "ValueError", "TypeError", "ValueError", "TypeError"]
-    assert told == {each: ["3x5xf32", "bf16", *refused] for each in ("tpu", "cuda13")}
-
-
-def test_what_the_old_plugin_lacks(child):
-    told = child(
-        """
-        plugin = pjrt_hub.load("cuda12", offline=True)
-        topology = plugin.topology("H100")
-        executable = topology.compile("func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {"
-                                      " return %a : tensor<8xf32> }")
-        print(json.dumps([refusal(use)["error"] for use in (
+    told = [
+        refusal(use)["error"]
+        for use in (
             lambda: topology.fingerprint,
             lambda: topology.memory_space_kind_ids,
             lambda: plugin.deserialize_topology(topology.serialize()),
-        )] + [str(executable.signature)]))
-        """
-    )
-    assert told == ["UnsupportedByPluginError"] * 3 + ["(8xf32) -> (8xf32)"]
+        )
+    ] + [str(executable.signature)]
+    assert told == ["UnsupportedByPluginError"] * 3 + ["(f32[8]) -> (f32[8])"]
 
 
-def test_kernels_cannot_be_timed_without_a_gpu(child):
-    answer = child(
-        f"""
-        topology = pjrt_hub.topology("cuda12", "H100", offline=True)
-        print(json.dumps(refusal(lambda: topology.compile({str(PROGRAMS / "mlp.mlir")!r}))))
-        """
-    )
+@in_child
+def test_kernels_cannot_be_timed_without_a_gpu():
+    topology = describe("cuda12", "H100")
+    answer = refusal(lambda: topology.compile(MLP_FILE))
     assert "xla_gpu_autotune_level" in answer["text"].partition("hint: ")[2]
 
 
-def test_a_program_split_over_a_tpu_board(child):
-    program = """
-    module attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
-      func.func @main(%a: tensor<256x256xf32> {mhlo.sharding = "{devices=[4,1]<=[4]}"})
-          -> (tensor<f32> {mhlo.sharding = "{replicated}"}) {
-        %zero = stablehlo.constant dense<0.0> : tensor<f32>
-        %sum = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [0, 1]
-          : (tensor<256x256xf32>, tensor<f32>) -> tensor<f32>
-        return %sum : tensor<f32>
-      }
-    }
-    """
-    told = child(
-        f"""
-        topology = pjrt_hub.topology("tpu", "v5e:2x2", offline=True)
-        options = pjrt_hub.CompileOptions(num_partitions=4, use_spmd_partitioning=True)
-        executable = topology.compile({program!r}, options)
-        print(json.dumps([executable.num_partitions, str(executable.signature),
-                          b"all-reduce" in executable.optimized_program()[0]]))
-        """
-    )
-    assert told == [4, "(64x256xf32) -> (f32)", True]
+SUM = """
+module attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func @main(%a: tensor<256x256xf32> {mhlo.sharding = "{devices=[4,1]<=[4]}"})
+      -> (tensor<f32> {mhlo.sharding = "{replicated}"}) {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %sum = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [0, 1]
+      : (tensor<256x256xf32>, tensor<f32>) -> tensor<f32>
+    return %sum : tensor<f32>
+  }
+}
+"""
 
 
-def test_several_gpus_and_slices(child):
-    told = child(
-        """
-        eight = pjrt_hub.topology("cuda", "H100", options={"topology": "1x2x4"}, offline=True)
-        slices = pjrt_hub.topology("tpu", "v5e:2x2", options={"num_slices": 2}, offline=True)
-        print(json.dumps([
-            [each.process_index for each in eight.device_descriptions],
-            [each.attributes["slice_index"] for each in slices.device_descriptions],
-            refusal(lambda: eight.compile("func.func @main() { return }",
-                                          pjrt_hub.CompileOptions(num_replicas=9))),
-        ]))
-        """
-    )
-    processes, slices, refused = told
-    assert processes == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert sorted(slices) == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert refused["error"] == "ValueError"
-    assert "the topology has 8" in refused["text"]
+@in_child
+def test_a_program_split_over_a_tpu_board():
+    topology = describe("tpu", "v5e:2x2")
+    options = pjrt_hub.CompileOptions(num_partitions=4, use_spmd_partitioning=True)
+    executable = topology.compile(SUM, options)
+    assert executable.num_partitions == 4
+    assert str(executable.signature) == "(f32[64,256]) -> (f32[])"
+    assert b"all-reduce" in executable.optimized_program().code
+
+
+@in_child
+def test_several_gpus_and_slices():
+    eight = describe("cuda", "H100", topology="1x2x4")
+    assert [each.process_index for each in eight.device_descriptions] == [0] * 4 + [1] * 4
+    slices = describe("tpu", "v5e:2x2", num_slices=2)
+    found = [each.attributes["slice_index"] for each in slices.device_descriptions]
+    assert sorted(found) == [0] * 4 + [1] * 4
+    with pytest.raises(ValueError, match="the topology has 8"):
+        eight.compile("func.func @main() { return }", pjrt_hub.CompileOptions(num_replicas=9))
 
 
 @pytest.mark.parametrize(
@@ -310,85 +269,69 @@ def test_several_gpus_and_slices(child):
         ("cuda", "", {}, "FailedPreconditionError"),
     ],
 )
-def test_no_such_machine(child, platform, name, options, error):
+@in_child
+def test_no_such_machine(platform, name, options, error):
     """Several of these would end the process inside the plugin."""
-    answer = child(
-        f"""
-        print(json.dumps(refusal(
-            lambda: pjrt_hub.topology({platform!r}, {name!r}, options={options!r}, offline=True)
-        )))
-        """
-    )
+    answer = refusal(lambda: pjrt_hub.topology(platform, name, options=options, offline=True))
     assert answer["error"] == error
 
 
 @pytest.mark.parametrize(("platform", "name"), [("cuda12", "H100"), ("tpu", "v5e:2x2")])
-def test_a_program_that_is_too_new(child, platform, name):
+@in_child
+def test_a_program_that_is_too_new(platform, name):
     """It is refused before the plugin sees it, and both versions are named."""
-    told = child(
-        f"""
-        topology = pjrt_hub.topology({platform!r}, {name!r}, offline=True)
-        program = b"ML\\xefR\\x0dStableHLO_v9.0.0\\0"
-        print(json.dumps(refusal(lambda: topology.compile(program))))
-        """
-    )
+    topology = describe(platform, name)
+    program = b"ML\xefR\x0dStableHLO_v9.0.0\0"
+    told = refusal(lambda: topology.compile(program))
     assert told["error"] == "IncompatiblePluginError"
     assert "StableHLO 9.0.0" in told["text"]
-    assert {"cuda12": "1.8.7", "tpu": "1.23.0"}[platform] in told["text"]
+    assert {"cuda12": "1.8.7", "tpu": "1.24.0"}[platform] in told["text"]
 
 
-def test_handles_end_in_any_order(child):
+@in_child
+def test_handles_end_in_any_order():
     """Each is freed once, with its last reference, also while the interpreter ends."""
-    told = child(
-        f"""
-        import gc
-        from pjrt_hub.running.capi.call import BoundFunction
-        BoundFunction._compile = lambda *fields: None  # so that Python sees every call
-        freed, call = [], BoundFunction.raw
-        def raw(self, **inputs):
-            if "Destroy" in self.name:
-                freed.append(self.name)
-            return call(self, **inputs)
-        BoundFunction.raw = raw
-        plugin = pjrt_hub.load("cuda13", offline=True)
-        executables = []
-        for _ in range(3):
-            topology = plugin.topology("H100")
-            executables.append(topology.compile({str(PROGRAMS / "add.mlir")!r}))
-        del topology
-        gc.collect()
-        before = list(freed)
-        executables.clear()
-        gc.collect()
-        kept = plugin.topology("H100")
-        print(json.dumps([before, sorted(freed)]))
-        """
-    )
-    assert told == [
-        [],
-        ["PJRT_Executable_Destroy"] * 3 + ["PJRT_TopologyDescription_Destroy"] * 3,
-    ]
+    BoundFunction._compile = lambda *fields: None  # so that Python sees every call
+    freed, call = [], BoundFunction.raw
+
+    def raw(self, **inputs):
+        if "Destroy" in self.name:
+            freed.append(self.name)
+        return call(self, **inputs)
+
+    BoundFunction.raw = raw
+    plugin = pjrt_hub.load("cuda13", offline=True)
+    executables = []
+    for _ in range(3):
+        topology = plugin.topology("H100")
+        executables.append(topology.compile(PROGRAMS / "add.mlir"))
+    del topology
+    gc.collect()
+    assert freed == []
+    executables.clear()
+    gc.collect()
+    kinds = ("PJRT_Executable_Destroy", "PJRT_TopologyDescription_Destroy")
+    assert sorted(freed) == [kinds[0]] * 3 + [kinds[1]] * 3
+    return plugin.topology("H100")  # alive until the end
 
 
 def test_two_processes_compile_for_tpus_at_once(start, finish):
     """The plugin's lock is for the whole machine; without a chip both go on."""
-    processes = [start(tell(TELL, "tpu", name)) for name in ("v5e:2x2", "v6e:2x2")]
+    processes = [start(print_code, "tpu", name) for name in ("v5e:2x2", "v6e:2x2")]
     told = [finish(process) for process in processes]
-    assert [each["kind"] for each in told] == ["TPU v5 lite", "TPU v6 lite"]
-    assert all(len(each["code"]) > 20_000 for each in told)
+    assert [kind for kind, _ in told] == ["TPU v5 lite", "TPU v6 lite"]
+    assert all(len(code) > 20_000 for _, code in told)
 
 
-def test_threads_compile_at_once(child):
-    told = child(
-        f"""
-        from concurrent.futures import ThreadPoolExecutor
-        topology = pjrt_hub.topology("tpu", "v5e:2x2", offline=True)
-        def size(_):
-            return len(topology.compile({str(PROGRAMS / "mlp.mlir")!r}).serialize())
-        with ThreadPoolExecutor(4) as pool:
-            print(json.dumps(list(pool.map(size, range(8)))))
-        """
-    )
+@in_child
+def test_threads_compile_at_once():
+    topology = describe("tpu", "v5e:2x2")
+
+    def size(_):
+        return len(topology.compile(MLP_FILE).serialize())
+
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(size, range(8)))
     assert len(told) == 8
     assert min(told) > 10_000
 
@@ -450,7 +393,7 @@ def test_the_command_compiles_for_many_devices(clean_env, tmp_path):
 @pytest.mark.parametrize(
     ("target", "status", "words"),
     [
-        ("tpu:v5e:0x0", 2, "is no shape of a machine"),
+        ("tpu:v5e:0x0", 2, "is not a shape of a machine"),
         ("tpu:bogus:1x1", 2, "Invalid TPU external name"),
         ("cuda:H1000", 2, "it has A100, A6000, H100"),
         ("nonsense:x", 3, "nonsense"),

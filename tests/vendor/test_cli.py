@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-VERSIONS = {"cuda12": "0.58", "cuda13": "0.116", "tpu": "0.116"}
+VERSIONS = {"cuda12": "0.58", "cuda13": "0.116", "tpu": "0.117"}
 
 pytestmark = pytest.mark.skipif(
     any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/accel0")),

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from children import in_child, refusal
+
+import pjrt_hub
+from pjrt_hub import errors
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.extensions import (
+    abi_version,
+    executable_metadata,
+    layouts,
+    memory_descriptions,
+    phase_compile,
+    shardings,
+    tpu_executable,
+    tpu_topology,
+)
 
 pytestmark = pytest.mark.skipif(
     any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/accel0")),
@@ -45,9 +59,9 @@ SIZES = {
         "Shardings": 40,
         "Megascale": 248,
         "TpuExecutable": 96,
-        "TpuTopology": 272,
+        "TpuTopology": 280,
         "Callback": 40,
-        "PhaseCompile": 64,
+        "PhaseCompile": 192,
         "CrossHostTransfers": 56,
         "ExecutableMetadata": 40,
         "MemoryDescriptions": 40,
@@ -75,84 +89,51 @@ CUSTOM = """func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
   return %0 : tensor<8xf32> }"""
 TARGETS = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
 
-PREPARE = """
-from pjrt_hub.running.extensions import abi_version, executable_metadata, layouts
-from pjrt_hub.running.extensions import memory_descriptions, phase_compile, shardings, stream
-from pjrt_hub.running.extensions import tpu_executable, tpu_topology
-plugin = pjrt_hub.load({name!r}, offline=True)
-def topology():
-    return pjrt_hub.topology({name!r}, {target!r}, offline=True)
-"""
+
+def load(name):
+    return pjrt_hub.load(name, offline=True)
 
 
-@pytest.fixture(scope="module")
-def ask(child):
-    """Runs code in a child that has loaded a plugin."""
-
-    def ask(name, code):
-        lines = code if isinstance(code, str) else "\n".join(code)
-        return child(PREPARE.format(name=name, target=TARGETS[name]) + lines)
-
-    return ask
+def described(name):
+    return pjrt_hub.topology(name, TARGETS[name], offline=True)
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_nodes_and_what_they_end_before(ask, name):
-    sizes, missing = ask(
-        name,
-        """
-found, missing = dict(plugin.extensions), []
-for extension in found:
-    node = plugin.api.extension(extension)
-    missing += [name for name in node._rows if not node.has(name)]
-print(json.dumps([found, sorted(missing)]))
-""",
-    )
-    assert sizes == SIZES[name]
-    assert list(sizes) == list(SIZES[name])
-    assert missing == (MISSING if name == "cuda12" else [])
+@in_child
+def test_nodes_and_what_they_end_before(name):
+    plugin = load(name)
+    found, missing = dict(plugin.extensions), []
+    for extension in found:
+        node = plugin.api.extension(extension)
+        missing += [each for each in node._rows if not node.has(each)]
+    assert found == SIZES[name]
+    assert list(found) == list(SIZES[name])
+    assert sorted(missing) == (MISSING if name == "cuda12" else [])
 
 
-def test_the_old_nodes_are_never_left(ask):
-    refusals = ask(
-        "cuda12",
-        f"""
-described = topology()
-executable = described.compile({ADD!r})
-print(json.dumps([refusal(call) for call in (
-    lambda: layouts.default_layout(described, "f32", (8, 128)),
-    lambda: layouts.output_layouts(executable),
-    lambda: layouts.parameter_layouts(executable),
-    lambda: plugin.ffi.register("f", print),
-    lambda: shardings.output_shardings(executable),
-    lambda: abi_version.ExecutableAbiVersion.of(executable),
-    lambda: memory_descriptions.memory_descriptions(described, described.device_descriptions[0]),
-    lambda: phase_compile.PhaseCompiler(plugin.api),
-)]))
-""",
-    )
+@in_child
+def test_the_old_nodes_are_never_left():
+    plugin = load("cuda12")
+    topology = described("cuda12")
+    executable = topology.compile(ADD)
+    refusals = [
+        refusal(call)
+        for call in (
+            lambda: layouts.default_layout(topology, "f32", (8, 128)),
+            lambda: layouts.output_layouts(executable),
+            lambda: layouts.parameter_layouts(executable),
+            lambda: plugin.ffi.register("f", print),
+            lambda: shardings.output_shardings(executable),
+            lambda: abi_version.ExecutableAbiVersion.of(executable),
+            lambda: memory_descriptions.memory_descriptions(
+                topology, topology.device_descriptions[0]
+            ),
+            lambda: phase_compile.PhaseCompiler(plugin.api),
+        )
+    ]
     assert {each["error"] for each in refusals} == {"UnsupportedByPluginError"}
     assert "at byte 56 of the extension Layouts, the plugin's node has 56" in refusals[0]["text"]
     assert "at byte 40 of the extension FFI, the plugin's node has 40 bytes" in refusals[3]["text"]
-
-
-LOOK = f"""
-described = topology()
-executable = described.compile({ADD!r})
-kinds = memory_descriptions.memory_descriptions(described, described.device_descriptions[0])
-version = abi_version.ExecutableAbiVersion.of(executable)
-again = abi_version.ExecutableAbiVersion(plugin.api, version.proto)
-print(json.dumps([
-    [str(each) for each in (layouts.default_layout(described, "bf16", (8, 128)),
-                            *layouts.parameter_layouts(executable),
-                            *layouts.output_layouts(executable))],
-    [[each.kind, each.is_default] for each in kinds],
-    [again == version, again.platform_id == version.platform_id != 0],
-    [list(shardings.parameter_shardings(executable)), list(shardings.output_shardings(executable))],
-    [refusal(lambda: kind(plugin.api, b"\\xff\\xff\\xff"))["error"]
-     for kind in (abi_version.ExecutableAbiVersion, abi_version.RuntimeAbiVersion)],
-]))
-"""
 
 
 @pytest.mark.parametrize(
@@ -163,31 +144,44 @@ print(json.dumps([
             "tpu",
             "{1,0:T(8,128)(2,1)}",
             "{:T(128)}",
-            [["device", True], ["pinned_host", False], ["unpinned_host", False]],
+            [("device", True), ("pinned_host", False), ("unpinned_host", False)],
         ),
     ],
 )
-def test_what_is_told_without_hardware(ask, name, tiled, scalar, kinds):
-    found, memories, versions, shards, junk = ask(name, LOOK)
-    assert found == [tiled, tiled, tiled, scalar]
-    assert memories == kinds
-    assert versions == [True, True]
-    assert shards == [[], []]
-    assert junk == ["InvalidArgumentError"] * 2
+@in_child
+def test_what_is_told_without_hardware(name, tiled, scalar, kinds):
+    topology = described(name)
+    executable, api = topology.compile(ADD), topology.api
+    told = [
+        layouts.default_layout(topology, "bf16", (8, 128)),
+        *layouts.parameter_layouts(executable),
+        *layouts.output_layouts(executable),
+    ]
+    assert [str(each) for each in told] == [tiled, tiled, tiled, scalar]
+    memories = memory_descriptions.memory_descriptions(topology, topology.device_descriptions[0])
+    assert [(each.kind, each.is_default) for each in memories] == kinds
+    version = abi_version.ExecutableAbiVersion.of(executable)
+    again = abi_version.ExecutableAbiVersion(api, version.proto)
+    assert again == version
+    assert again.platform_id == version.platform_id != 0
+    assert not list(shardings.parameter_shardings(executable))
+    assert not list(shardings.output_shardings(executable))
+    for kind in (abi_version.ExecutableAbiVersion, abi_version.RuntimeAbiVersion):
+        with pytest.raises(errors.InvalidArgumentError):
+            kind(api, b"\xff\xff\xff")
 
 
-def test_phases(ask):
-    names, damaged, unknown, nothing = ask(
-        "tpu",
-        """
-compiler, described = phase_compile.PhaseCompiler(plugin.api), topology()
-first = compiler.phase_names[0]
-print(json.dumps([compiler.phase_names,
-    refusal(lambda: compiler.run([b"junk"], [first], described))["error"],
-    refusal(lambda: compiler.run([b"junk"], ["never"], described)),
-    refusal(lambda: compiler.run([], [first], described))["error"]]))
-""",
-    )
+@in_child
+def test_phases():
+    plugin = load("tpu")
+    compiler, topology = phase_compile.PhaseCompiler(plugin.api), described("tpu")
+    first = compiler.phase_names[0]
+    names, damaged, unknown, nothing = [
+        compiler.phase_names,
+        refusal(lambda: compiler.run([b"junk"], [first], topology))["error"],
+        refusal(lambda: compiler.run([b"junk"], ["never"], topology)),
+        refusal(lambda: compiler.run([], [first], topology))["error"],
+    ]
     assert len(names) == 5
     assert names[0] == "phase1_hlo_opts"
     assert (damaged, nothing) == ("InvalidArgumentError", "ValueError")
@@ -195,39 +189,40 @@ print(json.dumps([compiler.phase_names,
     assert "'never', it has phase1_hlo_opts" in unknown["text"]
 
 
-def test_a_program_through_all_phases(ask):
+@in_child
+def test_a_program_through_all_phases():
     """At the end there is an executable, out of which libtpu reads what it was made for."""
-    first, lowered, deduplicated, linked, arguments, wrong, junk = ask(
-        "tpu",
-        f"""
-from pjrt_hub.running.capi import irregular
-described = topology()
-compiler = phase_compile.PhaseCompiler(plugin.api)
-read = phase_compile.PartialProgram.read
-one, two_a, two_b, three, _ = compiler.phase_names
-opened = compiler.run([pjrt_hub.Program.of({ADD!r})], [one], described)
-parts = {{read(each).name: each for each in opened}}
-isolated = [each for each in opened if read(each).format == "dedup_hlo"]
-tlp = compiler.run(opened, [two_a], described)
-environments = parts["modified_comp_envs"]
-deduped = [part for each in isolated
-           for part in compiler.run([each, environments], [two_b], described)]
-rest = [each for each in opened if each not in isolated]
-linked = [read(each) for each in compiler.run([*rest, *tlp, *deduped], [three], described)]
-whole = described.compile({ADD!r})
-node = plugin.api.extension("TpuExecutable")
-print(json.dumps([
-    [read(each).name for each in rest],
-    sorted(set(read(each).generating_phase for each in tlp)),
-    sorted(set(read(each).generating_phase for each in deduped)),
-    [each.name for each in linked],
-    [irregular.serialized(node, "PJRT_TpuExecutable_GetTargetArguments",
-                          serialized_executable=linked[0].code).count(b"lite"),
-     tpu_executable.target_arguments(whole).count(b"lite")],
-    refusal(lambda: compiler.run(opened, [three], described))["error"],
-    refusal(lambda: read(b"junk"))["error"]]))
-""",
-    )
+    plugin = load("tpu")
+    topology = described("tpu")
+    compiler = phase_compile.PhaseCompiler(plugin.api)
+    read = phase_compile.PartialProgram.read
+    one, two_a, two_b, three, _ = compiler.phase_names
+    opened = compiler.run([pjrt_hub.Program.of(ADD)], [one], topology)
+    parts = {read(each).name: each for each in opened}
+    isolated = [each for each in opened if read(each).format == "dedup_hlo"]
+    tlp = compiler.run(opened, [two_a], topology)
+    environments = parts["modified_comp_envs"]
+    deduped = [
+        part for each in isolated for part in compiler.run([each, environments], [two_b], topology)
+    ]
+    rest = [each for each in opened if each not in isolated]
+    linked = [read(each) for each in compiler.run([*rest, *tlp, *deduped], [three], topology)]
+    whole = topology.compile(ADD)
+    node = plugin.api.extension("TpuExecutable")
+    first, lowered, deduplicated, linked, arguments, wrong, junk = [
+        [read(each).name for each in rest],
+        sorted({read(each).generating_phase for each in tlp}),
+        sorted({read(each).generating_phase for each in deduped}),
+        [each.name for each in linked],
+        [
+            node.call(
+                "PJRT_TpuExecutable_GetTargetArguments", serialized_executable=linked[0].code
+            ).count(b"lite"),
+            tpu_executable.target_arguments(whole).count(b"lite"),
+        ],
+        refusal(lambda: compiler.run(opened, [three], topology))["error"],
+        refusal(lambda: read(b"junk"))["error"],
+    ]
     assert first == ["opt_hlo", "modified_comp_envs", "buffer_assignment", "original_hlo_module"]
     assert lowered == ["phase2a_tlp_lowering"]
     assert deduplicated == ["phase2b_deduped_lowering"]
@@ -238,51 +233,51 @@ print(json.dumps([
 
 
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
-def test_a_registered_custom_call_compiles(ask, name):
+@in_child
+def test_a_registered_custom_call_compiles(name):
     """A compiler that finds no such function says so: a registration that was dropped is seen."""
-    dropped, kept, twice = ask(
-        name,
-        f"""
-program = {CUSTOM!r}
-described = topology()
-plugin.ffi.register("ours", print, platform="CUDA")
-print(json.dumps([
-    refusal(lambda: described.compile(program.replace("NAME", "never_registered"))),
-    refusal(lambda: described.compile(program.replace("NAME", "ours"))),
-    refusal(lambda: plugin.ffi.register("ours", print, platform="CUDA")),
-]))
-""",
-    )
+    plugin = load(name)
+    program = CUSTOM
+    topology = described(name)
+    plugin.ffi.register("ours", print, platform="CUDA")
+    dropped, kept, twice = [
+        refusal(lambda: topology.compile(program.replace("NAME", "never_registered"))),
+        refusal(lambda: topology.compile(program.replace("NAME", "ours"))),
+        refusal(lambda: plugin.ffi.register("ours", print, platform="CUDA")),
+    ]
     assert "never_registered" in dropped["text"]
     assert kept is None
     assert twice["error"] == "AlreadyExistsError"
 
 
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
-def test_a_custom_call_with_stages_compiles(ask, name):
+@in_child
+def test_a_custom_call_with_stages_compiles(name):
     """The compiler itself instantiates the calls of a program."""
-    made, failed = ask(
-        name,
-        f"""
-program = {CUSTOM!r}
-described = topology()
-made = []
-def fail():
-    raise ValueError("no plan")
-plugin.ffi.register("staged", print, platform="CUDA", prepare=print, initialize=print,
-                    instantiate=lambda: made.append(plugin.ffi.current.name) or object())
-plugin.ffi.register("failing", print, platform="CUDA", instantiate=fail)
-described.compile(program.replace("NAME", "staged"))
-print(json.dumps([made, refusal(lambda: described.compile(program.replace("NAME", "failing")))]))
-""",
+    plugin = load(name)
+    program = CUSTOM
+    topology = described(name)
+    made = []
+
+    def fail():
+        raise ValueError("no plan")
+
+    plugin.ffi.register(
+        "staged",
+        print,
+        platform="CUDA",
+        prepare=print,
+        initialize=print,
+        instantiate=lambda: made.append(plugin.ffi.current.name) or object(),
     )
+    plugin.ffi.register("failing", print, platform="CUDA", instantiate=fail)
+    topology.compile(program.replace("NAME", "staged"))
+    made, failed = [made, refusal(lambda: topology.compile(program.replace("NAME", "failing")))]
     assert made == ["staged"]
     assert "ValueError: no plan" in failed["text"]
 
 
 #: the field numbers of an XSpace, and the names of each plane's events
-READ = """
-from pjrt_hub.running.capi import wire
 def read(xspace):
     numbers, events = set(), {}
     for number, plane in wire.fields(memoryview(xspace)):
@@ -295,196 +290,176 @@ def read(xspace):
         names = {each[1]: bytes(dict(wire.fields(each[2])).get(2, b"")).decode() for each in kinds}
         events[title] = [
             names[dict(wire.fields(event))[1]]
-            for member, line in members if member == 3
-            for inner, event in wire.fields(line) if inner == 4]
+            for member, line in members
+            if member == 3
+            for inner, event in wire.fields(line)
+            if inner == 4
+        ]
     return numbers, events
-"""
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_profile(ask, name, tmp_path):
+@in_child
+def test_a_profile(name, tmp_path):
     """What is recorded without hardware are the steps of the compiler."""
-    path = tmp_path / "p.xplane.pb"
-    told = ask(
-        name,
-        READ
-        + f"""
-described = topology()
-profiler = plugin.profiler({json.dumps(str(path))})
-with profiler:
-    described.compile({ADD!r})
-numbers, events = read(profiler.xspace)
-other = plugin.profiler()
-states = [refusal(other.stop), refusal(other.collect)]
-other.close()
-other.close()
-states += [refusal(other.start), refusal(lambda: plugin.profiler(host_level=9))]
-print(json.dumps([len(profiler.xspace), sorted(numbers), events["/host:CPU"],
-                  [each["error"] for each in states]]))
-""",
-    )
-    size, numbers, events, states = told
-    assert path.stat().st_size == size
-    assert set(numbers) <= {1, 2, 3, 4}  # planes, errors, warnings, host names
-    assert size > 0
-    assert {"cuda12": "call-inliner", "cuda13": "call-inliner", "tpu": "dce"}[name] in events
-    assert states == ["RuntimeError"] * 3 + ["ValueError"]
+    topology, plugin, path = described(name), load(name), Path(tmp_path, "p.xplane.pb")
+    profiler = plugin.profiler(path)
+    with profiler:
+        topology.compile(ADD)
+    numbers, events = read(profiler.xspace)
+    assert path.stat().st_size == len(profiler.xspace) > 0
+    assert numbers <= {1, 2, 3, 4}  # planes, errors, warnings, host names
+    step = {"cuda12": "call-inliner", "cuda13": "call-inliner", "tpu": "dce"}[name]
+    assert step in events["/host:CPU"]
+    other = plugin.profiler()
+    refused = [refusal(other.stop), refusal(other.collect)]
+    other.close()
+    other.close()
+    refused += [refusal(other.start), refusal(lambda: plugin.profiler(host_level=9))]
+    assert [each["error"] for each in refused] == ["RuntimeError"] * 3 + ["ValueError"]
 
 
-def test_a_tpu_topology(ask):
-    counts, bounds, ids, switches, routing = ask(
-        "tpu",
-        """
-def told(name):
-    tpu = pjrt_hub.topology("tpu", name, offline=True).tpu
-    return tpu, [
-        tpu.chip_count, tpu.core_count, tpu.core_count_per_chip, tpu.core_count_per_process,
-        tpu.device_count, tpu.device_count_per_chip, tpu.device_count_per_process,
-        tpu.process_count, tpu.chips_per_process]
-small, one = told("v5e:2x2")
-large, two = told("v4:2x2x2")
-print(json.dumps([
-    [one, two],
-    [small.chip_bounds, small.process_bounds, small.chips_per_process_bounds,
-     large.chip_bounds, large.process_bounds, large.chips_per_process_bounds],
-    [small.process_ids, large.process_ids, large.device_ids_on_process(1),
-     large.process_coordinates(1), large.chip_on_process(5), large.device_on_process(13),
-     large.chip_id((1, 1, 0)), large.device_id((1, 1, 0), 1), large.chip_coordinates(7),
-     [d.id for d in large.topology.device_descriptions
-      if large.device_id(*large.chip_coordinates(d.id)) != d.id]],
-    [small.is_subslice, small.is_enhanced_barrier_enabled, small.has_limited_ici_connectivity,
-     small.is_reachable_over_limited_ici(0, 1), small.is_reachable_over_limited_ici(0, 3)],
-    small.routing_strategy,
-]))
-""",
+@in_child
+def test_a_tpu_topology():
+    small, large = (
+        pjrt_hub.topology("tpu", name, offline=True).tpu for name in ("v5e:2x2", "v4:2x2x2")
     )
+    names = ("chip_count", "core_count", "core_count_per_chip", "core_count_per_process")
+    names += ("device_count", "device_count_per_chip", "device_count_per_process")
+    names += ("process_count", "chips_per_process")
+    counts = [[getattr(each, name) for name in names] for each in (small, large)]
     assert counts == [[4, 4, 1, 4, 4, 1, 4, 1, 4], [8, 16, 2, 8, 16, 2, 8, 2, 4]]
-    assert bounds == [[2, 2, 1], [1, 1, 1], [2, 2, 1], [2, 2, 2], [1, 1, 2], [2, 2, 1]]
-    assert ids == [
-        [0],
-        [0, 1],
-        [8, 9, 10, 11, 12, 13, 14, 15],
-        [0, 0, 1],
-        [1, 1],
-        [1, 5],
-        3,
-        7,
-        [[1, 1, 0], 1],
-        [],
-    ]
-    assert switches == [False, True, False, True, False]
-    assert routing == "mesh"
+    names = ("chip_bounds", "process_bounds", "chips_per_process_bounds")
+    assert [getattr(small, name) for name in names] == [(2, 2, 1), (1, 1, 1), (2, 2, 1)]
+    assert [getattr(large, name) for name in names] == [(2, 2, 2), (1, 1, 2), (2, 2, 1)]
+    assert [list(each.process_ids) for each in (small, large)] == [[0], [0, 1]]
+    assert list(large.device_ids_on_process(1)) == [8, 9, 10, 11, 12, 13, 14, 15]
+    assert large.process_coordinates(1) == (0, 0, 1)
+    assert (large.chip_on_process(5), large.device_on_process(13)) == ((1, 1), (1, 5))
+    assert (large.chip_id((1, 1, 0)), large.device_id((1, 1, 0), 1)) == (3, 7)
+    assert large.chip_coordinates(7) == ((1, 1, 0), 1)
+    for each in large.topology.device_descriptions:
+        assert large.device_id(*large.chip_coordinates(each.id)) == each.id
+    assert not small.is_subslice
+    assert small.is_enhanced_barrier_enabled
+    assert not small.has_limited_ici_connectivity
+    assert small.is_reachable_over_limited_ici(0, 1)
+    assert not small.is_reachable_over_limited_ici(0, 3)
+    assert small.routing_strategy == "mesh"
 
 
-def test_parts_of_a_tpu_topology(ask):
+@in_child
+def test_parts_of_a_tpu_topology():
     """A device outside of a part would end the process, so it is refused before."""
-    part, ids, outside, larger, more, whole = ask(
-        "tpu",
-        """
-tpu = topology().tpu
-part = tpu.subslice((2, 1, 1))
-print(json.dumps([
-    [part.tpu.chip_bounds, part.tpu.is_subslice, len(part.device_descriptions)],
-    [tpu.subslice_device_id(part, (0, y, 0), device) for y, device in ((0, 1), (1, 2), (1, 3))],
-    [refusal(call)["error"] for call in (
-        lambda: tpu.subslice_device_id(part, (0, 0, 0), 2),
-        lambda: tpu.subslice_device_id(part, (0, 0), 0),
-        lambda: tpu.subslice_device_id(part, (0, 0, 0), 4),
-        lambda: tpu.subslice_device_id(tpu.topology, (0, 0, 0), 0))],
-    refusal(lambda: tpu.subslice((9, 9, 9)))["error"],
-    [tpu.replace_host_bounds((2, 2, 1)).tpu.chip_count, refusal(
-        lambda: tpu.replace_host_bounds((0, 0, 0)))["error"]],
-    len(part.compile(ADD).serialize()) > 1000,
-]))
-""".replace("ADD", repr(ADD)),
-    )
-    assert part == [[2, 1, 1], True, 2]
-    assert ids == [1, 0, 1]
-    assert outside == ["ValueError"] * 4
-    assert larger == "InvalidArgumentError"
-    assert more == [16, "InvalidArgumentError"]
-    assert whole
+    tpu = described("tpu").tpu
+    part = tpu.subslice((2, 1, 1))
+    assert (part.tpu.chip_bounds, part.tpu.is_subslice) == ((2, 1, 1), True)
+    assert len(part.device_descriptions) == 2
+    pairs = ((0, 1), (1, 2), (1, 3))
+    assert [tpu.subslice_device_id(part, (0, y, 0), each) for y, each in pairs] == [1, 0, 1]
+    for given in (((0, 0, 0), 2), ((0, 0), 0), ((0, 0, 0), 4)):
+        with pytest.raises(ValueError, match=r"."):
+            tpu.subslice_device_id(part, *given)
+    with pytest.raises(ValueError, match=r"."):
+        tpu.subslice_device_id(tpu.topology, (0, 0, 0), 0)
+    with pytest.raises(errors.InvalidArgumentError):
+        tpu.subslice((9, 9, 9))
+    assert tpu.replace_host_bounds((2, 2, 1)).tpu.chip_count == 16
+    with pytest.raises(errors.InvalidArgumentError):
+        tpu.replace_host_bounds((0, 0, 0))
+    assert len(part.compile(ADD).serialize()) > 1000
 
 
-def test_numbers_that_no_tpu_has_are_refused(ask):
-    refused = ask(
-        "tpu",
-        """
-tpu = topology().tpu
-print(json.dumps([refusal(call)["error"] for call in (
-    lambda: tpu.chip_on_process(-1), lambda: tpu.chip_on_process(4),
-    lambda: tpu.device_on_process(-1), lambda: tpu.chip_coordinates(-1),
-    lambda: tpu.device_id((0, 0, 0), -1), lambda: tpu.device_id((0, 0, 0), 1),
-    lambda: tpu.is_reachable_over_limited_ici(0, 99),
-    lambda: tpu.chip_id((2**40, 0, 0)),
-    lambda: tpu.chip_id((-1, 0, 0)), lambda: tpu.chip_id((0, 0)), lambda: tpu.chip_id((5, 0, 0)),
-    lambda: tpu.process_coordinates(-1), lambda: tpu.device_ids_on_process(7),
-    lambda: tpu.chip_on_process("0"),
-)]))
-""",
-    )
+@in_child
+def test_numbers_that_no_tpu_has_are_refused():
+    tpu = described("tpu").tpu
+    refused = [
+        refusal(call)["error"]
+        for call in (
+            lambda: tpu.chip_on_process(-1),
+            lambda: tpu.chip_on_process(4),
+            lambda: tpu.device_on_process(-1),
+            lambda: tpu.chip_coordinates(-1),
+            lambda: tpu.device_id((0, 0, 0), -1),
+            lambda: tpu.device_id((0, 0, 0), 1),
+            lambda: tpu.is_reachable_over_limited_ici(0, 99),
+            lambda: tpu.chip_id((2**40, 0, 0)),
+            lambda: tpu.chip_id((-1, 0, 0)),
+            lambda: tpu.chip_id((0, 0)),
+            lambda: tpu.chip_id((5, 0, 0)),
+            lambda: tpu.process_coordinates(-1),
+            lambda: tpu.device_ids_on_process(7),
+            lambda: tpu.chip_on_process("0"),
+        )
+    ]
     assert refused == ["ValueError"] * 8 + ["InvalidArgumentError"] * 5 + ["TypeError"]
 
 
-def test_machines_that_google_has(ask):
-    some, named, hosts, unknown = ask(
-        "tpu",
-        """
-api = plugin.api
-print(json.dumps([
-    [tpu_topology.slice_configs(api, "tpuv2"), len(tpu_topology.slice_configs(api, "tpuv4"))],
-    [tpu_topology.slice_config(api, *each) for each in (
-        ("tpuv4", "2x2x1"), ("tpuv4", "8x8x16"), ("tpuv4", "4x4x8_untwisted"))],
-    [tpu_topology.default_platform_config(api, each) for each in ("tpuv4", "tpuv5e")],
-    [refusal(call)["error"] for call in (
-        lambda: tpu_topology.slice_configs(api, "never"),
-        lambda: tpu_topology.slice_config(api, "tpuv4", ""),
-        lambda: tpu_topology.default_platform_config(api, ""))],
-]))
-""",
-    )
+@in_child
+def test_machines_that_google_has():
+    plugin = load("tpu")
+    api = plugin.api
+    some, named, hosts, unknown = [
+        [tpu_topology.slice_configs(api, "tpuv2"), len(tpu_topology.slice_configs(api, "tpuv4"))],
+        [
+            tpu_topology.slice_config(api, *each)
+            for each in (("tpuv4", "2x2x1"), ("tpuv4", "8x8x16"), ("tpuv4", "4x4x8_untwisted"))
+        ],
+        [tpu_topology.default_platform_config(api, each) for each in ("tpuv4", "tpuv5e")],
+        [
+            refusal(call)["error"]
+            for call in (
+                lambda: tpu_topology.slice_configs(api, "never"),
+                lambda: tpu_topology.slice_config(api, "tpuv4", ""),
+                lambda: tpu_topology.default_platform_config(api, ""),
+            )
+        ],
+    ]
     configs, number = some
-    assert configs[-1] == [[16, 16], [True, True], False]
+    assert configs[-1] == ((16, 16), (True, True), False)
     assert (len(configs), number) == (6, 1609)
     assert named == [
-        [[2, 2, 1], [False] * 3, False],
-        [[8, 8, 16], [True] * 3, True],
-        [[4, 4, 8], [True] * 3, False],
+        ((2, 2, 1), (False,) * 3, False),
+        ((8, 8, 16), (True,) * 3, True),
+        ((4, 4, 8), (True,) * 3, False),
     ]
-    assert hosts == [[4, 1], [4, 2]]
+    assert hosts == [(4, 1), (4, 2)]
     assert unknown == ["InvalidArgumentError"] * 3
 
 
-def test_what_libtpu_reads_out_of_code(ask):
-    protos, costs, sums, flag, wrong, predetermined = ask(
-        "tpu",
-        f"""
-from pjrt_hub.running.capi import wire
-executable, api = topology().compile({ADD!r}), plugin.api
-module = tpu_executable.hlo_module_with_config(executable)
-protos = [tpu_executable.target_arguments(executable), module,
-          tpu_executable.compiled_memory_stats(executable),
-          executable_metadata.executable_metadata(executable)]
-numbers = [sorted(set(number for number, _ in wire.fields(memoryview(each)))) for each in protos]
-costs = tpu_executable.run_hlo_cost_analysis(executable)
-environments = tpu_executable.compilation_environments(api)
-name = "xla_tpu_enable_latency_hiding_scheduler"
-field = tpu_executable.compilation_environment_field
-print(json.dumps([
-    [numbers, b"main" in module, b"lite" in protos[0]],
-    [costs["flops"], executable.cost_analysis()["flops"]],
-    [value for number, value in wire.fields(memoryview(protos[2])) if number == 1]
+@in_child
+def test_what_libtpu_reads_out_of_code():
+    plugin = load("tpu")
+    executable, api = described("tpu").compile(ADD), plugin.api
+    module = tpu_executable.hlo_module_with_config(executable)
+    protos = [
+        tpu_executable.target_arguments(executable),
+        module,
+        tpu_executable.compiled_memory_stats(executable),
+        executable_metadata.executable_metadata(executable),
+    ]
+    numbers = [sorted({number for number, _ in wire.fields(memoryview(each))}) for each in protos]
+    costs = tpu_executable.run_hlo_cost_analysis(executable)
+    environments = tpu_executable.compilation_environments(api)
+    name = "xla_tpu_enable_latency_hiding_scheduler"
+    field = tpu_executable.compilation_environment_field
+    protos, costs, sums, flag, wrong, predetermined = [
+        [numbers, b"main" in module, b"lite" in protos[0]],
+        [costs["flops"], executable.cost_analysis()["flops"]],
+        [value for number, value in wire.fields(memoryview(protos[2])) if number == 1]
         + [executable.memory_stats()["generated_code_size_in_bytes"]],
-    [field(api, environments, name), refusal(lambda: field(api, environments, "xla_never"))],
-    [refusal(lambda: tpu_executable.compilation_environments(api, b"junk"))["error"],
-     refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, []))["error"],
-     refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, [b"junk"]))["error"],
-     refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, [module] * 2))["error"],
-     refusal(lambda: tpu_executable.is_predetermined_error(api, b"junk"))["error"]],
-    tpu_executable.is_predetermined_error(api, b""),
-]))
-""",
-    )
+        [field(api, environments, name), refusal(lambda: field(api, environments, "xla_never"))],
+        [
+            refusal(lambda: tpu_executable.compilation_environments(api, b"junk"))["error"],
+            refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, []))["error"],
+            refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, [b"junk"]))["error"],
+            refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, [module] * 2))[
+                "error"
+            ],
+            refusal(lambda: tpu_executable.is_predetermined_error(api, b"junk"))["error"],
+        ],
+        tpu_executable.is_predetermined_error(api, b""),
+    ]
     numbers, main, lite = protos
     assert numbers[1] == [1, 2]
     assert all(numbers)
@@ -505,18 +480,18 @@ print(json.dumps([
 
 
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
-def test_what_only_libtpu_has(ask, name):
-    refused = ask(
-        name,
-        f"""
-described = topology()
-executable = described.compile({ADD!r})
-print(json.dumps([refusal(call)["error"] for call in (
-    lambda: described.tpu,
-    lambda: tpu_topology.slice_configs(plugin.api, "tpuv4"),
-    lambda: tpu_executable.target_arguments(executable),
-    lambda: executable_metadata.executable_metadata(executable),
-)]))
-""",
-    )
+@in_child
+def test_what_only_libtpu_has(name):
+    plugin = load(name)
+    topology = described(name)
+    executable = topology.compile(ADD)
+    refused = [
+        refusal(call)["error"]
+        for call in (
+            lambda: topology.tpu,
+            lambda: tpu_topology.slice_configs(plugin.api, "tpuv4"),
+            lambda: tpu_executable.target_arguments(executable),
+            lambda: executable_metadata.executable_metadata(executable),
+        )
+    ]
     assert refused == ["UnsupportedByPluginError"] * 4

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+from children import in_child, refusal
+
+import pjrt_hub
+from pjrt_hub.door import client as door
+from pjrt_hub.errors import UnsupportedByPluginError
+from pjrt_hub.running.capi import table
 
 pytestmark = pytest.mark.skipif(
     any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/accel0")),
@@ -30,9 +40,9 @@ PLUGINS = {
         "Gpu_Custom_Call Stream Custom_Partitioner Profiler",
     ),
     "tpu": (
-        "libtpu 0.0.51",
-        "0.116",
-        [1, 23, 0],
+        "libtpu 0.0.52",
+        "0.117",
+        [1, 24, 0],
         {},
         "FFI XlaTransform HostMemoryAllocator MultiSlice Collectives AbiVersion Shardings "
         "Megascale TpuExecutable TpuTopology Callback PhaseCompile CrossHostTransfers "
@@ -45,17 +55,17 @@ REFUSALS = {
     "tpu": ("NotFoundError", "No jellyfish device found"),
 }
 
-TELL = """
-plugin = pjrt_hub.load({name!r}, offline=True)
-print(json.dumps([str(plugin.api_version), list(plugin.extensions), dict(plugin.attributes),
-                  plugin.path.name, plugin.name]))
-"""
+
+def tell(name):
+    plugin = pjrt_hub.load(name, offline=True)
+    told = [str(plugin.api_version), list(plugin.extensions), dict(plugin.attributes)]
+    print(json.dumps([*told, plugin.path.name, plugin.name]))
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-def test_what_each_tells(child, name):
+def test_what_each_tells(start, finish, name):
     _, version, stablehlo, more, extensions = PLUGINS[name]
-    found, chain, attributes, file, called = child(TELL.format(name=name))
+    found, chain, attributes, file, called = finish(start(tell, name))
     assert (found, called) == (version, name)
     assert chain == extensions.split()
     assert attributes == {
@@ -67,13 +77,20 @@ def test_what_each_tells(child, name):
     assert file == ("libtpu.so" if name == "tpu" else "xla_cuda_plugin.so")
 
 
-def test_each_is_found_in_its_distribution(child):
-    found = child(
-        """
-        print(json.dumps([[f.name, f.platform, f.version, f.hardware.ok, f.chosen, f.verdict.reason,
-                           str(f.library_path)] for f in pjrt_hub.plugins(offline=True)]))
-        """
-    )
+@in_child
+def test_each_is_found_in_its_distribution():
+    found = [
+        [
+            f.name,
+            f.platform,
+            f.version,
+            f.hardware.ok,
+            f.chosen,
+            f.verdict.reason,
+            str(f.library_path),
+        ]
+        for f in pjrt_hub.plugins(offline=True)
+    ]
     rows = {row[0]: row for row in found if row[6] != "None"}
     for name, (distribution, *_) in PLUGINS.items():
         _, platform, version, hardware, chosen, reason, path = rows[name]
@@ -86,28 +103,27 @@ def test_each_is_found_in_its_distribution(child):
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-def test_a_probe_in_a_child_is_remembered(child, name, tmp_path):
+def test_a_probe_in_a_child_is_remembered(start, finish, name, tmp_path):
     """The second load of the same bytes asks no child: a probe of no seconds would fail."""
     env = {"PJRT_HUB_CACHE": str(tmp_path)}
-    first = child(TELL.format(name=name), **env)
+    first = finish(start(tell, name, **env))
     assert list(tmp_path.rglob("*.json")) != []
-    assert child(TELL.format(name=name), PJRT_HUB_PROBE_SECONDS="0.000001", **env) == first
+    assert finish(start(tell, name, PJRT_HUB_PROBE_SECONDS="0.000001", **env)) == first
 
 
-def test_a_probe_that_takes_too_long_is_ended(child, tmp_path):
-    code = """
-    print(json.dumps(refusal(lambda: pjrt_hub.load("cuda13", offline=True))))
-    """
-    env = {"PJRT_HUB_CACHE": str(tmp_path), "PJRT_HUB_PROBE_SECONDS": "0.01"}
-    answer = child(code, **env)
+@in_child(PJRT_HUB_PROBE_SECONDS="0.01")
+def test_a_probe_that_takes_too_long_is_ended(tmp_path):
+    os.environ["PJRT_HUB_CACHE"] = tmp_path
+    answer = refusal(lambda: pjrt_hub.load("cuda13", offline=True))
     assert answer["error"] == "PluginTimeoutError"
     assert "within 0.01 s" in answer["text"]
     assert "hint: " in answer["text"]
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-def test_a_client_without_hardware(child, name):
-    answer = child(f"print(json.dumps(refusal(lambda: pjrt_hub.client({name!r}, offline=True))))")
+@in_child
+def test_a_client_without_hardware(name):
+    answer = refusal(lambda: pjrt_hub.client(name, offline=True))
     error, text = REFUSALS[name]
     assert answer["error"] == error
     assert text in answer["text"]
@@ -121,16 +137,16 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-def test_create_options_are_refused_before_the_call(child, name):
-    answers = child(
-        f"""
-        plugin = pjrt_hub.load({name!r}, offline=True)
-        def never(*args, **kwargs): raise AssertionError("the plugin was called")
-        plugin.api.call = never
-        options = {{**{WRONG[name]!r}, "nope": 1}}.items()
-        print(json.dumps({{k: refusal(lambda: plugin.client({{k: v}})) for k, v in options}}))
-        """
-    )
+@in_child
+def test_create_options_are_refused_before_the_call(name):
+    plugin = pjrt_hub.load(name, offline=True)
+
+    def never(*args, **kwargs):
+        raise AssertionError("the plugin was called")
+
+    plugin.api.call = never
+    options = {**WRONG[name], "nope": 1}.items()
+    answers = {k: refusal(partial(plugin.client, {k: v})) for k, v in options}
     unknown = answers.pop("nope")
     assert unknown["error"] == "ValueError"
     assert f"{name} has no create option 'nope'; it has " in unknown["text"]
@@ -140,31 +156,22 @@ def test_create_options_are_refused_before_the_call(child, name):
         assert f"option '{key}' is of type " in answer["text"]
 
 
-def test_an_old_plugin_has_not_the_options_of_a_new_one(child):
-    answer = child(
-        """
-        plugin = pjrt_hub.load("cuda12", offline=True)
-        print(json.dumps(refusal(lambda: plugin.client({"max_inflight_computations": 4}))))
-        """
-    )
+@in_child
+def test_an_old_plugin_has_not_the_options_of_a_new_one():
+    plugin = pjrt_hub.load("cuda12", offline=True)
+    answer = refusal(lambda: plugin.client({"max_inflight_computations": 4}))
     assert answer["error"] == "ValueError"
     assert "known since PJRT API 0.116, cuda12 has 0.58" in answer["text"]
 
 
-def test_what_an_old_plugin_lacks(child):
-    lacking = child(
-        """
-        from pjrt_hub.running.capi import table
-        from pjrt_hub.errors import UnsupportedByPluginError
-        api, lacking = pjrt_hub.load("cuda12", offline=True).api, {}
-        for name in table.FUNCTIONS:
-            try:
-                api.function(name)
-            except UnsupportedByPluginError as exc:
-                lacking[exc.function] = [exc.since, exc.have]
-        print(json.dumps(lacking))
-        """
-    )
+@in_child
+def test_what_an_old_plugin_lacks():
+    api, lacking = pjrt_hub.load("cuda12", offline=True).api, {}
+    for name in table.FUNCTIONS:
+        try:
+            api.function(name)
+        except UnsupportedByPluginError as exc:
+            lacking[exc.function] = [exc.since, exc.have]
     assert len(lacking) == 37
     assert {have for _, have in lacking.values()} == {"0.58"}
     for name in ("PJRT_Client_DmaMap", "PJRT_Event_Create", "PJRT_Client_CreateErrorBuffer"):
@@ -173,67 +180,55 @@ def test_what_an_old_plugin_lacks(child):
 
 
 @pytest.mark.parametrize("name", ["cuda13", "tpu"])
-def test_a_new_plugin_lacks_nothing(child, name):
-    lacking = child(
-        f"""
-        from pjrt_hub.running.capi import table
-        api = pjrt_hub.load({name!r}, offline=True).api
-        print(json.dumps([name for name in table.FUNCTIONS if not api.has(name)]))
-        """
-    )
+@in_child
+def test_a_new_plugin_lacks_nothing(name):
+    api = pjrt_hub.load(name, offline=True).api
+    lacking = [name for name in table.FUNCTIONS if not api.has(name)]
     assert lacking == []
 
 
 @pytest.mark.skipif(find_spec("xla_plugins") is None, reason="the CPU plugin is not installed")
-def test_all_of_them_in_one_process(child):
+@in_child
+def test_all_of_them_in_one_process():
     """The CPU plugin works before and after the others were loaded and refused."""
-    answer = child(
-        """
-        program = "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32>}"
-        client = pjrt_hub.client("cpu")
-        executable, values = client.compile(program), np.arange(8, dtype=np.float32)
-        refusals = {}
-        for name in ("cuda13", "tpu", "cuda12"):
-            refusals[name] = refusal(pjrt_hub.load(name, offline=True).client)["error"]
-            assert executable(client.buffer_from_host(values)).tolist() == values.tolist()
-        again = pjrt_hub.client("cpu")
-        assert again.compile(program)(again.buffer_from_host(values)).tolist() == values.tolist()
-        print(json.dumps(refusals))
-        """
-    )
-    assert answer == {name: error for name, (error, _) in REFUSALS.items()}
+    program = "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32>}"
+    client = pjrt_hub.client("cpu")
+    executable, values = client.compile(program), np.arange(8, dtype=np.float32)
+    refusals = {}
+    for name in ("cuda13", "tpu", "cuda12"):
+        refusals[name] = refusal(pjrt_hub.load(name, offline=True).client)["error"]
+        assert executable(client.buffer_from_host(values)).tolist() == values.tolist()
+    again = pjrt_hub.client("cpu")
+    assert again.compile(program)(again.buffer_from_host(values)).tolist() == values.tolist()
+    assert refusals == {name: error for name, (error, _) in REFUSALS.items()}
 
 
-def test_cuda_is_the_newer_of_two(child):
+@in_child
+def test_cuda_is_the_newer_of_two():
     """Both are installed; a name chooses one, and the platform means the one for CUDA 13."""
-    chosen = child(
-        """
-        from pjrt_hub.door import client
-        names = ("cuda", "cuda12", "cuda13", "cuda12,cuda13,cpu")
-        print(json.dumps([client.choose(name, offline=True).candidate.name for name in names]))
-        """
-    )
+    names = ("cuda", "cuda12", "cuda13", "cuda12,cuda13,cpu")
+    chosen = [door.choose(name, offline=True).candidate.name for name in names]
     assert chosen == ["cuda13", "cuda12", "cuda13", "cpu"]
 
 
-def test_without_a_wish_hardware_that_is_absent_is_not_chosen(child):
-    code = "from pjrt_hub.door import client\nprint(json.dumps(client.choose().candidate.name))"
-    assert child(code) == "cpu"
+@in_child
+def test_without_a_wish_hardware_that_is_absent_is_not_chosen():
+    assert door.choose().candidate.name == "cpu"
+
+
+def refuse_a_client():
+    error = refusal(lambda: pjrt_hub.client("tpu", offline=True))
+    print(json.dumps([error["error"], os.environ["TPU_SKIP_MDS_QUERY"]]))
 
 
 def test_two_processes_share_the_tpu_plugin(start, finish):
     """Its lock is for the whole machine; without a chip the manifest lets several load it."""
-    code = """
-    error = refusal(lambda: pjrt_hub.client("tpu", offline=True))
-    print(json.dumps([error["error"], os.environ["TPU_SKIP_MDS_QUERY"]]))
-    """
-    processes = [start(code) for _ in range(2)]
+    processes = [start(refuse_a_client) for _ in range(2)]
     assert [finish(process) for process in processes] == [["NotFoundError", "1"]] * 2
 
 
-def test_what_the_user_set_stays(child):
-    code = """
+@in_child(TPU_SKIP_MDS_QUERY="true")
+def test_what_the_user_set_stays():
     pjrt_hub.load("tpu", offline=True)
-    print(json.dumps([os.environ["TPU_SKIP_MDS_QUERY"], os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"]]))
-    """
-    assert child(code, TPU_SKIP_MDS_QUERY="true") == ["true", "1"]
+    assert os.environ["TPU_SKIP_MDS_QUERY"] == "true"
+    assert os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] == "1"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 
 
 @pytest.fixture(scope="session")
@@ -34,21 +34,30 @@ def call(clean_env):
 
 
 @pytest.fixture(scope="session")
-def wheel(call, tmp_path_factory):
+def build(call, tmp_path_factory):
+    """Builds the wheel by an interpreter."""
+
+    def build(interpreter):
+        folder = tmp_path_factory.mktemp("wheel")
+        call(interpreter, "-m", "pip", "wheel", "-q", "--no-deps", f"--wheel-dir={folder}", ROOT)
+        [path] = folder.glob("*.whl")
+        return path
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def wheel(build):
     """The wheel that TESTED_WHEEL names, else one that is built now."""
-    if named := os.environ.get("TESTED_WHEEL"):
-        return Path(named)
-    folder = tmp_path_factory.mktemp("wheel")
-    call(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", f"--wheel-dir={folder}", ROOT)
-    [path] = folder.glob("*.whl")
-    return path
+    named = os.environ.get("TESTED_WHEEL")
+    return Path(named) if named else build(sys.executable)
 
 
 @pytest.fixture(scope="session")
 def install(call, wheel, tmp_path_factory):
-    """Installs the wheel for an interpreter and gives the folder of the environment's programs."""
+    """Installs a wheel for an interpreter and gives the folder of the environment's programs."""
 
-    def install(interpreter):
+    def install(interpreter, wheel=wheel):
         root = tmp_path_factory.mktemp("environment")
         call(interpreter, "-m", "venv", root)
         call(root / "bin" / "pip", "install", "-q", wheel)
@@ -67,12 +76,12 @@ def find_python(version):
 
 
 @pytest.fixture(scope="session", params=PYTHONS)
-def each_python(request, install):
-    """An environment of each Python that is here."""
+def each_python(request, install, build):
+    """An environment of each Python that is here; one without a GIL has a wheel of its own."""
     interpreter = find_python(request.param)
     if interpreter is None:
         pytest.skip(f"Python {request.param} is not here")
-    return install(interpreter)
+    return install(interpreter, *[build(interpreter)] * request.param.endswith("t"))
 
 
 @pytest.fixture(scope="session")

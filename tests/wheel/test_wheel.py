@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import sysconfig
 import zipfile
+from email import message_from_bytes, policy
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from pjrt_hub.finding.contract import binary, elf
 
@@ -15,11 +19,11 @@ KIT = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "authoring" / "c" / "pjrt
 IMPORT_ALL = """
 import importlib, pkgutil, pjrt_hub
 of_an_extra = {  # pjrt-hub[registry]
-    f'pjrt_hub.finding.store.registry.{name}' for name in ('signed', 'signing')
+    f'pjrt_hub.finding.store.registry.{name}' for name in ('reader', 'publisher')
 }
 of_an_extra |= {  # jaxlib, in the reference interpreter's own process
     f'pjrt_hub.kit.authoring.{name}'
-    for name in ('interpreter', 'partitioning', 'remedies', 'shortcomings')
+    for name in ('interpreter', 'partitioning', 'rewrites', 'limitations')
 }
 of_an_extra |= {'pjrt_hub.frameworks.torch_xla.device_plugin'}  # torch_xla, which alone imports it
 of_an_extra |= {'pjrt_hub.kit.pytest_plugin'}  # pytest, which alone imports it
@@ -37,8 +41,11 @@ func.func @main(%a: tensor<2xf32>, %b: tensor<2xf32>) -> tensor<2xf32> {
 
 
 def test_one_wheel_serves_every_python(wheel):
+    """Every one with a GIL."""
     python, abi, platform = wheel.stem.split("-")[-3:]
-    assert (python, abi) == ("cp311", "abi3")
+    own = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    free = sysconfig.get_config_var("Py_GIL_DISABLED")
+    assert (python, abi) == ((own, f"{own}t") if free else ("cp311", "abi3"))
     assert platform.startswith(("linux_", "manylinux"))
 
 
@@ -49,9 +56,10 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel):
     platforms = ("cpu", "cuda", "metal", "rocm", "tpu", "xpu")
     wanted = {f"pjrt_plugins/{name}/pjrt_plugin.toml" for name in platforms}
     wanted |= {"pjrt_hub/py.typed", "pjrt_hub/__init__.pyi", "pjrt_hub/registry/cpu.toml"}
-    wanted.add("pjrt_hub/finding/contract/parsed.json")
+    wanted |= {"pjrt_hub/finding/contract/parsed.json", "pjrt_hub/running/capi/table.json"}
     assert wanted - set(names) == set()
     kit = {f"pjrt_hub/kit/authoring/c/pjrt_plugin/{path.name}" for path in KIT.glob("*.h")}
+    kit.add("pjrt_hub/kit/authoring/c/pjrt_plugin/api.h")  # which the build makes
     assert len(kit) > 10
     assert {name for name in names if name.endswith((".c", ".h", ".o", ".pjrt"))} == kit
     assert "pjrt_plugins/__init__.py" not in names
@@ -65,20 +73,37 @@ def test_the_libraries_hold_nothing_for_debuggers(wheel, tmp_path):
     assert {path.name.partition(".")[0] for path in libraries} == LIBRARIES
     for path in libraries:
         with path.open("rb") as file:
-            names = {section.name for section in elf.sections(binary.File(path, file))}
+            names = {section.name for section in elf.sections(binary.LibraryFile(path, file))}
         assert ".dynsym" in names
         assert not {name for name in names if name.startswith((".debug", ".symtab", ".strtab"))}
 
 
-def test_the_extras_are_declared(wheel):
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    """What the wheel tells of itself."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        lines = archive.read(name).decode().splitlines()
-    extras = {line.split()[1] for line in lines if line.startswith("Provides-Extra:")}
+        return message_from_bytes(archive.read(name), policy=policy.default)
+
+
+def test_the_extras_are_declared(metadata):
+    extras = set(metadata.get_all("Provides-Extra"))
     assert {"cpu", "cuda", "cuda12", "cuda13", "jax", "oneapi", "rocm", "torch", "tpu"} <= extras
     assert {"kit", "registry"} <= extras
-    [isal] = [line for line in lines if line.startswith("Requires-Dist: isal")]
-    assert "extra ==" not in isal
+
+
+def test_every_link_of_the_description_works_on_an_indexs_page(metadata):
+    text = metadata.get_content()
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert text.startswith("# pjrt-hub\n")
+    assert "Begin with the tutorial, JAX," in " ".join(text.split())
+    linked = [
+        str(child.attrs.get("href") or child.attrs.get("src"))
+        for token in MarkdownIt().parse(text)
+        for child in token.children or ()
+        if child.type in ("link_open", "image")
+    ]
+    assert [link for link in linked if not link.startswith(("https://", "http://"))] == []
 
 
 @pytest.mark.slow
@@ -105,4 +130,5 @@ def test_an_installed_plugin_runs_without_the_network(each_python, call, tmp_pat
         PJRT_HUB_CACHE=tmp_path / "cache",
     ).stdout
     [result] = json.loads(printed)["results"]
-    assert result == {"dtype": "float32", "shape": [2], "data": [11.0, 12.0]}
+    type_ = {"dtype": "float32", "element_type": "f32", "shape": [2]}
+    assert result == {**type_, "data": [11.0, 12.0]}

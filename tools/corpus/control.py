@@ -9,7 +9,7 @@ import numpy as np
 from draft import Draft, array, call, draft, region, together
 from elements import COMPLEX, FLOATS, few, kind_of, pattern, tensor
 
-from pjrt_hub.kit.conformance.corpus import REPEATABLE, Tensor, type_of
+from pjrt_hub.kit.conformance.corpus import REPEATABLE, CorpusTensor, type_of
 
 SOME = ("i1", "i8", "i32", "i64", "ui32", "bf16", "f16", "f32", "f64", *COMPLEX)
 REDUCED = ("i32", "ui8", "bf16", "f32", "f64")
@@ -42,7 +42,7 @@ def drafts() -> Iterator[Draft]:
 def _sorts(element: str) -> Iterator[Draft]:
     """Up and down, with what belongs to each key; equal keys stay in their order."""
     given = pattern(element, 3, 8)
-    places = Tensor.of(np.broadcast_to(np.arange(8, dtype=np.int32), (3, 8)), "i32")
+    places = CorpusTensor.of(np.broadcast_to(np.arange(8, dtype=np.int32), (3, 8)), "i32")
     kind = "UNSIGNED" if element in elements.UNSIGNED + elements.BOOLEAN else "SIGNED"
     kind = "FLOAT" if element in FLOATS + elements.SCALE else kind
     keys = elements.numbers(given).tolist()
@@ -64,8 +64,8 @@ def _sorts(element: str) -> Iterator[Draft]:
             element,
             [given, places],
             [
-                Tensor.of(np.take_along_axis(given.array, np.array(order), 1), element),
-                Tensor.of(np.array(order, np.int32), "i32"),
+                CorpusTensor.of(np.take_along_axis(given.array, np.array(order), 1), element),
+                CorpusTensor.of(np.array(order, np.int32), "i32"),
             ],
             attributes="dimension = 1 : i64, is_stable = true",
             regions=body,
@@ -80,8 +80,8 @@ def _ifs(element: str) -> Iterator[Draft]:
         yield draft(
             "if",
             kind_of(element),
-            [Tensor.of(flag, "i1"), page],
-            [Tensor.of(ways[0 if flag else 1], element)],
+            [CorpusTensor.of(flag, "i1"), page],
+            [CorpusTensor.of(ways[0 if flag else 1], element)],
             body=f'%r0 = "stablehlo.if"(%a0) ({bodies[0]}, {bodies[1]}) : (tensor<i1>) -> {kind}',
         )
 
@@ -95,13 +95,13 @@ def _cases(element: str) -> Iterator[Draft]:
         yield draft(
             "case",
             kind_of(element),
-            [Tensor.of(np.int32(number), "i32"), page],
-            [Tensor.of(ways[number] if 0 <= number < len(ways) else ways[-1], element)],
+            [CorpusTensor.of(np.int32(number), "i32"), page],
+            [CorpusTensor.of(ways[number] if 0 <= number < len(ways) else ways[-1], element)],
             body=f'%r0 = "stablehlo.case"(%a0) ({branches}) : (tensor<i32>) -> {kind}',
         )
 
 
-def _ways(page: Tensor) -> tuple[list[np.ndarray], list[str]]:
+def _ways(page: CorpusTensor) -> tuple[list[np.ndarray], list[str]]:
     """What branches give of %a1, and their regions: it, or one of its dimensions turned."""
     kind = page.type
     turned = [
@@ -120,7 +120,7 @@ def _map(element: str) -> Draft:
         "map",
         kind_of(element),
         [x, y],
-        [Tensor.of(right, element)],
+        [CorpusTensor.of(right, element)],
         attributes=f"dimensions = {array((0, 1))}",
         regions=region("minimum" if element not in COMPLEX else "multiply", element),
     )
@@ -147,7 +147,7 @@ def _while(element: str) -> Draft:
   "stablehlo.return"(%next, %moved) : (tensor<i32>, {kind}) -> ()
 }}) : (tensor<i32>, {kind}) -> (tensor<i32>, {kind})"""
     right = np.roll(page.array, -5)
-    return draft("while", kind_of(element), [page], [Tensor.of(right, element)], body=body)
+    return draft("while", kind_of(element), [page], [CorpusTensor.of(right, element)], body=body)
 
 
 def _composite(element: str) -> Draft:
@@ -158,7 +158,7 @@ def _composite(element: str) -> Draft:
         "composite",
         kind_of(element),
         [page],
-        [Tensor.of(page.array[::-1], element)],
+        [CorpusTensor.of(page.array[::-1], element)],
         attributes='name = "pjrt_hub.upside_down", decomposition = @upside_down',
         functions=(
             f"func.func private @upside_down(%x: {kind}) -> {kind} {{\n"
@@ -187,7 +187,7 @@ def _moved_between_devices(element: str) -> Iterator[Draft]:
         "collective_permute",
         kind_of(element),
         [page],
-        [Tensor.of(np.zeros_like(page.array), element)],
+        [CorpusTensor.of(np.zeros_like(page.array), element)],
         attributes="source_target_pairs = dense<> : tensor<0x2xi64>",
         variant="of nothing",
         interpreted=False,
@@ -213,16 +213,20 @@ def _reduced_between_devices(element: str) -> Iterator[Draft]:
 
 def _numbers_of_devices() -> Iterator[Draft]:
     for op in ("replica_id", "partition_id"):
-        zero = Tensor.of(np.uint32(0), "ui32")
+        zero = CorpusTensor.of(np.uint32(0), "ui32")
         yield draft(op, "ui32", [], [zero], interpreted=False)
 
 
 def _legacy(element: str) -> Iterator[Draft]:
     """Ops that StableHLO keeps for programs written before it."""
-    page, row, places = pattern(element, 2, 3), pattern(element, 4), Tensor.of([2, 0, 1], "i32")
+    page, row, places = (
+        pattern(element, 2, 3),
+        pattern(element, 4),
+        CorpusTensor.of([2, 0, 1], "i32"),
+    )
     left, right = few(element, 2, 3), few(element, 3, 4, start=1)
     product = left.array @ right.array
-    some: list[tuple[str, Sequence[Tensor], np.ndarray, str]] = [
+    some: list[tuple[str, Sequence[CorpusTensor], np.ndarray, str]] = [
         (
             "broadcast",
             [row],
@@ -240,7 +244,7 @@ def _legacy(element: str) -> Iterator[Draft]:
         ),
     ]
     for op, given, result, attributes in some:
-        yield draft(op, element, given, [Tensor.of(result, element)], attributes=attributes)
+        yield draft(op, element, given, [CorpusTensor.of(result, element)], attributes=attributes)
 
 
 def _random() -> Iterator[Draft]:
@@ -294,6 +298,6 @@ def _dimension_size() -> Draft:
         "get_dimension_size",
         "f32",
         [pattern("f32", 3, 5)],
-        [Tensor.of(np.int32(5), "i32")],
+        [CorpusTensor.of(np.int32(5), "i32")],
         attributes="dimension = 1 : i64",
     )

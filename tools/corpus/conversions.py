@@ -19,7 +19,7 @@ from elements import COMPLEX, FLOATS, INTEGERS, SCALE, kind_of, tensor
 from exact import mp
 
 from pjrt_hub.kit.conformance import numerics
-from pjrt_hub.kit.conformance.corpus import Tensor, dtype_of
+from pjrt_hub.kit.conformance.corpus import CorpusTensor, dtype_of
 
 #: From each of these to each other; all the rest from and to f32.
 EVERY_PAIR = ("i1", "i8", "i32", "i64", "ui8", "ui32", "f16", "bf16", "f32", "f64", "complex<f32>")
@@ -50,8 +50,8 @@ def _conversion(source: str, target: str) -> Draft:
     return draft(
         "convert",
         f"{kind_of(source)}_to_{kind_of(target)}",
-        [Tensor.of(given.array[keep], source)],
-        [Tensor.of(right.array[keep], target)],
+        [CorpusTensor.of(given.array[keep], source)],
+        [CorpusTensor.of(right.array[keep], target)],
         oracle="exact",
         interpreted=source not in SCALE,  # whose NaN becomes infinity there
     )

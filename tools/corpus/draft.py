@@ -10,7 +10,7 @@ from typing import Any
 from interpreter import Interpreter, Refusal
 
 from pjrt_hub.kit.conformance import corpus, numerics
-from pjrt_hub.kit.conformance.corpus import Program, Tensor, type_of
+from pjrt_hub.kit.conformance.corpus import CorpusTensor, Program, type_of
 
 Type = tuple[str, tuple[int, ...]]
 
@@ -34,13 +34,13 @@ class Draft:
     op: str
     kind: str
     body: str
-    arguments: tuple[Tensor, ...]
+    arguments: tuple[CorpusTensor, ...]
     types: tuple[Type, ...]
-    results: tuple[Tensor, ...] | None = None
+    results: tuple[CorpusTensor, ...] | None = None
     oracle: str = "numpy"
     variant: str = ""
     functions: str = ""
-    flushed: tuple[Tensor, ...] = ()
+    flushed: tuple[CorpusTensor, ...] = ()
     compare: str = corpus.VALUES
     terms: int = 0
     interpreted: bool = True
@@ -52,7 +52,7 @@ class Draft:
             Disagreement: it gives other results than our oracle.
             Refusal: it gives none, and there is no other oracle.
         """
-        said: tuple[Tensor, ...] | None = None
+        said: tuple[CorpusTensor, ...] | None = None
         if self.interpreted and self.compare == corpus.VALUES:
             try:
                 said = interpreter.results(self._program(self._blank(), ()), self.types)
@@ -72,7 +72,7 @@ class Draft:
                 raise Disagreement(f"{off}; given {at}")
         return program
 
-    def _program(self, results: Sequence[Tensor], oracle: tuple[str, ...]) -> Program:
+    def _program(self, results: Sequence[CorpusTensor], oracle: tuple[str, ...]) -> Program:
         return Program(
             op=self.op,
             kind=self.kind,
@@ -87,13 +87,13 @@ class Draft:
             terms=self.terms,
         )
 
-    def _blank(self) -> tuple[Tensor, ...]:
+    def _blank(self) -> tuple[CorpusTensor, ...]:
         return tuple(_zeros(*each) for each in self.types)
 
 
 def call(
     op: str,
-    operands: Sequence[Tensor | Type],
+    operands: Sequence[CorpusTensor | Type],
     results: Sequence[Type],
     *,
     attributes: str = "",
@@ -103,7 +103,7 @@ def call(
     """One op in MLIR's generic form, of %a0, %a1 ..., giving %r0, %r1 ..."""
     given = ", ".join(f"%a{first_operand + i}" for i in range(len(operands)))
     types = ", ".join(
-        each.type if isinstance(each, Tensor) else type_of(*each) for each in operands
+        each.type if isinstance(each, CorpusTensor) else type_of(*each) for each in operands
     )
     outputs = ", ".join(type_of(*each) for each in results)
     outputs = outputs if len(results) == 1 else f"({outputs})"
@@ -126,8 +126,8 @@ def region(op: str, element: str) -> str:
 def draft(
     op: str,
     kind: str,
-    arguments: Sequence[Tensor],
-    results: Sequence[Tensor] | Sequence[Type],
+    arguments: Sequence[CorpusTensor],
+    results: Sequence[CorpusTensor] | Sequence[Type],
     *,
     body: str = "",
     attributes: str = "",
@@ -146,8 +146,8 @@ def draft(
         regions: of the op.
         more: other attributes of a `Draft`.
     """
-    known = [each for each in results if isinstance(each, Tensor)]
-    types = tuple((e.element, e.shape) if isinstance(e, Tensor) else e for e in results)
+    known = [each for each in results if isinstance(each, CorpusTensor)]
+    types = tuple((e.element, e.shape) if isinstance(e, CorpusTensor) else e for e in results)
     return Draft(
         op,
         kind,
@@ -187,7 +187,7 @@ def pairs(rows: Sequence[Sequence[int]]) -> str:
     return f"dense<{listed if listed else ''}> : tensor<{len(listed)}x2xi64>"
 
 
-def _zeros(element: str, shape: tuple[int, ...]) -> Tensor:
+def _zeros(element: str, shape: tuple[int, ...]) -> CorpusTensor:
     import numpy as np
 
-    return Tensor.of(np.zeros(shape, corpus.dtype_of(element)), element)
+    return CorpusTensor.of(np.zeros(shape, corpus.dtype_of(element)), element)

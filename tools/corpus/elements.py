@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pjrt_hub.kit.conformance.corpus import Tensor, dtype_of
+from pjrt_hub.kit.conformance.corpus import CorpusTensor, dtype_of
 from pjrt_hub.running.array import dtypes
 
 BOOLEAN = ("i1",)
@@ -126,7 +126,7 @@ def combinations(
     return [tuple(chance.choice(values) for _ in range(count)) for _ in range(most)]
 
 
-def pattern(element: str, *shape: int) -> Tensor:
+def pattern(element: str, *shape: int) -> CorpusTensor:
     """A tensor of values that differ as far as the type allows, none of them NaN."""
     values = [value for value in samples(element) if value == value]
     chance = random.Random(f"pattern of {element} {shape}")
@@ -136,7 +136,7 @@ def pattern(element: str, *shape: int) -> Tensor:
     return tensor(cycle, element, *shape)
 
 
-def few(element: str, *shape: int, start: int = 0) -> Tensor:
+def few(element: str, *shape: int, start: int = 0) -> CorpusTensor:
     """A tensor of -1, 0 and 1, or of 0 and 1: sums and products of `FEW` of them are exact."""
     ones = (1, 0, 1, 1, 0, 1, 0, 0) if element in (*UNSIGNED, "i1") else (1, 0, -1, 1, -1, 0, 0, 1)
     size = int(np.prod(shape, dtype=int))
@@ -147,17 +147,17 @@ def few(element: str, *shape: int, start: int = 0) -> Tensor:
     return tensor(cycle, element, *shape)
 
 
-def tensor(values: Any, element: str, *shape: int) -> Tensor:
+def tensor(values: Any, element: str, *shape: int) -> CorpusTensor:
     """A tensor of values that the type can hold; without a shape it is a vector."""
     if element in INTEGERS:
         array = wrapped(values, element).astype(dtype_of(element))
     else:
         with np.errstate(over="ignore", invalid="ignore"):  # to infinity; NaN stays NaN
             array = np.asarray(values).astype(dtype_of(element))
-    return Tensor.of(array.reshape(shape) if shape else array, element)
+    return CorpusTensor.of(array.reshape(shape) if shape else array, element)
 
 
-def numbers(given: Tensor) -> np.ndarray[Any, Any]:
+def numbers(given: CorpusTensor) -> np.ndarray[Any, Any]:
     """The elements as Python's numbers, which round less or not at all."""
     if given.element in COMPLEX:
         return given.array.astype(complex).astype(object)

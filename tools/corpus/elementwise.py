@@ -15,7 +15,7 @@ from elements import BOOLEAN, COMPLEX, FLOATS, INTEGERS, NUMBERS, UNSIGNED, kind
 from exact import mp
 
 from pjrt_hub.kit.conformance import numerics
-from pjrt_hub.kit.conformance.corpus import ANYTHING, Tensor
+from pjrt_hub.kit.conformance.corpus import ANYTHING, CorpusTensor
 
 #: Of numbers of 400 bits; what numpy gives of zeros, infinities and NaN in f64.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -144,7 +144,9 @@ def _real(x: Any) -> Any:
     return x
 
 
-def _rows(op: str, columns: Sequence[Tensor], values: Any, element: str, **more: Any) -> Draft:
+def _rows(
+    op: str, columns: Sequence[CorpusTensor], values: Any, element: str, **more: Any
+) -> Draft:
     """A program of the rows that say something, with its results as f64 or complex numbers."""
     keep = exact.usable(columns, values, element)
     result = tensor(values, element)
@@ -154,8 +156,8 @@ def _rows(op: str, columns: Sequence[Tensor], values: Any, element: str, **more:
             keep &= ~numerics.is_subnormal(each.array)
     if element in elements.WIDE and op in FUNCTIONS | ARITHMETIC:
         keep &= np.abs(values) != least  # may be a subnormal number before it is rounded
-    kept = [Tensor.of(each.array[keep], each.element) for each in columns]
-    right = Tensor.of(result.array[keep], element)
+    kept = [CorpusTensor.of(each.array[keep], each.element) for each in columns]
+    right = CorpusTensor.of(result.array[keep], element)
     return draft(op, kind_of(columns[0].element), kept, [right], oracle="exact", **more)
 
 
@@ -224,7 +226,7 @@ def _subnormals(element: str) -> Iterator[Draft]:
         function, edges = ops[op]
         columns = two if op in ARITHMETIC else [values]
         given = [tensor(each, element) for each in columns]
-        zeros = [numerics.flushed(each.array).astype(float).tolist() for each in given]
+        zeros = [numerics.flush(each.array).astype(float).tolist() for each in given]
         right = exact.real(function, edges, columns, element)
         of_zeros = tensor(exact.real(function, edges, zeros, element), element)
         yield draft(
@@ -234,14 +236,14 @@ def _subnormals(element: str) -> Iterator[Draft]:
             [tensor(right, element)],
             oracle="exact",
             variant="subnormals",
-            flushed=(Tensor.of(numerics.flushed(of_zeros.array), element),),
+            flushed=(CorpusTensor.of(numerics.flush(of_zeros.array), element),),
         )
 
 
 def _is_finite(element: str) -> Draft:
     given = tensor(elements.samples(element), element)
     finite = np.isfinite(given.array.astype(float))
-    return draft("is_finite", element, [given], [Tensor.of(finite, "i1")], oracle="exact")
+    return draft("is_finite", element, [given], [CorpusTensor.of(finite, "i1")], oracle="exact")
 
 
 def _reduce_precision(element: str) -> Iterator[Draft]:
@@ -387,9 +389,11 @@ def _booleans() -> Iterator[Draft]:
     }
     logic |= {op: logic[same] for op, same in BOOLEAN_ARITHMETIC.items()}
     for op, function in logic.items():
-        given = [Tensor.of(x, "i1"), Tensor.of(y, "i1")]
-        yield draft(op, "i1", given, [Tensor.of(function(x, y), "i1")], oracle="exact")
-    yield draft("not", "i1", [Tensor.of(x, "i1")], [Tensor.of(~x, "i1")], oracle="exact")
+        given = [CorpusTensor.of(x, "i1"), CorpusTensor.of(y, "i1")]
+        yield draft(op, "i1", given, [CorpusTensor.of(function(x, y), "i1")], oracle="exact")
+    yield draft(
+        "not", "i1", [CorpusTensor.of(x, "i1")], [CorpusTensor.of(~x, "i1")], oracle="exact"
+    )
 
 
 def _compare(element: str) -> Iterator[Draft]:
@@ -407,14 +411,14 @@ def _compare(element: str) -> Iterator[Draft]:
 
 def _comparison(
     element: str,
-    columns: Sequence[Tensor],
+    columns: Sequence[CorpusTensor],
     keys: Sequence[Any],
     directions: Sequence[str],
     kind: str,
     variant: str,
 ) -> Draft:
     with np.errstate(invalid="ignore"):  # NaN
-        results = [Tensor.of(DIRECTIONS[each](*keys), "i1") for each in directions]
+        results = [CorpusTensor.of(DIRECTIONS[each](*keys), "i1") for each in directions]
     lines = []
     for place, each in enumerate(directions):
         attributes = (
@@ -444,11 +448,13 @@ def _total_order(values: Any) -> Any:
 
 def _select(element: str) -> Draft:
     choices = [elements.pattern(element, 2, 6), elements.pattern(element, 6, 2)]
-    other = Tensor.of(choices[1].array.reshape(2, 6), element)
-    which = Tensor.of(np.arange(12).reshape(2, 6) % 3 == 0, "i1")
+    other = CorpusTensor.of(choices[1].array.reshape(2, 6), element)
+    which = CorpusTensor.of(np.arange(12).reshape(2, 6) % 3 == 0, "i1")
     right = np.where(which.array, choices[0].array, other.array)
     given = [which, choices[0], other]
-    return draft("select", kind_of(element), given, [Tensor.of(right, element)], oracle="exact")
+    return draft(
+        "select", kind_of(element), given, [CorpusTensor.of(right, element)], oracle="exact"
+    )
 
 
 def _clamp(element: str) -> Iterator[Draft]:
@@ -456,7 +462,7 @@ def _clamp(element: str) -> Iterator[Draft]:
     values = sorted(value for value in samples if value == value)
     low, high = values[len(values) // 4], values[3 * len(values) // 4]
     bounds = tensor([low], element).array[0], tensor([high], element).array[0]
-    least, most = (Tensor.of(bound, element) for bound in bounds)
+    least, most = (CorpusTensor.of(bound, element) for bound in bounds)
     clamped = [min(max(value, low), high) for value in values]
     rows = {"": (values, clamped)}
     if element in EDGED:

@@ -11,7 +11,7 @@ import ml_dtypes
 import mpmath
 import numpy as np
 
-from pjrt_hub.kit.conformance.corpus import Tensor, dtype_of
+from pjrt_hub.kit.conformance.corpus import CorpusTensor, dtype_of
 
 mpmath.mp.prec = 400
 mp = mpmath.mp
@@ -97,7 +97,7 @@ def integer(function: Callable[..., int], columns: Sequence[Sequence[int]], elem
     return elements.wrapped(values, element)
 
 
-def usable(columns: Sequence[Tensor], values: Any, element: str) -> np.ndarray[Any, Any]:
+def usable(columns: Sequence[CorpusTensor], values: Any, element: str) -> np.ndarray[Any, Any]:
     """Which rows say something: StableHLO leaves open what a type without infinity or NaN gives.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 import elements
 import numpy as np
 
-from pjrt_hub.kit.conformance.corpus import Program, Tensor, dtype_of, type_of
+from pjrt_hub.kit.conformance.corpus import CorpusTensor, Program, dtype_of, type_of
 
 
 class Refusal(Exception):
@@ -35,7 +35,7 @@ class Interpreter:
 
     def results(
         self, program: Program, types: Sequence[tuple[str, tuple[int, ...]]]
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[CorpusTensor, ...]:
         """What a program gives.
 
         Raises:
@@ -100,11 +100,11 @@ def _readable(program: Program, types: Sequence[tuple[str, tuple[int, ...]]]) ->
     )
 
 
-def _tensor(values: Any, element: str, shape: tuple[int, ...]) -> Tensor:
+def _tensor(values: Any, element: str, shape: tuple[int, ...]) -> CorpusTensor:
     if element in elements.COMPLEX:
         part = dtype_of(elements.part_of(element))
         both = [np.array(_floats(next(values)), part).reshape(shape) for _ in range(2)]
-        return Tensor.of(np.stack(both, -1).view(dtype_of(element)).reshape(shape), element)
+        return CorpusTensor.of(np.stack(both, -1).view(dtype_of(element)).reshape(shape), element)
     if element in elements.FLOATS + elements.SCALE:
         return elements.tensor(_floats(next(values)), element, *shape)
     return elements.tensor(next(values), element, *shape)

@@ -14,7 +14,7 @@ from draft import Draft, array, call, draft, pairs, together
 from elements import COMPLEX, FLOATS, INTEGERS, NUMBERS, few, kind_of, numbers, tensor
 from exact import mp
 
-from pjrt_hub.kit.conformance.corpus import Tensor
+from pjrt_hub.kit.conformance.corpus import CorpusTensor
 
 CONVOLVED = ("i8", "i32", "bf16", "f16", "f32", "f64", "complex<f32>")
 SOLVED = ("f32", "f64", *COMPLEX)
@@ -41,7 +41,7 @@ def drafts() -> Iterator[Draft]:
         yield from _batch_norms(element)
 
 
-def _summed(values: Any, element: str, *shape: int) -> Tensor:
+def _summed(values: Any, element: str, *shape: int) -> CorpusTensor:
     if element in INTEGERS:
         return tensor(elements.wrapped(values, element), element, *shape)
     return tensor(
@@ -305,7 +305,7 @@ def _triangle(element: str, lower: bool) -> str:
     )
 
 
-def _matrix(values: Any, element: str) -> Tensor:
+def _matrix(values: Any, element: str) -> CorpusTensor:
     return tensor(values if element in COMPLEX else values.real, element, *values.shape)
 
 
@@ -358,7 +358,7 @@ def _batch_norms(element: str) -> Iterator[Draft]:
         _precise(numbers(each)) for each in (x, grad, scale, offset, mean, variance)
     )
 
-    def rounded(values: Any) -> Tensor:
+    def rounded(values: Any) -> CorpusTensor:
         flat = [exact.rounded(value, element) for value in np.asarray(values).reshape(-1)]
         return tensor(flat, element, *np.shape(values))
 

@@ -87,8 +87,9 @@ zeros. With values as arguments
 - `cbrt` is up to 15 ULP off in f32 and 75 in f64, as if it were a power of a rounded 1/3;
 - `convert` from f64 to bf16 and f16 rounds to f32 first;
 - `popcnt` of i4 counts bits beyond the four, and `sqrt` of f8E3M4 rounds to f16 first;
-- `concatenate` of i2 and ui2 [ends its compiler](executables.md#programs-that-end-a-compiler), and
-  `sort` of them is refused.
+- `concatenate` of i2 and ui2
+  [crashes its compiler](executables.md#programs-that-crash-the-compiler), and `sort` of them is
+  refused.
 
 With the same values as constants
 

@@ -15,7 +15,7 @@ import numpy as np
 from draft import Draft, array, draft, pairs, region, together
 from elements import COMPLEX, FLOATS, INTEGERS, NUMBERS, few, kind_of, numbers, pattern, tensor
 
-from pjrt_hub.kit.conformance.corpus import Tensor, type_of
+from pjrt_hub.kit.conformance.corpus import CorpusTensor, type_of
 
 BOTH = ("and", "or", "xor")
 ORDERED = ("maximum", "minimum")
@@ -52,7 +52,7 @@ def _folded(op: str, values: Any, element: str) -> Any:
     return elements.wrapped(total, element).item() if element in INTEGERS else total
 
 
-def _initial(op: str, given: Tensor) -> Any:
+def _initial(op: str, given: CorpusTensor) -> Any:
     """What changes nothing."""
     if op in ORDERED:
         values = numbers(given).reshape(-1)
@@ -78,12 +78,12 @@ def _reductions(element: str) -> Iterator[Draft]:
         given = pattern(element, 2, 3, 2) if moves else few(element, 2, elements.FEW, 2)
         start = tensor(_initial(op, given), element).array.reshape(())
         columns = np.moveaxis(numbers(given), 1, -1).reshape(4, -1)
-        first = numbers(Tensor.of(start, element)).item()
+        first = numbers(CorpusTensor.of(start, element)).item()
         right = [_folded(op, [first, *column], element) for column in columns]
         yield draft(
             "reduce",
             kind_of(element),
-            [given, Tensor.of(start, element)],
+            [given, CorpusTensor.of(start, element)],
             [tensor(right, element, 2, 2)],
             attributes=f"dimensions = {array((1,))}",
             regions=region(op, element),
@@ -112,7 +112,7 @@ def _largest_and_where(element: str) -> Draft:
     page = pattern(element, 3, 8)
     values = numbers(page)
     least = tensor(min(values.reshape(-1)), element)
-    places = Tensor.of(np.broadcast_to(np.arange(8, dtype=np.int32), (3, 8)), "i32")
+    places = CorpusTensor.of(np.broadcast_to(np.arange(8, dtype=np.int32), (3, 8)), "i32")
     where = [max(range(8), key=lambda place: (row[place], -place)) for row in values]
     scalar = type_of(element, ())
     kind = "FLOAT" if element in FLOATS else "SIGNED"
@@ -129,10 +129,10 @@ def _largest_and_where(element: str) -> Draft:
     return draft(
         "reduce",
         element,
-        [page, places, least, Tensor.of(np.int32(8), "i32")],
+        [page, places, least, CorpusTensor.of(np.int32(8), "i32")],
         [
             tensor([row[place] for row, place in zip(values, where, strict=True)], element),
-            Tensor.of(where, "i32"),
+            CorpusTensor.of(where, "i32"),
         ],
         attributes=f"dimensions = {array((1,))}",
         regions=body,
@@ -243,7 +243,7 @@ def _scatter_add(element: str) -> Draft:
     return draft(
         "scatter",
         element,
-        [page, Tensor.of(np.array(rows).reshape(4, 1), "i32"), new],
+        [page, CorpusTensor.of(np.array(rows).reshape(4, 1), "i32"), new],
         [tensor(right, element, 4, 3)],
         attributes=(
             "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], "

@@ -10,7 +10,7 @@ import numpy as np
 from draft import Draft, array, call, draft, together
 from elements import ALL, kind_of, pattern, tensor
 
-from pjrt_hub.kit.conformance.corpus import Tensor, dtype_of, type_of
+from pjrt_hub.kit.conformance.corpus import CorpusTensor, dtype_of, type_of
 
 
 def drafts() -> Iterator[Draft]:
@@ -28,8 +28,10 @@ def drafts() -> Iterator[Draft]:
         yield from _shapes_at_run_time(element)
 
 
-def _one(op: str, element: str, arguments: Sequence[Tensor], result: Any, **more: Any) -> Draft:
-    return draft(op, kind_of(element), arguments, [Tensor.of(result, element)], **more)
+def _one(
+    op: str, element: str, arguments: Sequence[CorpusTensor], result: Any, **more: Any
+) -> Draft:
+    return draft(op, kind_of(element), arguments, [CorpusTensor.of(result, element)], **more)
 
 
 def _moved(element: str) -> Iterator[Draft]:
@@ -73,7 +75,7 @@ def _dynamic(element: str) -> Iterator[Draft]:
     slices, updates = [], []
     for at in ((1, 2), (9, -3)):
         row, column = (min(max(place, 0), 2) for place in at)
-        starts = [Tensor.of(np.int32(place), "i32") for place in at]
+        starts = [CorpusTensor.of(np.int32(place), "i32") for place in at]
         window = page.array[row : row + 2, column : column + 3]
         sizes = f"slice_sizes = {array((2, 3))}"
         slices.append(_one("dynamic_slice", element, [page, *starts], window, attributes=sizes))
@@ -86,7 +88,7 @@ def _dynamic(element: str) -> Iterator[Draft]:
 
 def _pads(element: str) -> Iterator[Draft]:
     """At the edges, between elements, and by less than nothing."""
-    page, value = pattern(element, 3, 4), Tensor.of(pattern(element, 5).array[4], element)
+    page, value = pattern(element, 3, 4), CorpusTensor.of(pattern(element, 5).array[4], element)
     for low, high, interior in (
         ((1, 0), (2, 1), (0, 0)),
         ((0, 1), (1, 0), (2, 1)),
@@ -128,7 +130,7 @@ def _padded(
 def _gathers(element: str) -> Iterator[Draft]:
     """Rows by number, and windows by two; indices too far out are moved in."""
     page = pattern(element, 4, 5)
-    rows = Tensor.of([[2], [0], [3], [7]], "i32")
+    rows = CorpusTensor.of([[2], [0], [3], [7]], "i32")
     numbers = (
         "dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], "
         "start_index_map = [0], index_vector_dim = 1>, "
@@ -136,7 +138,7 @@ def _gathers(element: str) -> Iterator[Draft]:
     )
     right = page.array[[2, 0, 3, 3]]
     yield _one("gather", element, [page, rows], right, attributes=numbers)
-    corners = Tensor.of([[1, 2], [0, 0], [-4, 9]], "i64")
+    corners = CorpusTensor.of([[1, 2], [0, 0], [-4, 9]], "i64")
     numbers = (
         "dimension_numbers = #stablehlo.gather<offset_dims = [1, 2], "
         "start_index_map = [0, 1], index_vector_dim = 1>, "
@@ -149,7 +151,7 @@ def _gathers(element: str) -> Iterator[Draft]:
 def _scatter(element: str) -> Draft:
     """The last value wins, at places that differ; rows too far out are left out."""
     page, new = pattern(element, 4, 3), pattern(element, 3, 3)
-    rows = Tensor.of([[2], [0], [9]], "i32")
+    rows = CorpusTensor.of([[2], [0], [9]], "i32")
     right = page.array.copy()
     right[[2, 0]] = new.array[:2]
     scalar = type_of(element, ())
@@ -206,14 +208,16 @@ def _bitcasts(element: str, bits: int) -> Iterator[Draft]:
         raw = given.array.view("u1") & (2**bits - 1)
         yield _cast(element, other, given, tensor(raw, other))
     elif bits != 6:
-        yield _cast(element, other, given, Tensor.of(given.array.view(dtype_of(other)), other))
+        yield _cast(
+            element, other, given, CorpusTensor.of(given.array.view(dtype_of(other)), other)
+        )
     if bits > 8:
-        bytes_ = Tensor.of(given.array.view("u1").reshape(6, bits // 8), "ui8")
+        bytes_ = CorpusTensor.of(given.array.view("u1").reshape(6, bits // 8), "ui8")
         yield _cast(element, "ui8", given, bytes_)
         yield _cast("ui8", element, bytes_, given)
 
 
-def _cast(element: str, other: str, given: Tensor, right: Tensor) -> Draft:
+def _cast(element: str, other: str, given: CorpusTensor, right: CorpusTensor) -> Draft:
     return draft("bitcast_convert", f"{element}_to_{other}", [given], [right])
 
 
@@ -234,15 +238,15 @@ def _iotas(element: str) -> Iterator[Draft]:
 
 def _shapes_at_run_time(element: str) -> Iterator[Draft]:
     """The ops that take a shape, given a constant one: what exporters of dynamic shapes write."""
-    page, value = pattern(element, 3, 4), Tensor.of(pattern(element, 5).array[4], element)
+    page, value = pattern(element, 3, 4), CorpusTensor.of(pattern(element, 5).array[4], element)
     x = page.array
     low, high, interior = (1, 0), (0, 2), (0, 1)
-    rows = Tensor.of([[2], [0]], "i32")
+    rows = CorpusTensor.of([[2], [0]], "i32")
     gather = (
         "dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], "
         "start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false"
     )
-    some: list[tuple[str, list[Tensor], list[tuple[int, ...]], Any, str]] = [
+    some: list[tuple[str, list[CorpusTensor], list[tuple[int, ...]], Any, str]] = [
         ("dynamic_reshape", [page], [(2, 6)], x.reshape(2, 6), ""),
         (
             "dynamic_broadcast_in_dim",

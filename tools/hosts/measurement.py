@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,8 @@ from pjrt_hub.running.interpose import layers
 HERE = Path(__file__).parent
 #: The form of a lack -> how `PJRT_HUB_WITHOUT` names it.
 FORMS = {"null": "{}:null", "unimplemented": "{}"}
+#: Columns of a profile.
+WIDTH = 118
 RIGHT, EXIT = "right", "exit"
 
 
@@ -102,14 +105,14 @@ def walk(
     return Walked(head["release"], needs, left_out, runs, head["asked_of"])
 
 
-def without(run: Run, needs: dict[str, list[str]]) -> dict[str, Any]:
+def without(run: Run, needs: dict[str, list[str]]) -> str:
     """What becomes of the host, as the profile has it; empty where every step was right."""
     begun = list(run.steps)
     if run.status:
         name = signal.Signals(-run.status).name if run.status < 0 else f"exit {run.status}"
-        return {"at": begun[-1] if begun else next(iter(needs)), "signal": name}
+        return f"{name} at {begun[-1] if begun else next(iter(needs))}"
     fails = [step for step in needs if run.steps.get(step, RIGHT) != RIGHT]
-    return {"fails": fails} if fails else {}
+    return f"fails {', '.join(fails)}" if fails else ""
 
 
 def text(host: str, walked: Walked, names: Sequence[str], learned: str) -> str:
@@ -138,11 +141,19 @@ def _lines(host: str, walked: Walked, names: Sequence[str], learned: str) -> Ite
     for form, named in FORMS.items():
         yield ""
         yield f"[{form}]"
+        outcomes: dict[str, list[str]] = {}
         for name in names:
-            found = without(walked.runs[named.format(name)], walked.needs)
-            if found:
-                inline = ", ".join(f"{key} = {json.dumps(value)}" for key, value in found.items())
-                yield f"{name} = {{ {inline} }}"
+            if found := without(walked.runs[named.format(name)], walked.needs):
+                outcomes.setdefault(found, []).append(json.dumps(name))
+        for outcome, those in sorted(outcomes.items()):
+            row = f"{json.dumps(outcome)} = [{', '.join(those)}]"
+            yield row if len(row) <= WIDTH else _wrap(row)
+
+
+def _wrap(row: str) -> str:
+    head, _, names = row.partition("[")
+    lines = textwrap.fill(names.rstrip("]"), WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return f"{head}[\n{lines}\n]"
 
 
 def measured(library: Path, version: ApiVersion, names: Sequence[str]) -> str:

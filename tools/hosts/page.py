@@ -42,7 +42,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield f"| of | NULL ends {jax.name} | UNIMPLEMENTED ends {jax.name} | pjrt-hub needs |"
     yield "|---|---|---|---|"
-    needed = [name for name, found in ours.null.items() if NEEDED & set(found.fails)]
+    needed = [name for name, found in _in_order(ours.null) if NEEDED & set(found.fails)]
     columns = [_grouped(names) for names in (null, unimplemented, needed)]
     for noun in dict.fromkeys(_noun(name) for name in table.FUNCTIONS):
         if any(noun in column for column in columns):
@@ -54,13 +54,17 @@ def _lines() -> Iterator[str]:
 
 def _others(jax: Host, null: Iterable[str]) -> Iterator[str]:
     """Yield the functions whose absence JAX survives with an exception."""
-    fails = {name: found for name, found in jax.unimplemented.items() if not found.aborts}
+    fails = [name for name, found in _in_order(jax.unimplemented) if not found.aborts]
     yield "If one of these answers UNIMPLEMENTED, JAX raises an exception where it needs it:"
     yield ", ".join(f"`{name}`" for name in fails) + "."
 
 
 def _ends(lacks: Mapping[str, Without]) -> list[str]:
-    return [name for name, found in lacks.items() if found.aborts]
+    return [name for name, found in _in_order(lacks) if found.aborts]
+
+
+def _in_order(lacks: Mapping[str, Without]) -> Iterator[tuple[str, Without]]:
+    return ((name, lacks[name]) for name in table.FUNCTIONS if name in lacks)
 
 
 def _noun(name: str) -> str:

@@ -35,7 +35,7 @@ class CacheInfo(NamedTuple):
 def default_client():
     """The client of functions that have none: of the best plugin, made when it is first needed."""
     if not _clients or _clients[-1].closed:
-        _clients[:] = [pjrt_hub.client()]
+        _clients[:] = [pjrt_hub.client(shared=True)]
     return _clients[-1]
 
 

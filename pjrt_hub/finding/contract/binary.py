@@ -1,7 +1,8 @@
 """The contents of a shared library's file, for any system.
 
-Owns the record `Binary` and `File`, through which the readers of each format read. Every offset is
-checked and every loop bounded: hostile bytes give PluginLoadError, nothing else.
+Owns the record `Binary`, whether it is for this machine, and `File`, through which the readers of
+each format read. Every offset is checked and every loop bounded: hostile bytes give
+PluginLoadError, nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from pjrt_hub.base.frozen import frozen
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
 
 ENTRY_POINT = "GetPjrtApi"
@@ -107,6 +109,52 @@ class Binary:
 
 
 @frozen
+class Problem:
+    """One reason why a library will not load.
+
+    Attributes:
+        text: what is wrong and what was found.
+        hint: the next step, or an empty string.
+    """
+
+    text: str
+    hint: str = ""
+
+
+def unfit(binary: Binary, host: HostTag) -> list[Problem]:
+    """Return the reasons in the file itself: its machine, type and entry point."""
+    if binary.system != host.os:
+        return [Problem(host.runs(HostTag(binary.system, binary.machine)))]
+    if not binary.is_read:
+        order = "little" if binary.little else "big"
+        text = f"it is a {binary.bits}-bit {order}-endian library, 64-bit little is needed"
+        return [Problem(text)]
+    if binary.machine != host.arch:
+        return [Problem(host.runs(HostTag(host.os, binary.machine)))]
+    found = []
+    if not binary.shared:
+        found.append(Problem("it is a program or an object file, not a shared library"))
+    if not binary.exported:
+        found.append(
+            Problem(f"it does not export {ENTRY_POINT}: it is not a PJRT plugin of the C API")
+        )
+    if binary.glibc and host.libc != "glibc":
+        found.append(Problem(f"it needs glibc, this machine has {host.libc or 'another libc'}"))
+    elif max(binary.glibc, binary.minimum) > host.version:
+        need, have = (
+            ".".join(map(str, version))
+            for version in (max(binary.glibc, binary.minimum), host.version)
+        )
+        found.append(
+            Problem(
+                f"it needs {host.libc or host.os} {need}, this machine has {have}",
+                "use a newer system, or an older release of the plugin",
+            )
+        )
+    return found
+
+
+@frozen
 class Section:
     """A section of the file, which only tools look at.
 
@@ -124,7 +172,7 @@ class Section:
     nbytes: int
 
 
-class File:
+class LibraryFile:
     """An open library, or one part of a universal one, with checked reads."""
 
     def __init__(self, path: Path, file: BinaryIO, begin: int = 0, nbytes: int = -1) -> None:
@@ -133,15 +181,16 @@ class File:
         self.nbytes = os.fstat(file.fileno()).st_size if nbytes < 0 else nbytes
         self._file = file
 
-    def part(self, begin: int, nbytes: int) -> File:
+    def part(self, begin: int, nbytes: int) -> LibraryFile:
         """Return a piece of it, whose offsets begin at 0 again."""
         self._check(begin, nbytes)
-        return File(self.path, self._file, self.begin + begin, nbytes)
+        return LibraryFile(self.path, self._file, self.begin + begin, nbytes)
 
     def at(self, offset: int, nbytes: int) -> bytes:
         """Read some bytes."""
         self._check(offset, nbytes)
-        data = os.pread(self._file.fileno(), nbytes, self.begin + offset)
+        self._file.seek(self.begin + offset)
+        data = self._file.read(nbytes)
         if len(data) < nbytes:
             self.fail("became shorter while it was read")
         return data

@@ -1,6 +1,6 @@
 """ELF, the format of Linux: the headers of a shared library.
 
-Owns the reader that `headers` asks; must not open files, `binary.File` reads them.
+Owns the reader that `headers` asks; must not open files, `LibraryFile` reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from pjrt_hub.base.frozen import replace
-from pjrt_hub.finding.contract.binary import Binary, File, Section
+from pjrt_hub.finding.contract.binary import Binary, LibraryFile, Section
 
 MAGIC = b"\x7fELF"
 
@@ -31,22 +31,22 @@ _MAX_DYNAMIC = 4096
 _MAX_STEPS = 65536
 
 
-def is_wide(file: File) -> bool:
+def is_wide(file: LibraryFile) -> bool:
     """Check whether it is of the only class that is read beyond the header."""
     return file.nbytes >= 64 and file.at(4, 2) == b"\x02\x01"
 
 
-def read(file: File, symbol: str) -> Binary:
+def read(file: LibraryFile, symbol: str) -> Binary:
     """Read what the loader reads, and check whether `symbol` is exported."""
     return _Reader(file).read(symbol)
 
 
-def exports(file: File) -> tuple[str, ...]:
+def exports(file: LibraryFile) -> tuple[str, ...]:
     """Read the exported names; none without section headers."""
     return file.names(_Reader(file).exports())
 
 
-def sections(file: File) -> tuple[Section, ...]:
+def sections(file: LibraryFile) -> tuple[Section, ...]:
     """Read the section headers; none if they were stripped."""
     return tuple(
         Section(name, _role(name), offset, nbytes)
@@ -57,7 +57,7 @@ def sections(file: File) -> tuple[Section, ...]:
 class _Reader:
     """Walks one open file."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: LibraryFile) -> None:
         self._file = file
         self._loads: list[tuple[int, int, int]] = []  # address, offset in the file, bytes
 

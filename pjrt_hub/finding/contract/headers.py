@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract import elf
-from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary, File, Section
+from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary, LibraryFile, Section
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     class _Reader(Protocol):
         """The interface of the modules that read a format."""
 
-        def is_wide(self, file: File) -> bool: ...
-        def read(self, file: File, symbol: str) -> Binary: ...
-        def exports(self, file: File) -> tuple[str, ...]: ...
-        def sections(self, file: File) -> tuple[Section, ...]: ...
+        def is_wide(self, file: LibraryFile) -> bool: ...
+        def read(self, file: LibraryFile, symbol: str) -> Binary: ...
+        def exports(self, file: LibraryFile) -> tuple[str, ...]: ...
+        def sections(self, file: LibraryFile) -> tuple[Section, ...]: ...
 
 
 def inspect(path: Path, symbol: str = ENTRY_POINT, *, machine: str = "") -> Binary:
@@ -39,7 +39,7 @@ def inspect(path: Path, symbol: str = ENTRY_POINT, *, machine: str = "") -> Bina
         machine: of a universal file, the part for it, where there is one; else the first.
 
     Raises:
-        PluginLoadError: it cannot be read, is no shared library, is truncated or malformed.
+        PluginLoadError: it cannot be read, is not a shared library, is truncated or malformed.
     """
     found = parts(path, symbol)
     fitting = [each for each in found if each.machine == machine]
@@ -50,9 +50,9 @@ def parts(path: Path, symbol: str = ENTRY_POINT) -> tuple[Binary, ...]:
     """Read the headers of each part of a universal file, or of any other file as one part.
 
     Raises:
-        PluginLoadError: it cannot be read, is no shared library, is truncated or malformed.
+        PluginLoadError: it cannot be read, is not a shared library, is truncated or malformed.
     """
-    with _opened(path) as read:
+    with _open_parts(path) as read:
         return tuple(reader.read(file, symbol) for reader, file in read)
 
 
@@ -63,7 +63,7 @@ def sections(path: Path) -> tuple[Section, ...]:
         PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
             malformed.
     """
-    with _opened(path) as read:
+    with _open_parts(path) as read:
         return tuple(
             replace(section, offset=file.begin + section.offset)
             for reader, file in _wide(path, read)
@@ -80,7 +80,7 @@ def exports(path: Path) -> tuple[str, ...]:
         PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
             malformed.
     """
-    with _opened(path) as read:
+    with _open_parts(path) as read:
         names = [reader.exports(file) for reader, file in _wide(path, read)]
         return tuple(sorted(set().union(*names)))
 
@@ -88,27 +88,27 @@ def exports(path: Path) -> tuple[str, ...]:
 def is_library(path: Path) -> bool:
     """Check whether a file begins like a program or a library."""
     try:
-        with _opened(path):
+        with _open_parts(path):
             return True
     except PluginLoadError:
         return False
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[list[tuple[_Reader, File]]]:
+def _open_parts(path: Path) -> Iterator[list[tuple[_Reader, LibraryFile]]]:
     """Yield each part of a file, with its reader."""
     try:
         # Asked before opening: to open a FIFO is to wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise PluginLoadError(f"{path} is not a regular file", path=path)
         with path.open("rb", buffering=0) as opened:
-            yield _parts(File(path, opened))
+            yield _parts(LibraryFile(path, opened))
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise PluginLoadError(f"{path} cannot be read: {reason}", path=path) from exc
 
 
-def _parts(file: File) -> list[tuple[_Reader, File]]:
+def _parts(file: LibraryFile) -> list[tuple[_Reader, LibraryFile]]:
     begin = file.at(0, min(64, file.nbytes))
     if begin[:4] == elf.MAGIC:
         return [(elf, file)]
@@ -124,7 +124,7 @@ def _parts(file: File) -> list[tuple[_Reader, File]]:
     file.fail(f"is not a shared library: it is {_kind(begin)}")
 
 
-def _wide(path: Path, read: list[tuple[_Reader, File]]) -> list[tuple[_Reader, File]]:
+def _wide(path: Path, read: list[tuple[_Reader, LibraryFile]]) -> list[tuple[_Reader, LibraryFile]]:
     """Return the parts that are read beyond the header."""
     wide = [(reader, file) for reader, file in read if reader.is_wide(file)]
     if not wide:

@@ -1,7 +1,7 @@
 """Checks whether this machine's dynamic loader could load a library.
 
-Owns `unfit` (the file against the host), `Search` and `missing` (where the loader looks, what it
-will not find) and `problems`, which is both; must not load anything.
+Owns `Search` and `find_missing` (where the loader looks, what it will not find) and `problems`,
+which is every reason; must not load anything.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from pjrt_hub.base import digest
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary
+from pjrt_hub.finding.contract.binary import Binary, Problem, unfit
 from pjrt_hub.finding.contract.headers import inspect
-from pjrt_hub.finding.contract.shippers import shipper
 
 # Entries of ld.so.cache carry their architecture in these bits (glibc, ldconfig.h).
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
@@ -38,19 +37,6 @@ _OF_WINDOWS = re.compile(
     "usp10|uxtheme|version|wevtapi|winhttp|wininet|winmm|wintrust|wldap32|ws2_32|wsock32|wtsapi32"
     r")\.dll"
 )
-
-
-@frozen
-class Problem:
-    """One reason why a library will not load.
-
-    Attributes:
-        text: what is wrong and what was found.
-        hint: the next step, or an empty string.
-    """
-
-    text: str
-    hint: str = ""
 
 
 @frozen
@@ -73,7 +59,7 @@ class Search:
 
 
 @frozen
-class Missing:
+class MissingLibrary:
     """A library that the loader will not find, and the one that needs it."""
 
     name: str
@@ -85,7 +71,9 @@ def problems(binary: Binary, host: HostTag, search: Search) -> list[Problem]:
     found = unfit(binary, host)
     if found:
         return found
-    for lost in missing(binary, search):
+    from pjrt_hub.finding.contract.shippers import shipper
+
+    for lost in find_missing(binary, search):
         who, how = shipper(lost.name)
         by = "" if lost.needed_by == binary.path else f" (needed by {lost.needed_by.name})"
         found.append(
@@ -97,40 +85,7 @@ def problems(binary: Binary, host: HostTag, search: Search) -> list[Problem]:
     return found
 
 
-def unfit(binary: Binary, host: HostTag) -> list[Problem]:
-    """Return the reasons in the file itself: its machine, type and entry point."""
-    if binary.system != host.os:
-        return [Problem(host.runs(HostTag(binary.system, binary.machine)))]
-    if not binary.is_read:
-        order = "little" if binary.little else "big"
-        text = f"it is a {binary.bits}-bit {order}-endian library, 64-bit little is needed"
-        return [Problem(text)]
-    if binary.machine != host.arch:
-        return [Problem(host.runs(HostTag(host.os, binary.machine)))]
-    found = []
-    if not binary.shared:
-        found.append(Problem("it is a program or an object file, not a shared library"))
-    if not binary.exported:
-        found.append(
-            Problem(f"it does not export {ENTRY_POINT}: it is not a PJRT plugin of the C API")
-        )
-    if binary.glibc and host.libc != "glibc":
-        found.append(Problem(f"it needs glibc, this machine has {host.libc or 'another libc'}"))
-    elif max(binary.glibc, binary.minimum) > host.version:
-        need, have = (
-            ".".join(map(str, version))
-            for version in (max(binary.glibc, binary.minimum), host.version)
-        )
-        found.append(
-            Problem(
-                f"it needs {host.libc or host.os} {need}, this machine has {have}",
-                "use a newer system, or an older release of the plugin",
-            )
-        )
-    return found
-
-
-def missing(binary: Binary, search: Search) -> list[Missing]:
+def find_missing(binary: Binary, search: Search) -> list[MissingLibrary]:
     """Return the libraries that the loader will not find.
 
     Those of macOS and Windows are looked for from any system: what is part of the system is known
@@ -143,7 +98,7 @@ def missing(binary: Binary, search: Search) -> list[Missing]:
     if binary.system != "linux":
         return list(_missing_on_macos(binary, search))
     known = {path.name for path in search.preloaded}
-    lost: list[Missing] = []
+    lost: list[MissingLibrary] = []
     queue: list[tuple[Binary, tuple[str, ...]]] = [(binary, binary.rpath)]
     cached = _loader_cache(search.cache, binary.machine)
     for walked, (library, inherited) in enumerate(queue):
@@ -158,11 +113,11 @@ def missing(binary: Binary, search: Search) -> list[Missing]:
             if found is not None:
                 queue.append((found, (*found.rpath, *inherited)))
             elif name not in cached and _in_folders(name, search.folders, binary.machine) is None:
-                lost.append(Missing(name, library.path))
+                lost.append(MissingLibrary(name, library.path))
     return lost
 
 
-def _missing_on_macos(binary: Binary, search: Search) -> Iterator[Missing]:
+def _missing_on_macos(binary: Binary, search: Search) -> Iterator[MissingLibrary]:
     """Yield those that dyld does not find; `@executable_path` belongs to the program."""
     known = {path.name for path in search.preloaded}
     queue = [(binary, binary.runpath)]
@@ -180,7 +135,7 @@ def _missing_on_macos(binary: Binary, search: Search) -> Iterator[Missing]:
             paths = [Path(each.replace("@loader_path", here, 1)) for each in places]
             found = next((each for each in paths if each.is_absolute() and each.exists()), None)
             if found is None:
-                yield Missing(name, library.path)
+                yield MissingLibrary(name, library.path)
                 continue
             try:
                 loaded = inspect(found, machine=binary.machine)
@@ -189,7 +144,7 @@ def _missing_on_macos(binary: Binary, search: Search) -> Iterator[Missing]:
             queue.append((loaded, (*loaded.runpath, *run_paths)))
 
 
-def _missing_on_windows(binary: Binary, search: Search) -> Iterator[Missing]:
+def _missing_on_windows(binary: Binary, search: Search) -> Iterator[MissingLibrary]:
     """Yield those neither in the searched folders, nor part of Windows or of Python."""
     folders = (str(binary.path.parent), *search.package)
     there = {path.name.lower(): path for folder in folders for path in Path(folder).glob("*.dll")}
@@ -203,7 +158,7 @@ def _missing_on_windows(binary: Binary, search: Search) -> Iterator[Missing]:
                 continue
             known.add(name)
             if name not in there:
-                yield Missing(name, library.path)
+                yield MissingLibrary(name, library.path)
                 continue
             with suppress(PluginLoadError):  # it is there, and told where it is loaded
                 queue.append(inspect(there[name], machine=binary.machine))

@@ -1,6 +1,6 @@
 """Mach-O, the format of macOS, thin and universal: the headers of a shared library.
 
-Owns the reader that `headers` asks; must not open files, `binary.File` reads them.
+Owns the reader that `headers` asks; must not open files, `LibraryFile` reads them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.finding.contract.binary import MAX_NAMES_NBYTES, MAX_SYMBOL, Binary, File, Section
+from pjrt_hub.finding.contract.binary import (
+    MAX_NAMES_NBYTES,
+    MAX_SYMBOL,
+    Binary,
+    LibraryFile,
+    Section,
+)
 
 # Numbers of <mach-o/loader.h>, <mach-o/fat.h>, <mach-o/nlist.h> and <mach/machine.h>.
 _MAGIC_64 = b"\xcf\xfa\xed\xfe"
@@ -53,11 +59,11 @@ def is_universal(begin: bytes) -> bool:
     ] == _UNIVERSAL_64
 
 
-def universal(file: File) -> list[File]:
+def universal(file: LibraryFile) -> list[LibraryFile]:
     """Return the parts of a universal file.
 
     Raises:
-        PluginLoadError: there are none or too many, or one is no library.
+        PluginLoadError: there are none or too many, or one is not a library.
     """
     magic, count = file.unpack(">4sI", 0)
     if not 0 < count <= _MAX_PARTS:
@@ -76,23 +82,23 @@ def universal(file: File) -> list[File]:
     return parts
 
 
-def is_wide(file: File) -> bool:
+def is_wide(file: LibraryFile) -> bool:
     """Check whether it is of the only class that is read beyond the header."""
     return file.at(0, 4) == _MAGIC_64
 
 
-def read(file: File, symbol: str) -> Binary:
+def read(file: LibraryFile, symbol: str) -> Binary:
     """Read what the loader reads, and check whether `symbol` is exported."""
     return _Reader(file).read(symbol)
 
 
-def exports(file: File) -> tuple[str, ...]:
+def exports(file: LibraryFile) -> tuple[str, ...]:
     """Read the exported names, as C writes them."""
     # `dlsym` puts an underscore before each name; it finds none that has none.
     return file.names(name[1:] for name in _Reader(file).exports() if name[:1] == b"_")
 
 
-def sections(file: File) -> tuple[Section, ...]:
+def sections(file: LibraryFile) -> tuple[Section, ...]:
     """Read the sections, and the local symbols as one more."""
     return tuple(_Reader(file).sections())
 
@@ -100,7 +106,7 @@ def sections(file: File) -> tuple[Section, ...]:
 class _Reader:
     """Walks one open file."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: LibraryFile) -> None:
         self._file = file
 
     def read(self, symbol: str) -> Binary:
@@ -123,7 +129,7 @@ class _Reader:
             name="".join([*self._texts(_ID_DYLIB)][:1]),
             needed=tuple(self._texts(_LOAD_DYLIB, _REEXPORT, _LOAD_UPWARD)),
             optional=tuple(self._texts(_LOAD_WEAK, _LAZY_LOAD)),
-            runpath=tuple(map(self._expanded, run_paths)),
+            runpath=tuple(map(self._expand, run_paths)),
             run_paths=run_paths,
             minimum=minimum,
             exported=bool(symbol) and self._has(b"_" + symbol.encode()),
@@ -207,7 +213,7 @@ class _Reader:
         version = (minimum >> 16, minimum >> 8 & 0xFF, minimum & 0xFF)
         return system, (version if version[2] else version[:2]) if minimum else ()
 
-    def _expanded(self, path: str) -> str:
+    def _expand(self, path: str) -> str:
         here = str(self._file.path.resolve().parent)
         return os.path.normpath(path.replace("@loader_path", here, 1)) if path else path
 
@@ -248,7 +254,7 @@ class _Reader:
             left -= sum(len(name) + len(text) for text, _ in edges)
             # The nodes of a tree have each its own bytes.
             if seen > len(trie) or left < 0:
-                self._file.fail("is malformed: its exported names are no tree, or have no end")
+                self._file.fail("is malformed: its exported names are not a tree, or have no end")
             if ends:
                 yield name
             waiting.extend((child, name + text) for text, child in reversed(edges))

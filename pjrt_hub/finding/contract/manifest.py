@@ -13,10 +13,15 @@ from typing import Any
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.frozen import frozen
-from pjrt_hub.finding.contract import compile_flag, option
-from pjrt_hub.finding.contract.compile_flag import CompileFlag, FlagValue
+from pjrt_hub.finding.contract import option
 from pjrt_hub.finding.contract.names import canonical, is_name
-from pjrt_hub.finding.contract.option import Option, OptionValue
+from pjrt_hub.finding.contract.option import (
+    CompileFlag,
+    FlagValue,
+    Option,
+    OptionValue,
+    read_compile_flags,
+)
 from pjrt_hub.finding.contract.table import Table
 from pjrt_hub.finding.contract.target import NO_TARGETS, Targets
 
@@ -163,8 +168,20 @@ class Manifest:
             ValueError: the plugin has no such option, or its version is too old for it.
         """
         if self.path is None:
-            return option.undescribed(given)
+            return option.infer_all(given)
         return option.check(self.options, given, plugin=self.name, what="create option", api=api)
+
+    def options_from_environment(
+        self, env: Mapping[str, str], api: ApiVersion
+    ) -> dict[str, OptionValue]:
+        """Return the create options that variables set, of those that this version takes.
+
+        Raises:
+            ValueError: a variable's text means nothing of its option's type.
+        """
+        fitting = [each for each in self.options if each.since is None or each.since <= api]
+        found = {each.name: each.from_environment(env) for each in fitting}
+        return {name: value for name, value in found.items() if value is not None}
 
     def topology_options(
         self,
@@ -189,7 +206,7 @@ class Manifest:
             ValueError: no such option, or a shape that no machine has.
         """
         if self.path is None:
-            return name, option.undescribed(given)
+            return name, option.infer_all(given)
         return self.targets.resolve(name, given, plugin=self.name, library=library, api=api)
 
     def compile_flags_beside(
@@ -227,7 +244,7 @@ def read(path: Path) -> tuple[Manifest, ...]:
         return (_manifest(top),)
     shared = {key: value for key, value in top.data.items() if key != "plugin"}
     merged = [
-        _manifest(Table({**shared, **_added(shared, table)}, path, f"plugin[{number}]"))
+        _manifest(Table({**shared, **_merge(shared, table)}, path, f"plugin[{number}]"))
         for number, table in enumerate(top.tables("plugin"))
     ]
     names = [manifest.name for manifest in merged]
@@ -236,13 +253,13 @@ def read(path: Path) -> tuple[Manifest, ...]:
     return tuple(merged)
 
 
-def undescribed(name: str, platform: str = "") -> Manifest:
+def default_manifest(name: str, platform: str = "") -> Manifest:
     """Make the manifest of a plugin that has none."""
     what = f"no {FILE_NAME} describes it"
     return Manifest(name, platform or name, description=what, probe=Probe("unknown"))
 
 
-def _added(shared: Mapping[str, Any], table: Table) -> dict[str, Any]:
+def _merge(shared: Mapping[str, Any], table: Table) -> dict[str, Any]:
     own = dict(table.data)
     for key in ("options", "compile_flags", "environment", "topology"):
         if isinstance(own.get(key), dict) and isinstance(shared.get(key), dict):
@@ -271,7 +288,7 @@ def _manifest(table: Table) -> Manifest:
         preloads=tuple(_preload(item) for item in table.tables("preload")),
         probe=_probe(table.table("probe")),
         options=option.read_all(table.table("options")),
-        compile_flags=compile_flag.read_all(table.table("compile_flags")),
+        compile_flags=read_compile_flags(table.table("compile_flags")),
         environment=tuple(
             _environment(key, table.table("environment")) for key in _keys(table, "environment")
         ),
@@ -322,12 +339,12 @@ def _library(table: Table) -> Library:
     if library.sha256 and not _SHA256.fullmatch(library.sha256):
         table.fail("sha256", "64 hexadecimal digits")
     if library.module:
-        _dotted(table)
+        _check_module(table)
     table.finish()
     return library
 
 
-def _dotted(table: Table) -> None:
+def _check_module(table: Table) -> None:
     if not all(part.isidentifier() for part in table.text("module").split(".")):
         table.fail("module", "the dotted name of a package")
 
@@ -336,7 +353,7 @@ def _preload(table: Table) -> Preload:
     preload = Preload(
         table.text("module"), table.texts("libraries"), _relative(table, "folder", "lib")
     )
-    _dotted(table)
+    _check_module(table)
     if not preload.libraries or any("/" in name for name in preload.libraries):
         table.fail("libraries", "file names such as 'libcudart.so.13'")
     table.finish()

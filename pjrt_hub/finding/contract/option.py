@@ -1,4 +1,4 @@
-"""Options of a plugin: names, types, defaults.
+"""Options of a plugin: names, types, defaults; and its default compile flags.
 
 Owns the check before the call: a wrong type aborts the process inside some plugins
 (std::bad_variant_access through the C ABI), so it must never reach one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from pjrt_hub.base.abi import ApiVersion
@@ -18,6 +18,7 @@ from pjrt_hub.finding.contract.names import did_you_mean
 from pjrt_hub.finding.contract.table import Table
 
 OptionValue = str | int | float | bool | tuple[int, ...]
+FlagValue = str | bool | int | float
 #: The type of an option of which nobody knows it: a value is sent as the type that Python gives it.
 UNKNOWN = "unknown"
 OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool", UNKNOWN)
@@ -39,6 +40,7 @@ class Option:
         since: the first PJRT API version of this plugin known to take it, or None.
         minimum: the least integer that the plugin survives, or None.
         maximum: the greatest one, or None.
+        variables: of the environment that set it, the first one set before the others.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Option:
     since: ApiVersion | None = None
     minimum: int | None = None
     maximum: int | None = None
+    variables: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, name: str, options: Table) -> Option:
@@ -60,8 +63,10 @@ class Option:
         kind = table.text("type")
         if kind not in OPTION_TYPES:
             table.fail("type", f"one of {', '.join(OPTION_TYPES)}")
-        limits = [table.integer(key) if key in table.data else None for key in LIMITS]
-        option = cls(name, kind, None, table.text("doc", ""), table.version("since"), *limits)
+        limits = {key: table.integer(key) for key in LIMITS if key in table.data}
+        doc, since = table.text("doc", ""), table.version("since")
+        variables = table.texts("variables")
+        option = cls(name, kind, None, doc, since, **limits, variables=variables)
         default = table.any("default")
         table.finish()
         if default is None:
@@ -81,7 +86,7 @@ class Option:
             ValueError: an integer does not fit into 64 bits, or is beyond a limit.
         """
         if self.type == UNKNOWN:
-            return _undescribed(self.name, value)
+            return _infer(self.name, value)
         if self.type == "string" and isinstance(value, str):
             return value
         if self.type == "bool" and isinstance(value, bool):
@@ -120,6 +125,20 @@ class Option:
         if len(numbers) != 1:
             raise self._mismatch(text)
         return self.convert(numbers[0])
+
+    def from_environment(self, env: Mapping[str, str]) -> OptionValue | None:
+        """Return what a variable sets it to, or None; an empty one sets nothing.
+
+        Raises:
+            ValueError: the variable's text means nothing of this type.
+        """
+        for name in self.variables:
+            if text := env.get(name):
+                try:
+                    return self.parse(text)
+                except (TypeError, ValueError) as exc:
+                    raise ValueError(f"the variable {name} is {text!r}: {exc}") from exc
+        return None
 
     def _items(self, value: object) -> Iterable[object]:
         if not isinstance(value, Iterable):
@@ -177,7 +196,7 @@ def check(
         api: the plugin's version; options that came later are refused, their defaults left out.
 
     Raises:
-        TypeError: an option has another type, or a name is no text.
+        TypeError: an option has another type, or a name is not a str.
         ValueError: the plugin has no such option, or its version is too old for it.
     """
     known = {option.name: option for option in options}
@@ -210,16 +229,16 @@ def parse(text: str) -> str | int | float | bool:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def undescribed(given: Mapping[str, object]) -> dict[str, OptionValue]:
+def infer_all(given: Mapping[str, object]) -> dict[str, OptionValue]:
     """Return the options for a plugin without a manifest, with their Python types.
 
     Raises:
         TypeError: a value is of none of the types.
     """
-    return {name: _undescribed(name, value) for name, value in given.items()}
+    return {name: _infer(name, value) for name, value in given.items()}
 
 
-def _undescribed(name: str, value: object) -> OptionValue:
+def _infer(name: str, value: object) -> OptionValue:
     if isinstance(value, str | bool | float):
         return value
     kind = "int64_list" if isinstance(value, list | tuple) else "int64"
@@ -231,3 +250,71 @@ def _unknown(plugin: str, what: str, name: str, known: Mapping[str, Option]) -> 
     return f"{plugin} has no {what} {name!r}; it has {', '.join(sorted(known)) or 'none'}" + (
         f" ({meant})" if meant else ""
     )
+
+
+@frozen
+class CompileFlag:
+    """A flag for compilations in which the user does not set it.
+
+    Attributes:
+        name: as XLA spells it, without dashes.
+        value: a str is parsed by the plugin as the flag's own type.
+        doc: one line: why.
+        since: the first PJRT API version of this plugin that takes it, or None.
+        until: the last one, or None.
+        unless: other flags, any of which the user may set to do without this one.
+        unless_used: operations, "maximum": a program that uses one of them does without it.
+    """
+
+    name: str
+    value: FlagValue
+    doc: str = ""
+    since: ApiVersion | None = None
+    until: ApiVersion | None = None
+    unless: tuple[str, ...] = ()
+    unless_used: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, name: str, flags: Table) -> CompileFlag:
+        """Read the flag `name` of a table of flags.
+
+        Raises:
+            ManifestError: it is malformed.
+        """
+        if not name or not name.replace("_", "").isalnum():
+            flags.fail(name, "a flag's name without dashes, such as 'xla_cpu_enable_fast_math'")
+        table = flags.table(name)
+        value = table.any("value")
+        if not isinstance(value, FlagValue):
+            table.fail("value", "a string, a boolean or a number")
+        flag = cls(
+            name,
+            value,
+            doc=table.text("doc", ""),
+            since=table.version("since"),
+            until=table.version("until"),
+            unless=table.texts("unless"),
+            unless_used=table.texts("unless_used"),
+        )
+        table.finish()
+        return flag
+
+    def fits(self, given: Container[str], api: ApiVersion, code: bytes) -> bool:
+        """Check whether it fits a user's flags, a program and a plugin of this version.
+
+        Text, bytecode and HLO protos all spell the operations that they use.
+        """
+        is_early = self.since is not None and api < self.since
+        is_late = self.until is not None and api > self.until
+        if is_early or is_late or any(name in given for name in (self.name, *self.unless)):
+            return False
+        return not any(name.encode() in code for name in self.unless_used)
+
+
+def read_compile_flags(flags: Table) -> tuple[CompileFlag, ...]:
+    """Read a table of flags, by name.
+
+    Raises:
+        ManifestError: one is malformed.
+    """
+    return tuple(CompileFlag.read(name, flags) for name in sorted(flags.data))

@@ -1,6 +1,6 @@
 """PE, the format of Windows: the headers of a dynamic-link library.
 
-Owns the reader that `headers` asks; must not open files, `binary.File` reads them.
+Owns the reader that `headers` asks; must not open files, `LibraryFile` reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import replace
-from pjrt_hub.finding.contract.binary import MAX_STRING, Binary, File, Section
+from pjrt_hub.finding.contract.binary import MAX_STRING, Binary, LibraryFile, Section
 
 # Numbers of Microsoft's "PE Format".
 _MACHINES = {0x14C: "i386", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64", 0xA641: "arm64ec"}
@@ -26,7 +26,7 @@ _MAX_EXPORTS = 1 << 16  # an ordinal has 16 bits
 _MAX_SYMBOLS_NBYTES = 1 << 28
 
 
-def is_pe(file: File) -> bool:
+def is_pe(file: LibraryFile) -> bool:
     """Check whether a file is one, and not a program of DOS."""
     if file.nbytes < 64 or file.at(0, 2) != b"MZ":
         return False
@@ -34,22 +34,22 @@ def is_pe(file: File) -> bool:
     return at + 4 <= file.nbytes and file.at(at, 4) == b"PE\0\0"
 
 
-def is_wide(file: File) -> bool:
+def is_wide(file: LibraryFile) -> bool:
     """Check whether it is of the only class that is read beyond the header."""
     return _Reader(file).kind == _PE32_PLUS
 
 
-def read(file: File, symbol: str) -> Binary:
+def read(file: LibraryFile, symbol: str) -> Binary:
     """Read what the loader reads, and check whether `symbol` is exported."""
     return _Reader(file).read(symbol)
 
 
-def exports(file: File) -> tuple[str, ...]:
+def exports(file: LibraryFile) -> tuple[str, ...]:
     """Read the exported names; exports with only a number have none."""
     return file.names(_Reader(file).exports())
 
 
-def sections(file: File) -> tuple[Section, ...]:
+def sections(file: LibraryFile) -> tuple[Section, ...]:
     """Read the sections, and the symbols of COFF as one more."""
     return tuple(_Reader(file).sections())
 
@@ -57,7 +57,7 @@ def sections(file: File) -> tuple[Section, ...]:
 class _Reader:
     """Walks one open file."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: LibraryFile) -> None:
         self._file = file
         (at,) = file.unpack("<I", 60)
         (
@@ -97,7 +97,7 @@ class _Reader:
             header,
             name=self._own_name(),
             needed=tuple(self._imports()),
-            optional=tuple(self._delayed()),
+            optional=tuple(self._delay_imports()),
             exported=self._has(symbol.encode()),
         )
 
@@ -180,7 +180,7 @@ class _Reader:
                     return
                 yield self._text(name).decode("utf-8", "surrogateescape")
 
-    def _delayed(self) -> Iterator[str]:
+    def _delay_imports(self) -> Iterator[str]:
         if address := self._directory(_DELAYED):
             (base,) = self._file.unpack("<Q", self._optional + 24)
             for flags, name, *_ in self._rows_at(address, "<8I"):

@@ -32,7 +32,7 @@ def parse(raw: bytes) -> dict[str, Any]:
         ValueError: it is none.
     """
     text = raw.decode("utf-8")
-    if (known := _parsed().get(text)) is not None:
+    if (known := _parsed_files().get(text)) is not None:
         found: dict[str, Any] = json.loads(known)
         return found
     import tomllib
@@ -44,7 +44,7 @@ def parse(raw: bytes) -> dict[str, Any]:
 
 
 @cache
-def _parsed() -> dict[str, str]:
+def _parsed_files() -> dict[str, str]:
     try:
         found: dict[str, str] = json.loads(PARSED.read_bytes())
     except (OSError, ValueError):  # a checkout has none; without it everything takes longer

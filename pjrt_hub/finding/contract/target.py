@@ -1,7 +1,8 @@
 """Targets: machines that a plugin compiles for without having them.
 
 Owns the way from a user's "H100" to what `PJRT_TopologyDescription_Create` takes, and the check of
-it, because a shape of no devices or of too many ends the process inside some plugins.
+it, because a shape of no devices or of too many ends the process inside some plugins; and the GPU
+descriptions that a library embeds.
 """
 
 from __future__ import annotations
@@ -10,25 +11,36 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.base.frozen import frozen, replace
-from pjrt_hub.errors import TargetNotFoundError
+from pjrt_hub.base.frozen import field, frozen, replace
+from pjrt_hub.errors import PluginLoadError, TargetNotFoundError
 from pjrt_hub.finding.contract import option
 from pjrt_hub.finding.contract.names import did_you_mean
 from pjrt_hub.finding.contract.option import Option, OptionValue
 from pjrt_hub.finding.contract.table import Table
+
+if TYPE_CHECKING:
+    import mmap
 
 #: The option that takes a GPU's description.
 _CONFIG = "target_config"
 _MAX_DEVICES = 1 << 16
 #: "2x2x1", alone or behind a name as in "v5e:2x2".
 _SHAPE = re.compile(r"(?:.*[:=_])?(-?\d+(?:x-?\d+)*)(?:_twisted|_untwisted)?")
+#: GPU plugins of XLA embed a GpuTargetConfigProto as text for each GPU they were measured on; only
+#: the plugin parses one.
+_BEGIN = re.compile(rb"gpu_device_info \{")
+_DEVICE = re.compile(r'^device_description_str: "([^"\\]+)"', re.MULTILINE)
+_PLATFORM = re.compile(r'^platform_name: "(\w+)"', re.MULTILINE)
+#: Real ones have up to 6 kB, a licence's comment before them.
+_MAX_NBYTES = 1 << 16
 
 
 @frozen
 class Target:
-    """One machine.
+    """A machine that a plugin can compile for.
 
     Attributes:
         name: what a user says, "H100" or "v5e:2x2".
@@ -42,10 +54,13 @@ class Target:
     plugin: str = ""
     description: str = ""
     device: str = ""
-    config: str = ""
+    config: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return f"{self.plugin}:{self.name}" if self.plugin else self.name
+
+    def _row(self) -> dict[str, str]:
+        return {"target": str(self), "description": self.description}
 
 
 @frozen
@@ -90,8 +105,6 @@ class Targets:
             plugin: its name.
             library: where it is on this machine, or None.
         """
-        from pjrt_hub.finding.contract.embedded import gpu_target_configs
-
         configs = gpu_target_configs(library, self.embedded) if self.embedded and library else {}
         named = [
             each
@@ -129,7 +142,7 @@ class Targets:
                 f"{plugin} lists no machine {name!r}; it lists "
                 + ", ".join(each.name for each in listed),
                 hint=f"{meant} " * bool(meant)
-                + f"nothing was fetched; after `pjrt-hub get {plugin}` the plugin itself is asked",
+                + f"nothing was fetched; after `pjrt-hub fetch {plugin}` the plugin is asked",
             )
 
     def resolve(
@@ -166,8 +179,6 @@ class Targets:
         return ("" if self.embedded else spelled), options
 
     def _config(self, target: Target, plugin: str, library: Path) -> str:
-        from pjrt_hub.finding.contract.embedded import gpu_target_configs
-
         configs = gpu_target_configs(library, self.embedded)
         names = [each.name for each in self.list(plugin, library)]
         if target.device.casefold() in {each.casefold() for each in self.refused}:
@@ -222,6 +233,46 @@ def _check_size(value: OptionValue) -> None:
         sizes = list(value)
     if any(size < 1 for size in sizes) or math.prod(sizes) > _MAX_DEVICES:
         raise ValueError(
-            f"{value!r} is no shape of a machine: each size is at least 1, and all together "
+            f"{value!r} is not a shape of a machine: each size is at least 1, and all together "
             f"are at most {_MAX_DEVICES} devices"
         )
+
+
+def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
+    """Read the descriptions that a library embeds.
+
+    Args:
+        library: the plugin's library; 400 MB take some 0.2 seconds.
+        platform: the `platform_name` of those that are meant, "CUDA".
+
+    Returns:
+        The device's name, "NVIDIA H100 80GB HBM3", to the text; the first of equal names.
+
+    Raises:
+        PluginLoadError: the file cannot be read.
+    """
+    import mmap
+
+    configs: dict[str, str] = {}
+    try:
+        with (
+            library.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            for match in _BEGIN.finditer(data):
+                text = _text_around(data, match.start())
+                device, of = _DEVICE.search(text), _PLATFORM.search(text)
+                if device and of and of[1] == platform:
+                    configs.setdefault(device[1], text)
+    except (OSError, ValueError) as exc:  # ValueError: the file is empty
+        raise PluginLoadError(f"{library} cannot be read: {exc}", path=library) from exc
+    return configs
+
+
+def _text_around(data: mmap.mmap, place: int) -> str:
+    """Return the NUL-terminated string around `place`."""
+    low, high = max(0, place - _MAX_NBYTES), min(len(data), place + _MAX_NBYTES)
+    begin, end = data.rfind(b"\0", low, place), data.find(b"\0", place, high)
+    return data[low if begin < 0 else begin + 1 : high if end < 0 else end].decode(
+        "utf-8", "replace"
+    )

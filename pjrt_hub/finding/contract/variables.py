@@ -6,7 +6,7 @@ docs/variables.md is generated from it. Must not read any of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from pjrt_hub.base.frozen import frozen
@@ -99,7 +99,7 @@ OURS = (
     Variable(
         "PJRT_HUB_DEBUG",
         "prints each step with its reason: `all`, or some of `discovery`, `store`, `probe`, "
-        "`runtime`, separated by commas; on the command line tracebacks too",
+        "`runtime`, separated by commas; tracebacks then show frames of pjrt-hub",
     ),
     Variable(
         "PJRT_HUB_JAX",
@@ -163,6 +163,15 @@ CHOICE = (
         reader="pjrt-hub, the loader",
     ),
     Variable("PYTHONPATH", "passed on to the process of the first contact", reader="Python"),
+)
+
+#: Of manifests: `variables` of an option. Vendors may name others.
+CREATE_OPTIONS = (
+    Variable("JAX_NUM_CPU_DEVICES", "the option `cpu_device_count` of the CPU plugin, as in JAX"),
+    Variable("XLA_PYTHON_CLIENT_PREALLOCATE", "the option `preallocate` of GPUs, as in JAX"),
+    Variable("XLA_CLIENT_MEM_FRACTION", "their option `memory_fraction`, as in JAX"),
+    Variable("XLA_PYTHON_CLIENT_MEM_FRACTION", "the same, if that is not set"),
+    Variable("XLA_PYTHON_CLIENT_ALLOCATOR", "their option `allocator`, as in JAX"),
 )
 
 NETWORK = (
@@ -234,8 +243,9 @@ PACKAGING = (
 
 #: The groups, by the heading that they have in docs/variables.md.
 GROUPS = {
-    "Ours": OURS,
+    "Variables of pjrt-hub": OURS,
     "Which plugin": CHOICE,
+    "Create options of clients": CREATE_OPTIONS,
     "How the network is reached": NETWORK,
     "Where files are": FOLDERS,
     "Compilers": COMPILERS,
@@ -253,6 +263,11 @@ def rows() -> Iterator[Variable]:
 def find(name: str) -> Variable | None:
     """Return the row of a variable, or None: it must not be read."""
     return next((row for row in rows() if fnmatchcase(name, row.name)), None)
+
+
+def is_on(env: Mapping[str, str], name: str) -> bool:
+    """Check whether a variable that is `1` or `0` is set to anything but `0`."""
+    return env.get(name, "") not in ("", "0")
 
 
 def is_safe(name: str) -> bool:

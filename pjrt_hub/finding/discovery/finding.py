@@ -12,12 +12,13 @@ from pathlib import Path
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion, Verdict
 from pjrt_hub.base.frozen import frozen
+from pjrt_hub.base.listing import Listing
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
 from pjrt_hub.finding.contract.manifest import FILE_NAME
-from pjrt_hub.finding.discovery import namespace, select
+from pjrt_hub.finding.discovery import packages, select
 from pjrt_hub.finding.discovery.source import Candidate, Rejection
 from pjrt_hub.finding.discovery.survey import Survey
-from pjrt_hub.finding.store.cache.probes import Probes
+from pjrt_hub.finding.store.cache.memo import Probes
 
 
 @frozen
@@ -36,6 +37,7 @@ class Finding:
         library_path: the library, or None where it must be fetched or cannot be used.
         verdict: whether it can be used or was chosen; the reason, where not or where noteworthy.
         chosen: whether it is the one that `client` would use.
+        aside: whether nothing of it is here, or another of that name is used in its place.
     """
 
     name: str
@@ -49,6 +51,17 @@ class Finding:
     library_path: Path | None
     verdict: Verdict
     chosen: bool
+    aside: bool = False
+
+    def _row(self) -> dict[str, str]:
+        word = "chosen" if self.chosen else "usable" if self.verdict.ok else "no"
+        return {
+            "name": self.name,
+            "platform": self.platform or "-",
+            "version": self.version or "-",
+            "api": str(self.api_version or "-"),
+            "verdict": ": ".join(filter(None, (word, self.verdict.reason))),
+        }
 
 
 def findings(
@@ -57,7 +70,7 @@ def findings(
     *,
     offline: bool,
     probes: Probes | None = None,
-) -> list[Finding]:
+) -> Listing[Finding]:
     """List everything that was found: the choice first, then the rest as the survey orders it.
 
     Args:
@@ -88,13 +101,12 @@ def findings(
     for each in rejections:
         reasons.setdefault((each.name, each.origin), each.reason)
     listed = {(each.name, each.origin) for each in candidates}
-    return [
-        *(
-            _usable(each, reasons.get((each.name, each.origin), ""), chosen, probes)
-            for each in candidates
-        ),
-        *(_unusable(each) for each in rejections if (each.name, each.origin) not in listed),
+    usable = [
+        _usable(each, reasons.get((each.name, each.origin), ""), chosen, probes)
+        for each in candidates
     ]
+    unusable = [_unusable(each) for each in rejections if (each.name, each.origin) not in listed]
+    return Listing(usable + unusable)
 
 
 def _usable(
@@ -115,18 +127,18 @@ def _usable(
         origin=candidate.origin,
         library_path=candidate.library_path,
         verdict=Verdict(
-            is_chosen or candidate.may_run, "; ".join(filter(None, (reason, _uncalled(candidate))))
+            is_chosen or candidate.may_run, "; ".join(filter(None, (reason, _hook_note(candidate))))
         ),
         chosen=is_chosen,
     )
 
 
-def _uncalled(candidate: Candidate) -> str:
+def _hook_note(candidate: Candidate) -> str:
     """Return the note that a package in `pjrt_plugins` is not called without a manifest."""
     path = candidate.library_path
     if candidate.manifest.path is not None or path is None:
         return ""
-    homes = (each for each in list(path.parents)[:2] if each.parent.name == namespace.PACKAGE)
+    homes = (each for each in list(path.parents)[:2] if each.parent.name == packages.PACKAGE)
     with suppress(OSError):
         for home in homes:
             if re.search(rb"^def initialize\b", digest.content(home / "__init__.py"), re.M):
@@ -158,4 +170,5 @@ def _unusable(rejection: Rejection) -> Finding:
         library_path=None,
         verdict=Verdict(False, rejection.reason),
         chosen=False,
+        aside=rejection.absent or rejection.shadowed,
     )

@@ -166,7 +166,7 @@ class Installed:
                 package = Path(location).joinpath(*rest)
                 if os.path.isdir(package):
                     yield package
-            yield from _mapped(finder, module)
+            yield from _editable_folders(finder, module)
 
 
 def _absolute(item: str) -> str:
@@ -176,7 +176,7 @@ def _absolute(item: str) -> str:
         return ""
 
 
-def _mapped(finder: Any, module: str) -> Iterator[Path]:
+def _editable_folders(finder: Any, module: str) -> Iterator[Path]:
     """Yield where setuptools' finder has a package inside a namespace, or a namespace."""
     mapping = getattr(sys.modules.get(finder.__module__), "MAPPING", {})
     for name, location in mapping.items():

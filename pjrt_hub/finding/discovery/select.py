@@ -5,19 +5,20 @@ Owns the rules of selection and the one text that explains them; docs/discovery.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.names import canonical, did_you_mean
-from pjrt_hub.finding.discovery import catalogued, explicit
+from pjrt_hub.finding.discovery import registry_rows, user_paths
 from pjrt_hub.finding.discovery.source import Candidate, Rejection, World
 from pjrt_hub.finding.discovery.survey import Survey
 
 OURS = "PJRT_HUB_PLATFORMS"
 JAX = "JAX_PLATFORMS"
-_FETCHED = ("cached", "catalogued")
+_FETCHED = (registry_rows.CACHED, registry_rows.CATALOGUED)
 #: Of plugins that nobody described; their packages are not imported.
 _UNREAD = ", as far as is known: a priority that a package registers in a framework is not read"
 _NO_SUCH_NAME = "no plugin, platform or alias has that name"
@@ -96,9 +97,9 @@ def choose(
         AmbiguousPluginError: several of equal standing fit.
     """
     for given in survey.candidates:
-        if given.source == explicit.name:
+        if given.source == user_paths.EXPLICIT:
             why = "its path was given"
-            return Choice(_noted(given), survey.rejections, why, was_asked_for_alone=True)
+            return Choice(_add_note(given), survey.rejections, why, was_asked_for_alone=True)
     if request is None:
         return _by_priority(survey, offline)
     return _by_request(survey, request, to_run)
@@ -140,7 +141,7 @@ def _by_priority(survey: Survey, offline: bool) -> Choice:
             hint="install one, such as `pip install 'pjrt-hub[cpu]'`; "
             "`pjrt-hub doctor` says what is missing",
         )
-    winner = _first(survey, sorted(eligible, key=_standing), None)
+    winner = _first(survey, sorted(eligible, key=_sort_key), None)
     known = "is present" if winner.hardware.ok else "may be here"
     reason = f"its hardware {known} and its priority, {winner.priority}, is the highest"
     otherwise = f"it would have to be fetched, and {winner.name} is here"
@@ -155,26 +156,26 @@ def _by_request(survey: Survey, request: Request, to_run: bool) -> Choice:
             unknown.append(_unknown(survey, word, request.origin))
         present = [each for each in matches if each.may_run]
         if present:
-            return _asked(survey, request, word, present, unknown)
+            return _choose_named(survey, request, word, present, unknown)
     # One plugin or platform asked for by its name may serve to compile without the hardware.
     (word, *others) = request.words
     named = [each for each in _matches(survey, word) if word not in each.aliases]
     usable = [each for each in named if not (to_run and each.must_be_fetched)]
     if usable and not others:
-        return _asked(survey, request, word, usable, unknown)
-    idle = "" if others or not named else _fetched_all_the_same(named[0])
+        return _choose_named(survey, request, word, usable, unknown)
+    idle = "" if others or not named else _fetch_hint(named[0])
     raise _not_found(survey, request, unknown, idle)
 
 
-def _fetched_all_the_same(idle: Candidate) -> str:
+def _fetch_hint(idle: Candidate) -> str:
     """Return the next step for a plugin that is absent, like its hardware."""
     return (
-        f"nothing was fetched; `pjrt-hub get {idle.name}` fetches it all the same, to compile "
+        f"nothing was fetched; `pjrt-hub fetch {idle.name}` fetches it all the same, to compile "
         "ahead of time or where the hardware is there in spite of this"
     )
 
 
-def _asked(
+def _choose_named(
     survey: Survey,
     request: Request,
     word: str,
@@ -182,11 +183,11 @@ def _asked(
     unknown: Sequence[Rejection],
 ) -> Choice:
     # Of what was asked for, what is here comes before what would have to be fetched.
-    ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_standing(each)))
+    ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_sort_key(each)))
     winner = _first(survey, ranked, word)
     losers = _losers(survey, winner, matches, "it was not asked for")
     return Choice(
-        _noted(winner),
+        _add_note(winner),
         (*unknown, *losers),
         f"{request.origin} asks for {word!r}",
         was_asked_for_alone=len(request.words) == 1,
@@ -194,7 +195,7 @@ def _asked(
     )
 
 
-def _noted(winner: Candidate) -> Candidate:
+def _add_note(winner: Candidate) -> Candidate:
     """Note that the hardware of a named plugin is absent."""
     if winner.may_run:
         return winner
@@ -202,7 +203,7 @@ def _noted(winner: Candidate) -> Candidate:
     return replace(winner, notes=(*winner.notes, note))
 
 
-def _standing(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
+def _sort_key(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
     # Among those to be fetched nobody has chosen one by installing it: the newest API is first.
     api = candidate.api_version if candidate.must_be_fetched else None
     newest = (-api.major, -api.minor) if api else (0, 0)
@@ -214,7 +215,7 @@ def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Can
     winner = ranked[0]
 
     def rank(each: Candidate) -> tuple[object, ...]:
-        return (each.must_be_fetched, *_standing(each))
+        return (each.must_be_fetched, *_sort_key(each))
 
     def same_library(each: Candidate) -> bool:
         return winner.library_path is not None and each.library_path == winner.library_path
@@ -234,11 +235,11 @@ def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Can
     unread = "" if all(each.manifest.path for each in tied) else _UNREAD
     raise AmbiguousPluginError(
         f"{what} {len(tied)} plugins of equal standing{unread}\n" + "\n".join(map(line, tied)),
-        hint="name one: " + " or ".join(f'client("{_spelling(each, tied)}")' for each in tied),
+        hint="name one: " + " or ".join(f'client("{_selector(each, tied)}")' for each in tied),
     )
 
 
-def _spelling(candidate: Candidate, tied: Sequence[Candidate]) -> str:
+def _selector(candidate: Candidate, tied: Sequence[Candidate]) -> str:
     """Return the shortest word that selects a candidate among those tied with it."""
     if sum(each.name == candidate.name for each in tied) == 1:
         return candidate.name
@@ -269,8 +270,15 @@ def _unknown(survey: Survey, word: str, origin: str) -> Rejection:
         if meant
         else _NO_SUCH_NAME
     )
-    hint = did_you_mean(word, _all_words(survey)) if not meant else ""
+    hint = _likely(word, _all_words(survey)) if not meant else ""
     return Rejection(_printable(word), origin, reason, hint)
+
+
+def _likely(word: str, words: set[str]) -> str:
+    """Return "did you mean 'cuda'?", of a name or of a file, or an empty string."""
+    if os.path.isfile(word):
+        return f"did you mean {os.path.join(os.curdir, word)!r}?"
+    return did_you_mean(word, words)
 
 
 def _all_words(survey: Survey) -> set[str]:
@@ -310,12 +318,12 @@ def _not_found(
     names = {each.name for each in manifests}
     words = _all_words(survey)
     words |= {each.name for each in survey.rejections} & set(request.words)
-    meant = [did_you_mean(word, words) for word in request.words if word not in words]
+    meant = [_likely(word, words) for word in request.words if word not in words]
     wanted = " or ".join(f"'{_printable(word)}'" for word in request.words)
     rejections = (*unknown, *_losers(survey, None, (), "it was not asked for"))
     # Of the many reasons those are printed that concern what was asked for; the error has them all.
     asked = {each.name for each in manifests if set(_words(each)) & set(request.words)}
-    asked |= {*request.words, catalogued.REGISTRY}
+    asked |= {*request.words, registry_rows.REGISTRY}
     told = [each for each in rejections if each in unknown or each.name in asked]
     return PluginNotFoundError(
         f"no plugin for {wanted}, which {request.origin} asks for\n"

@@ -1,14 +1,14 @@
-"""The nouns of discovery: World, Described, Candidate, Rejection and the Source protocol.
+"""The nouns of discovery: World, Described, Candidate and Rejection.
 
-Owns the arguments and results of sources; must not search for anything itself.
+Owns the arguments and results of what searches; must not search for anything itself.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.abi import ApiVersion, Verdict
 from pjrt_hub.base.fork import cached_property
@@ -18,9 +18,9 @@ from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.discovery.installed import Installed
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.store.artifact.catalog import Artifact, Catalog
-    from pjrt_hub.finding.store.artifact.pins import Pins
     from pjrt_hub.finding.store.cache.cache import Cache
+    from pjrt_hub.finding.store.catalog import Artifact, Catalog
+    from pjrt_hub.finding.store.pins import Pins
 
 #: The folder that holds the `pjrt_plugins` of this distribution, installed or checked out.
 FIRST_PARTY = Path(__file__).resolve().parents[3]
@@ -75,7 +75,7 @@ class World:
         if self.pins is None:
             return ""
         from pjrt_hub.base import digest
-        from pjrt_hub.finding.store.cache.probes import Probes
+        from pjrt_hub.finding.store.cache.memo import Probes
 
         sha256 = Probes(self.cache.root).sha256 if self.cache else digest.of_file
         return self.pins.refusal(library_path, sha256)
@@ -197,6 +197,7 @@ class Rejection:
         reason: why it lost.
         hint: the next step, or an empty string.
         absent: nothing of it is on this machine, as opposed to something unusable.
+        shadowed: something else of that name is used in its place.
     """
 
     name: str
@@ -204,6 +205,7 @@ class Rejection:
     reason: str
     hint: str = ""
     absent: bool = False
+    shadowed: bool = False
 
     def __str__(self) -> str:
         place = f" [{self.origin}]" if self.origin else ""
@@ -212,16 +214,3 @@ class Rejection:
 
 
 Found = Candidate | Rejection
-
-
-class Source(Protocol):
-    """One way to find plugins; a module with these two names is one."""
-
-    name: str
-
-    def find(self, world: World, described: Sequence[Described]) -> Iterator[Found]:
-        """Find plugins in `world`, given every manifest.
-
-        Yields candidates and rejections in an order that depends on nothing but the world; a
-        malformed thing is a rejection and never an error.
-        """

@@ -12,27 +12,16 @@ from pathlib import Path
 from pjrt_hub.base.abi import DECLARED, compatible
 from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.finding.contract.binary import unfit
 from pjrt_hub.finding.contract.headers import inspect
-from pjrt_hub.finding.contract.linking import unfit
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.names import canonical
-from pjrt_hub.finding.discovery import (
-    cached,
-    catalogued,
-    entry_points,
-    environment,
-    explicit,
-    namespace,
-    place,
-    vendor_wheels,
-)
+from pjrt_hub.finding.discovery import library, packages, registry_rows, user_paths
 from pjrt_hub.finding.discovery.hardware import present
-from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, Source, World
+from pjrt_hub.finding.discovery.source import Candidate, Found, Rejection, World
 
 #: Whose word comes first: the caller, the environment, what is installed, the cache, the registry.
 ORDER = ("explicit", "environment", "entry_points", "namespace", "vendor_wheels", "cached")
-_BEFORE: tuple[Source, ...] = (environment,)
-_AFTER: tuple[Source, ...] = (vendor_wheels, cached, catalogued)
 
 
 @frozen
@@ -56,10 +45,10 @@ class Survey:
         return replace(self, candidates=left, rejections=(*self.rejections, why))
 
 
-def fitting(surveyed: Survey, world: World) -> Survey:
+def reject_unfit(surveyed: Survey, world: World) -> Survey:
     """Return a survey that rejects candidates whose libraries cannot run here, with reasons."""
     rejections = list(surveyed.rejections)
-    candidates = _split(_fit(list(surveyed.candidates), world), rejections)
+    candidates = _separate(_fit(list(surveyed.candidates), world), rejections)
     return replace(surveyed, candidates=tuple(candidates), rejections=tuple(rejections))
 
 
@@ -73,21 +62,24 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     Raises:
         PluginLoadError: `explicit_path` is not a file, or not one that the lock file names.
     """
-    described, rejections = _describe(world)
+    described, rejections = packages.describe(world)
     known = tuple(each.manifest for each in described)
     if explicit_path is not None:
-        only = explicit.candidate(explicit_path, world, described)
+        only = user_paths.from_path(explicit_path, world, described)
         require_locked(only, explicit_path, world)
         return Survey((_look_at_hardware(only, world),), (), known)
-    found: list[Found] = [item for source in _BEFORE for item in source.find(world, described)]
-    found += place.find(world, described)
-    found += (item for source in _AFTER for item in source.find(world, described))
+    found: list[Found] = [
+        *user_paths.from_variables(world, described),
+        *library.find_described(world, described),
+        *packages.find_vendor_libraries(world),
+        *registry_rows.find(world, described),
+    ]
     candidates = [item for item in found if isinstance(item, Candidate)]
-    candidates = _split(_join(candidates), rejections)
-    candidates = _split(_fit(candidates, world), rejections)
-    candidates = _split(_locked(candidates, world), rejections)
-    candidates = _split(_shadow(candidates), rejections)
-    rejections += _hidden(world, candidates)
+    candidates = _separate(_join(candidates), rejections)
+    candidates = _separate(_fit(candidates, world), rejections)
+    candidates = _separate(_apply_lock(candidates, world), rejections)
+    candidates = _separate(_shadow(candidates), rejections)
+    rejections += _reject_hidden(world, candidates)
     names = {candidate.name for candidate in candidates}
     # That a plugin is not installed matters only where it cannot be had otherwise.
     rejections += (
@@ -104,24 +96,6 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     )
 
 
-def _describe(world: World) -> tuple[list[Described], list[Rejection]]:
-    """Gather the manifests, ours first; one file found twice is one manifest."""
-    joined: dict[tuple[str, Path | None], Described] = {}
-    rejections = []
-    # A registered package is named by its distribution, so its entry point comes first.
-    for item in (*entry_points.describe(world), *namespace.describe(world)):
-        if isinstance(item, Rejection):
-            rejections.append(item)
-            continue
-        path = item.manifest.path
-        key = (item.manifest.name, path.resolve() if path else None)
-        first = joined.setdefault(key, item)
-        if first is not item:
-            joined[key] = replace(first, origins=(*first.origins, *item.origins))
-    described = sorted(joined.values(), key=lambda item: item.distribution != "pjrt-hub")
-    return described, rejections
-
-
 def _join(found: Iterable[Candidate]) -> Iterator[Found]:
     """Make one candidate of those that are one library under one name."""
     by_library: dict[Path | None, list[Candidate]] = {}
@@ -132,8 +106,8 @@ def _join(found: Iterable[Candidate]) -> Iterator[Found]:
             yield from group
             continue
         # A vendor's library that a manifest or a variable also names goes by that name.
-        named = [each for each in group if each.source != vendor_wheels.name]
-        vendors = [each for each in group if each.source == vendor_wheels.name]
+        named = [each for each in group if each.source != packages.VENDOR_WHEELS]
+        vendors = [each for each in group if each.source == packages.VENDOR_WHEELS]
         for name in dict.fromkeys(each.name for each in named or vendors[:1]):
             same = [each for each in named or vendors if each.name == name]
             # Who ships a library describes it best; else the word that came first stands.
@@ -185,7 +159,7 @@ def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
             yield Rejection(candidate.name, where, reason, hint)
 
 
-def _locked(candidates: list[Candidate], world: World) -> Iterator[Found]:
+def _apply_lock(candidates: list[Candidate], world: World) -> Iterator[Found]:
     """Reject what the lock file does not list, before it can shadow or rival what it lists."""
     for candidate in candidates:
         path = candidate.library_path if candidate.artifact is None else None
@@ -216,21 +190,23 @@ def _unlock(candidate: Candidate) -> str:
 def _shadow(candidates: list[Candidate]) -> Iterator[Found]:
     """Keep one candidate per plugin; several claims to one name stay, for `select` to refuse."""
     named: dict[str, list[Candidate]] = {}
-    for candidate in sorted(candidates, key=_standing):
+    for candidate in sorted(candidates, key=_source_order):
         named.setdefault(candidate.name, []).append(candidate)
     for group in named.values():
         claims: dict[object, Candidate] = {}
         for candidate in group:
             # What the user wrote into the environment is meant to replace what is installed.
-            user = group[0] if group[0].source == environment.name else None
-            if user and candidate.source != environment.name:
+            user = group[0] if group[0].source == user_paths.ENVIRONMENT else None
+            if user and candidate.source != user_paths.ENVIRONMENT:
                 winner = user
             else:
                 winner = claims.setdefault(_claim(candidate, claims), candidate)
             if winner is candidate:
                 yield candidate
             else:
-                yield Rejection(candidate.name, candidate.origin, f"shadowed by {winner}")
+                yield Rejection(
+                    candidate.name, candidate.origin, f"shadowed by {winner}", shadowed=True
+                )
 
 
 def _claim(candidate: Candidate, before: Mapping[object, Candidate]) -> object:
@@ -241,18 +217,18 @@ def _claim(candidate: Candidate, before: Mapping[object, Candidate]) -> object:
         installed = (claim for claim, each in before.items() if each.distribution == package)
         if (claim := next(installed, None)) is not None:
             return claim
-    if candidate.source == environment.name:
+    if candidate.source == user_paths.ENVIRONMENT:
         return candidate.library_path
     if candidate.manifest.path is not None:
         return candidate.manifest.path.resolve()
     return candidate.distribution or candidate.library_path
 
 
-def _standing(candidate: Candidate) -> int:
+def _source_order(candidate: Candidate) -> int:
     return ORDER.index(candidate.source) if candidate.source in ORDER else len(ORDER)
 
 
-def _hidden(world: World, candidates: list[Candidate]) -> Iterator[Rejection]:
+def _reject_hidden(world: World, candidates: list[Candidate]) -> Iterator[Rejection]:
     """Reject plugin distributions that Python does not see, because another comes first."""
     used = {candidate.distribution: candidate for candidate in candidates}
     for loser, winner in world.installed.shadowed:
@@ -261,10 +237,11 @@ def _hidden(world: World, candidates: list[Candidate]) -> Iterator[Rejection]:
                 used[loser.name].name,
                 f"{loser} in {loser.folder}",
                 f"shadowed by {winner} in {winner.folder}, which comes first on sys.path",
+                shadowed=True,
             )
 
 
-def _split(found: Iterable[Found], rejections: list[Rejection]) -> list[Candidate]:
+def _separate(found: Iterable[Found], rejections: list[Rejection]) -> list[Candidate]:
     candidates = []
     for item in found:
         if isinstance(item, Candidate):
@@ -279,4 +256,4 @@ def _look_at_hardware(candidate: Candidate, world: World) -> Candidate:
 
 
 def _order_of_listing(candidate: Candidate) -> tuple[object, ...]:
-    return (-candidate.priority, candidate.name, _standing(candidate), str(candidate))
+    return (-candidate.priority, candidate.name, _source_order(candidate), str(candidate))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks.exported.dimension import Place
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.array.host_array import converted
+from pjrt_hub.running.array.host_array import convert
 from pjrt_hub.running.buffer.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def put(
 
 
 def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -> NDArray[Any]:
-    """The value as an array of the type, which it has already or Python's numbers become.
+    """Return the value as an array of the type, which it has already or Python's numbers become.
 
     Raises:
         TypeError: it has another element type.
@@ -72,13 +72,13 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
     """
     import numpy as np
 
-    wanted = aval.numpy
+    wanted = aval.dtype
     if isinstance(value, bool | int | float | complex | list | tuple):
         try:
             found = np.asarray(value)
             if found.dtype.kind not in "biufc" or dtypes.rank(found.dtype) > dtypes.rank(wanted):
                 raise _other_dtype(function, index, aval, found)
-            value = converted(found, aval.element)
+            value = convert(found, aval.element)
         except (ValueError, OverflowError) as exc:
             raise ValueError(f"{function.input_paths[index]}: expected {aval}: {exc}") from exc
     array = np.asarray(value)
@@ -86,8 +86,8 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
     return array
 
 
-def stored(weight: Weight) -> NDArray[Any]:
-    """A weight's array, mapped from its file.
+def read_weight(weight: Weight) -> NDArray[Any]:
+    """Return a weight's array, mapped from its file.
 
     Raises:
         FileFormatError: the file is missing, malformed, or holds another type.
@@ -103,9 +103,9 @@ def stored(weight: Weight) -> NDArray[Any]:
             path=weight.path,
             hint="save the folder again; arrays of objects cannot be passed",
         ) from exc
-    if array.dtype != weight.aval.numpy or array.shape != weight.aval.dimensions:
+    if array.dtype != weight.aval.dtype or array.shape != weight.aval.dimensions:
         raise FileFormatError(
-            f"the weight {weight.name} is {_told(array)} in {weight.path}, the program takes "
+            f"the weight {weight.name} is {_describe(array)} in {weight.path}, the program takes "
             f"{weight.aval}",
             path=weight.path,
         )
@@ -121,16 +121,18 @@ def check(value: Any, aval: Aval, function: ExportedFunction, index: int) -> Non
     """
     if not (hasattr(value, "dtype") and hasattr(value, "shape")):
         return
-    if value.dtype != aval.numpy:
+    if value.dtype != aval.dtype:
         raise _other_dtype(function, index, aval, value)
     if tuple(value.shape) != aval.dimensions:
-        raise ValueError(f"{function.input_paths[index]}: expected {aval}, found {_told(value)}")
+        raise ValueError(
+            f"{function.input_paths[index]}: expected {aval}, found {_describe(value)}"
+        )
 
 
 def places(
     function: ExportedFunction, symbolic: Sequence[int], leaves: Sequence[Any]
 ) -> list[Place]:
-    """The symbolic dimensions of arguments with the sizes that they have.
+    """Return the symbolic dimensions of arguments with the sizes that they have.
 
     Raises:
         ValueError: an argument has another number of dimensions, or another known one.
@@ -157,12 +159,12 @@ def places(
 
 def _other_dtype(function: ExportedFunction, index: int, aval: Aval, value: Any) -> TypeError:
     return TypeError(
-        f"{function.input_paths[index]}: expected {aval}, found {_told(value)}\n\n"
-        f"hint: numpy.asarray(value, {aval.numpy.name!r}) converts it"
+        f"{function.input_paths[index]}: expected {aval}, found {_describe(value)}\n\n"
+        f"hint: numpy.asarray(value, {aval.dtype.name!r}) converts it"
     )
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     try:
         name = dtypes.of_numpy(value.dtype).name
     except TypeError:

@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from pjrt_hub.frameworks.exported.function import ExportedFunction
-from pjrt_hub.frameworks.exported.tree import DICT, LEAF, Tree
+from pjrt_hub.frameworks.exported.tree import LEAF, Tree
 
 
-def assigned(
+def assign(
     function: ExportedFunction, values: Sequence[tuple[str | None, Any]]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Makes the arguments of a call.
@@ -23,7 +23,8 @@ def assigned(
         function: what is called.
         values: names, each with an array or a dict of arrays; a name is a place as
             `ExportedFunction.input_paths` has it, quotes or not, or the beginning of some. None
-            takes the next positional argument that was not named.
+            takes the next positional argument that was not named. The keys of a dict are places
+            too, from the argument's on or whole: "l1/w", "args[0]/l1/w", "args[0]['l1']['w']".
 
     Returns:
         The positional arguments, and those by name.
@@ -58,7 +59,7 @@ def assigned(
             raise TypeError(
                 f"{function.function_name} has no argument {name}; there are {', '.join(close)}"
             )
-        for leaf, each in _spread(tree, value, place):
+        for leaf, each in _leaves(tree, value, place):
             if leaf in leaves:
                 raise TypeError(f"{leaf} was given twice")
             leaves[leaf] = each
@@ -78,7 +79,7 @@ def assigned(
 
 
 def _bare(name: str) -> str:
-    """A place without the quotes that a shell takes away."""
+    """Return a place without the quotes that a shell removes."""
     return re.sub(r"""\[(['"])(.*?)\1\]""", r"[\2]", name)
 
 
@@ -88,18 +89,26 @@ def _places(tree: Tree, path: str) -> Iterator[tuple[str, Tree]]:
         yield from _places(child, path + step)
 
 
-def _spread(tree: Tree, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a value; of a file with more tensors than a dict has, those of its names."""
-    if tree.kind == DICT and isinstance(value, Mapping):
-        for key, child in zip(tree.keys, tree.children, strict=True):
-            if key not in value:
-                raise TypeError(f"{path}[{key}] is not among the {len(value)} values for {path}")
-            yield from _spread(child, value[key], f"{path}[{key}]")
+def _leaves(tree: Tree, value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a value; of a larger file, only those that the tree names."""
+    if tree.kind == LEAF:
+        if isinstance(value, Mapping):
+            raise TypeError(f"{path} is one array, and {len(value)} were given")
+        yield path, value
         return
-    if tree.kind != LEAF and not isinstance(value, Mapping):
+    if not isinstance(value, Mapping):
         raise TypeError(f"{path} is {tree}; give each part: {_bare(next(tree.paths(path), path))}=")
-    if tree.kind == LEAF and isinstance(value, Mapping):
-        raise TypeError(f"{path} is one array, and {len(value)} were given")
-    leaves: list[Any] = []
-    tree.flatten(value, leaves, path)
-    yield from zip(map(_bare, tree.paths(path)), leaves, strict=True)
+    base, named = len(_steps(path)), {_steps(key): each for key, each in value.items()}
+    if len(named) < len(value):
+        raise TypeError(f"of the {len(value)} values for {path}, two have names of one place")
+    for leaf in map(_bare, tree.paths(path)):
+        steps = _steps(leaf)
+        found = next((name for name in (steps[base:], steps) if name in named), None)
+        if found is None:
+            raise TypeError(f"{leaf} is not among the {len(value)} values for {path}")
+        yield leaf, named[found]
+
+
+def _steps(name: str) -> tuple[str, ...]:
+    """Split "args[0]['l1'].w", "args[0]/l1/w" and "args.0.l1.w" alike."""
+    return tuple(re.findall(r"[^\[\]'\"./]+", name))

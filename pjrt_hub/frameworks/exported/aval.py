@@ -24,11 +24,11 @@ class Aval:
     """One input or output.
 
     Attributes:
-        dtype: the element type by its name in StableHLO; JAX's random keys as "key<fry>".
+        element_type: its name in programs, "f32"; of JAX's random keys "key<fry>".
         shape: numbers, and expressions of symbolic dimensions such as "b" or "2*b + 1".
     """
 
-    dtype: str
+    element_type: str
     shape: tuple[int | str, ...]
 
     @cached_property
@@ -50,19 +50,19 @@ class Aval:
     @cached_property
     def element(self) -> dtypes.ElementType:
         """The element type of the array that is passed."""
-        if self.dtype in KEYS:
+        if self.element_type in KEYS:
             return dtypes.of_numpy("uint32")
-        return dtypes.of_type("i1" if self.dtype == "f0" else self.dtype)
+        return dtypes.of_type("i1" if self.element_type == "f0" else self.element_type)
 
     @cached_property
-    def numpy(self) -> numpy.dtype[Any]:
-        """The dtype of the array that is passed."""
+    def dtype(self) -> numpy.dtype[Any]:
+        """The dtype of the array that is passed, as `Buffer.dtype`: a random key's is uint32."""
         return dtypes.numpy_dtype(self.element.code)
 
     @cached_property
     def dimensions(self) -> tuple[int | str, ...]:
         """The dimensions of the array that is passed: a random key has one more."""
-        return (*self.shape, KEYS[self.dtype]) if self.dtype in KEYS else self.shape
+        return (*self.shape, KEYS[self.element_type]) if self.element_type in KEYS else self.shape
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -70,4 +70,4 @@ class Aval:
         return tuple(map(int, self.dimensions))
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"{self.element_type}[{','.join(map(str, self.shape))}]"

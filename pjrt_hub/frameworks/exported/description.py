@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.client.client import Client
 
 
-class Verdict(NamedTuple):
+class RunVerdict(NamedTuple):
     """Whether a client can run a function.
 
     Attributes:
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
 
 
 def describe(function: ExportedFunction) -> dict[str, Any]:
-    """The documented JSON of `pjrt-hub inspect`, but for the verdict."""
+    """Return the documented JSON of `pjrt-hub inspect`, but for the verdict."""
     weights = [each for each in function.arguments if isinstance(each, Weight)]
     used = {each for each in function.arguments if isinstance(each, int)}
     inputs = zip(function.input_paths, function.inputs, strict=True)
@@ -64,22 +64,26 @@ def describe(function: ExportedFunction) -> dict[str, Any]:
     }
 
 
-def verdict(function: ExportedFunction, client: Client) -> Verdict:
-    """Whether a client can run a function, as far as that is known without compiling."""
+def verdict(function: ExportedFunction, client: Client) -> RunVerdict:
+    """Return whether a client can run a function, as far as that is known without compiling."""
     reasons = []
     try:
         obstacle.require_readable(function, client)
     except IncompatiblePluginError as exc:
         reasons.append(exc.message)
-    reasons += obstacle.found(function, client.platform_name, len(client.devices))
+    reasons += obstacle.find_obstacles(function, client.platform_name, len(client.devices))
     doubts = obstacle.doubts(function, client)
     needs = specialisation.needs(function, client.platform_name, client.plugin.attributes)
     if needs and specialisation.has_jaxlib():
         doubts.insert(0, f"{'; '.join(needs)}: jaxlib, which is here, has to do that")
     elif needs:
         reasons.append(f"{'; '.join(needs)}: that takes jaxlib, which is not installed")
-    return Verdict(not reasons, tuple(reasons), tuple(doubts))
+    return RunVerdict(not reasons, tuple(reasons), tuple(doubts))
 
 
 def _type(aval: Aval) -> dict[str, Any]:
-    return {"dtype": aval.dtype, "shape": list(aval.shape)}
+    return {
+        "dtype": aval.dtype.name,
+        "element_type": aval.element_type,
+        "shape": list(aval.shape),
+    }

@@ -43,29 +43,29 @@ class Place(NamedTuple):
 
 
 def names(expression: str) -> frozenset[str]:
-    """The variables of an expression.
+    """Return the variables of an expression.
 
     Raises:
         ValueError: it is none.
     """
     found = set()
-    for node in ast.walk(_parsed(expression)):
+    for node in ast.walk(_parse(expression)):
         if isinstance(node, ast.Name) and node.id not in _FUNCTIONS:
             found.add(node.id)
     return frozenset(found)
 
 
 def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
-    """The size that an expression means.
+    """Return the size that an expression means.
 
     Raises:
         ValueError: it is none, has another variable, or gives no size.
     """
     if isinstance(expression, int):
         return expression
-    value = _value(_parsed(expression).body, sizes)
+    value = _value(_parse(expression).body, sizes)
     if not 0 <= value < _MAX_SIZE:
-        raise ValueError(f"{expression} is {value}, which is no size")
+        raise ValueError(f"{expression} is {value}, which is not a size")
     return value
 
 
@@ -87,7 +87,7 @@ def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
             unknown = names(place.expression) - sizes.keys()
             if len(unknown) == 1:
                 [name] = unknown
-                size = _solved(place, name, sizes)
+                size = _solve(place, name, sizes)
                 if size is None:
                     later.append(place)
                     continue
@@ -112,9 +112,9 @@ def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
     return sizes
 
 
-def _solved(place: Place, name: str, sizes: Mapping[str, int]) -> int | None:
-    """The one variable of a linear expression; a wrong one is found by whoever puts it in."""
-    tree = _parsed(place.expression).body
+def _solve(place: Place, name: str, sizes: Mapping[str, int]) -> int | None:
+    """Solve a linear expression for its one variable; the caller checks what it gives."""
+    tree = _parse(place.expression).body
     try:
         if isinstance(tree, ast.Name):
             return place.size
@@ -130,12 +130,12 @@ def _solved(place: Place, name: str, sizes: Mapping[str, int]) -> int | None:
 
 
 @lru_cache(1024)
-def _parsed(expression: str) -> ast.Expression:
-    """JAX writes powers as "b^2"."""
+def _parse(expression: str) -> ast.Expression:
+    """Parse an expression, in which JAX writes powers as "b^2"."""
     try:
         return ast.parse(expression.replace("^", "**").strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"{expression!r} is no expression of dimensions") from None
+        raise ValueError(f"{expression!r} is not an expression of dimensions") from None
 
 
 def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
@@ -150,11 +150,11 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
             return -_value(operand, sizes)
         case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))):
             if not 0 <= power <= _MAX_EXPONENT:
-                raise ValueError(f"the power {power} is no dimension's")
-            return _bounded(_value(left, sizes) ** power)
+                raise ValueError(f"the power {power} gives no dimension")
+            return _check_bound(_value(left, sizes) ** power)
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
             apply = _OPERATORS[type(operator)]
-            return _bounded(apply(_value(left, sizes), _value(right, sizes)))
+            return _check_bound(apply(_value(left, sizes), _value(right, sizes)))
         case ast.Call(func=ast.Name(id=function), args=[left, right], keywords=[]) if (
             function in _FUNCTIONS
         ):
@@ -162,10 +162,10 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
             if not b and function in ("floordiv", "mod"):
                 raise ValueError(f"{function} by zero")
             return _FUNCTIONS[function](a, b)
-    raise ValueError(f"{ast.unparse(node)} is no expression of dimensions")
+    raise ValueError(f"{ast.unparse(node)} is not an expression of dimensions")
 
 
-def _bounded(value: int) -> int:
+def _check_bound(value: int) -> int:
     if abs(value) >= _MAX_SIZE:
         raise ValueError("a dimension is larger than 63 bits")
     return value

@@ -12,7 +12,7 @@ import struct
 _MAX_DEPTH = 200
 
 
-class Table:
+class FlatTable:
     """One table of a flatbuffer.
 
     Fields are named by their number in the schema, from 0; one that is absent gives its default.
@@ -37,8 +37,8 @@ class Table:
         self._fields = (nbytes - 4) // 2
 
     @classmethod
-    def root(cls, data: bytes) -> Table:
-        """The table that a buffer begins with.
+    def root(cls, data: bytes) -> FlatTable:
+        """Return the table that a buffer begins with.
 
         Raises:
             ValueError: it does not begin with one.
@@ -49,41 +49,41 @@ class Table:
         return cls(data, position, 0, [len(data) // 4])
 
     def has(self, field: int) -> bool:
-        """Whether a field is there."""
+        """Return whether a field is there."""
         return self._offset(field) != 0
 
     def number(self, field: int, format: str, default: int = 0) -> int:
-        """A number, of a format of `struct`."""
+        """Return a number, of a format of `struct`."""
         offset = self._offset(field)
         return int(self._at("<" + format, self._position + offset)) if offset else default
 
     def numbers(self, field: int, format: str) -> tuple[int, ...]:
-        """A list of numbers."""
+        """Return a list of numbers."""
         start, count = self._vector(field, struct.calcsize("<" + format))
         return struct.unpack_from(f"<{count}{format}", self._data, start) if count else ()
 
     def bytes(self, field: int) -> bytes:
-        """A list of bytes."""
+        """Return a list of bytes."""
         start, count = self._vector(field, 1)
         return self._data[start : start + count]
 
     def text(self, field: int, default: str = "") -> str:
-        """A string."""
+        """Return a string."""
         offset = self._offset(field)
         return self._text(self._position + offset) if offset else default
 
     def texts(self, field: int) -> tuple[str, ...]:
-        """A list of strings."""
+        """Return a list of strings."""
         start, count = self._vector(field, 4)
         return tuple(self._text(start + 4 * index) for index in range(count))
 
-    def table(self, field: int) -> Table | None:
-        """A table inside this one."""
+    def table(self, field: int) -> FlatTable | None:
+        """Return a table inside this one."""
         offset = self._offset(field)
         return self._table(self._position + offset) if offset else None
 
-    def tables(self, field: int) -> tuple[Table, ...]:
-        """A list of tables."""
+    def tables(self, field: int) -> tuple[FlatTable, ...]:
+        """Return a list of tables."""
         start, count = self._vector(field, 4)
         return tuple(self._table(start + 4 * index) for index in range(count))
 
@@ -93,7 +93,7 @@ class Table:
         return int(self._at("<H", self._vtable + 4 + 2 * field))
 
     def _vector(self, field: int, nbytes: int) -> tuple[int, int]:
-        """Where a list begins, and how many elements of so many bytes it has."""
+        """Return where a list begins, and how many elements of so many bytes it has."""
         offset = self._offset(field)
         if not offset:
             return 0, 0
@@ -113,8 +113,8 @@ class Table:
         self._spend(count // 4)
         return self._data[start + 4 : end].decode()
 
-    def _table(self, where: int) -> Table:
-        return Table(self._data, self._target(where), self._depth + 1, self._budget)
+    def _table(self, where: int) -> FlatTable:
+        return FlatTable(self._data, self._target(where), self._depth + 1, self._budget)
 
     def _target(self, where: int) -> int:
         return where + int(self._at("<I", where))

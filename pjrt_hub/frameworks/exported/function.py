@@ -125,7 +125,7 @@ class ExportedFunction:
 
 
 def named_paths(named: Tree) -> tuple[str, ...]:
-    """The paths of what is passed by name."""
+    """Return the paths of what is passed by name."""
     found: list[str] = []
     for key, child in zip(named.keys, named.children, strict=True):
         found.extend(child.paths(key))

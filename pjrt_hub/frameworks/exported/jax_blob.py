@@ -9,7 +9,7 @@ from __future__ import annotations
 from pjrt_hub.errors import FileFormatError, NotRunnableError
 from pjrt_hub.frameworks.exported import dimension, tree
 from pjrt_hub.frameworks.exported.aval import Aval
-from pjrt_hub.frameworks.exported.flatbuffer import Table
+from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
 from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, ExportedFunction, PortableProgram
 from pjrt_hub.running.program.program import Program
 
@@ -37,11 +37,11 @@ def read(data: bytes, origin: str) -> ExportedFunction:
     """
     version = _NEWEST_VERSION
     try:
-        root = Table.root(data)
+        root = FlatTable.root(data)
         version = root.number(0, "H")
         if version < _OLDEST_VERSION:
             raise ValueError(f"its serialization version is {version}, below {_OLDEST_VERSION}")
-        function = _exported(root, origin)
+        function = _function(root, origin)
     except (ValueError, RecursionError) as exc:
         if isinstance(exc, FileFormatError):
             raise
@@ -71,7 +71,7 @@ def _warn(text: str) -> None:
     logging.getLogger("pjrt_hub.exported").warning(text)
 
 
-def _exported(root: Table, origin: str) -> ExportedFunction:
+def _function(root: FlatTable, origin: str) -> ExportedFunction:
     code = root.bytes(13)
     if not code.startswith(MLIR_BYTECODE):
         raise ValueError("it holds no program in MLIR's bytecode")
@@ -85,7 +85,7 @@ def _exported(root: Table, origin: str) -> ExportedFunction:
             else "install a newer pjrt-hub, or export it with jax.config."
             f"update('jax_export_calling_convention_version', {CALLING_CONVENTIONS[-1]})",
         )
-    in_tree, out_tree = _required_tree(root, 2), _required_tree(root, 4)
+    in_tree, out_tree = _require_tree(root, 2), _require_tree(root, 4)
     if not in_tree.is_arguments:
         raise ValueError(f"its arguments have the form {in_tree}, not (positional, by name)")
     unique = [_aval(each) for each in root.tables(19)]
@@ -122,14 +122,14 @@ def _exported(root: Table, origin: str) -> ExportedFunction:
     )
 
 
-def _required_tree(root: Table, field: int) -> tree.Tree:
+def _require_tree(root: FlatTable, field: int) -> tree.Tree:
     found = root.table(field)
     if found is None:
         raise ValueError("it does not say what it takes and gives")
     return _tree(found)
 
 
-def _tree(table: Table) -> tree.Tree:
+def _tree(table: FlatTable) -> tree.Tree:
     number = table.number(0, "b")
     if not 0 <= number < len(_KINDS):
         raise ValueError(f"a container has the unknown kind {number}")
@@ -149,8 +149,8 @@ def _tree(table: Table) -> tree.Tree:
     )
 
 
-def _avals(root: Table, unique: list[Aval], indices: int, old: int) -> tuple[Aval, ...]:
-    """Of JAX since April 2026 numbers of unique ones, before that a list."""
+def _avals(root: FlatTable, unique: list[Aval], indices: int, old: int) -> tuple[Aval, ...]:
+    """Read the types: numbers of unique ones of JAX since April 2026, before that a list."""
     numbers = root.numbers(indices, "I")
     if not numbers:
         return tuple(_aval(each) for each in root.tables(old))
@@ -159,9 +159,9 @@ def _avals(root: Table, unique: list[Aval], indices: int, old: int) -> tuple[Ava
     return tuple(unique[number] for number in numbers)
 
 
-def _aval(table: Table) -> Aval:
+def _aval(table: FlatTable) -> Aval:
     if table.number(0, "b"):
-        raise ValueError("an input or output is no array")
+        raise ValueError("an input or output is not an array")
     dtype = table.number(2, "b")
     if not 0 <= dtype < len(_DTYPES):
         raise ValueError(f"an element type has the unknown number {dtype}")
@@ -170,12 +170,12 @@ def _aval(table: Table) -> Aval:
 
 def _dimension(text: str) -> int | str:
     if len(text) > _LONGEST_DIMENSION or not text.strip():
-        raise ValueError(f"{text[:40]!r} is no dimension")
+        raise ValueError(f"{text[:40]!r} is not a dimension")
     if text.isascii() and text.isdigit():
         return int(text)
-    dimension.names(text)  # what is no expression is refused here, not at a call
+    dimension.names(text)  # what is not an expression is refused here, not at a call
     return text
 
 
-def _effects(root: Table, field: int) -> tuple[str, ...]:
+def _effects(root: FlatTable, field: int) -> tuple[str, ...]:
     return tuple(each.text(0) for each in root.tables(field))

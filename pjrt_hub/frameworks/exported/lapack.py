@@ -14,11 +14,11 @@ from pjrt_hub.errors import AlreadyExistsError
 if TYPE_CHECKING:
     from pjrt_hub.running.client.client import Client
 
-_TYPED = 1  # the XLA FFI; the version before it has another calling convention
+_TYPED = "_ffi"  # the XLA FFI; functions of other names have another calling convention
 
 
 def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
-    """Those of a program's custom calls that jaxlib has for the client's plugin.
+    """Return those of a program's custom calls that jaxlib has for the client's plugin.
 
     Returns:
         Handlers by name; none where jaxlib or its SciPy is not installed.
@@ -32,8 +32,8 @@ def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
         lapack._lapack.initialize()  # finds SciPy's LAPACK, without which these functions crash
     except ImportError:
         return {}
-    known = lapack.registrations()["cpu"]
-    return {name: each for name, each, version in known if name in names and version == _TYPED}
+    known = lapack._lapack.registrations()
+    return {name: known[name] for name in names & known.keys() if name.endswith(_TYPED)}
 
 
 def register(custom_calls: Iterable[str], client: Client) -> None:

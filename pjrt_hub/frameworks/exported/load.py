@@ -9,18 +9,20 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.base.frames import hide_below
 from pjrt_hub.door.client import connect, use_first
 from pjrt_hub.door.process import environment
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.select import Choice
-    from pjrt_hub.frameworks.exported.exported import Exported
     from pjrt_hub.frameworks.exported.function import ExportedFunction
+    from pjrt_hub.frameworks.exported.loaded_function import Exported
     from pjrt_hub.running.client.client import Client
     from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.program.compile_options import CompileOptions
 
 
+@hide_below
 def load_exported(
     source: str | os.PathLike[str] | bytes | ExportedFunction,
     *,
@@ -61,7 +63,7 @@ def load_exported(
         PluginError: no plugin fits, or it cannot be loaded, as for `client`.
         StoreError: the plugin cannot be fetched.
     """
-    from pjrt_hub.frameworks.exported.exported import Exported
+    from pjrt_hub.frameworks.exported.loaded_function import Exported
     from pjrt_hub.frameworks.exported.reading import read
 
     if client is not None and platform is not None:
@@ -108,12 +110,12 @@ def client_for(
             obstacle.refuse_platform(function, choice.candidate.platform)
         return connect(choice, offline=offline)
 
-    wanted = platform or _preferred(function)
+    wanted = platform or _platform_preference(function)
     return use_first(wanted, make, offline=offline, to_run=True)
 
 
 def isolates() -> bool:
-    """Whether programs of files are compiled in a process of their own where nobody says.
+    """Return whether programs of files are compiled in a process of their own where nobody says.
 
     Not where layers are to see the calls, which would be that process's.
     """
@@ -121,8 +123,8 @@ def isolates() -> bool:
     return env.get("PJRT_HUB_ISOLATE") != "0" and not env.get("PJRT_HUB_LAYERS")
 
 
-def _preferred(function: ExportedFunction) -> str | None:
-    """The platforms to choose from where nobody says; None leaves it to `client`."""
+def _platform_preference(function: ExportedFunction) -> str | None:
+    """Return the platforms to choose from where nobody says; None leaves it to `client`."""
     env = environment()
     asked = env.get("PJRT_HUB_PLATFORMS") or env.get("JAX_PLATFORMS")
     if asked or not function.platforms:

@@ -74,7 +74,7 @@ def refuse_platform(function: ExportedFunction, platform: str, devices: int | No
     Raises:
         NotRunnableError: it cannot.
     """
-    if reasons := found(function, platform, devices):
+    if reasons := find_obstacles(function, platform, devices):
         raise NotRunnableError(
             f"{function.origin} cannot be run on {platform}: {'; '.join(reasons)}",
             reasons=reasons,
@@ -82,7 +82,7 @@ def refuse_platform(function: ExportedFunction, platform: str, devices: int | No
 
 
 def doubts(function: ExportedFunction, client: Client) -> list[str]:
-    """What only the plugin's compiler can tell, and what the exporter was told to let pass."""
+    """Return what only the plugin's compiler can tell, and what the exporter let pass."""
     told = []
     registered = [name for name, _ in client.plugin.ffi.registered]
     coming = lapack.handlers(function.custom_calls, client)
@@ -140,7 +140,7 @@ def require_readable(function: ExportedFunction, client: Client) -> None:
 
 
 def newer_operations(function: ExportedFunction, attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """The operations that are newer than a plugin's StableHLO."""
+    """Return the operations that are newer than a plugin's StableHLO."""
     newest, stamp = newest_stablehlo(attributes), function.program.stablehlo_version
     if not newest or stamp is None or stamp <= newest or not function.uses:
         return ()
@@ -149,7 +149,7 @@ def newer_operations(function: ExportedFunction, attributes: Mapping[str, Any]) 
 
 
 def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:
-    """Custom calls of a function for several platforms that belong to another than this."""
+    """Return custom calls of a function for several platforms that belong to another than this."""
     if len(function.platforms) < 2:
         return ()
     own = _VENDORS.get(jax_name(platform), ())
@@ -164,7 +164,7 @@ def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:
 def unknown_calls(
     function: ExportedFunction, platform: str, registered: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Custom calls of which nobody can tell before compiling whether a plugin has them.
+    """Return custom calls of which nobody can tell before compiling whether a plugin has them.
 
     The C API lists no plugin's functions: a compiler may know names that nobody registered.
     """
@@ -176,8 +176,10 @@ def unknown_calls(
     )
 
 
-def found(function: ExportedFunction, platform: str, devices: int | None = None) -> list[str]:
-    """Why a function cannot be run on a platform, apart from its program's version.
+def find_obstacles(
+    function: ExportedFunction, platform: str, devices: int | None = None
+) -> list[str]:
+    """Return why a function cannot be run on a platform, apart from its program's version.
 
     Args:
         function: what is to be run.
@@ -201,7 +203,7 @@ def found(function: ExportedFunction, platform: str, devices: int | None = None)
 
 
 def platform_index(function: ExportedFunction, platform: str) -> int | None:
-    """Which of the function's platforms a client is, or None."""
+    """Return which of the function's platforms a client is, or None."""
     if not function.platforms:
         return 0
     name = jax_name(platform)
@@ -211,17 +213,17 @@ def platform_index(function: ExportedFunction, platform: str) -> int | None:
 
 
 def jax_name(platform: str) -> str:
-    """What JAX calls a platform."""
+    """Return what JAX calls a platform."""
     name = platform.lower()
     return _JAX_NAMES.get(name, name)
 
 
 def newest_stablehlo(attributes: Mapping[str, Any]) -> tuple[int, ...]:
-    """The newest version that a plugin says it reads; empty where it says none."""
+    """Return the newest version that a plugin says it reads; empty where it says none."""
     version = attributes.get("stablehlo_current_version")
     return tuple(map(int, version)) if isinstance(version, tuple) else ()
 
 
 def version_text(version: tuple[int, ...]) -> str:
-    """A version as people write it."""
+    """Return a version as people write it."""
     return ".".join(map(str, version))

@@ -1,4 +1,4 @@
-"""From a path or bytes to an exported function, whoever exported it.
+"""From a path or bytes to an exported function, of any exporter.
 
 Must not touch a plugin.
 """

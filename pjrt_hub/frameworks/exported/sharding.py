@@ -53,7 +53,8 @@ def split(
     Raises:
         NotRunnableError: the compiler split them in a way that cannot be followed.
     """
-    given, gives = op_sharding.of_program(*executable.optimized_program())
+    optimized = executable.optimized_program()
+    given, gives = op_sharding.of_program(optimized.code, optimized.format)
     signature, count = executable.signature, len(executable.devices)
     try:
         return Split(
@@ -63,15 +64,15 @@ def split(
         )
     except ValueError as exc:
         raise NotRunnableError(
-            f"{origin} is for several devices, and how its compiled program splits arrays is not "
-            f"told: {exc}",
+            f"{origin} is for several devices, and its compiled program does not say how it splits "
+            f"arrays: {exc}",
         ) from exc
 
 
 def _parts(
     slots: Sequence[Slot], shapes: Sequence[Sequence[int]], shardings: list[bytes], count: int
 ) -> list[list[Part]]:
-    """The parts of all arguments or of all results; without shardings all are whole."""
+    """Return the parts of all arguments or of all results; without shardings all are whole."""
     shardings = shardings or [b""] * len(shapes)
     if not len(slots) == len(shapes) == len(shardings):
         raise ValueError(
@@ -105,11 +106,11 @@ def call(
         ]
         for number, device in enumerate(executable.devices)
     ]
-    return list(_joined(client, executable.execute(rows), split))
+    return list(_join(client, executable.execute(rows), split))
 
 
 def _piece(array: NDArray[Any], part: Part) -> NDArray[Any]:
-    """One device's, filled up where the array ends before it does."""
+    """Return one device's part, filled up where the array ends before it does."""
     import numpy as np
 
     piece = array[part]
@@ -117,7 +118,7 @@ def _piece(array: NDArray[Any], part: Part) -> NDArray[Any]:
     return np.pad(piece, [(0, each) for each in missing]) if any(missing) else piece
 
 
-def _joined(client: Client, outputs: list[tuple[Buffer, ...]], split: Split) -> Iterator[Buffer]:
+def _join(client: Client, outputs: list[tuple[Buffer, ...]], split: Split) -> Iterator[Buffer]:
     import numpy as np
 
     for shape, each, buffers in zip(

@@ -1,7 +1,7 @@
 """Programs made to fit a plugin by jaxlib, where it is at hand.
 
 Owns what needs it, the words where it is not there, and remembering results; the work is done by
-`specialising` in a process of its own.
+`jaxlib_process` in a process of its own.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base import safe_path
 from pjrt_hub.errors import NotRunnableError
-from pjrt_hub.frameworks.exported import dimension, obstacle, specialising
+from pjrt_hub.frameworks.exported import dimension, jaxlib_process, obstacle
 from pjrt_hub.frameworks.exported.aval import Aval
 from pjrt_hub.frameworks.exported.function import PortableProgram
-from pjrt_hub.frameworks.exported.specialising import OK, REFUSED, UNREAD
+from pjrt_hub.frameworks.exported.jaxlib_process import OK, REFUSED, UNREAD
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
-    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.client.topology import Topology
     from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.program.program import Program
 
@@ -29,7 +29,7 @@ _FORM = b"specialised 1"
 
 
 def needs(function: ExportedFunction, platform: str, attributes: Mapping[str, Any]) -> list[str]:
-    """Why a program must be changed before a plugin can compile it; mostly empty."""
+    """Return why a program must be changed before a plugin can compile it; mostly empty."""
     reasons = []
     if function.is_symbolic:
         names = sorted({n for a in function.inputs for n in a.names})
@@ -46,16 +46,18 @@ def needs(function: ExportedFunction, platform: str, attributes: Mapping[str, An
 
 def program(
     function: ExportedFunction,
-    client: Client,
+    platform: str,
+    attributes: Mapping[str, Any],
     sizes: Mapping[str, int],
     reasons: list[str],
-    cache: CompileCache | None,
+    cache: CompileCache | None = None,
 ) -> Program:
     """Makes the program for one platform and for sizes; it takes no platform's number any more.
 
     Args:
         function: what was exported.
-        client: what it is for.
+        platform: the name that the plugin's client has.
+        attributes: of the plugin, which say what StableHLO it reads.
         sizes: of the symbolic dimensions.
         reasons: what `needs` gave.
         cache: remembers results, so that jaxlib is needed once.
@@ -63,25 +65,50 @@ def program(
     Raises:
         NotRunnableError: jaxlib is not at hand, or cannot do it.
     """
-    request = _request(function, client, sizes)
+    request = _request(function, platform, attributes, sizes)
     key = _key(function, request)
     code = cache.get(key) if cache is not None else None
     if code is None:
-        code = _made(function, request, reasons)
+        code = _run_jaxlib(function, request, reasons)
         if cache is not None:
             cache.put(key, code)
     return PortableProgram(code, "mlir", function.origin)
 
 
+def for_topology(
+    function: ExportedFunction, topology: Topology, sizes: Mapping[str, int]
+) -> Program:
+    """Make the program that `Topology.compile` takes; its arguments are the leaves in order.
+
+    Args:
+        function: what was exported.
+        topology: what it is for.
+        sizes: of the symbolic dimensions.
+
+    Raises:
+        NotRunnableError: it cannot run there, or jaxlib is needed and not at hand.
+        ValueError: a size is missing.
+    """
+    platform, attributes = topology.platform_name, topology.api.attributes
+    obstacle.refuse_platform(function, platform, len(topology.device_descriptions))
+    reasons = needs(function, platform, attributes)
+    if len(function.platforms) > 1 and not reasons:
+        reasons = ["it takes the number of a platform, which must be fixed"]
+    return program(function, platform, attributes, sizes, reasons) if reasons else function.program
+
+
 def has_jaxlib() -> bool:
-    """Whether jaxlib is installed; it is not imported for that."""
+    """Return whether jaxlib is installed; it is not imported for that."""
     from importlib.util import find_spec
 
     return find_spec("jaxlib") is not None
 
 
 def _request(
-    function: ExportedFunction, client: Client, sizes: Mapping[str, int]
+    function: ExportedFunction,
+    platform: str,
+    attributes: Mapping[str, Any],
+    sizes: Mapping[str, int],
 ) -> dict[str, object]:
     several = len(function.platforms) > 1
     types = {}
@@ -89,25 +116,21 @@ def _request(
         if isinstance(index, int) and not function.inputs[index].is_static:
             types[str(number)] = static(function.inputs[index], sizes).mlir
     return {
-        "platform_index": obstacle.platform_index(function, client.platform_name)
-        if several
-        else None,
+        "platform_index": obstacle.platform_index(function, platform) if several else None,
         "types": types,
         "refine": function.uses_global_constants,
         "single_device": function.nr_devices == 1,
-        "version": obstacle.version_text(
-            obstacle.newest_stablehlo(client.plugin.attributes) or (1, 0, 0)
-        ),
+        "version": obstacle.version_text(obstacle.newest_stablehlo(attributes) or (1, 0, 0)),
     }
 
 
 def static(aval: Aval, sizes: Mapping[str, int]) -> Aval:
-    """A type with numbers for its symbols.
+    """Return a type with numbers for its symbols.
 
     Raises:
         ValueError: a size is missing, or gives no size.
     """
-    return Aval(aval.dtype, tuple(dimension.evaluate(size, sizes) for size in aval.shape))
+    return Aval(aval.element_type, tuple(dimension.evaluate(size, sizes) for size in aval.shape))
 
 
 def _key(function: ExportedFunction, request: dict[str, object]) -> str:
@@ -120,7 +143,9 @@ def _key(function: ExportedFunction, request: dict[str, object]) -> str:
     return digest.hexdigest()
 
 
-def _made(function: ExportedFunction, request: dict[str, object], reasons: list[str]) -> bytes:
+def _run_jaxlib(
+    function: ExportedFunction, request: dict[str, object], reasons: list[str]
+) -> bytes:
     import subprocess
 
     why = f"{function.origin} cannot be compiled as it is: {'; '.join(reasons)}"
@@ -136,7 +161,7 @@ def _made(function: ExportedFunction, request: dict[str, object], reasons: list[
     line = json.dumps(request).encode() + b"\n"
     try:
         done = subprocess.run(
-            safe_path.python(specialising.__file__),
+            safe_path.python(jaxlib_process.__file__),
             input=line + function.program.code,
             capture_output=True,
             timeout=_SECONDS,

@@ -26,7 +26,7 @@ _KINDS = {"builtins.tuple": tree.TUPLE, "builtins.list": tree.LIST, "builtins.di
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder looks like one of these."""
+    """Return whether a folder looks like one of these."""
     return (path / "functions").is_dir()
 
 
@@ -41,24 +41,24 @@ def read(path: Path, name: str | None = None) -> ExportedFunction:
         FileFormatError: something is missing or malformed.
     """
     try:
-        return _function(path, _chosen(path, name))
+        return _function(path, _choose_function(path, name))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as exc:
         if isinstance(exc, FileFormatError):
             raise
-        raise _malformed(path, f"{type(exc).__name__}: {exc}") from exc
+        raise _format_error(path, f"{type(exc).__name__}: {exc}") from exc
     except OSError as exc:
-        raise _malformed(path, f"{exc.filename}: {exc.strerror}") from exc
+        raise _format_error(path, f"{exc.filename}: {exc.strerror}") from exc
 
 
-def _malformed(path: Path, why: str) -> FileFormatError:
+def _format_error(path: Path, why: str) -> FileFormatError:
     return FileFormatError(
-        f"{path} is no StableHLO folder of torch_xla: {why}",
+        f"{path} is not a StableHLO folder of torch_xla: {why}",
         path=path,
         hint="write it with torch_xla.stablehlo.exported_program_to_stablehlo(program).save(path)",
     )
 
 
-def _chosen(path: Path, name: str | None) -> str:
+def _choose_function(path: Path, name: str | None) -> str:
     names = sorted(each.stem for each in (path / "functions").glob("*.meta"))
     if name is None:
         name = names[0] if len(names) == 1 else "forward"
@@ -74,7 +74,7 @@ def _function(path: Path, name: str) -> ExportedFunction:
     meta = json.loads(meta_path.read_bytes())
     code = (path / "functions" / f"{name}.bytecode").read_bytes()
     if not code.startswith(MLIR_BYTECODE):
-        raise ValueError(f"functions/{name}.bytecode is no bytecode of MLIR")
+        raise ValueError(f"functions/{name}.bytecode is not bytecode of MLIR")
     in_tree, out_tree = _tree(meta["input_pytree_spec"]), _tree(meta["output_pytree_spec"])
     if not in_tree.is_arguments:
         raise ValueError(f"its arguments have the form {in_tree}, not (positional, by name)")
@@ -117,7 +117,7 @@ def _function(path: Path, name: str) -> ExportedFunction:
 def _position(location: dict[str, Any]) -> int:
     position = location["position"]
     if not isinstance(position, int) or isinstance(position, bool):
-        raise ValueError(f"{position!r} is no position")
+        raise ValueError(f"{position!r} is not a position")
     return position
 
 
@@ -125,7 +125,7 @@ def _aval(signature: dict[str, Any], symbol: str) -> Aval:
     dynamic = signature["dynamic_dims"]
     shape = signature["shape"]
     if not all(isinstance(size, int) and size >= -1 for size in shape):
-        raise ValueError(f"{shape!r} is no shape")
+        raise ValueError(f"{shape!r} is not a shape")
     return Aval(
         dtypes.of_numpy(str(signature["dtype"])).name,
         tuple(
@@ -137,12 +137,12 @@ def _aval(signature: dict[str, Any], symbol: str) -> Aval:
 
 def _weight(folder: Path, name: str, aval: Aval) -> Weight:
     if not name or Path(name).name != name or name in (".", ".."):
-        raise ValueError(f"{name!r} is no name of a file in {folder.name}/")
+        raise ValueError(f"{name!r} is not a name of a file in {folder.name}/")
     return Weight(folder / name, name, aval)
 
 
 def _tree(text: str) -> tree.Tree:
-    """PyTorch's pytrees as JSON: a version, then nodes with a type, a context and children."""
+    """Read PyTorch's pytrees as JSON: a version, then nodes with a type, a context and children."""
     version, root = json.loads(text)
     if version != 1:
         raise ValueError(f"its pytrees are of the form {version}, not 1")

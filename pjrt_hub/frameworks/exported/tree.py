@@ -61,7 +61,7 @@ class Tree:
         return tuple(names) if len(set(names)) == len(self.children) else ()
 
     def paths(self, path: str = "") -> Iterator[str]:
-        """Where each leaf is, as Python would write it after `path`."""
+        """Yield where each leaf is, as Python would write it after `path`."""
         if self.kind == LEAF:
             yield path
             return
@@ -69,7 +69,7 @@ class Tree:
             yield from child.paths(path + step)
 
     def steps(self) -> Iterator[tuple[str, Tree]]:
-        """The children of a container, each with its place as Python writes it."""
+        """Return the children of a container, each with its place as Python writes it."""
         return zip(self._steps(), self.children, strict=True)
 
     def flatten(self, value: Any, leaves: list[Any], path: str = "") -> None:
@@ -143,7 +143,7 @@ class Tree:
             child.collect(value[key], append)
 
     def maker(self, types: Types) -> Callable[[Iterator[Any]], Any]:
-        """What puts leaves together again; a custom container without a type becomes a tuple."""
+        """Return what rebuilds a value of leaves; a custom container without a type is a tuple."""
         if self.kind == LEAF:
             return next
         if self.kind == NONE:
@@ -196,7 +196,7 @@ class Tree:
         return value
 
     def _differs(self, value: Any, path: str) -> TypeError:
-        return TypeError(f"{path or 'the value'}: expected {self}, found {_told(value)}")
+        return TypeError(f"{path or 'the value'}: expected {self}, found {_describe(value)}")
 
     def __str__(self) -> str:
         match self.kind:
@@ -218,7 +218,7 @@ class Tree:
         return f"({', '.join(map(str, self.children))}{comma})"
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     """Names a value by its form."""
     if isinstance(value, Mapping):
         keys = ", ".join(map(repr, list(value)[:8]))

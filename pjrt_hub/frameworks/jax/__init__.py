@@ -39,7 +39,7 @@ def register(
         FrameworkError: JAX is missing, too old or has begun already, or the name is taken.
         ValueError: the name is not a valid one.
     """
-    from pjrt_hub.frameworks.jax.registering import register
+    from pjrt_hub.frameworks.jax.registration import register
 
     return register(platform, name, priority, options)
 
@@ -53,7 +53,7 @@ def initialize() -> None:
     """
     from pjrt_hub.door.process import environment
 
-    if asked := environment().get("PJRT_HUB_JAX"):
-        from pjrt_hub.frameworks.jax.registering import register_asked
+    if text := environment().get("PJRT_HUB_JAX"):
+        from pjrt_hub.frameworks.jax.registration import register_requests
 
-        register_asked(asked)
+        register_requests(text)

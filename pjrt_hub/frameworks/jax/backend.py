@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.client.plugin import Plugin
 
 
-class Backend:
+class JaxBackend:
     """What JAX's table holds for one name.
 
     Attributes:
@@ -70,16 +70,16 @@ class Backend:
         from pjrt_hub.door.client import choose, load
         from pjrt_hub.door.plugin import open_plugin
         from pjrt_hub.frameworks import padding
-        from pjrt_hub.running.capi import capsule
+        from pjrt_hub.running.interpose import forwarding
 
         with self._loading:
             if self._loaded is None:
                 choice = choose(self.platform, to_run=to_run)
-                with process.unset(*framework.LOG_LEVEL):  # or no manifest is heard
+                with process.unset(*framework.LOG_LEVEL):  # else the manifest's default is ignored
                     plugin = open_plugin(choice, reload=load)
                 release = f"JAX {framework.release()}"
                 table = padding.table(plugin, release, framework.api_version(), "pjrt_hub.jax")
-                held = capsule.of_table(table)
+                held = forwarding.capsule(table)
                 framework.load(self.name, held, profiles="Profiler" in plugin.extensions)
                 self._loaded = plugin, choice.candidate.manifest, held
             return self._loaded

@@ -1,6 +1,6 @@
 """All that is used of JAX and is not public there: its tables, settings and loader.
 
-What another release of JAX calls otherwise is told apart here and nowhere else.
+Differences between releases of JAX are handled here and nowhere else.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def require() -> None:
 
 
 def release() -> str:
-    """The release of JAX, as text."""
+    """Return the release of JAX, as text."""
     import jax
 
     return str(jax.__version__)
 
 
 def api_version() -> ApiVersion:
-    """The PJRT API that jaxlib was built for, or that of an older release."""
+    """Return the PJRT API that jaxlib was built for, or that of an older release."""
     from jaxlib import version
 
     here = version.__version_info__
@@ -69,21 +69,21 @@ def api_version() -> ApiVersion:
 
 
 def has_begun() -> bool:
-    """Whether JAX has made its clients already: what is registered later it would not see."""
+    """Return whether JAX has made its clients, after which it sees no new registration."""
     from jax._src import xla_bridge
 
     return bool(xla_bridge.backends_are_initialized())
 
 
 def platforms() -> frozenset[str]:
-    """The names that are registered now."""
+    """Return the names that are registered now."""
     from jax._src import xla_bridge
 
     return frozenset(xla_bridge._backend_factories)
 
 
 def plugin_modules() -> frozenset[str]:
-    """The modules that JAX asks to register plugins: of its namespace, and of entry points."""
+    """Return the modules, of its namespace and of entry points, that JAX asks for plugins."""
     from importlib.metadata import entry_points
 
     found = {point.value for point in entry_points(group="jax_plugins")}
@@ -102,8 +102,8 @@ def register(
 ) -> None:
     """Puts a platform into JAX's table.
 
-    It fails aloud, because somebody asked for it, and without the warning of an experiment: which
-    plugins work under JAX is told by their conformance, not by their names.
+    It raises errors, because the user asked for it, and leaves out JAX's warning of an experiment:
+    whether a plugin works under JAX depends on its conformance and not on its name.
     """
     from jax._src import xla_bridge
 
@@ -176,7 +176,7 @@ def make_topology(capsule: object, name: str, options: Mapping[str, Any]) -> Any
 
 
 def stablehlo_version() -> tuple[int, ...]:
-    """The StableHLO version of programs that are compiled without a client.
+    """Return the StableHLO version of programs that are compiled without a client.
 
     With one jaxlib writes the version that the plugin reads; for a topology it takes its own of
     twelve weeks before its release.
@@ -189,7 +189,7 @@ def stablehlo_version() -> tuple[int, ...]:
 
 
 def leaves_out(name: str) -> bool:
-    """Whether JAX skips the platform without a word, and ends in an AssertionError without others.
+    """Return whether JAX skips the platform silently, and ends in an AssertionError if it is alone.
 
     So it does with the name "cuda" where no device file of an NVIDIA GPU is.
     """
@@ -198,15 +198,15 @@ def leaves_out(name: str) -> bool:
     return name == "cuda" and not hardware_utils.has_visible_nvidia_gpu()
 
 
-def wanted() -> str:
-    """The setting `jax_platforms`, which the variable JAX_PLATFORMS sets."""
+def platforms_setting() -> str:
+    """Return the setting `jax_platforms`, which the variable JAX_PLATFORMS sets."""
     import jax
 
     return str(jax.config.jax_platforms or "")
 
 
 def place_in_job() -> dict[str, int]:
-    """The create options that tell a plugin the place of this process in `jax.distributed`."""
+    """Return the create options that tell a plugin this process's place in `jax.distributed`."""
     from jax._src import distributed
 
     state = distributed.global_state
@@ -219,7 +219,7 @@ def place_in_job() -> dict[str, int]:
 
 
 def create_options() -> Mapping[str, Any] | str:
-    """The setting `jax_pjrt_client_create_options`: "name:value;name:value", or a dict."""
+    """Return the setting `jax_pjrt_client_create_options`: "name:value;name:value", or a dict."""
     from jax._src import config
 
     value: Mapping[str, Any] | str | None = config.jax_pjrt_client_create_options.value
@@ -227,7 +227,7 @@ def create_options() -> Mapping[str, Any] | str:
 
 
 def all_create_options(platform: str) -> dict[str, Any]:
-    """These, and those that follow from JAX's other settings, as visible devices do.
+    """Return these, and those that follow from JAX's other settings, as visible devices do.
 
     Raises:
         RuntimeError: the setting is malformed.
@@ -241,7 +241,7 @@ def all_create_options(platform: str) -> dict[str, Any]:
 
 
 def cpu_devices() -> int:
-    """The setting `jax_num_cpu_devices`, which came with JAX 0.5; -1 where it is not set."""
+    """Return the setting `jax_num_cpu_devices`, which came with JAX 0.5; -1 where it is not set."""
     import jax
 
     return int(getattr(jax.config, "jax_num_cpu_devices", -1))

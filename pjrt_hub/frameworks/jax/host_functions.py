@@ -42,7 +42,7 @@ def listen() -> None:
         _is_listening = True
     from jax._src.lib import xla_client
 
-    xla_client.register_custom_call_handler("cpu", _heard)
+    xla_client.register_custom_call_handler("cpu", _register_and_record)
 
 
 def give_to(plugin: Plugin) -> None:
@@ -59,7 +59,9 @@ def give_to(plugin: Plugin) -> None:
             _register(plugin, name, function)
 
 
-def _heard(name: str | bytes, function: Any, platform: str, version: int, traits: Any) -> None:
+def _register_and_record(
+    name: str | bytes, function: Any, platform: str, version: int, traits: Any
+) -> None:
     from jax._src.lib import xla_client
 
     xla_client._xla.register_custom_call_target(name, function, platform, version, traits)
@@ -74,7 +76,7 @@ def _heard(name: str | bytes, function: Any, platform: str, version: int, traits
 
 
 def _execute_only(function: Any) -> object | None:
-    """The handler of the execution; None where there are others, whose state has jaxlib's types."""
+    """Return the handler of the execution; None beside others, whose state has jaxlib's types."""
     stages: dict[str, object] = function if isinstance(function, dict) else {"execute": function}
     return stages["execute"] if stages.keys() == {"execute"} else None
 

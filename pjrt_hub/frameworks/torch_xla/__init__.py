@@ -38,7 +38,10 @@ def register(
         FrameworkError: torch_xla is missing, too old or has begun already, or the name is taken.
         ValueError: the name is not a valid one.
     """
-    from pjrt_hub.frameworks.torch_xla.registering import register
+    from pjrt_hub.frameworks.torch_xla import framework
+
+    framework.require()
+    from pjrt_hub.frameworks.torch_xla.device_plugin import register
 
     return register(platform, name, options)
 

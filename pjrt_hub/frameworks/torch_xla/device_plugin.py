@@ -5,17 +5,22 @@ It imports torch_xla, so only torch_xla and what has asked for it import this mo
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch_xla.experimental import plugins
 
 from pjrt_hub.base.fork import Lock
-from pjrt_hub.frameworks.torch_xla import asked, framework
+from pjrt_hub.errors import FrameworkError
+from pjrt_hub.frameworks.torch_xla import framework, request
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
     from pjrt_hub.running.client.plugin import Plugin
+
+_LOG = logging.getLogger("pjrt_hub.torch_xla")
 
 
 class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has no types
@@ -67,7 +72,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
             PluginError: it died or hung where a client was tried.
         """
         plugin, manifest = self._load()
-        checked = plugin.check_create_options(self._given(manifest))
+        checked = plugin.check_create_options(self._own_options(manifest))
         plugin.try_client(checked)
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -75,13 +80,13 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         }
 
     def configure_single_process(self) -> None:
-        """One process drives all devices, which needs no setting."""
+        """Do nothing: one process drives all devices, which needs no setting."""
 
     def physical_chip_count(self) -> int:
-        """How many processes torch_xla starts on this machine: one, for all devices."""
+        """Return how many processes torch_xla starts on this machine: one, for all devices."""
         return 1
 
-    def _given(self, manifest: Manifest) -> Mapping[str, Any]:
+    def _own_options(self, manifest: Manifest) -> Mapping[str, Any]:
         return self._options
 
     def _load(self) -> tuple[Plugin, Manifest]:
@@ -110,13 +115,32 @@ class AskedPlugin(DevicePlugin):
     def _load(self) -> tuple[Plugin, Manifest]:
         from pjrt_hub.door.process import environment
 
-        wish = asked.read(environment().get("PJRT_HUB_TORCH_XLA", ""))
+        wish = request.read(environment().get("PJRT_HUB_TORCH_XLA", ""))
         self._platform, self._texts = wish
         return super()._load()
 
-    def _given(self, manifest: Manifest) -> Mapping[str, Any]:
+    def _own_options(self, manifest: Manifest) -> Mapping[str, Any]:
         known = {option.name: option for option in manifest.options}
         return {
             name: known[name].parse(text) if name in known else text
             for name, text in self._texts.items()
         }
+
+
+def register(
+    platform: str | os.PathLike[str] | None,
+    name: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> str:
+    """See `pjrt_hub.torch_xla.register`."""
+    wanted = None if platform is None else os.fspath(platform)
+    if framework.has_begun():
+        raise FrameworkError(
+            f"{wanted or 'a plugin'} cannot be registered: torch_xla has made its client already",
+            hint="register it before the first tensor on a device, or set PJRT_DEVICE=PJRTHUB and "
+            f"PJRT_HUB_TORCH_XLA={wanted or 'cpu'}",
+        )
+    device_type = request.device_type(wanted, name, framework.device_types())
+    framework.use(device_type, DevicePlugin(wanted, options))
+    _LOG.info("%s is registered in torch_xla as %s", wanted or "a plugin", device_type)
+    return device_type

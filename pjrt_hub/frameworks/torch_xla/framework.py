@@ -1,6 +1,6 @@
 """All that is used of torch_xla and is not public there: its registry and its state.
 
-What another release of torch_xla calls otherwise is told apart here and nowhere else.
+Differences between releases of torch_xla are handled here and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUILT_WITH = {(2, 8): ApiVersion(0, 70), (2, 9): ApiVersion(0, 75)}
 
 
 def release() -> tuple[int, int]:
-    """The installed release of torch_xla: (2, 9)."""
+    """Return the installed release of torch_xla: (2, 9)."""
     from importlib.metadata import version
 
     major, minor = version("torch_xla").split(".")[:2]
@@ -26,7 +26,7 @@ def release() -> tuple[int, int]:
 
 
 def api_version() -> ApiVersion | None:
-    """The PJRT API that this torch_xla was built with, None where nobody measured it."""
+    """Return the PJRT API that this torch_xla was built with, None where nobody measured it."""
     return BUILT_WITH.get(release())
 
 
@@ -42,18 +42,18 @@ def require() -> None:
     except ImportError as exc:
         raise FrameworkError(
             f"torch_xla cannot be imported: {exc}",
-            hint=_fitting(),
+            hint=_install_hint(),
         ) from exc
     if release() < OLDEST:
         raise FrameworkError(
             f"torch_xla {'.'.join(map(str, release()))} is too old: plugins of pjrt-hub need "
             f"{oldest} or newer",
-            hint=_fitting(),
+            hint=_install_hint(),
         )
 
 
-def _fitting() -> str:
-    """How to come by a torch and a torch_xla that fit each other, beside what is here."""
+def _install_hint() -> str:
+    """Return how to come by a torch and a torch_xla that fit each other, beside what is here."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = []
@@ -69,14 +69,14 @@ def _fitting() -> str:
 
 
 def has_begun() -> bool:
-    """Whether torch_xla has made its client already: it makes one, and takes no other plugin."""
+    """Return whether torch_xla has made its one client, after which it takes no other plugin."""
     import torch_xla
 
     return bool(torch_xla._XLAC._xla_runtime_is_initialized())
 
 
 def device_types() -> frozenset[str]:
-    """The device types that are registered now."""
+    """Return the device types that are registered now."""
     from torch_xla.experimental import plugins
 
     return frozenset(plugins._plugin_registry)

@@ -9,53 +9,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pjrt_hub.kit.authoring.backend import (
-        Backend,
-        Device,
-        Executable,
-        Program,
-        Signature,
-        Slot,
-    )
-    from pjrt_hub.kit.authoring.bridge import capsule, plugin
-    from pjrt_hub.kit.authoring.building import build
-    from pjrt_hub.kit.authoring.linting import lint
-    from pjrt_hub.kit.authoring.packing import pack
-    from pjrt_hub.kit.authoring.project import new
-    from pjrt_hub.kit.authoring.recorder import Recorder
+    from pjrt_hub.kit.authoring.backend import Backend as Backend
+    from pjrt_hub.kit.authoring.backend import Device as Device
+    from pjrt_hub.kit.authoring.backend import Executable as Executable
+    from pjrt_hub.kit.authoring.backend import Program as Program
+    from pjrt_hub.kit.authoring.backend import Signature as Signature
+    from pjrt_hub.kit.authoring.backend import Slot as Slot
+    from pjrt_hub.kit.authoring.bridge import capsule as capsule
+    from pjrt_hub.kit.authoring.bridge import plugin as plugin
+    from pjrt_hub.kit.authoring.building import build as build
+    from pjrt_hub.kit.authoring.linting import lint as lint
+    from pjrt_hub.kit.authoring.packing import pack as pack
+    from pjrt_hub.kit.authoring.project import new as new
+    from pjrt_hub.kit.authoring.recorder import Recorder as Recorder
 
-#: Public name -> the module that holds it.
-_HOMES = {
-    "Backend": "backend",
-    "Device": "backend",
-    "Executable": "backend",
-    "Program": "backend",
-    "Recorder": "recorder",
-    "Signature": "backend",
-    "Slot": "backend",
-    "build": "building",
-    "capsule": "bridge",
-    "lint": "linting",
-    "new": "project",
-    "pack": "packing",
-    "plugin": "bridge",
+#: Module -> its public names.
+_NAMES = {
+    "backend": ("Backend", "Device", "Executable", "Program", "Signature", "Slot"),
+    "bridge": ("capsule", "plugin"),
+    "building": ("build",),
+    "linting": ("lint",),
+    "packing": ("pack",),
+    "project": ("new",),
+    "recorder": ("Recorder",),
 }
-
-__all__ = [
-    "Backend",
-    "Device",
-    "Executable",
-    "Program",
-    "Recorder",
-    "Signature",
-    "Slot",
-    "build",
-    "capsule",
-    "lint",
-    "new",
-    "pack",
-    "plugin",
-]
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)
 
 
 if not TYPE_CHECKING:  # else a checker would believe that every name exists

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.running.program import hlo
-from pjrt_hub.running.program.signature import Signature, Slot, tupled
+from pjrt_hub.running.program.signature import Signature, Slot, tuple_shape
 
 if TYPE_CHECKING:
     import numpy
@@ -43,7 +43,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is to be compiled.
+    """A program that the host asks to compile.
 
     Attributes:
         code: the program.
@@ -63,7 +63,7 @@ class Program:
 
 
 class Executable(abc.ABC):
-    """A compiled program. `signature` is what it takes and gives on one device.
+    """A program that you compiled: it runs when the host calls it.
 
     Attributes:
         signature: `Signature((Slot.of("f32", (4,)),), (Slot.of("f32", (4,)),))`, and the numbers of
@@ -100,7 +100,7 @@ class Executable(abc.ABC):
         By default a module of one opaque call, which has only the signature.
         """
         parameters, outputs = self.signature.parameters, self.signature.outputs
-        result = outputs[0].serialize() if len(outputs) == 1 else tupled(outputs)
+        result = outputs[0].serialize() if len(outputs) == 1 else tuple_shape(outputs)
         instructions = [
             hlo.Instruction(f"arg{i}", "parameter", each.serialize())
             for i, each in enumerate(parameters)
@@ -117,7 +117,9 @@ def asks_what_is_kept(executable: Executable) -> bool:
 
 
 class Backend:
-    """A platform. Errors are exceptions: NotImplementedError, ValueError, or a `PjrtError`.
+    """A platform that you implement: it lists devices and compiles programs.
+
+    Its errors are exceptions: NotImplementedError, ValueError, or a `PjrtError`.
 
     Attributes:
         platform_name: what hosts know it by.

@@ -68,32 +68,32 @@ class Bridge:
         self.backend = backend
 
     def failure(self, exc: BaseException, name: str) -> upcall.Failure:
-        """An exception as a status code and text."""
+        """Turns an exception into a status code and text."""
         if type(exc).__module__ == PjrtError.__module__ and isinstance(exc, PjrtError):
             return exc.code, exc.message.encode("utf-8", "replace")  # said on purpose
         return upcall.failure(exc, name, depth=1)
 
     def client(self, options: dict[str, Attribute]) -> tuple[Any, tuple[Any, ...]]:
-        """A client: what it is known by, its device ids, and what `topology` gives."""
+        """Makes a client: its state, which is its device ids, and what `topology` gives."""
         devices = self._devices(options)
-        return [each.id for each in devices], self._described(devices)
+        return [each.id for each in devices], self._topology(devices)
 
     def topology(self, name: str, options: dict[str, Attribute]) -> tuple[Any, ...]:
-        """A topology as `topology_of` in platform.c reads it."""
+        """Describes a topology as `topology_of` in platform.c reads it."""
         if name:
             raise ValueError(f"{self.backend.platform_name} has no topology {name!r}")
-        return self._described(self._devices(options))
+        return self._topology(self._devices(options))
 
     def topology_of(self, serialized: bytes) -> tuple[Any, ...]:
-        """A topology that was serialized."""
+        """Reads a topology that was serialized."""
         try:
             platform, devices = json.loads(serialized)
             found = [Device(*each) for each in devices]
         except (ValueError, TypeError) as exc:
-            raise DataLossError("the bytes are no topology") from exc
+            raise DataLossError("the bytes are not a topology") from exc
         if platform != self.backend.platform_name:
             raise ValueError(f"the topology is of {platform}, not {self.backend.platform_name}")
-        return self._described(found)
+        return self._topology(found)
 
     def _devices(self, options: dict[str, Attribute]) -> list[Device]:
         known = self.backend.options
@@ -107,7 +107,7 @@ class Bridge:
         }
         return list(self.backend.devices(read))
 
-    def _described(self, devices: Sequence[Device]) -> tuple[Any, ...]:
+    def _topology(self, devices: Sequence[Device]) -> tuple[Any, ...]:
         if len({each.id for each in devices}) < len(devices):
             raise ValueError("two devices have the same id")
         name = self.backend.platform_name
@@ -136,7 +136,7 @@ class Bridge:
         program = _program(code, form, options, device_ids)
         executable = self.backend.compile(program)
         if not isinstance(executable, Executable):
-            raise TypeError(f"compile gave {executable!r}, which is no Executable")
+            raise TypeError(f"compile gave {executable!r}, which is not an Executable")
         signature = executable.signature
         identity = [self.backend.platform_name, self.backend.platform_version, program.format]
         parts = (json.dumps(identity).encode(), options, program.code)
@@ -171,7 +171,7 @@ class Bridge:
         return hlo.with_config(code, *counts), "hlo_with_config"
 
     def serialize(self, loaded: Loaded) -> bytes:
-        """The program and its options, which `deserialize` compiles again."""
+        """Writes the program and its options, which `deserialize` compiles again."""
         platform = (self.backend.platform_name, self.backend.platform_version)
         told = [*platform, loaded.program.format, loaded.program.options.hex()]
         first = json.dumps(told).encode()
@@ -183,11 +183,11 @@ class Bridge:
     ) -> tuple[Any, ...]:
         """Compiles what was serialized, with its own options or others."""
         if len(serialized) < _HEAD.size:
-            raise DataLossError("the bytes are no executable")
+            raise DataLossError("the bytes are not an executable")
         magic, digest, size = _HEAD.unpack_from(serialized)
         body = serialized[_HEAD.size :]
         if magic != _MAGIC or hashlib.sha256(body).digest() != digest:
-            raise DataLossError("the bytes are no executable of this kind, or damaged")
+            raise DataLossError("the bytes are not an executable of this kind, or damaged")
         name, version, form, options = json.loads(body[:size])
         if (name, version) != (self.backend.platform_name, self.backend.platform_version):
             raise ValueError(f"the executable is of {name} {version}")
@@ -235,12 +235,12 @@ class Bridge:
 
 @atexit.register
 def _end() -> None:
-    """What still runs is told that Python is ending; what is destroyed later needs no Python."""
+    """Tells what still runs that Python is ending; what is destroyed later needs no Python."""
     _plugin.end(math.inf)
 
 
 def table(backend: Backend) -> int:
-    """The address of the backend's `PJRT_Api`, which is for the life of the process."""
+    """Returns the address of the backend's `PJRT_Api`, which lasts as long as the process."""
     known: int | None = backend.__dict__.get("_table")
     if known is None:
         bridge = Bridge(backend)
@@ -251,11 +251,11 @@ def table(backend: Backend) -> int:
 
 
 def table_of(name: str) -> int:
-    """The same for "module:Class", of a library that `building` made; once for each name."""
+    """Does the same for "module:Class" of a library that `building` made, once for each name."""
     from pjrt_hub.kit.authoring import building
 
     if name not in _built:
-        _built[name] = building.found(name)()
+        _built[name] = building.backend_class(name)()
     return table(_built[name])
 
 
@@ -282,14 +282,14 @@ def plugin(backend: Backend) -> Plugin:
 
 
 def _program(code: bytes, form: str, options: bytes, there: Sequence[int] | None) -> Program:
-    """A request to compile: how often the program runs, and where.
+    """Reads a request to compile: how many copies of the program run, and where.
 
-    Only that is read of the options: hosts write numbers of their own for what they leave open.
+    Nothing else is read of the options: hosts write numbers of their own for what they leave open.
     """
     asked = compile_options.raw(options)
     replicas, partitions = asked.get("num_replicas", 1), asked.get("num_partitions", 1)
     if not (isinstance(replicas, int) and isinstance(partitions, int) and replicas and partitions):
-        raise ValueError(f"{replicas} replica(s) of {partitions} partition(s) are no program")
+        raise ValueError(f"{replicas} replica(s) of {partitions} partition(s) are not a program")
     if asked.get("compile_portable_executable"):
         return Program(code, form, options, replicas, partitions, ())
     needed = replicas * partitions
@@ -317,8 +317,8 @@ def _rows(ids: Sequence[int], width: int) -> list[list[int]]:
 
 def _array_type(slot: Slot) -> ArrayType:
     if slot.shape is None:
-        raise ValueError(f"the backend's signature holds {slot}, of which no shape is told")
-    return slot.dtype, slot.shape
+        raise ValueError(f"the backend's signature holds {slot}, which says no shape")
+    return slot.code, slot.shape
 
 
 def _array(storage: Any, kind: ArrayType) -> numpy.ndarray[Any, Any]:
@@ -329,10 +329,10 @@ def _array(storage: Any, kind: ArrayType) -> numpy.ndarray[Any, Any]:
 
 
 def _bytes(result: Any, slot: Slot, name: str) -> Any:
-    """An array's bytes in row-major order, once it is what was promised."""
+    """Returns an array's bytes in row-major order, once it has the promised type and shape."""
     import numpy
 
     array = numpy.asarray(result)
-    if array.shape != slot.shape or array.dtype != dtypes.numpy_dtype(slot.dtype):
+    if array.shape != slot.shape or array.dtype != slot.dtype:
         raise InternalError(f"{name} gave an array of {array.dtype.name} {array.shape}, not {slot}")
     return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)

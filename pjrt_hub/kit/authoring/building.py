@@ -35,7 +35,7 @@ def build(backend: str, output: str | os.PathLike[str]) -> Path:
     Raises:
         ValueError: there is no such backend, or its paths are too long.
     """
-    found(backend)
+    backend_class(backend)
     here = Path(__file__)
     folders = [os.path.abspath(each or ".") for each in [*sys.path, str(here.parents[3])]]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -43,8 +43,7 @@ def build(backend: str, output: str | os.PathLike[str]) -> Path:
     words = "\n".join([*start, *dict.fromkeys(folders), ""]).encode()
     if len(words) >= _ROOM:
         raise ValueError(f"sys.path is too long for the library: {len(words)} bytes of {_ROOM}")
-    (launcher,) = here.parent.glob("native/launcher.*so")
-    code = launcher.read_bytes()
+    code = (here.parent / "native" / "launcher.so").read_bytes()
     place = code.index(_MARK) + len(_MARK)
     path = Path(output).absolute()
     path.write_bytes(code[:place] + words.ljust(_ROOM, b"\0") + code[place + _ROOM :])
@@ -70,7 +69,7 @@ def refuse_built(library: Path) -> None:
         )
 
 
-def found(backend: str) -> type[Backend]:
+def backend_class(backend: str) -> type[Backend]:
     """Imports the class that "module:Class" names.
 
     Raises:
@@ -90,7 +89,7 @@ def found(backend: str) -> type[Backend]:
 
 
 def _libpython() -> str:
-    """The library of this Python; an empty name where it has none and needs a host with Python."""
+    """Finds the library of this Python; empty where it has none and needs a host with Python."""
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         return ""
     folder, name = (sysconfig.get_config_var(each) for each in ("LIBDIR", "INSTSONAME"))

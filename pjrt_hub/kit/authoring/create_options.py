@@ -78,12 +78,7 @@ class Contact:
 
 
 def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
-    """Gives the names that may be options: the known ones, and identifiers near them in the file.
-
-    Args:
-        path: of the library.
-        known: options of other plugins.
-    """
+    """Lists names that may be options: the known ones, and identifiers near them in the file."""
     import mmap
 
     near: dict[str, None] = {}
@@ -106,7 +101,7 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _constants(path: Path) -> list[tuple[int, int]]:
-    """Where the file has its constants, and no names of symbols or for debuggers."""
+    """Finds where the file has its constants, and no names of symbols or for debuggers."""
     return [
         (max(0, each.offset - 1), each.offset + each.nbytes)
         for each in headers.sections(path)
@@ -148,9 +143,9 @@ def find(
     ask = functools.partial(_ask, path, identity, env, deadline)
     [told] = ask([{}], most_deaths=1)
     assert told is not None
-    unasked = _said(told, _NOBODY)
+    unasked = _normalize(told, _NOBODY)
     strangers = _of_each_type(ask, _NOBODY)
-    unknown = {kind: _said(answer, _NOBODY) for kind, answer in strangers.items()}
+    unknown = {kind: _normalize(answer, _NOBODY) for kind, answer in strangers.items()}
     # Who takes strangers shows by two wrong types which names it knows. Who refuses them may refuse
     # wrong types in the same words, so that only the right type tells.
     kinds = _VALUES.keys() if set(unknown.values()) != {unasked} else ("int64_list", "string")
@@ -166,18 +161,18 @@ def find(
     suspects = [
         name
         for name, given in sorted(answers.items())
-        if any(_said(answer, name) != unknown[kind] for kind, answer in given.items())
+        if any(_normalize(answer, name) != unknown[kind] for kind, answer in given.items())
     ]
     options = []
     for name in suspects:
         given = _of_each_type(ask, name)
-        if not _is_stranger({_said(each, name) for each in given.values()}, unknown):
+        if not _is_stranger({_normalize(each, name) for each in given.values()}, unknown):
             options.append(Option(name, _type(ask, name, given, unasked)))
     return Contact(told.get("platform", ""), told.get("error", "")), tuple(options)
 
 
 def _of_types(ask: _Ask, names: Sequence[str], kinds: Iterable[str]) -> dict[str, _Answers]:
-    """What is answered to each name with the first value of each type."""
+    """Asks for each name with the first value of each type."""
     attempts = [(name, kind) for name in names for kind in kinds]
     given: dict[str, _Answers] = {name: {} for name in names}
     answers = ask([{name: _VALUES[kind][0]} for name, kind in attempts])
@@ -197,10 +192,10 @@ def _is_stranger(said: Set[str], unknown: Mapping[str, str]) -> bool:
 
 
 def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
-    """The type that a plugin asks for or alone takes, else `UNKNOWN`."""
-    if named := next(filter(None, map(_expected, answers.values())), ""):
+    """Returns the type that a plugin asks for or alone takes, else `UNKNOWN`."""
+    if named := next(filter(None, map(_type_in_error, answers.values())), ""):
         return named
-    said = {kind: _said(answer, name) for kind, answer in answers.items()}
+    said = {kind: _normalize(answer, name) for kind, answer in answers.items()}
     taken = [kind for kind in said if said[kind] == unasked]
     if not taken:  # it looks at the value, too
         others = [(kind, value) for kind, values in _VALUES.items() for value in values[1:]]
@@ -208,7 +203,7 @@ def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
         taken = [
             kind
             for (kind, _), answer in zip(others, again, strict=True)
-            if _said(answer, name) == unasked
+            if _normalize(answer, name) == unasked
         ]
     if not taken:  # what each refusal of another type names
         taken = [
@@ -220,20 +215,20 @@ def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
 
 
 def _words(answer: Answer | None, name: str) -> set[str]:
-    """The types that an error names; the "integers" of a list are no integer."""
+    """Finds the types that an error names; the "integers" of a list are no integer."""
     text = (answer or {}).get("error", "").replace(name, "NAME")
     rest = re.sub(_WORDS["int64_list"], "", text, flags=re.IGNORECASE)
     named = {kind for kind, word in _WORDS.items() if re.search(word, rest, re.IGNORECASE)}
     return named if rest == text else {*named, "int64_list"}
 
 
-def _expected(answer: Answer | None) -> str:
+def _type_in_error(answer: Answer | None) -> str:
     found = _EXPECTED.search((answer or {}).get("error", ""))
     return _INDEXED[int(found[1])] if found and int(found[1]) < len(_INDEXED) else ""
 
 
-def _said(answer: Answer | None, name: str) -> str:
-    """An answer as one would hear it for any name, and at any time."""
+def _normalize(answer: Answer | None, name: str) -> str:
+    """Returns an answer as it would read for any name and at any time."""
     if answer is None:
         return _DIED
     return re.sub(r"0x[0-9a-f]+|\d+", "0", answer.get("error", "").replace(name, "NAME"))
@@ -288,7 +283,7 @@ def _ask(
 
 
 def _answer(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
-    """What the child does: it makes clients."""
+    """Makes clients; this is what the child runs."""
     from pjrt_hub.running.capi import library
 
     try:
@@ -311,7 +306,7 @@ def _answer(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
 
 
 def _platform_of_topology(api: Api) -> str:
-    """The platform of machines that need not be here, where the plugin describes any by default."""
+    """Returns the platform of absent machines, where the plugin describes some by default."""
     describe, name = "PJRT_TopologyDescription_Create", "PJRT_TopologyDescription_PlatformName"
     try:
         topology = api.call(describe, topology_name="", create_options={})

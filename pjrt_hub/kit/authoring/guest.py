@@ -63,11 +63,11 @@ class Finder:
 
 
 def table(backend: str, lines: str, started: int) -> int:
-    """Gives the address of a backend's PJRT_Api.
+    """Returns the address of a backend's PJRT_Api.
 
     Args:
         backend: "module:Class".
-        lines: the builder's `sys.path`, a folder a line.
+        lines: the builder's `sys.path`, a folder on each line.
         started: whether this Python was started for the backend: its path is then the builder's.
 
     Raises:
@@ -100,7 +100,7 @@ def _table(backend: str) -> int:
 
 
 def _has(module: str, folders: Sequence[str]) -> bool:
-    """Whether the host has the backend's module as well, the very same one."""
+    """Says whether the host has the backend's module as well, the very same one."""
     theirs = find_spec(module)
     ours = PathFinder.find_spec(module, folders)
     if module == _PACKAGE or theirs is None or ours is None:

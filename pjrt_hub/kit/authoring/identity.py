@@ -14,7 +14,8 @@ from pjrt_hub.base import digest, log
 from pjrt_hub.door import preflight
 from pjrt_hub.door.process import environment, world
 from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.finding.contract import headers, linking, manifest
+from pjrt_hub.finding.contract import headers, manifest
+from pjrt_hub.finding.contract.binary import unfit
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.binary import Binary
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LibraryIdentity:
     """A library, measured.
 
     Attributes:
@@ -49,7 +50,9 @@ class Identity:
     options: tuple[Option, ...] = ()
 
 
-def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()) -> Identity:
+def identify(
+    path: Path, *, with_options: bool = True, names: Sequence[str] = ()
+) -> LibraryIdentity:
     """Measures a library and asks it, in child processes, what it is.
 
     Args:
@@ -59,7 +62,7 @@ def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()
 
     Raises:
         PluginLoadError: it cannot be loaded on this machine, or the lock file does not name it.
-        IncompatiblePluginError: its API version cannot be driven.
+        IncompatiblePluginError: its API version does not fit.
         PluginCrashedError: it died.
         PluginTimeoutError: it hung.
     """
@@ -70,12 +73,12 @@ def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()
     if why := here.refusal(path):
         raise PluginLoadError(why, path=path, hint="PJRT_HUB_LOCK=0 goes without a lock")
     binary = headers.inspect(path, machine=here.host.arch)
-    preflight.refuse(path, linking.unfit(binary, here.host))
+    preflight.refuse(path, unfit(binary, here.host))
     known = first_party()
     env = {**_defaults(path, known), **environment()}
     answer = preflight.first_contact(path, (), env, identity=seen)
     log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
-    identity = Identity(
+    identity = LibraryIdentity(
         path,
         binary,
         path.stat().st_size,
@@ -94,12 +97,12 @@ def identify(path: Path, *, with_options: bool = True, names: Sequence[str] = ()
         identity,
         platform=client.platform,
         refusal=client.refusal,
-        options=tuple(_described(option, described) for option in options),
+        options=tuple(_add_known(option, described) for option in options),
     )
 
 
 def first_party() -> tuple[Manifest, ...]:
-    """The plugins that pjrt-hub itself describes."""
+    """Reads the manifests of the plugins that pjrt-hub itself describes."""
     folder = world().first_party / "pjrt_plugins"
     return tuple(
         each
@@ -109,7 +112,7 @@ def first_party() -> tuple[Manifest, ...]:
 
 
 def _defaults(path: Path, known: tuple[Manifest, ...]) -> Mapping[str, str]:
-    """What a plugin that we know by its file's name needs in its environment without hardware."""
+    """Returns the variables that a plugin known by its file's name needs without hardware."""
     return {
         name: value
         for each in known
@@ -118,7 +121,7 @@ def _defaults(path: Path, known: tuple[Manifest, ...]) -> Mapping[str, str]:
     }
 
 
-def _described(option: Option, known: Mapping[str, Option]) -> Option:
+def _add_known(option: Option, known: Mapping[str, Option]) -> Option:
     """Adds what is known of an option of the same name and type in another plugin."""
     other = known.get(option.name)
     if other is None or other.type != option.type:

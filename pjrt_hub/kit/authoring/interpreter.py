@@ -17,7 +17,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-from pjrt_hub.kit.authoring import partitioning, remedies, shortcomings
+from pjrt_hub.kit.authoring import limitations, partitioning, rewrites
 
 #: To operations that the interpreter has, and complex functions to exact ones of real numbers.
 _LOWERING = (
@@ -71,7 +71,7 @@ class TensorType:
         return self.of(self.element)
 
     def of(self, element: str) -> str:
-        """The type with other elements."""
+        """Returns the type with other elements."""
         return f"tensor<{''.join(f'{size}x' for size in self.shape)}{element}>"
 
     @property
@@ -90,15 +90,15 @@ class Description:
     donated: tuple[int, ...]
     hlo: bytes
 
-    def told(self) -> tuple[Any, ...]:
-        """In types that the other process has too."""
+    def to_tuple(self) -> tuple[Any, ...]:
+        """Returns it in types that the other process has too."""
         kinds = (
             [(each.element, each.shape) for each in k] for k in (self.parameters, self.outputs)
         )
         return (self.name, *kinds, self.donated, self.hlo)
 
 
-class Compiled(NamedTuple):
+class Runnable(NamedTuple):
     """A program that is ready to run: a main that runs all devices at once."""
 
     module: ir.Module
@@ -108,7 +108,7 @@ class Compiled(NamedTuple):
 
 
 def context() -> ir.Context:
-    """A context with the dialects that programs come in, and the passes for them."""
+    """Makes a context with the dialects that programs come in, and the passes for them."""
     stablehlo.register_stablehlo_passes()
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
@@ -127,13 +127,13 @@ def context() -> ir.Context:
 
 
 def versions() -> dict[str, list[int]]:
-    """The StableHLO versions that are read."""
+    """Returns the StableHLO versions that can be read."""
     texts = stablehlo.get_current_version(), stablehlo.get_minimum_version()
     current, minimum = ([int(each) for each in text.split(".")] for text in texts)
     return {"stablehlo_current_version": current, "stablehlo_minimum_version": minimum}
 
 
-def parsed(code: bytes, form: str) -> ir.Module:
+def parse(code: bytes, form: str) -> ir.Module:
     """Reads a program of any format that the plugin takes.
 
     Raises:
@@ -148,13 +148,13 @@ def parsed(code: bytes, form: str) -> ir.Module:
     return ir.Module.parse(code)
 
 
-def lowered(module: ir.Module, partitions: int) -> None:
+def lower(module: ir.Module, partitions: int) -> None:
     """Turns a program into what the interpreter knows, in place.
 
     Raises:
         NotImplementedError: it is not possible.
     """
-    names, elements = _used(module)
+    names, elements = _names_and_types(module)
     if unsayable := sorted(each for each in elements if each.startswith("f6E")):
         raise NotImplementedError(f"XLA, whose HLO hosts read, has no {', '.join(unsayable)}")
     passes = list(_LOWERING)
@@ -166,12 +166,12 @@ def lowered(module: ir.Module, partitions: int) -> None:
         raise NotImplementedError("only Shardy's programs of several partitions can be split here")
     for each in passes:
         passmanager.PassManager.parse(f"builtin.module({each})").run(module.operation)
-    shortcomings.require_right(module)
-    remedies.mend(module)
+    limitations.require_right(module)
+    rewrites.mend(module)
 
 
-def _used(module: ir.Module) -> tuple[set[str], set[str]]:
-    """The names of the operations, and of the element types of what they take and give."""
+def _names_and_types(module: ir.Module) -> tuple[set[str], set[str]]:
+    """Collects the names of operations, and the element types of their operands and results."""
     names, elements = set[str](), set[str]()
 
     def visit(each: ir.Operation) -> ir.WalkResult:
@@ -190,7 +190,7 @@ def _attribute(operation: ir.Operation, name: str) -> Any:
     return operation.attributes[name].value if name in operation.attributes else None
 
 
-def described(module: ir.Module) -> Description:
+def describe(module: ir.Module) -> Description:
     """Reads what `main` takes and gives, and makes HLO of it."""
     main = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
@@ -212,7 +212,7 @@ def described(module: ir.Module) -> Description:
 
 
 def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
-    """The program for hosts that read HLO; nothing where XLA cannot say it, or says another one."""
+    """Converts to HLO for hosts that read it; no bytes where XLA cannot, or changes the results."""
     from io import BytesIO
 
     from jaxlib import _jax
@@ -231,11 +231,11 @@ def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
     shapes = [each.dimensions() for each in (given.tuple_shapes() if given.is_tuple() else [given])]
     if shapes != [each.shape for each in outputs]:  # a bool has eight bits in XLA, and one here
         return b""
-    return hlo + partitioning.told(module, _main(module))
+    return hlo + partitioning.sharding_fields(module, _main(module))
 
 
 def _row_major(rank: int) -> ir.Attribute:
-    """How outputs lie, whatever layout XLA's importer would have for them."""
+    """Says how outputs lie, whatever layout XLA's importer would choose."""
     order = str(list(range(rank)[::-1])) if rank else ""
     return ir.Attribute.parse(f"dense<{order}> : tensor<{rank}xindex>")
 
@@ -253,7 +253,7 @@ def _tensor(kind: ir.Type) -> TensorType:
     return TensorType(str(kind.element_type), tuple(kind.shape))
 
 
-def compiled(module: ir.Module, about: Description, replicas: int, partitions: int) -> Compiled:
+def wrap(module: ir.Module, about: Description, replicas: int, partitions: int) -> Runnable:
     """Puts a main around the program that runs it on all devices, in types that can be passed."""
     program = _main(module)
     program.attributes["sym_name"] = ir.StringAttr.get("pjrt_program")
@@ -262,7 +262,7 @@ def compiled(module: ir.Module, about: Description, replicas: int, partitions: i
     for each in list(wrapper.body.operations):
         if _attribute(each.operation, "sym_name") != "pjrt_program":
             module.body.append(each)
-    return Compiled(module, about.parameters, about.outputs, replicas * partitions)
+    return Runnable(module, about.parameters, about.outputs, replicas * partitions)
 
 
 def _wrapper(about: Description, replicas: int, partitions: int) -> str:
@@ -319,7 +319,7 @@ def _wrapper(about: Description, replicas: int, partitions: int) -> str:
     )
 
 
-def run(program: Compiled, rows: Sequence[Sequence[Array]]) -> list[list[Array]]:
+def run(program: Runnable, rows: Sequence[Sequence[Array]]) -> list[list[Array]]:
     """Runs a program on the arrays of each device."""
     taken = [
         _attribute_of(part)
@@ -348,7 +348,7 @@ def _attribute_of(array: Array) -> ir.Attribute:
 
 
 def _parts(array: Array, kind: TensorType) -> list[Array]:
-    """An array as what carries it."""
+    """Splits an array into what carries it."""
     carrier = _carrier(kind.element)
     if carrier.enter == "complex":
         return [array.real.copy(), array.imag.copy()]
@@ -360,7 +360,7 @@ def _parts(array: Array, kind: TensorType) -> list[Array]:
 
 
 def _whole(given: Iterator[ir.Attribute], kind: TensorType) -> Array:
-    """The next array of what was given."""
+    """Joins the next array from what carries it."""
     import numpy
 
     carrier = _carrier(kind.element)
@@ -386,15 +386,15 @@ def _numpy(element: str) -> Any:
 
 def serve(connection: Connection) -> None:
     """Answers until the other side is gone: ("compile", key, ...) and ("execute", key, rows)."""
-    programs: dict[int, Compiled] = {}
+    programs: dict[int, Runnable] = {}
     with context(), ir.Location.unknown():
 
         def compile_(key: int, code: bytes, form: str, replicas: int, partitions: int) -> object:
-            module = parsed(code, form)
-            lowered(module, partitions)
-            about = described(module)
-            programs[key] = compiled(module, about, replicas, partitions)
-            return about.told()
+            module = parse(code, form)
+            lower(module, partitions)
+            about = describe(module)
+            programs[key] = wrap(module, about, replicas, partitions)
+            return about.to_tuple()
 
         def execute(key: int, rows: list[list[Array]]) -> object:
             return run(programs[key], rows) if key in programs else None

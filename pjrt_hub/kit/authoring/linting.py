@@ -1,17 +1,80 @@
-"""`lint`: every rule over what is shipped."""
+"""`lint`: what a rule is, the list of them all, and what they find in a package.
+
+A rule is a generator over the files of a package; its docstring's first line is what must hold, the
+rest says why and what to do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from pjrt_hub.kit.authoring import shipment
-from pjrt_hub.kit.authoring.rule import Rule, rules
+from pjrt_hub.kit.authoring import package_files
+from pjrt_hub.kit.authoring.package_files import PackageFiles
+
+#: Where something is, and what.
+Found = Iterator[tuple[str, str]]
+Look = Callable[[PackageFiles], Found]
+
+ERROR, WARNING = "error", "warning"
+#: The hundreds of a rule's number -> the module of rules/ that holds it.
+AREAS = {1: "library", 2: "wheel", 3: "manifest", 4: "entry_points"}
+
+_RULES: dict[int, Rule] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Something that must hold of what is shipped.
+
+    Attributes:
+        number: its first digit is that of its area.
+        severity: an "error" fails the lint, a "warning" does not.
+        title: what must hold.
+        why: the reason, and what to do about it.
+        look: finds where it does not hold.
+    """
+
+    number: int
+    severity: str
+    title: str
+    why: str
+    look: Look
+
+    @property
+    def code(self) -> str:
+        """As findings name it: "PLG101"."""
+        return f"PLG{self.number}"
+
+
+def rule(number: int, severity: str) -> Callable[[Look], Look]:
+    """Makes a generator function a rule."""
+
+    def register(look: Look) -> Look:
+        title, _, why = (look.__doc__ or "").partition("\n")
+        lines = [line.strip() for line in why.strip().splitlines()]
+        assert number not in _RULES, number
+        _RULES[number] = Rule(number, severity, title.rstrip("."), " ".join(lines), look)
+        return look
+
+    return register
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Returns every rule, by number."""
+    from importlib import import_module
+
+    for area in AREAS.values():
+        import_module(f"{__package__}.rules.{area}")
+    return tuple(_RULES[number] for number in sorted(_RULES))
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place where a rule does not hold.
+    """A place that breaks a rule.
 
     Attributes:
         rule: the rule.
@@ -34,7 +97,7 @@ def lint(path: Path, *, probes: bool = True) -> list[Finding]:
     Raises:
         PjrtHubError: it is not one of these.
     """
-    with shipment.opened(path, probes=probes) as shipped:
+    with package_files.open_package(path, probes=probes) as shipped:
         return [
             Finding(each, where, text) for each in rules() for where, text in each.look(shipped)
         ]

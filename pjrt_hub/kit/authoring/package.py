@@ -15,7 +15,7 @@ from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.contract.names import canonical, is_name, look_alike
 from pjrt_hub.finding.contract.option import UNKNOWN, Option
-from pjrt_hub.kit.authoring.identity import Identity, first_party
+from pjrt_hub.kit.authoring.identity import LibraryIdentity, first_party
 
 #: What a create option's type is in Python.
 _PYTHON_TYPES = {
@@ -55,7 +55,7 @@ class Package:
     platform: str
     version: str
     license: str
-    identity: Identity | None
+    identity: LibraryIdentity | None
     platform_tag: str
     source: str = ""
 
@@ -80,11 +80,11 @@ class Package:
         return f"A PJRT plugin for {self.platform}"
 
     def files(self) -> dict[str, str]:
-        """The files beside the library: name -> text."""
+        """Returns the files beside the library: name -> text."""
         return {name: self.fill(template) for name, template in _FILES.items()}
 
     def metadata(self) -> str:
-        """The text of a wheel's METADATA."""
+        """Returns the text of a wheel's METADATA."""
         header = {
             "Metadata-Version": "2.4",
             "Name": self.distribution,
@@ -101,7 +101,7 @@ class Package:
         return "".join(lines) + "\n" + about
 
     def registrations(self) -> str:
-        """The text of a wheel's entry_points.txt: each framework's group, and what is there."""
+        """Returns the text of a wheel's entry_points.txt: a section for each framework."""
         return (
             f"[pjrt_plugins]\n{self.name} = {self.module}\n\n"
             f"[jax_plugins]\n{self.name} = {self.module}.jax_plugin\n\n"
@@ -146,7 +146,7 @@ class Package:
         return f'[[library]]\npath = "{self.file_name}"\n{digest}'
 
     def _build(self) -> dict[str, str]:
-        """How the library is built of its source."""
+        """Returns what the templates say of how the library is built from its source."""
         plus = self.source.endswith(".cc")
         return {
             "source": self.source,
@@ -178,7 +178,7 @@ def refuse_name(name: str) -> None:
         meant = canonical(name.replace(" ", "_")).replace("-", "_")
         hint = f"did you mean {meant!r}? {rule}" if _can_name(meant) else rule
         raise PjrtHubError(f"{name!r} cannot name a plugin", hint=hint)
-    taken = reserved()
+    taken = reserved_names()
     if name in taken:
         raise PjrtHubError(
             f"{name!r} is the name of another plugin or platform",
@@ -195,15 +195,15 @@ def _can_name(text: str) -> bool:
 
 
 def platform_name(asked: str, told: str, name: str) -> str:
-    """Gives the platform of a new plugin: what was asked for, else what the library told.
+    """Chooses the platform of a new plugin: the author's, else the library's in lower case.
 
     Args:
         asked: by the author, or empty.
-        told: by the library, or empty; "METAL" becomes "metal".
-        name: of the plugin, for where neither can be a platform's.
+        told: by the library, or empty.
+        name: of the plugin, used where neither can name a platform.
 
     Raises:
-        PjrtHubError: what was asked for is no name.
+        PjrtHubError: the author's is not a name.
     """
     if asked and not is_name(asked):
         raise PjrtHubError(
@@ -225,13 +225,13 @@ def license_expression(asked: str) -> str:
         return canonicalize_license_expression(asked) if asked else ""
     except InvalidLicenseExpression as exc:
         raise PjrtHubError(
-            f"{asked!r} is no SPDX expression: {exc}",
+            f"{asked!r} is not an SPDX expression: {exc}",
             hint="give one such as Apache-2.0, MIT OR BSD-3-Clause, or LicenseRef-Mine",
         ) from exc
 
 
-def reserved() -> frozenset[str]:
-    """Names that belong to plugins and platforms which everybody knows."""
+def reserved_names() -> frozenset[str]:
+    """Returns the names of well-known plugins and platforms."""
     return frozenset(
         word for each in first_party() for word in (each.name, each.platform, *each.aliases)
     )
@@ -244,7 +244,7 @@ def _license(expression: str) -> str:
 
 
 def _option(option: Option) -> str:
-    """A table of the manifest."""
+    """Writes an option's table of the manifest."""
     lines = {
         "type": option.type,
         "minimum": option.minimum,

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from pjrt_hub.door.process import environment
 from pjrt_hub.kit.authoring.building import refuse_built
-from pjrt_hub.kit.authoring.identity import Identity, identify
+from pjrt_hub.kit.authoring.identity import LibraryIdentity, identify
 from pjrt_hub.kit.authoring.package import Package, license_expression, platform_name, refuse_name
-from pjrt_hub.kit.authoring.wheel import Wheel, epoch, normalized, platform_tag
+from pjrt_hub.kit.authoring.wheel import Wheel, epoch, normalize_version, platform_tag
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A wheel that was written.
+    """A wheel that `pack` wrote.
 
     Attributes:
         path: of the wheel.
@@ -24,7 +24,7 @@ class Packed:
 
     path: Path
     package: Package
-    identity: Identity
+    identity: LibraryIdentity
 
 
 def pack(
@@ -55,7 +55,7 @@ def pack(
     """
     refuse_name(name)
     license = license_expression(license)
-    version = normalized(version)
+    version = normalize_version(version)
     refuse_built(library)
     identity = identify(library, with_options=with_options)
     tag = platform_tag(identity.binary)

@@ -49,8 +49,8 @@ def require_manual(module: ir.Module, main: ir.Operation) -> None:
                 raise NotImplementedError(f"the axes {sorted(rest)} are left to the compiler")
 
 
-def told(module: ir.Module, main: ir.Operation) -> bytes:
-    """Fields for the end of an HloModuleProto; none for a program that is not split."""
+def sharding_fields(module: ir.Module, main: ir.Operation) -> bytes:
+    """Writes fields for the end of an HloModuleProto; none for a program that is not split."""
     meshes = _meshes(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     parameters = _shardings(main, "arg_attrs", len(kind.inputs), meshes)
@@ -85,7 +85,7 @@ def _shardings(
 
 
 def _op_sharding(attribute: ir.Attribute, meshes: dict[str, Any]) -> bytes | None:
-    """An OpSharding: tiles in the order of dimensions, copies last; None for parts of axes."""
+    """Writes an OpSharding: tiles by dimension, copies last; None for parts of axes."""
     import numpy
 
     sharding = sdy.TensorShardingAttr(attribute)
@@ -112,8 +112,8 @@ def _op_sharding(attribute: ir.Attribute, meshes: dict[str, Any]) -> bytes | Non
     return b"".join(
         [
             wire.varint(hlo.SHARDING_TYPE, hlo.TILED),
-            wire.packed(hlo.SHARDING_TILES, dimensions),
-            wire.packed(hlo.SHARDING_DEVICES, order.reshape(-1).tolist()),
+            wire.pack(hlo.SHARDING_TILES, dimensions),
+            wire.pack(hlo.SHARDING_DEVICES, order.reshape(-1).tolist()),
             last,
         ]
     )

@@ -87,7 +87,7 @@ def new(
     )
     folder = into or Path(package.distribution)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise PjrtHubError(f"{folder} is there already", hint="name another folder with `--into`")
+        raise PjrtHubError(f"{folder} is there already", hint="name another folder with `--output`")
     source = Path("src", package.module)
     files = {
         **{target: package.fill(template) for target, template in _FILES.items()},
@@ -109,7 +109,7 @@ def _lines(defects: Mapping[str, str]) -> str:
 
 
 def _native(package: Package, example: bool) -> dict[str, str]:
-    """The source of a library, and how it is built: file of the project -> text."""
+    """Returns the source of a library and its build files: file of the project -> text."""
     headers = resources(__package__).joinpath("c", "pjrt_plugin")
     return {
         "setup.py": package.fill("setup_native.py.in"),

@@ -28,7 +28,7 @@ _METHODS = ("compile", "execute", "put", "get", "copy")
 
 
 class Recorder(Backend):
-    """A backend around another one, which does the work.
+    """A backend that records the calls to another one, and can fail or delay them.
 
     While it is open (`with Recorder(backend) as recorder`), `calls` are the C functions that the
     host called. `fail`, `delay` and `drop` take one of their names, "PJRT_Client_Compile", and the

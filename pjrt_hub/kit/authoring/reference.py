@@ -92,7 +92,7 @@ class Interpreted(Executable):
         raise PluginInternalError("the interpreter forgets its programs")
 
     def optimized(self) -> tuple[bytes, str]:
-        """The program in HLO, as XLA's own importer writes it."""
+        """Returns the program in HLO, as XLA's own importer writes it."""
         return (self._hlo, "hlo") if self._hlo else super().optimized()
 
 
@@ -139,22 +139,22 @@ class Interpreter:
         self._forgotten.append(key)
 
     def _exchange(self, request: tuple[Any, ...]) -> tuple[str, Any]:
-        connection = self._connection or self._started()
+        connection = self._connection or self._start()
         try:
             connection.send(request)
             answer: tuple[str, Any] = connection.recv()
             return answer
         except (EOFError, OSError) as exc:
-            raise self._ended() from exc
+            raise self._failure() from exc
 
-    def _started(self) -> Connection:
+    def _start(self) -> Connection:
         import subprocess
 
         ours, theirs = socket.socketpair()
         self._errors = os.fdopen(os.memfd_create("interpreter"), "w+b")
         environment = process.environment()
-        processors = map(str, Path(__file__).parent.glob("native/processors.*so"))
-        preload = [*processors, environment.get("LD_PRELOAD", "")]
+        processors = Path(__file__).parent / "native" / "processors.so"
+        preload = [str(processors), environment.get("LD_PRELOAD", "")]
         paths = [str(Path(pjrt_hub.__file__).parents[1]), *guest.paths()]
         with theirs:
             self._process = subprocess.Popen(
@@ -172,8 +172,8 @@ class Interpreter:
         self._connection = Connection(ours.detach())
         return self._connection
 
-    def _ended(self) -> Exception:
-        """What the process said at its end, as an error."""
+    def _failure(self) -> Exception:
+        """Makes an error of what the process said at its end."""
         assert self._process is not None
         assert self._errors is not None
         assert self._connection is not None

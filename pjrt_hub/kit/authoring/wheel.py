@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shutil
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
 
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.finding.contract.binary import Binary
@@ -28,7 +29,7 @@ _CHUNK_NBYTES = 1 << 20
 
 
 def platform_tag(binary: Binary) -> str:
-    """The oldest platform whose every system runs a library: "manylinux_2_27_x86_64"."""
+    """Returns the tag of the oldest platform that runs a library: "manylinux_2_27_x86_64"."""
     if binary.system == "windows":
         return {"x86_64": "win_amd64", "aarch64": "win_arm64"}.get(binary.machine, "win32")
     if binary.system != "linux":
@@ -42,7 +43,7 @@ def platform_tag(binary: Binary) -> str:
     return f"manylinux_{major}_{minor}_{binary.machine}"
 
 
-def normalized(version: str) -> str:
+def normalize_version(version: str) -> str:
     """Gives a version as packaging writes it.
 
     Raises:
@@ -54,20 +55,20 @@ def normalized(version: str) -> str:
         return str(Version(version))
     except InvalidVersion as exc:
         raise PjrtHubError(
-            f"{version!r} is no version", hint="give one such as 1.2.0 or 1.2.0rc1"
+            f"{version!r} is not a version", hint="give one such as 1.2.0 or 1.2.0rc1"
         ) from exc
 
 
 def epoch(env: Mapping[str, str]) -> int:
-    """The time that members of a wheel tell, since 1970: SOURCE_DATE_EPOCH, or always the same.
+    """Returns the time of a wheel's members, since 1970: SOURCE_DATE_EPOCH, or always the same.
 
     Raises:
-        PjrtHubError: it is no number.
+        PjrtHubError: it is not a number.
     """
     text = env.get("SOURCE_DATE_EPOCH") or str(_SOME_DAY)
     if not text.isdecimal():
         raise PjrtHubError(
-            f"SOURCE_DATE_EPOCH is {text!r}, which is no number of seconds",
+            f"SOURCE_DATE_EPOCH is {text!r}, which is not a number of seconds",
             hint="set it to the time of the commit: `git log -1 --format=%ct`",
         )
     return int(text)
@@ -101,15 +102,12 @@ class Wheel:
         return f"{self.distribution.replace('-', '_')}-{self.version}"
 
     def write(self, folder: Path, files: Mapping[str, str | Path], *, seconds: int) -> Path:
-        """Writes it.
+        """Writes it into a folder at once, also over an older one, and returns its path.
 
         Args:
             folder: where it goes.
             files: path in site-packages -> its text, or the file with its bytes.
-            seconds: the time that its members tell, since 1970.
-
-        Returns:
-            Its path. An older file of that name is replaced at once, never in part.
+            seconds: the time of its members, since 1970.
         """
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / self.file_name
@@ -143,24 +141,11 @@ def _add(archive: zipfile.ZipFile, name: str, content: str | Path, moment: tuple
     member.create_system = 3  # Unix, whose permissions these are
     executable = isinstance(content, Path)
     member.external_attr = (0o100755 if executable else 0o100644) << 16
-    digest, nbytes = hashlib.sha256(), 0
-    with archive.open(member, "w", force_zip64=executable) as out:
-        for chunk in _chunks(content):
-            digest.update(chunk)
-            nbytes += len(chunk)
-            out.write(chunk)
-    hashed = base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
+    source = content.open("rb") if isinstance(content, Path) else BytesIO(content.encode())
+    with source, archive.open(member, "w", force_zip64=executable) as out:
+        shutil.copyfileobj(source, out, _CHUNK_NBYTES)
+        nbytes = source.tell()
+        source.seek(0)
+        digest = hashlib.file_digest(source, "sha256").digest()
+    hashed = base64.urlsafe_b64encode(digest).decode().rstrip("=")
     return f"{name},sha256={hashed},{nbytes}\n"
-
-
-def _chunks(content: str | Path) -> Iterator[bytes]:
-    if isinstance(content, str):
-        yield content.encode()
-        return
-    with content.open("rb") as file:
-        yield from _read(file)
-
-
-def _read(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK_NBYTES):
-        yield chunk

@@ -40,7 +40,7 @@ _ADD_BYTECODE = (
 )
 
 
-class Artifact(NamedTuple):
+class PortableArtifact(NamedTuple):
     """A program as StableHLO's serializer writes it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Artifact(NamedTuple):
     code: bytes
 
     def at(self, version: Version) -> bytes:
-        """Gives it for a version of StableHLO, from `since` on."""
+        """Returns it for a version of StableHLO, from `since` on."""
         return self.code.replace(_producer(self.since), _producer(version), 1)
 
 
@@ -65,11 +65,11 @@ class Archive(NamedTuple):
     """
 
     newest: Version
-    programs: Mapping[str, tuple[Artifact, ...]]
+    programs: Mapping[str, tuple[PortableArtifact, ...]]
 
 
 def of(text: str, current: Version | None = None) -> bytes | None:
-    """The portable artifact of a program, None where there is none.
+    """Returns the portable artifact of a program, None where there is none.
 
     Args:
         text: of the program, to the letter.
@@ -85,25 +85,20 @@ def of(text: str, current: Version | None = None) -> bytes | None:
     return fitting[-1].at(version) if fitting else None
 
 
-def labelled(text: str, version: Version) -> bytes:
-    """The portable artifact of a program for any version, be it one that there is not yet.
-
-    Args:
-        text: of a program whose operations are the same in all of them.
-        version: that it claims.
-    """
+def artifact_for(text: str, version: Version) -> bytes:
+    """Returns a program's portable artifact for any version, even one that does not exist yet."""
     artifacts = archive().programs[key(text)]
     fitting = [each for each in artifacts if each.since <= version] or artifacts[:1]
     return fitting[-1].at(version)
 
 
 def add_bytecode() -> bytes:
-    """`programs.ADD` in MLIR's bytecode."""
+    """Returns `programs.ADD` in MLIR's bytecode."""
     return base64.b64decode(_ADD_BYTECODE)
 
 
 def add_hlo() -> bytes:
-    """An HloModuleProto that does the same."""
+    """Returns an HloModuleProto that does the same."""
     shape = Slot.of("f32", (4,)).serialize()
     return hlo.module(
         "add",
@@ -116,17 +111,12 @@ def add_hlo() -> bytes:
 
 
 def key(text: str) -> str:
-    """What an archive has a program under."""
+    """Returns the key of a program in an archive."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pack(newest: Version, programs: Mapping[str, Iterable[Artifact]]) -> bytes:
-    """The bytes of an archive.
-
-    Args:
-        newest: as of an `Archive`.
-        programs: their artifacts by their texts.
-    """
+def pack(newest: Version, programs: Mapping[str, Iterable[PortableArtifact]]) -> bytes:
+    """Writes an archive of artifacts, given by the programs' texts."""
     rows = {key(text): list(programs[text]) for text in programs}
     sizes = {name: [[each.since, len(each.code)] for each in row] for name, row in rows.items()}
     head = json.dumps({"form": FORM, "newest": newest, "programs": sizes}, separators=(",", ":"))
@@ -145,7 +135,7 @@ def archive(path: Path = PATH) -> Archive:
 
 
 def read(path: Path, parse: Callable[[bytes], Read]) -> Read:
-    """Gives what `parse` makes of the data in a gzip file that this package ships.
+    """Parses the data in a gzip file that this package ships.
 
     Raises:
         FileFormatError: the file cannot be read, or is not what `parse` expects.
@@ -169,9 +159,9 @@ def _archive(data: bytes) -> Archive:
         raise ValueError(f"its form is {head['form']!r}")
     programs, begin = {}, 0
     for name, row in head["programs"].items():
-        artifacts = list[Artifact]()
+        artifacts = list[PortableArtifact]()
         for (major, minor, patch), size in row:
-            artifacts.append(Artifact((major, minor, patch), code[begin : begin + size]))
+            artifacts.append(PortableArtifact((major, minor, patch), code[begin : begin + size]))
             begin += size
         programs[name] = tuple(artifacts)
     if begin != len(code):

@@ -36,12 +36,7 @@ class Causes:
         self._first: dict[tuple[str, ...], str] = {}
 
     def learn(self, check: Check, result: Result) -> Result:
-        """Takes a new result; gives it with its cause, where another check tells of that.
-
-        Args:
-            check: that was made.
-            result: of it.
-        """
+        """Takes a new result; returns it with its cause, where another check tells of that."""
         if result.verdict is Verdict.PASS:
             self.works.update(check.proves)
         if result.cause or not result.verdict.is_defect:
@@ -57,7 +52,7 @@ class Causes:
         return result if first == check.name else replace(result, cause=first)
 
     def _to_blame(self, check: Check, result: Result) -> Collection[str]:
-        """What does not work, by the check that proves something."""
+        """Returns what does not work, by a check that proves something."""
         if result.function in ("", _MESSENGER) and result.verdict is Verdict.FAIL:
             return check.proves
         if result.function in self.works:  # for others it does
@@ -66,7 +61,7 @@ class Causes:
 
 
 def _key(result: Result) -> tuple[str, ...] | None:
-    """What results of one cause have in common; None where that cannot be told."""
+    """Returns what results of one cause have in common; None where that cannot be told."""
     if not result.function:
         return None
     match result.verdict:

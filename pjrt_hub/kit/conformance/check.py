@@ -23,28 +23,9 @@ BASICS = "basics"
 
 #: The areas in the order of a report; one that is not named here comes last.
 AREAS = (
-    BASICS,
-    "plugin",
-    "extensions",
-    "client",
-    "devices",
-    "memories",
-    "topology",
-    "compile",
-    "execute",
-    "buffers",
-    "transfers",
-    "events",
-    "errors",
-    "donation",
-    "external",
-    "runtime",
-    "hosts",
-    "serialization",
-    "kv_store",
-    "analysis",
-    "leaks",
-    "ops",
+    *(BASICS, "plugin", "extensions", "client", "devices", "memories", "topology", "compile"),
+    *("execute", "buffers", "transfers", "events", "errors", "donation", "external", "runtime"),
+    *("hosts", "serialization", "kv_store", "analysis", "leaks", "ops"),
 )
 
 
@@ -88,8 +69,8 @@ class Check:
             return 1
         return int(self.needs.removeprefix("devices:")) if "devices:" in self.needs else 0
 
-    def lacking(self, version: ApiVersion, extensions: Container[str]) -> str:
-        """What a plugin of this version and these extensions lacks for it; empty for nothing."""
+    def missing_requirement(self, version: ApiVersion, extensions: Container[str]) -> str:
+        """Says what a plugin of this version and these extensions lacks for it, if anything."""
         if self.since > version.minor:
             return f"it came with PJRT API 0.{self.since}, the plugin has {version}"
         if self.extension and self.extension not in extensions:
@@ -112,7 +93,7 @@ def check(
     name: str | None = None,
     title: str | None = None,
 ) -> Callable[[_Function], _Function]:
-    """Makes a function a check, by its own name, of the area that its module is called.
+    """Registers a function as a check; the other arguments are the fields of `Check`.
 
     Args:
         since: see `Check`, as the next five.
@@ -122,7 +103,7 @@ def check(
         number: in the list.
         proves: functions.
         area: by default the module's name.
-        name: what it asserts, for one made in a loop; by default the function's name.
+        name: what it asserts; by default the function's name.
         title: by default the first line of the docstring.
     """
 
@@ -142,7 +123,7 @@ def check(
 
 @cache
 def checks() -> tuple[Check, ...]:
-    """Every check, area by area, in the order in which their files have them."""
+    """Returns every check, area by area, in the order of their files."""
     import importlib
     import pkgutil
 
@@ -153,7 +134,7 @@ def checks() -> tuple[Check, ...]:
 
 
 def select(areas: Iterable[str] = (), names: Iterable[str] = ()) -> tuple[Check, ...]:
-    """The checks of some areas, or of some names, where `*` stands for anything; else all.
+    """Selects checks by area or by name, where `*` stands for anything; by default all.
 
     With an area come the basics, without which a single cause would look like many.
 

@@ -34,7 +34,7 @@ REPEATABLE = "repeatable"
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class CorpusTensor:
     """An argument or a right result.
 
     Attributes:
@@ -48,7 +48,7 @@ class Tensor:
     data: bytes
 
     @classmethod
-    def of(cls, array: Any, element: str) -> Tensor:
+    def of(cls, array: Any, element: str) -> CorpusTensor:
         """Takes an array whose values the element type can hold."""
         given = np.asarray(array, dtype=dtype_of(element), order="C")
         return cls(element, given.shape, given.tobytes())
@@ -98,11 +98,11 @@ class Program:
     kind: str
     variant: str
     body: str
-    arguments: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
+    arguments: tuple[CorpusTensor, ...]
+    results: tuple[CorpusTensor, ...]
     oracle: tuple[str, ...]
     functions: str = ""
-    flushed: tuple[Tensor, ...] = ()
+    flushed: tuple[CorpusTensor, ...] = ()
     compare: str = VALUES
     terms: int = 0
 
@@ -134,11 +134,7 @@ class Program:
         )
 
     def text(self, *, constants: bool) -> str:
-        """The program as StableHLO text.
-
-        Args:
-            constants: compute from constants, which a compiler may fold, not from arguments.
-        """
+        """Writes the program as StableHLO, on arguments or on constants, which may be folded."""
         names = [f"%a{i}" for i in range(len(self.arguments))]
         given = list(zip(names, self.arguments, strict=True))
         parameters = "" if constants else ", ".join(f"{name}: {t.type}" for name, t in given)
@@ -152,17 +148,17 @@ class Program:
 
 
 def dtype_of(element: str) -> np.dtype[Any]:
-    """The numpy dtype of an element type, by StableHLO's name."""
+    """Returns the numpy dtype of an element type, by StableHLO's name."""
     return dtypes.numpy_dtype(dtypes.of_type(element).code)
 
 
 def type_of(element: str, shape: Iterable[int]) -> str:
-    """A tensor type, "tensor<2x3xf32>"."""
+    """Returns a tensor type, "tensor<2x3xf32>"."""
     return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
 
 
 def pack(programs: Iterable[Program]) -> bytes:
-    """The bytes of a corpus."""
+    """Writes a corpus."""
     rows = [json.dumps(_row(each), separators=(",", ":")) for each in programs]
     head = json.dumps({"form": FORM, "programs": len(rows)})
     return gzip.compress("\n".join([head, *rows, ""]).encode(), mtime=0)
@@ -208,8 +204,8 @@ def _program(row: dict[str, Any]) -> Program:
     return program
 
 
-def _tensor(element: str, shape: list[int], data: str) -> Tensor:
-    tensor = Tensor(element, tuple(shape), bytes.fromhex(data))
+def _tensor(element: str, shape: list[int], data: str) -> CorpusTensor:
+    tensor = CorpusTensor(element, tuple(shape), bytes.fromhex(data))
     nbytes = math.prod(shape) * dtype_of(element).itemsize
     if len(tensor.data) != nbytes:
         raise ValueError(f"a {tensor.type} of {len(tensor.data)} bytes, which takes {nbytes}")

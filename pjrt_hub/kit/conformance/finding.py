@@ -49,28 +49,13 @@ def expect(condition: bool, text: str) -> None:
 
 
 def equal(found: object, wanted: object, what: str) -> None:
-    """Fails the check unless two values are equal.
-
-    Args:
-        found: the plugin's.
-        wanted: the right one.
-        what: they are.
-    """
+    """Fails the check unless two values are equal; `what` says what they are."""
     if found != wanted:
         raise Failed(f"{what}: expected {wanted!r}, found {found!r}")
 
 
-def refused(call: Callable[[], object], *codes: int, what: str) -> PjrtError:
-    """Fails the check unless the plugin answers a call with an error.
-
-    Args:
-        call: makes it.
-        codes: the `PJRT_Error_Code`s that it may have; none allows all.
-        what: is wrong with the call, for the text.
-
-    Returns:
-        The error.
-    """
+def expect_error(call: Callable[[], object], *codes: int, what: str) -> PjrtError:
+    """Fails the check unless a call fails, with one of `codes` if given; returns the error."""
     try:
         answer = call()
     except PjrtError as error:
@@ -85,15 +70,7 @@ def refused(call: Callable[[], object], *codes: int, what: str) -> PjrtError:
 
 
 def text(found: bytes, what: str) -> str:
-    """Fails the check unless bytes are text, which may be empty.
-
-    Args:
-        found: the plugin's.
-        what: they are.
-
-    Returns:
-        The text.
-    """
+    """Returns bytes as text, which may be empty; fails the check where they are none."""
     try:
         words = found.decode()
     except UnicodeDecodeError as exc:
@@ -103,7 +80,7 @@ def text(found: bytes, what: str) -> str:
 
 
 def code_name(*codes: int) -> str:
-    """What the PJRT C API calls error codes: "INVALID_ARGUMENT or NOT_FOUND"."""
+    """Returns the PJRT C API's names of error codes: "INVALID_ARGUMENT or NOT_FOUND"."""
     from pjrt_hub.running.capi import table
 
     names = {

@@ -6,11 +6,10 @@ The measurements are data, hosts/*.toml; must not run any host.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 #: What a host may ask of a plugin before it calls some functions: whose buffers are the host's
 #: memory; which has the extension FFI; whose programs JAX keeps in its cache on disk.
@@ -78,15 +77,12 @@ class Host:
         unimplemented: Iterable[str] = (),
         traits: Set[str] = TRAITS,
     ) -> Without:
-        """What becomes of the host on a plugin that lacks several functions.
+        """Says what becomes of the host on a plugin that lacks functions: its end, or all failures.
 
         Args:
             null: functions that are NULL in the table or past its end.
             unimplemented: functions that answer UNIMPLEMENTED.
             traits: of `TRAITS`, those that the plugin has.
-
-        Returns:
-            The end that comes first, else all steps that fail.
         """
         spared = {name for each in self.asked_of.keys() - traits for name in self.asked_of[each]}
         met = [found for name in null if (found := self.null.get(name))]
@@ -118,7 +114,7 @@ class Host:
 
 @cache
 def hosts() -> tuple[Host, ...]:
-    """Every host that is known, a release after the other, the newest of each first."""
+    """Reads the profile of every known host, the newest release of each first."""
     folder = files("pjrt_hub.kit.conformance").joinpath("hosts")
     texts = [path.read_text("utf-8") for path in folder.iterdir() if path.name.endswith(".toml")]
     known = [parse(text) for text in texts]
@@ -127,7 +123,7 @@ def hosts() -> tuple[Host, ...]:
 
 
 def newest(among: Collection[Host] | None = None) -> tuple[Host, ...]:
-    """The newest release of each host."""
+    """Returns the newest release of each host."""
     by_name: dict[str, Host] = {}
     for host in hosts() if among is None else among:
         by_name.setdefault(host.name, host)
@@ -141,19 +137,21 @@ def parse(text: str) -> Host:
         {name: tuple(each) for name, each in rows.items()}
         for rows in (read["needs"], read.get("asked_of", {}))
     )
-    null, unimplemented = (_lacks(read.get(form, {})) for form in ("null", "unimplemented"))
+    null, unimplemented = (_outcomes(read.get(form, {})) for form in ("null", "unimplemented"))
     left_out = tuple(read.get("left_out", ()))
     known = (read["host"], read["release"], read["learned"])
     return Host(*known, needs, null, unimplemented, left_out, asked_of)
 
 
-def _lacks(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Without]:
-    return {
-        name: Without(
-            tuple(row.get("fails", ())), row.get("at", ""), row.get("signal", ""), (name,)
-        )
-        for name, row in rows.items()
-    }
+def _outcomes(rows: Mapping[str, Sequence[str]]) -> dict[str, Without]:
+    """Reads "SIGABRT at jit" or "fails put, get", each with the functions without which it does."""
+    found = {}
+    for outcome, names in rows.items():
+        signal, _, step = outcome.partition(" at ")
+        fails = () if step else tuple(outcome.removeprefix("fails ").split(", "))
+        for name in names:
+            found[name] = Without(fails, step, signal if step else "", (name,))
+    return found
 
 
 def _age(release: str) -> tuple[int, ...]:

@@ -8,10 +8,7 @@ from typing import Any
 
 
 def read(texts: Iterable[str]) -> dict[str, Any]:
-    """Reads values as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; whatever else is text.
-
-    Args:
-        texts: "name=value" each.
+    """Reads "name=value" texts as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; all else is text.
 
     Raises:
         ValueError: one has no name or no value, or a name is given twice.
@@ -20,10 +17,7 @@ def read(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def read_text(texts: Iterable[str]) -> dict[str, str]:
-    """Leaves values to whoever knows their types.
-
-    Args:
-        texts: "name=value" each.
+    """Reads "name=value" texts, and leaves values to whoever knows their types.
 
     Raises:
         ValueError: as for `read`.

@@ -80,7 +80,7 @@ _SUMS = {
 def tolerance(
     op: str, dtype: np.dtype[Any], *, complex_: bool = False, terms: int = 0
 ) -> Tolerance:
-    """How far an op's results of a type may be from the right values.
+    """Says how far an op's results of a type may be from the right values.
 
     Args:
         op: its name in StableHLO.
@@ -156,15 +156,11 @@ def difference(found: Array, wanted: Array, within: Tolerance) -> Difference | N
 
 
 def ulps(found: Array, wanted: Array, *, of_largest: bool = False) -> Array:
-    """The distance of each element from the right one, as int64, at most `FAR`.
+    """Measures the distance of each element from the right one, as int64, at most `FAR`.
 
-    For floating-point numbers it is how many steps of the type lie between the two; for integers
-    the difference; for complex numbers it is measured in the steps of the right one's larger part.
-
-    Args:
-        found: of the plugin.
-        wanted: of the same dtype and shape.
-        of_largest: measure in steps of the largest right value.
+    For floating-point numbers it counts the numbers of the type between the two; for integers it is
+    the difference; for complex numbers a step is that of the right one's larger part. With
+    `of_largest`, a step is that of the largest right value.
     """
     if found.dtype.kind == "c":
         parts = [_norm_ulps(_part(found, i), _part(wanted, i), wanted, of_largest) for i in (0, 1)]
@@ -179,12 +175,12 @@ def ulps(found: Array, wanted: Array, *, of_largest: bool = False) -> Array:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether it is a real floating-point type of numpy or ml_dtypes."""
+    """Says whether it is a real floating-point type of numpy or ml_dtypes."""
     return bool(dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name))
 
 
 def is_subnormal(values: Array) -> Array:
-    """Which elements are smaller than the smallest normal number, and not zero."""
+    """Finds the elements that are smaller than the smallest normal number, and not zero."""
     if values.dtype.kind == "c":
         return np.asarray(is_subnormal(_part(values, 0)) | is_subnormal(_part(values, 1)))
     if not is_float(values.dtype):
@@ -194,10 +190,10 @@ def is_subnormal(values: Array) -> Array:
     return np.asarray((size > 0) & (size < smallest))
 
 
-def flushed(values: Array) -> Array:
-    """The same with zeros, of the same sign, for subnormal numbers."""
+def flush(values: Array) -> Array:
+    """Replaces subnormal numbers by zeros of the same sign."""
     if values.dtype.kind == "c":
-        both = np.stack([flushed(_part(values, 0)), flushed(_part(values, 1))], -1)
+        both = np.stack([flush(_part(values, 0)), flush(_part(values, 1))], -1)
         return np.asarray(both.view(values.dtype)[..., 0])
     if not is_float(values.dtype):
         return values
@@ -210,7 +206,7 @@ def _part(values: Array, index: int) -> Array:
 
 
 def _place(values: Array) -> Array:
-    """The place of each number in the order of its type: neighbours differ by one."""
+    """Returns each number's place in the order of its type: neighbours differ by one."""
     bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}").reshape(values.shape)
     width = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}.get(
         values.dtype.name, 8 * values.dtype.itemsize
@@ -223,7 +219,7 @@ def _place(values: Array) -> Array:
 
 
 def _with_specials(steps: Array, found: Array, wanted: Array) -> Array:
-    """The distances where NaN and infinity are their own kinds of number."""
+    """Sets the distance of a NaN or an infinity from any other number to `FAR`."""
     nans = np.isnan(found), np.isnan(wanted)
     apart = (nans[0] != nans[1]) | (
         (np.isinf(found) | np.isinf(wanted)) & (found != wanted) & ~nans[0] & ~nans[1]
@@ -233,7 +229,7 @@ def _with_specials(steps: Array, found: Array, wanted: Array) -> Array:
 
 
 def _norm_ulps(found: Array, wanted: Array, whole: Array, of_largest: bool) -> Array:
-    """The distance in steps of a larger number: of the whole complex one, or of the tensor."""
+    """Measures in steps of a larger number: of the whole complex one, or of the tensor."""
     info = ml_dtypes.finfo(found.dtype)  # type: ignore[no-untyped-call]
     wide = np.longdouble if found.dtype == np.float64 else np.float64
     with np.errstate(all="ignore"):

@@ -109,12 +109,7 @@ search.addEventListener("input", show);
 
 
 def to_html(report: Report, other: Report | None = None) -> str:
-    """Makes the page.
-
-    Args:
-        report: what it shows.
-        other: a report that it is compared with: of another plugin, or of another version.
-    """
+    """Makes the page of a report, compared with `other`, of another plugin or version, if given."""
     changes = difference.changes(other, report) if other else []
     name = escape(report.plugin.name)
     return "\n".join(
@@ -126,7 +121,7 @@ def to_html(report: Report, other: Report | None = None) -> str:
             *_head(report),
             *_facts(report),
             *_hosts(report),
-            *(_compared(other, changes) if other else ()),
+            *(_comparison(other, changes) if other else ()),
             *_areas(report),
             *_matrix(report),
             *_defects(report),
@@ -138,7 +133,7 @@ def to_html(report: Report, other: Report | None = None) -> str:
 
 def _head(report: Report) -> Iterator[str]:
     defects = len(report.defects)
-    chip = _counted(defects) or "no defects"
+    chip = _defect_count(defects) or "no defects"
     yield f"<h1>{escape(report.plugin.name)}</h1>"
     yield (
         f'<p><span class="chip {"fail" if defects else "pass"}">{chip}</span> '
@@ -196,7 +191,7 @@ def _words(values: object) -> str:
     return json.dumps(values, default=str).strip("{}").replace('"', "")
 
 
-def _compared(other: Report, changes: Sequence[Change]) -> Iterator[str]:
+def _comparison(other: Report, changes: Sequence[Change]) -> Iterator[str]:
     plugin = other.plugin
     whose = f"{plugin.name}, PJRT API {plugin.api_version or 'unknown'}, of {other.date}"
     yield f"<h2>Against {escape(whose)}</h2>"
@@ -228,12 +223,12 @@ def _areas(report: Report) -> Iterator[str]:
         yield (
             f'<tr><td><a href="#{escape(area)}">{escape(area)}</a></td><td>{_bar(results)}</td>'
             f'<td class="number">{passed} of {len(results)} pass</td>'
-            f'<td class="number">{_counted(defects)}</td></tr>'
+            f'<td class="number">{_defect_count(defects)}</td></tr>'
         )
     yield "</table>"
 
 
-def _counted(defects: int) -> str:
+def _defect_count(defects: int) -> str:
     return f"{defects} defect{'s' * (defects > 1)}" if defects else ""
 
 
@@ -266,13 +261,13 @@ def _defects(report: Report) -> Iterator[str]:
             number = f"{len(hidden)} check{'s' * (len(hidden) != 1)}"
             yield f"<details><summary>hid {number}</summary><p>{names}</p></details>"
         if each.words:
-            yield f"<details><summary>its last words</summary><pre>{escape(each.words)}</pre>"
+            yield f"<details><summary>its last output</summary><pre>{escape(each.words)}</pre>"
             yield "</details>"
         yield "</div>"
 
 
 def _matrix(report: Report) -> Iterator[str]:
-    """Ops by element types, a coloured cell for each: of several checks, the worst verdict."""
+    """Yields a table of ops by element types: each cell has the worst verdict of its checks."""
     cells: dict[tuple[str, str], list[Result]] = {}
     for each in report.results:
         if each.area == _OPS:

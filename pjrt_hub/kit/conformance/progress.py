@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.kit.conformance.finding import Hidden
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.capi.extensions import Extension
-    from pjrt_hub.running.capi.library import Api
+    from pjrt_hub.running.capi.library import Api, Extension
 
 _NBYTES = 256
 
 
-class Progress:
+class CallProgress:
     """The name of the C function that is being called, in memory that processes share.
 
     Attributes:
@@ -29,18 +28,14 @@ class Progress:
     """
 
     def __init__(self, descriptor: int = -1) -> None:
-        """Maps it.
-
-        Args:
-            descriptor: of a file that `open_file` made; by default nobody else reads it.
-        """
+        """Maps the memory of a file that `open_file` made; by default nobody else reads it."""
         self._memory = mmap.mmap(descriptor, _NBYTES)
         self.broken: Collection[str] = ()
         self.works: Collection[str] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """For another process: what is broken and what works, and no more."""
-        return Progress, (), {"broken": self.broken, "works": self.works}
+        """Pickles what is broken and what works, and no more."""
+        return CallProgress, (), {"broken": self.broken, "works": self.works}
 
     @property
     def function(self) -> str:
@@ -64,19 +59,19 @@ class Progress:
 
 
 def open_file() -> int:
-    """Makes a file for `Progress`, without a name, and gives its descriptor."""
+    """Makes a file for `CallProgress`, without a name, and gives its descriptor."""
     with tempfile.TemporaryFile() as file:
         file.truncate(_NBYTES)
         return os.dup(file.fileno())
 
 
 class Watched:
-    """A plugin's table, or a node of its extension chain, whose calls `Progress` knows.
+    """A plugin's table, or a node of its extension chain, whose calls `CallProgress` knows.
 
     It has all that an `Api` or an `Extension` has.
     """
 
-    def __init__(self, functions: Api | Extension, progress: Progress) -> None:
+    def __init__(self, functions: Api | Extension, progress: CallProgress) -> None:
         self._functions = functions
         self._progress = progress
 
@@ -88,12 +83,12 @@ class Watched:
         return answer
 
     def function(self, name: str) -> Any:
-        """A function to be called by others, as `Api.function`."""
+        """Returns a function to be called by others, as `Api.function`."""
         self._progress.enter(name)
         return self._functions.function(name)
 
     def extension(self, name: str) -> Any:
-        """A node of the chain, as `Api.extension`."""
+        """Returns a node of the chain, as `Api.extension`."""
         return Watched(self._functions.extension(name), self._progress)  # type: ignore[union-attr]
 
     def __getattr__(self, name: str) -> Any:

@@ -1,7 +1,6 @@
 """What a plugin has to refuse, and the error that it has to hand on.
 
-Any error is right; another code than the usual one is worth a note. Must not decide what is
-refused: checks do.
+Any error is right; an unusual code is noted. Checks decide what is refused.
 """
 
 from __future__ import annotations
@@ -12,23 +11,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pjrt_hub.errors import DataLossError, InvalidArgumentError, PjrtError
-from pjrt_hub.kit.conformance.finding import code_name, expect, refused
+from pjrt_hub.kit.conformance.finding import code_name, expect, expect_error
 
 if TYPE_CHECKING:
     from pjrt_hub.kit.conformance.subject import Subject
 
+_TEXT = "lost on the way"
 #: An error to give to a plugin, which it shall give back: the fields of most argument structs.
-LOST: dict[str, Any] = {"error_code": DataLossError.code, "error_message": "lost on the way"}
-_TEXT_AND_MORE = np.frombuffer(LOST["error_message"].encode() + b", and more\0", np.uint8)
+GIVEN_ERROR: dict[str, Any] = {"error_code": DataLossError.code, "error_message": _TEXT}
+_TEXT_AND_MORE = np.frombuffer(f"{_TEXT}, and more\0".encode(), np.uint8)
 #: The same error, whose text goes on behind its size.
-LOST_AND_MORE: dict[str, Any] = {
-    "error_code": LOST["error_code"],
+GIVEN_ERROR_AND_MORE: dict[str, Any] = {
+    "error_code": DataLossError.code,
     "error_message": _TEXT_AND_MORE.ctypes.data,
-    "error_message_size": len(LOST["error_message"]),  # after the address, which counts nothing
+    "error_message_size": len(_TEXT),  # after the address, which counts nothing
 }
 
 
-def refuses(
+def expect_refusal(
     subject: Subject,
     call: Callable[[], object],
     what: str,
@@ -36,36 +36,31 @@ def refuses(
 ) -> None:
     """Fails the check unless the plugin refuses a call and goes on working.
 
-    Args:
-        subject: the plugin.
-        call: makes it; its error may also come from an event that it awaits.
-        what: is wrong with the call.
-        code: that the error should have; the header demands none.
+    The error may also come from an event that the call awaits. The header demands no `code`: a
+    different one is noted.
     """
-    note_code(subject, refused(call, what=what), what, code)
+    note_code(subject, expect_error(call, what=what), what, code)
     subject.usable()
 
 
 def note_code(subject: Subject, error: PjrtError, what: str, *usual: int) -> None:
-    """Tells of an error whose code is none of the usual ones."""
+    """Notes an error whose code is none of the usual ones."""
     if error.code not in usual:
         subject.note(f"{what}: {code_name(error.code)}, where {code_name(*usual)} is usual")
 
 
-def loses(subject: Subject, call: Callable[[], object], what: str, *codes: int) -> None:
-    """Fails the check unless a call fails with the text of `LOST`, no more; another code is told.
+def expect_given_error(
+    subject: Subject, call: Callable[[], object], what: str, *codes: int
+) -> None:
+    """Fails the check unless a call fails with the text of `GIVEN_ERROR`, no more.
 
-    Args:
-        subject: the plugin.
-        call: makes it.
-        what: is done, for the text.
-        codes: that alone are right, where the header says so.
+    Another code is noted, or fails the check too where the header allows `codes` only.
     """
-    error = refused(call, *codes, what=what)
+    error = expect_error(call, *codes, what=what)
     expect(
-        LOST["error_message"] in error.message and ", and more" not in error.message,
+        _TEXT in error.message and ", and more" not in error.message,
         f"{what}, the text of the error: found {error.message!r}",
     )
-    if error.code != LOST["error_code"]:
-        given = code_name(LOST["error_code"])
+    if error.code != DataLossError.code:
+        given = code_name(DataLossError.code)
         subject.note(f"{what}: {code_name(error.code)}, where {given} was given")

@@ -21,7 +21,7 @@ _rounds: dict[int, int] = {}
 
 
 def slow_program(subject: Subject) -> int:
-    """`SLOW` as a loaded executable, for plugins without loops as a long list of products."""
+    """Compiles `SLOW`, for plugins without loops as a long list of products."""
     try:
         return subject.compile(SLOW)
     except Unsupported:
@@ -29,11 +29,9 @@ def slow_program(subject: Subject) -> int:
 
 
 def slow_arguments(subject: Subject, rounds: int = 0) -> list[int]:
-    """What `SLOW` is run on: an identity matrix, so that the result is one too.
+    """Makes the arguments of `SLOW`: an identity matrix, so that the result is one, and a count.
 
-    Args:
-        subject: the plugin.
-        rounds: of products; by default as many as take a while.
+    By default the count is one that takes a while.
     """
     import numpy as np
 
@@ -42,7 +40,7 @@ def slow_arguments(subject: Subject, rounds: int = 0) -> list[int]:
 
 
 def slow_rounds(subject: Subject) -> int:
-    """How many products take a while: few in an interpreter, else thousands."""
+    """Finds how many products take a while: few in an interpreter, else thousands."""
     if (known := _rounds.get(subject.api.address)) is not None:
         return known
     executable, rounds = slow_program(subject), 1
@@ -61,18 +59,16 @@ def _time(subject: Subject, executable: int, rounds: int) -> float:
 
 
 def slow(subject: Subject) -> int:
-    """The result of `SLOW`, most likely still pending."""
+    """Runs `SLOW`; returns its result, most likely still pending."""
     (result,) = subject.execute(slow_program(subject), slow_arguments(subject))
     return result
 
 
 def is_late(subject: Subject, wait: Callable[[int, int], object]) -> bool:
-    """Whether work still goes on where it is said to have ended; looks three times where it does.
+    """Says whether work still goes on where it is said to have ended; looks three times if it does.
 
-    Args:
-        subject: the plugin.
-        wait: returns once the plugin says that the work has ended; called with the output and with
-            the event of completion.
+    The function `wait` returns once the plugin says that the work has ended; it is called with the
+    output and with the event of completion.
     """
     executable, arguments = slow_program(subject), slow_arguments(subject)
     return all(_outlasts(subject, executable, arguments, wait) for _ in range(3))
@@ -81,7 +77,7 @@ def is_late(subject: Subject, wait: Callable[[int, int], object]) -> bool:
 def _outlasts(
     subject: Subject, executable: int, arguments: list[int], wait: Callable[[int, int], object]
 ) -> bool:
-    """Whether reading the output takes longer than the run until `wait` returned.
+    """Says whether reading the output takes longer than the run until `wait` returned.
 
     Where the plugin is right it takes microseconds, so that a busy machine cannot turn the scale.
     """
@@ -94,7 +90,7 @@ def _outlasts(
 
 
 def is_identity(subject: Subject, buffer: int) -> bool:
-    """Whether a buffer is, once it is ready, what `SLOW` gives."""
+    """Says whether a buffer is, once it is ready, what `SLOW` gives."""
     import numpy as np
 
     return bool(np.array_equal(subject.get(buffer), np.eye(_ROWS, dtype=np.float32)))

@@ -17,7 +17,7 @@ from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import PjrtError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.kit.conformance import artifact, programs
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, equal
-from pjrt_hub.kit.conformance.progress import Progress, Watched
+from pjrt_hub.kit.conformance.progress import CallProgress, Watched
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import library, table
 from pjrt_hub.running.program.compile_options import CompileOptions
@@ -25,8 +25,7 @@ from pjrt_hub.running.program.compile_options import CompileOptions
 if TYPE_CHECKING:
     import numpy as np
 
-    from pjrt_hub.running.capi.extensions import Extension
-    from pjrt_hub.running.capi.library import Api
+    from pjrt_hub.running.capi.library import Api, Extension
 
 _KEPT = ("Buffer", "Event", "LoadedExecutable", "Executable", "TopologyDescription", "Client")
 
@@ -54,21 +53,13 @@ class Subject:
         preload: Sequence[Path] = (),
         known_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Loads nothing yet.
-
-        Args:
-            path: of the library.
-            options: create options.
-            target: name and options of a topology that the plugin describes without hardware.
-            preload: what other processes that load it have to load before.
-            known_options: its create options, with their types.
-        """
+        """Loads nothing yet."""
         self.path = path
         self.options = dict(options or {})
         self.target = target
         self.preload = tuple(preload)
         self.known_options = dict(known_options or {})
-        self.progress: Progress | None = None
+        self.progress: CallProgress | None = None
         self.patience = 0.0
         self.took: dict[str, float] = {}
         self.notes: list[str] = []
@@ -76,7 +67,7 @@ class Subject:
         self._takes: dict[str, bool] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        """For another process: the same plugin, not loaded yet."""
+        """Pickles the plugin without what is loaded."""
         given = (self.path, self.options, self.target, self.preload)
         return Subject, given, (None, {"patience": self.patience, "progress": self.progress})
 
@@ -95,7 +86,7 @@ class Subject:
         """
         try:
             with self._measure("PJRT_Client_Create"):
-                return int(self.api.call("PJRT_Client_Create", create_options=self.options))
+                return self.api.call("PJRT_Client_Create", create_options=self.options)
         except (PjrtError, UnsupportedByPluginError) as exc:
             raise Skipped(f"no device: {exc.message}") from exc
 
@@ -103,7 +94,7 @@ class Subject:
     def topology(self) -> int:
         """A `PJRT_TopologyDescription`: of `target`, else of the client; nobody destroys it."""
         if self.target is None:
-            return int(self.call("PJRT_Client_TopologyDescription", client=self.client))
+            return self.call("PJRT_Client_TopologyDescription", client=self.client)
         name, options = self.target
         answer = self.call(
             "PJRT_TopologyDescription_Create", topology_name=name, create_options=options
@@ -129,7 +120,7 @@ class Subject:
         return self.api.version.minor
 
     def stablehlo(self, which: str) -> tuple[int, int, int]:
-        """A version of StableHLO that the plugin tells: "current" or "minimum".
+        """Returns a version of StableHLO that the plugin tells: "current" or "minimum".
 
         Raises:
             Skipped: it tells none.
@@ -137,7 +128,7 @@ class Subject:
         match self.api.attributes.get(f"stablehlo_{which}_version"):
             case (int(major), int(minor), int(patch)):
                 return major, minor, patch
-        raise Skipped(f"the plugin does not tell its {which} version of StableHLO")
+        raise Skipped(f"the plugin does not report its {which} version of StableHLO")
 
     @contextlib.contextmanager
     def _measure(self, function: str) -> Iterator[None]:
@@ -156,24 +147,20 @@ class Subject:
             Unsupported: the plugin lacks the function, or says that it is not implemented.
             PjrtError: whatever else the plugin answers.
         """
-        with _unsupported():
+        with _as_unsupported():
             return self.api.call(function, **fields)
 
     def extension(self, name: str) -> Extension:
-        """A node of the extension chain, whose `call` is as that of an `Api`.
+        """Returns a node of the extension chain, whose `call` is as that of an `Api`.
 
         Raises:
             Unsupported: the plugin has no such node.
         """
-        with _unsupported():
+        with _as_unsupported():
             return self.api.extension(name)
 
     def takes(self, form: str) -> bool:
-        """Whether the plugin compiles a + b in a form, as the basics found, else by trying it.
-
-        Args:
-            form: `ARTIFACT`, `BYTECODE` or `TEXT`.
-        """
+        """Says whether the plugin compiles a + b in a form: `ARTIFACT`, `BYTECODE` or `TEXT`."""
         if self.progress and form in self.progress.broken:
             return False
         if self.progress and form in self.progress.works:
@@ -188,18 +175,14 @@ class Subject:
         return self._takes[form]
 
     def add(self, form: str) -> bytes:
-        """`programs.ADD` in a form.
-
-        Args:
-            form: `ARTIFACT`, `BYTECODE` or `TEXT`.
-        """
+        """Returns `programs.ADD` in a form: `ARTIFACT`, `BYTECODE` or `TEXT`."""
         match form:
             case artifact.TEXT:
                 return programs.ADD.encode()
             case artifact.BYTECODE:
                 return artifact.add_bytecode()
         code = artifact.of(programs.ADD, self._newest)
-        return artifact.labelled(programs.ADD, (0, 0, 0)) if code is None else code
+        return artifact.artifact_for(programs.ADD, (0, 0, 0)) if code is None else code
 
     def require(self, form: str) -> None:
         """Ends a check of a form that the basics found to be refused.
@@ -210,14 +193,11 @@ class Subject:
         if self.progress and form in self.progress.broken:
             raise Hidden(form)
 
-    def written(self, text: str) -> str | bytes:
-        """A program in the form that hosts send, a portable artifact; else as text.
-
-        Args:
-            text: of the program.
+    def encode_program(self, text: str) -> str | bytes:
+        """Returns a program in the form that hosts send, a portable artifact; else as text.
 
         Raises:
-            Skipped: the plugin does not take the forms in which this program is there.
+            Skipped: the plugin takes no form in which this program is there.
         """
         if self.takes(artifact.ARTIFACT):
             code = artifact.of(text, self._newest)
@@ -238,18 +218,15 @@ class Subject:
     def compile(
         self, program: str | bytes, *, format: str = "mlir", options: bytes | None = None
     ) -> int:
-        """Compiles a program and loads it.
+        """Compiles a program, and returns a `PJRT_LoadedExecutable`.
 
         Args:
             program: its text, which is sent in a form that the plugin takes, or its very bytes.
             format: "mlir" or "hlo".
             options: a CompileOptionsProto; by default one replica on one device.
-
-        Returns:
-            A `PJRT_LoadedExecutable`.
         """
         client = self.client
-        code = self.written(program) if isinstance(program, str) else program
+        code = self.encode_program(program) if isinstance(program, str) else program
         with self._measure("PJRT_Client_Compile"):
             executable = self.call(
                 "PJRT_Client_Compile",
@@ -260,15 +237,9 @@ class Subject:
         return self.own("LoadedExecutable", executable)
 
     def execute(self, executable: int, buffers: Sequence[int], **options: Any) -> list[int]:
-        """Runs a program on one device, not waiting for it.
+        """Runs a program on one device, and returns its outputs without waiting for them.
 
-        Args:
-            executable: a `PJRT_LoadedExecutable`.
-            buffers: the arguments.
-            options: members of `PJRT_ExecuteOptions`.
-
-        Returns:
-            The outputs.
+        Further arguments are members of `PJRT_ExecuteOptions`.
         """
         return self.launch(executable, [buffers], options)[0][0]
 
@@ -282,7 +253,7 @@ class Subject:
         num_outputs: int | None = None,
         execute_device: int = 0,
     ) -> tuple[list[list[int]], list[int]]:
-        """Runs a program on as many devices as there are rows of arguments.
+        """Runs a program on a device for each row; returns the outputs of each, and the events.
 
         Args:
             executable: a `PJRT_LoadedExecutable`.
@@ -291,9 +262,6 @@ class Subject:
             events: ask for the events of completion.
             num_outputs: of the program, where the caller knows; by default the plugin is asked.
             execute_device: the device of a portable program; 0 leaves it to the plugin.
-
-        Returns:
-            The outputs of each device, and the events.
         """
         import numpy as np
 
@@ -323,27 +291,22 @@ class Subject:
         return made, [self.own("Event", int(each)) for each in complete if each]
 
     def num_outputs(self, executable: int) -> int:
-        """How many outputs a loaded executable has."""
+        """Returns how many outputs a loaded executable has."""
         plain = self.executable(executable)
         try:
-            return int(self.call("PJRT_Executable_NumOutputs", executable=plain))
+            return self.call("PJRT_Executable_NumOutputs", executable=plain)
         finally:
             self._release(plain)
 
     def executable(self, loaded: int) -> int:
-        """The `PJRT_Executable` of a loaded one."""
+        """Returns the `PJRT_Executable` of a loaded one."""
         found = self.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=loaded)
         return self.own("Executable", found)
 
     def put(self, array: np.ndarray[Any, Any], **fields: Any) -> int:
-        """Puts a host array on the first device, and waits until it is there.
+        """Puts a host array on the first device, and waits for the buffer, which it returns.
 
-        Args:
-            array: of a dtype that PJRT has.
-            fields: of the argument struct that shall be others.
-
-        Returns:
-            A `PJRT_Buffer`.
+        Further arguments are fields of the argument struct that shall be others.
         """
         import numpy as np
 
@@ -365,12 +328,7 @@ class Subject:
         return buffer
 
     def get(self, buffer: int, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Copies a buffer to the host, in row-major order, and waits for it.
-
-        Args:
-            buffer: a `PJRT_Buffer`.
-            dtype: of the array; by default what the plugin says.
-        """
+        """Copies a buffer to the host, row-major, and waits; the plugin tells the type."""
         import numpy as np
 
         if dtype is None:
@@ -390,7 +348,7 @@ class Subject:
         return array
 
     def ready(self, buffer: int) -> int:
-        """The `PJRT_Event` of a buffer's readiness."""
+        """Returns the `PJRT_Event` of a buffer's readiness."""
         return self.own("Event", self.call("PJRT_Buffer_ReadyEvent", buffer=buffer))
 
     def await_(self, event: int) -> None:
@@ -406,14 +364,9 @@ class Subject:
             self._release(event)
 
     def own(self, kind: str, address: int) -> int:
-        """Takes something that the plugin made, to be destroyed when the check ends.
+        """Takes what the plugin made, to be destroyed when the check ends; returns its address.
 
-        Args:
-            kind: "Buffer", for `PJRT_Buffer_Destroy`.
-            address: of it.
-
-        Returns:
-            The address.
+        The kind is "Buffer" for `PJRT_Buffer_Destroy`.
         """
         if not address:
             raise Failed(f"expected a PJRT_{kind}, found NULL")
@@ -434,7 +387,7 @@ class Subject:
             self.api.call(function, **{field: address})
 
     def _release(self, *addresses: int) -> None:
-        """As `destroy`, where nothing depends on it: what cannot be destroyed is told elsewhere."""
+        """Destroys where nothing depends on it: what cannot be destroyed is told elsewhere."""
         for address in addresses:
             with contextlib.suppress(Hidden):
                 self.destroy(address)
@@ -446,12 +399,12 @@ class Subject:
         self._release(*self._made)
 
     def describe(self, device: int, what: str) -> Any:
-        """What the description of a device answers, `describe(device, "Id")`."""
+        """Asks the description of a device, `describe(device, "Id")`."""
         description = self.call("PJRT_Device_GetDescription", device=device)
         return self.call(f"PJRT_DeviceDescription_{what}", device_description=description)
 
     def expect_add(self, executable: int, device: int = 0) -> None:
-        """Fail unless a loaded `ADD` gives the exact values on a device, by default the first."""
+        """Fails unless a loaded `ADD` gives the exact values on a device, by default the first."""
         import numpy as np
 
         place = {"device": device} if device else {}
@@ -462,12 +415,7 @@ class Subject:
     def compile_executable(
         self, program: str | bytes = programs.ADD, options: CompileOptions | None = None
     ) -> int:
-        """A program as a `PJRT_Executable`: for the machine that is described, else for the client.
-
-        Args:
-            program: as for `compile`.
-            options: by default one replica on one device.
-        """
+        """Compiles to a `PJRT_Executable`, for the described machine or else for the client."""
         chosen = options or CompileOptions()
         if self.target is None:
             return self.executable(self.compile(program, options=chosen.serialize()))
@@ -485,14 +433,8 @@ class Subject:
         options: CompileOptions | None = None,
         topology: int = 0,
     ) -> int:
-        """A program as a `PJRT_Executable`, compiled without a client.
-
-        Args:
-            program: as for `compile`.
-            options: by default one replica on one device.
-            topology: that it is for; 0 for the subject's.
-        """
-        code = self.written(program) if isinstance(program, str) else program
+        """Compiles to a `PJRT_Executable` without a client, by default for the own topology."""
+        code = self.encode_program(program) if isinstance(program, str) else program
         made = self.call(
             "PJRT_Compile",
             topology=topology or self.topology,
@@ -502,11 +444,7 @@ class Subject:
         return self.own("Executable", made)
 
     def usable(self) -> None:
-        """Fails unless a + b still gives the exact values: what comes after a refused call.
-
-        Raises:
-            Failed: it does not.
-        """
+        """Fails unless a + b still gives the exact values: what comes after a refused call."""
         try:
             self.expect_add(self.compile(programs.ADD))
         except PjrtError as exc:
@@ -528,12 +466,9 @@ class Subject:
         self.notes.append(text)
 
     def note_moved(self, function: str, member: str, **fields: Any) -> None:
-        """Tells of a list that lies elsewhere when it is asked for again, which the header allows.
+        """Notes that a list lies elsewhere when it is asked for again, which the header allows.
 
-        Args:
-            function: that gives it.
-            member: of its argument struct that is the list.
-            fields: of that struct.
+        The list is the `member` of the struct that the function fills.
         """
         ask = self.api.function(function).raw
         first, second = (getattr(ask(**fields), member) for _ in range(2))
@@ -542,7 +477,7 @@ class Subject:
 
 
 @contextlib.contextmanager
-def _unsupported() -> Iterator[None]:
+def _as_unsupported() -> Iterator[None]:
     try:
         yield
     except (UnsupportedByPluginError, UnimplementedError) as exc:

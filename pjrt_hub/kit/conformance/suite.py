@@ -26,9 +26,8 @@ from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, BYTECODE, TEXT
 from pjrt_hub.kit.conformance.cause import Causes
 from pjrt_hub.kit.conformance.check import Check, checks
-from pjrt_hub.kit.conformance.crew import Task, Worker, heard
-from pjrt_hub.kit.conformance.setup import Setup
 from pjrt_hub.kit.conformance.verdict import Identity, Report, Result, Verdict
+from pjrt_hub.kit.conformance.worker_process import Setup, Task, WorkerProcess, finished_workers
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
@@ -40,7 +39,7 @@ _SUSPECTS = (Verdict.FAIL, Verdict.CRASH)
 
 
 class Suite:
-    """The checks of one plugin.
+    """The checks to run on one plugin.
 
     Attributes:
         identity: of the plugin, as far as it is known yet.
@@ -96,8 +95,8 @@ class Suite:
             target=self._setup.target,
         )
         #: What cannot be had: the verdict of what tells so, and the reason.
-        self._missing = _ruled_out(self._setup, self._env)
-        self._told = ""  # the check that tells why it cannot be loaded
+        self._missing = _load_problems(self._setup, self._env)
+        self._load_check = ""  # the check that tells why it cannot be loaded
         self._causes = Causes()
         self._took: dict[str, float] = {}
 
@@ -113,7 +112,7 @@ class Suite:
                 it ends; None keeps none, either.
         """
         journal = None if resume is None else process.journal(self._name(), resume=resume)
-        known, left = self._known(journal.records if journal else ()), []
+        known, left = self._read_journal(journal.records if journal else ()), []
         finished = False
         try:
             for check in wanted:
@@ -121,7 +120,7 @@ class Suite:
                     yield self._causes.learn(check, known[check.name])
                 else:
                     left.append(check)
-            for each in self._told_results(left):
+            for each in self._redacted_results(left):
                 if journal and not self._missing:  # else it says nothing that is not said at once
                     learnt = {"identity": asdict(self.identity), "took": self._took}
                     journal.add({"result": asdict(each), **learnt})
@@ -132,7 +131,7 @@ class Suite:
                 journal.close(finished=finished)
 
     def _name(self) -> str:
-        """Of the plugin, and of all else that a result depends on."""
+        """Makes the journal's name of the plugin, and of all else that a result depends on."""
         from pjrt_hub import __version__
 
         setup = self._setup
@@ -142,8 +141,8 @@ class Suite:
         text = json.dumps([*parts, __version__], sort_keys=True, default=str)
         return f"check-{hashlib.sha256(text.encode()).hexdigest()}"
 
-    def _known(self, records: Iterable[Mapping[str, Any]]) -> dict[str, Result]:
-        """The results of a journal by their checks; learns of the plugin what it tells."""
+    def _read_journal(self, records: Iterable[Mapping[str, Any]]) -> dict[str, Result]:
+        """Returns the results of a journal by their checks; learns of the plugin what it tells."""
         known = {}
         for record in records:
             with suppress(ValueError, KeyError, TypeError, AttributeError):  # not what we wrote
@@ -154,50 +153,50 @@ class Suite:
                 known[result.name] = result
         return known
 
-    def _told_results(self, wanted: Iterable[Check]) -> Iterator[Result]:
+    def _redacted_results(self, wanted: Iterable[Check]) -> Iterator[Result]:
         folder = f"{self._setup.path.parent}/"  # tells of the user's machine, not of the plugin
-        for each in self._made(wanted):
+        for each in self._run_checks(wanted):
             notes = tuple(note.replace(folder, "") for note in each.notes)
             text, words = each.text.replace(folder, ""), each.words.replace(folder, "")
             yield replace(each, text=text, words=words, notes=notes)
 
-    def _made(self, wanted: Iterable[Check]) -> Iterator[Result]:
+    def _run_checks(self, wanted: Iterable[Check]) -> Iterator[Result]:
         # To have loaded the plugin makes a worker useless for a check before anything is loaded;
         # what proves functions comes before whatever else may call them.
         order = sorted(wanted, key=lambda check: (check.needs != "library", not check.proves))
         queue = deque(Task(check) for check in order)
-        crew: list[Worker] = []
+        workers: list[WorkerProcess] = []
         try:
-            while queue or any(worker.task for worker in crew):
-                yield from self._hand_out(queue, crew)
-                for worker in heard([each for each in crew if each.task]):
+            while queue or any(worker.task for worker in workers):
+                yield from self._hand_out(queue, workers)
+                for worker in finished_workers([each for each in workers if each.task]):
                     result = self._settle(worker)
                     if worker.is_spent:
                         worker.end()
-                        crew.remove(worker)
+                        workers.remove(worker)
                     if isinstance(result, Result):
                         yield result
                     else:
                         queue.appendleft(result)
         finally:
-            for worker in crew:
+            for worker in workers:
                 worker.end()
 
-    def _hand_out(self, queue: deque[Task], crew: list[Worker]) -> Iterator[Result]:
+    def _hand_out(self, queue: deque[Task], workers: list[WorkerProcess]) -> Iterator[Result]:
         """Gives workers to tasks, as long as there are both."""
-        while queue and self._may_begin(queue[0], [worker.task for worker in crew if worker.task]):
+        while queue and self._may_begin(queue[0], [each.task for each in workers if each.task]):
             task = queue.popleft()
             if result := self._without(task.check):
                 yield result
                 continue
-            idle = next((worker for worker in crew if not worker.task), None)
+            idle = next((worker for worker in workers if not worker.task), None)
             if idle and task.earlier:
                 idle.end()
-                crew.remove(idle)
+                workers.remove(idle)
                 idle = None
             if not idle:
-                idle = Worker(self._setup, self._env)
-                crew.append(idle)
+                idle = WorkerProcess(self._setup, self._env)
+                workers.append(idle)
             patience = self._patience
             idle.ask(
                 task,
@@ -208,7 +207,7 @@ class Suite:
             )
 
     def _may_begin(self, task: Task, busy: list[Task]) -> bool:
-        """Whether a task is in turn beside others: what proves functions is made alone."""
+        """Says whether a task may begin beside others: what proves functions is made alone."""
         alone = any(each.check.proves for each in [task, *busy])
         return len(busy) < (1 if alone else self._jobs)
 
@@ -219,8 +218,8 @@ class Suite:
         create, compile = took(_CREATE, 0.0), took("PJRT_Client_Compile", 0.0)
         return _NUM_CLIENTS * create + _NUM_PROGRAMS * compile
 
-    def _settle(self, worker: Worker) -> Result | Task:
-        """What became of a worker's task: a result, or the same task for a fresh worker."""
+    def _settle(self, worker: WorkerProcess) -> Result | Task:
+        """Returns a worker's result, or the same task for a fresh worker."""
         task, said = worker.release()
         check = task.check
         if identity := said.pop("identity", {}):
@@ -230,7 +229,7 @@ class Suite:
             self._took[function] = max(seconds, self._took.get(function, 0.0))
         missing = said.pop("missing", "")
         if hidden := said.pop("hidden", ""):
-            said |= self._hidden(hidden)
+            said |= self._cause_fields(hidden)
         result = _result(check, **said)
         suspicious = bool(missing) or result.verdict in _SUSPECTS
         if worker.num_made > 1 and suspicious and result.verdict is not Verdict.TIMEOUT:
@@ -244,11 +243,11 @@ class Suite:
             note = f"{earlier.verdict} in a process that had made other checks: {earlier.text}"
             result = replace(result, notes=(*result.notes, note))
         if check.needs == "library" and result.verdict.is_defect:
-            self._told = self._told or check.name
+            self._load_check = self._load_check or check.name
         return self._causes.learn(check, result)
 
-    def _hidden(self, function: str) -> dict[str, Any]:
-        """What a check is told that calls a function, or sends a form, that does not work."""
+    def _cause_fields(self, function: str) -> dict[str, Any]:
+        """Returns the fields of a check that needs a function or a form that does not work."""
         cause = self._causes.broken.get(function, "")
         does = f"calls {function}, which does not work"
         if function in (ARTIFACT, BYTECODE, TEXT):
@@ -256,9 +255,9 @@ class Suite:
         return {"cause": cause, "text": f"it {does}: see {cause}"}
 
     def _without(self, check: Check) -> Result | None:
-        """The result of a check that needs what cannot be had."""
+        """Returns the result of a check that needs what cannot be had."""
         if check.num_devices and _CREATE in self._causes.broken:
-            return _result(check, Verdict.SKIP, **self._hidden(_CREATE))
+            return _result(check, Verdict.SKIP, **self._cause_fields(_CREATE))
         needs = ["library"]
         if check.needs != "library":
             needs += ["plugin", *(["client"] if check.num_devices else []), check.needs]
@@ -267,13 +266,13 @@ class Suite:
             return None
         verdict, text = self._missing[lost]
         if lost in ("library", "plugin"):
-            if self._told and self._told != check.name:
+            if self._load_check and self._load_check != check.name:
                 text = f"the plugin cannot be loaded: {text}"
-                return _result(check, Verdict.SKIP, text, cause=self._told)
-            self._told = check.name  # once, whichever checks are wanted: it is one defect
+                return _result(check, Verdict.SKIP, text, cause=self._load_check)
+            self._load_check = check.name  # once, whichever checks are wanted: it is one defect
             return _result(check, verdict, text)
         version = ApiVersion.parse(self.identity.api_version)
-        if lacking := check.lacking(version, self.identity.extensions):
+        if lacking := check.missing_requirement(version, self.identity.extensions):
             return _result(check, Verdict.UNSUPPORTED, lacking)
         return _result(check, Verdict.SKIP, text)
 
@@ -333,14 +332,14 @@ def _result(check: Check, verdict: str, text: str, **more: Any) -> Result:
 
 
 def _setup(path: Path, manifest: Manifest, options: Mapping[str, Any], target: str | None) -> Setup:
-    """What workers are told of a chosen plugin."""
+    """Collects what workers need to know of a chosen plugin."""
     preload = preflight.dependencies(manifest, process.world())
     chosen = _some_target(manifest, path) if target is None else target
     return Setup(path, digest.identity(path), manifest, options, preload, chosen)
 
 
-def _ruled_out(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verdict, str]]:
-    """What cannot be had of a file, as far as it can be told from outside, and why."""
+def _load_problems(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verdict, str]]:
+    """Says what cannot be had of a file, as far as it can be told from outside, and why."""
     try:
         found = preflight.problems(setup.path, process.world(), setup.preload, env)
         texts = [each.text for each in found]
@@ -350,7 +349,7 @@ def _ruled_out(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verdict,
 
 
 def _some_target(manifest: Manifest, path: Path) -> str:
-    """One from the middle of the list: neither too old nor too new for the tools that are here."""
+    """Chooses one from the middle of the list: neither too old nor too new for the tools here."""
     named = {target.name for target in manifest.targets.known}
     targets = [each.name for each in manifest.targets.list(manifest.name, path)]
     known = [name for name in targets if name in named] or targets
@@ -358,5 +357,5 @@ def _some_target(manifest: Manifest, path: Path) -> str:
 
 
 def _default_jobs(platform: str, is_here: bool) -> int:
-    """Two, but for hardware that is here: it may serve one process at a time."""
+    """Returns two, but one for hardware that is here: it may serve one process at a time."""
     return min(2, os.cpu_count() or 1) if platform == "cpu" or not is_here else 1

@@ -23,7 +23,7 @@ NARROW_COLUMNS = ("area", "checks")
 
 
 def areas(report: Report) -> list[list[str]]:
-    """A row for each area: how many results there are of each verdict."""
+    """Makes a row for each area: how many results there are of each verdict."""
     return [
         [
             area,
@@ -34,7 +34,7 @@ def areas(report: Report) -> list[list[str]]:
 
 
 def narrow_areas(report: Report) -> list[list[str]]:
-    """A row for each area, where `areas` has no room, with a line for each verdict: "1 fail"."""
+    """Makes the rows of a narrow terminal, with a line for each verdict: "1 fail"."""
     rows = []
     for area, results in report.areas():
         counted = Counter(each.verdict for each in results)
@@ -44,7 +44,7 @@ def narrow_areas(report: Report) -> list[list[str]]:
 
 
 def defects(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
-    """A paragraph for each defect."""
+    """Yields a paragraph for each defect."""
     for each in report.defects:
         yield defect(each, width=width, hidden=report.hidden(each.name))
 
@@ -55,21 +55,17 @@ def defect(
     width: int = _PARAGRAPH,
     hidden: Sequence[Result] = (),
 ) -> str:
-    """The paragraph of a result: the check, what was done, what was expected and found.
+    """Makes the paragraph of a result: the check, what was done, what was expected and found.
 
-    Args:
-        result: the check's.
-        num_words: how many lines of the plugin's last words to tell.
-        width: columns of a line.
-        hidden: the results that have their cause in it.
+    It shows `num_words` lines of the plugin's last words, and which results the defect hid.
     """
     words = result.words.splitlines()[:num_words]
-    lines = [result.title, result.text, *words, *result.notes, told_hidden(hidden)]
+    lines = [result.title, result.text, *words, *result.notes, describe_hidden(hidden)]
     return _paragraph(result.verdict, result, lines, width)
 
 
-def told_hidden(hidden: Sequence[Result]) -> str:
-    """What a defect hid: "hid 59 checks: buffers.bitcast, buffers.delete and 57 more"."""
+def describe_hidden(hidden: Sequence[Result]) -> str:
+    """Says what a defect hid: "hid 59 checks: buffers.bitcast, buffers.delete and 57 more"."""
     if not hidden:
         return ""
     names = [each.name for each in hidden[:_NUM_HIDDEN]]
@@ -79,31 +75,31 @@ def told_hidden(hidden: Sequence[Result]) -> str:
 
 
 def notes(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
-    """A paragraph for each result that is no defect and has something to tell."""
+    """Yields a paragraph for each result that is no defect and has something to tell."""
     for each in report.results:
         if each.notes and not each.verdict.is_defect:
             yield _paragraph("note", each, each.notes, width)
 
 
-def skipped(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
-    """A paragraph for each reason why checks were skipped."""
+def skips(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
+    """Yields a paragraph for each reason why checks were skipped."""
     reasons: dict[str, list[Result]] = {}
     for each in report.results:
         if each.verdict is Verdict.SKIP and not each.cause:
             reasons.setdefault(each.text, []).append(each)
     for reason, results in reasons.items():
         some = results[0].name if len(results) == 1 else f"{len(results)} checks"
-        yield _filled(f"{'skip':<8} {some}", [reason], width)
+        yield _fill(f"{'skip':<8} {some}", [reason], width)
 
 
-def changed(changes: Sequence[Change], width: int = _PARAGRAPH) -> Iterator[str]:
-    """A paragraph for each difference between two reports."""
+def differences(changes: Sequence[Change], width: int = _PARAGRAPH) -> Iterator[str]:
+    """Yields a paragraph for each difference between two reports."""
     for each in changes:
-        yield _filled(f"{each.trend:<8} {each.name}", [each.text], width)
+        yield _fill(f"{each.trend:<8} {each.name}", [each.text], width)
 
 
 def headline(report: Report) -> str:
-    """What was checked, and what came of it, in one line."""
+    """Says in one line what was checked, and what came of it."""
     plugin, counts = report.plugin, report.counts
     defects, skips = len(report.defects), counts[Verdict.SKIP]
     words = [plugin.name]
@@ -121,10 +117,10 @@ def headline(report: Report) -> str:
 
 def _paragraph(label: str, result: Result, lines: Sequence[str], width: int) -> str:
     number = f"  (no. {result.number})" if result.number else ""
-    return _filled(f"{label:<8} {result.name}{number}", lines, width)
+    return _fill(f"{label:<8} {result.name}{number}", lines, width)
 
 
-def _filled(first: str, lines: Sequence[str], width: int) -> str:
+def _fill(first: str, lines: Sequence[str], width: int) -> str:
     words = (" ".join(line.split()) for line in lines if line)
     texts = (each if len(each) <= _MAX_TEXT else each[: _MAX_TEXT - 4] + " ..." for each in words)
     more = (

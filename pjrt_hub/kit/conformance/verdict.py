@@ -21,7 +21,7 @@ FORM = 2
 
 
 class Verdict(StrEnum):
-    """What a check found.
+    """What a check found out about the plugin.
 
     FAIL, CRASH and TIMEOUT are defects of the plugin; UNSUPPORTED is what it need not have; SKIP
     is what cannot be checked here.
@@ -42,7 +42,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one check.
+    """The result of one check.
 
     Attributes:
         name: of the check.
@@ -88,7 +88,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose report it is.
+    """The plugin that a report is about.
 
     Attributes:
         name: the plugin's, or its file's.
@@ -119,7 +119,7 @@ class Identity:
 
 @dataclass(frozen=True)  # no slots: of the cached property
 class Report:
-    """All results of one plugin on one machine.
+    """The results of a run of the suite on one plugin.
 
     Attributes:
         plugin: whose it is.
@@ -178,7 +178,7 @@ class Report:
         yield from grouped.items()
 
     def __getitem__(self, name: str) -> Result:
-        """The result of a check by its name."""
+        """Returns the result of a check by its name."""
         for each in self.results:
             if each.name == name:
                 return each
@@ -197,12 +197,12 @@ class Report:
             path: its source, for the error.
 
         Raises:
-            FileFormatError: it is no report, or one of a newer form.
+            FileFormatError: it is not a report, or one of a newer form.
         """
         try:
             fields: dict[str, Any] = json.loads(text)
             if not isinstance(fields, dict):
-                raise ValueError("it is no JSON object")
+                raise ValueError("it is not a JSON object")
             form = fields.pop("form")
             if form > FORM:
                 raise ValueError(f"it has the form {form}, this version reads up to {FORM}")
@@ -213,7 +213,7 @@ class Report:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
             why = str(exc) if isinstance(exc, ValueError) else f"it has other fields ({exc})"
             raise FileFormatError(
-                f"{path} is no conformance report: {why}",
+                f"{path} is not a conformance report: {why}",
                 path=path,
-                hint="`pjrt-hub check PLUGIN --json FILE` writes one",
+                hint="`pjrt-hub check PLUGIN --output FILE` writes one",
             ) from exc

@@ -25,10 +25,10 @@ from pjrt_hub.errors import (
 )
 from pjrt_hub.kit.conformance.check import Check, checks
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, code_name
-from pjrt_hub.kit.conformance.progress import Progress
-from pjrt_hub.kit.conformance.setup import Setup
+from pjrt_hub.kit.conformance.progress import CallProgress
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.verdict import Verdict
+from pjrt_hub.kit.conformance.worker_process import Setup
 from pjrt_hub.running.capi import library
 from pjrt_hub.running.sandbox import watch
 
@@ -36,7 +36,7 @@ from pjrt_hub.running.sandbox import watch
 _DEVICE_COUNT = "cpu_device_count"
 
 
-class Missing(Exception):
+class Unavailable(Exception):
     """What this check needs cannot be had, nor by any other one.
 
     Attributes:
@@ -51,15 +51,9 @@ class Missing(Exception):
 
 
 class Worker:
-    """Runs checks on one plugin.
+    """Runs checks on one plugin; tells the suite what it finds."""
 
-    Args:
-        setup: the plugin.
-        tell: tells the suite something.
-        progress: the C function that is being called, for the suite to see.
-    """
-
-    def __init__(self, setup: Setup, tell: watch.Tell, progress: Progress) -> None:
+    def __init__(self, setup: Setup, tell: watch.Tell, progress: CallProgress) -> None:
         self._setup = setup
         self._tell = tell
         self._progress = progress
@@ -73,22 +67,19 @@ class Worker:
     ) -> None:
         """Makes a check and tells what it found.
 
-        Args:
-            name: of the check.
-            patience: seconds that its parts take more.
-            broken: C functions that it need not call, and forms of programs that it need not send.
-            works: those that were found to work.
+        Its parts may take `patience` seconds more. It need not call `broken` C functions, nor send
+        programs in forms that are refused.
         """
         check = self._checks[name]
         self._patience = patience
         self._progress.broken, self._progress.works = frozenset(broken), frozenset(works)
         self._progress.leave()
         try:
-            subject = self._prepared(check)
+            subject = self._prepare(check)
         except Hidden as exc:
             self._tell(verdict=Verdict.SKIP, text=str(exc), hidden=exc.function)
             return
-        except Missing as exc:
+        except Unavailable as exc:
             verdict = Verdict.FAIL if exc.what == "plugin" else Verdict.SKIP
             self._tell(missing=exc.what, verdict=verdict, text=exc.text)
             return
@@ -102,16 +93,16 @@ class Worker:
         self._tell(**found, seconds=seconds, notes=subject.notes, took=subject.took)
         subject.notes = []
 
-    def _prepared(self, check: Check) -> Subject:
-        """The plugin with all that the check needs."""
+    def _prepare(self, check: Check) -> Subject:
+        """Loads the plugin with all that the check needs."""
         if digest.identity_if_any(self._setup.path) != self._setup.identity:
-            raise Missing("plugin", f"{self._setup.path} was changed or removed meanwhile")
+            raise Unavailable("plugin", f"{self._setup.path} was changed or removed meanwhile")
         if check.needs == "library":
             for dependency in self._setup.preload:
                 library.preload(dependency)
             return self._subject(self._setup.manifest.create_options(self._setup.options))
-        subject = self._loaded()
-        if lacking := check.lacking(subject.api.version, subject.api.extensions):
+        subject = self._load()
+        if lacking := check.missing_requirement(subject.api.version, subject.api.extensions):
             raise Unsupported(lacking)
         try:
             if check.num_devices:
@@ -122,12 +113,12 @@ class Worker:
         except Hidden:
             raise
         except Skipped as exc:
-            raise Missing(check.needs, str(exc)) from exc
+            raise Unavailable(check.needs, str(exc)) from exc
         except PjrtHubError as exc:
-            raise Missing(check.needs, exc.message) from exc
+            raise Unavailable(check.needs, exc.message) from exc
         return subject
 
-    def _loaded(self) -> Subject:
+    def _load(self) -> Subject:
         for subject in self._subjects.values():
             subject.patience = self._patience
         if 1 in self._subjects:
@@ -145,7 +136,7 @@ class Worker:
             )
             options = setup.manifest.create_options(setup.options, api.version)
         except (PjrtHubError, ValueError, TypeError) as exc:
-            raise Missing("plugin", str(getattr(exc, "message", exc))) from exc
+            raise Unavailable("plugin", str(getattr(exc, "message", exc))) from exc
         self._tell(
             identity={
                 "api_version": str(api.version),
@@ -178,7 +169,7 @@ class Worker:
             return None
 
     def _with_devices(self, subject: Subject, count: int) -> Subject:
-        """A subject whose client has at least so many devices."""
+        """Returns a subject whose client has at least so many devices."""
         if not self._is_identified:
             self._tell(step="PJRT_Client_Create")
             self._tell(identity=_identity(subject))
@@ -214,7 +205,7 @@ def _kind(subject: Subject, device: int) -> str:
 
 
 def _text(subject: Subject, function: str, **fields: Any) -> str:
-    """What the plugin says of itself; empty where it says nothing, which is for checks to tell."""
+    """Returns what the plugin says of itself; empty for nothing, which is for checks to tell."""
     try:
         return str(subject.call(function, **fields).decode("utf-8", "replace"))
     except (Hidden, Unsupported, PjrtError):
@@ -222,9 +213,9 @@ def _text(subject: Subject, function: str, **fields: Any) -> str:
 
 
 def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
-    """The fields of a result that say what was found."""
+    """Returns the fields of a result that say what was found."""
 
-    def found(verdict: Verdict, text: str = "", **more: str) -> dict[str, Any]:
+    def result(verdict: Verdict, text: str = "", **more: str) -> dict[str, Any]:
         return {"verdict": verdict, "text": text, **more}
 
     try:
@@ -235,31 +226,31 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
     except Failed as exc:
         error = exc.__cause__
         function = error.function if isinstance(error, PjrtError) else ""
-        return found(Verdict.FAIL, exc.found, function=function)
+        return result(Verdict.FAIL, exc.found, function=function)
     except (Unsupported, UnsupportedByPluginError, UnimplementedError) as exc:
-        return found(Verdict.UNSUPPORTED, str(getattr(exc, "message", exc)))
+        return result(Verdict.UNSUPPORTED, str(getattr(exc, "message", exc)))
     except Hidden as exc:
-        return found(Verdict.SKIP, str(exc), hidden=exc.function)
+        return result(Verdict.SKIP, str(exc), hidden=exc.function)
     except Skipped as exc:
-        return found(Verdict.SKIP, str(exc))
+        return result(Verdict.SKIP, str(exc))
     except PjrtError as exc:
         text = f"expected success, found {code_name(exc.code)}: {exc.message}"
-        return found(Verdict.FAIL, text, function=exc.function)
+        return result(Verdict.FAIL, text, function=exc.function)
     except Exception as exc:  # whatever an answer that nobody expected leads to
         last = traceback.extract_tb(exc.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         text = f"what the plugin answered led to {type(exc).__name__}: {exc} ({where})"
-        return found(Verdict.FAIL, text)
-    return found(Verdict.PASS)
+        return result(Verdict.FAIL, text)
+    return result(Verdict.PASS)
 
 
 def _serve(tell: watch.Tell, asking: str, progress: str) -> int:
-    """What the child does: makes each check that it is asked for."""
+    """Makes each check that it is asked for; this is what the child runs."""
     faulthandler.enable()  # so that the last words name the line that was running
     faulthandler.register(signal.SIGTERM, chain=True)
     with open(int(asking), encoding="ascii") as questions:
         setup = Setup.of_line(questions.readline())
-        worker = Worker(setup, tell, Progress(int(progress)))
+        worker = Worker(setup, tell, CallProgress(int(progress)))
         for line in questions:
             question = json.loads(line)
             worker.make(question.pop("check"), **question)

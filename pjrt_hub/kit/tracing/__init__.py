@@ -4,6 +4,38 @@
 `recording.read` gives what they recorded, for a call log, a summary and a timeline.
 """
 
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pjrt_hub.running.interpose import layers
 from pjrt_hub.running.interpose.layers import preload_path, wrap
 
 __all__ = ["preload_path", "wrap"]
+
+
+def environment(
+    env: Mapping[str, str], names: str, folder: Path, without: str = ""
+) -> dict[str, str]:
+    """Returns the environment of a program that is to be seen through layers.
+
+    Args:
+        env: the caller's.
+        names: of the layers, joined by commas.
+        folder: where to record.
+        without: what the layer `without` takes away, joined by commas.
+
+    Raises:
+        PjrtHubError: there is nothing of a name in `without`.
+    """
+    preloaded = [str(preload_path()), env.get("LD_PRELOAD", "")]
+    taken = {"PJRT_HUB_WITHOUT": ",".join(layers.removals(without))} if without else {}
+    return {
+        **env,
+        **taken,
+        "LD_PRELOAD": ":".join(filter(None, preloaded)),
+        "PJRT_HUB_LAYERS": names,
+        "PJRT_HUB_TRACE": os.fspath(folder.resolve()),
+    }

@@ -12,14 +12,11 @@ import struct
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pjrt_hub.kit.tracing.memory import ARGS, Memory
+from pjrt_hub.kit.tracing.call import ARGS, Call, RecordedMemory
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.interpose import layers
-
-if TYPE_CHECKING:
-    from pjrt_hub.kit.tracing.call import Call
 
 _FORMATS = {
     "bool": "?",
@@ -54,23 +51,21 @@ class Address(int):
     """A pointer that is not followed: a handle, or the host's memory."""
 
     def __repr__(self) -> str:
-        """In hexadecimal."""
+        """Writes it in hexadecimal."""
         return f"{int(self):#x}"
 
     __str__ = __repr__
 
 
-def given(call: Call) -> dict[str, Any]:
-    """What the host gave: each input by its name."""
+def inputs(call: Call) -> dict[str, Any]:
+    """Returns what the host gave: each input by its name."""
     return _fields(f"{call.function}_Args", ARGS, call.given, "in", 999)
 
 
 def results(call: Call, minor: int) -> dict[str, Any]:
-    """What the plugin answered: each output by its name.
+    """Returns what the plugin answered: each output by its name.
 
-    Args:
-        call: a call that has returned.
-        minor: the plugin's; what came later it does not set. 0 for everything.
+    Of a plugin of an older `minor` come no outputs that it does not know; 0 is for all.
     """
     if call.duration_ns is None or call.error or call.answered:
         return {}
@@ -79,12 +74,12 @@ def results(call: Call, minor: int) -> dict[str, Any]:
 
 
 def value(call: Call, name: str) -> Any:
-    """One input, None where it was not recorded."""
-    return given(call).get(name)
+    """Returns one input, None where it was not recorded."""
+    return inputs(call).get(name)
 
 
 def as_text(values: Mapping[str, Any]) -> str:
-    """As a line of a log shows them: `type=F32, dims=[4]`."""
+    """Writes values as a log shows them: `type=F32, dims=[4]`."""
     return ", ".join(f"{name}={_text(value)}" for name, value in values.items())
 
 
@@ -94,13 +89,13 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_text, value)) + "]"
     if isinstance(value, bytes):
-        return _quoted(value)
+        return _quote(value)
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)
 
 
-def _quoted(data: bytes) -> str:
+def _quote(data: bytes) -> str:
     try:
         shown = repr(data[:SHOWN].decode())[1:-1]
     except UnicodeDecodeError:
@@ -109,7 +104,7 @@ def _quoted(data: bytes) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """The same for JSON: addresses as text, bytes as escaped text."""
+    """Returns values for JSON: addresses as text, bytes as escaped text."""
     if isinstance(value, dict):
         return {name: as_json(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -121,8 +116,10 @@ def as_json(value: Any) -> Any:
     return str(value) if isinstance(value, Address) else value
 
 
-def _fields(name: str, address: int, memory: Memory, direction: str, minor: int) -> dict[str, Any]:
-    """The fields of a struct of args in one direction; what is inside them goes both ways."""
+def _fields(
+    name: str, address: int, memory: RecordedMemory, direction: str, minor: int
+) -> dict[str, Any]:
+    """Reads the fields of a struct of args in one direction; what is inside them goes both ways."""
     found = {}
     for each in _rows(name):
         wanted = (each.direction == "in") == (direction == "in") and "deleter" not in each.name
@@ -135,7 +132,7 @@ def _fields(name: str, address: int, memory: Memory, direction: str, minor: int)
 
 @cache
 def _rows(name: str) -> tuple[table.Field, ...]:
-    """A struct's fields without those that only count the elements of another."""
+    """Returns a struct's fields without those that only count the elements of another."""
     rows = table.FIELDS[name]
     counting: dict[str, list[table.Field]] = defaultdict(list)
     for each in rows:
@@ -147,7 +144,7 @@ def _rows(name: str) -> tuple[table.Field, ...]:
     )
 
 
-def _field(struct_name: str, row: table.Field, address: int, memory: Memory) -> Any:
+def _field(struct_name: str, row: table.Field, address: int, memory: RecordedMemory) -> Any:
     at = address + layers.offsets(struct_name)[row.name]
     ctype = row.ctype.replace("const", "").replace(" ", "")
     if "(" in ctype or (ctype in _CALLBACKS and not ctype.endswith("*")):
@@ -162,7 +159,7 @@ def _field(struct_name: str, row: table.Field, address: int, memory: Memory) -> 
         if pointee in table.FIELDS and memory.read(target, 8) is not None:
             return _struct(pointee, target, memory)
         if pointee == "char":  # a text that ends with a NUL
-            text = memory.kept(target, 1 << 16)
+            text = memory.prefix(target, 1 << 16)
             return target if text is None else text.partition(b"\0")[0]
         return target
     if pointee == "void":
@@ -181,7 +178,7 @@ _CALLBACKS = frozenset(
 )
 
 
-def _count(struct_name: str, word: str, address: int, memory: Memory) -> int | None:
+def _count(struct_name: str, word: str, address: int, memory: RecordedMemory) -> int | None:
     known = layers.offsets(struct_name).get(word)
     if known is None:
         return None
@@ -190,7 +187,12 @@ def _count(struct_name: str, word: str, address: int, memory: Memory) -> int | N
 
 
 def _array(
-    struct_name: str, row: table.Field, pointee: str, target: int, address: int, memory: Memory
+    struct_name: str,
+    row: table.Field,
+    pointee: str,
+    target: int,
+    address: int,
+    memory: RecordedMemory,
 ) -> Any:
     words = row.count.removeprefix("sum ").split(",")
     count = _count(struct_name, words[0], address, memory)
@@ -203,13 +205,13 @@ def _array(
     return _elements(pointee, target, count, memory)
 
 
-def _rows_of(pointee: str, target: int, count: int, memory: Memory) -> Any:
-    kept = memory.kept(target, 8 * count)
+def _rows_of(pointee: str, target: int, count: int, memory: RecordedMemory) -> Any:
+    kept = memory.prefix(target, 8 * count)
     if kept is None:
         return Address(target)
     rows: list[Any] = []
     for start in struct.unpack(f"<{len(kept) // 8}Q", kept[: len(kept) // 8 * 8]):
-        row = memory.kept(start, 1 << 16)
+        row = memory.prefix(start, 1 << 16)
         if row is None:
             rows.append(Address(start) if start else [])
         else:
@@ -217,9 +219,9 @@ def _rows_of(pointee: str, target: int, count: int, memory: Memory) -> Any:
     return rows
 
 
-def _elements(pointee: str, target: int, count: int, memory: Memory) -> Any:
+def _elements(pointee: str, target: int, count: int, memory: RecordedMemory) -> Any:
     size = _size(pointee)
-    kept = memory.kept(target, size * count)
+    kept = memory.prefix(target, size * count)
     if kept is None:
         return Address(target) if count else [] if pointee != "char" else b""
     if pointee == "char":
@@ -233,7 +235,7 @@ def _size(ctype: str) -> int:
     return 8 if ctype.endswith("*") else layers.sizeof(ctype)
 
 
-def _scalar(ctype: str, at: int, memory: Memory) -> Any:
+def _scalar(ctype: str, at: int, memory: RecordedMemory) -> Any:
     if ctype.endswith("*"):
         return _pointer(at, memory)
     if ctype in table.FIELDS:
@@ -253,13 +255,13 @@ def _enum(name: str, number: int) -> str:
     return next(named, str(number)).removeprefix(f"{prefix}_")
 
 
-def _pointer(at: int, memory: Memory) -> Address | None:
+def _pointer(at: int, memory: RecordedMemory) -> Address | None:
     data = memory.read(at, 8)
     address = int.from_bytes(data, "little") if data else 0
     return Address(address) if address else None
 
 
-def _struct(name: str, at: int, memory: Memory) -> Any:
+def _struct(name: str, at: int, memory: RecordedMemory) -> Any:
     held = _TAGGED.get(name)
     if held is None:
         values = {row.name: _field(name, row, at, memory) for row in _rows(name)}

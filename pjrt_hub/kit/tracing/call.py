@@ -1,10 +1,39 @@
-"""Calls that were recorded, with the plugin and the thread of each."""
+"""Calls that were recorded, with the plugin, the thread and the memory of each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pjrt_hub.kit.tracing.memory import Memory
+#: Where a call's arguments are thought to lie: no memory of a process does.
+ARGS = 256
+
+
+class RecordedMemory:
+    """Regions of memory; a later one hides an earlier one at the same place."""
+
+    def __init__(self, regions: Iterable[tuple[int, bytes, int]] = ()) -> None:
+        """Keeps regions: the address, the bytes, and how many there were where they were cut."""
+        self._regions = list(regions)
+
+    def then(self, later: RecordedMemory) -> RecordedMemory:
+        """Returns this memory, as far as `later` does not hide it."""
+        return RecordedMemory([*self._regions, *later._regions])
+
+    def read(self, address: int, nbytes: int) -> bytes | None:
+        """Gives memory, or None where it was not kept."""
+        for start, data, _ in reversed(self._regions):
+            at = address - start
+            if at >= 0 and at + nbytes <= len(data):
+                return data[at : at + nbytes]
+        return None
+
+    def prefix(self, address: int, nbytes: int) -> bytes | None:
+        """Gives the part of an array that was kept, from its beginning."""
+        for start, data, _ in reversed(self._regions):
+            if start == address:
+                return data[:nbytes]
+        return None
 
 
 @dataclass(frozen=True)
@@ -19,7 +48,7 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class Plugin:
+class RecordedPlugin:
     """A plugin that was wrapped."""
 
     pid: int
@@ -50,13 +79,13 @@ class Call:
     thread: Thread
     plugin: int
     start_ns: int
-    given: Memory
+    given: RecordedMemory
     duration_ns: int | None = None
     error: int = 0
     code: str = ""
     message: str = ""
     answered: bool = False
-    got: Memory = field(default_factory=Memory)
+    got: RecordedMemory = field(default_factory=RecordedMemory)
 
     @property
     def status(self) -> str:

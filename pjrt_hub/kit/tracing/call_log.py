@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pjrt_hub.kit.tracing.arguments import as_text, given, results
+from pjrt_hub.kit.tracing.arguments import as_text, inputs, results
 from pjrt_hub.kit.tracing.call import Call
 from pjrt_hub.kit.tracing.recording import Recording
 
@@ -21,7 +21,7 @@ def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
         where = f"{call.thread.pid}." if processes > 1 else ""
         yield (
             f"{call.start_ns / 1e6:12.3f} ms  {where}{call.thread.number}  #{call.number} "
-            f"{call.function}({as_text(given(call))}){outcome(recording, call)}"
+            f"{call.function}({as_text(inputs(call))}){outcome(recording, call)}"
         )
 
 

@@ -1,6 +1,6 @@
 """A recording: a folder of files that the layer `trace` wrote, read into calls.
 
-Owns the format, which docs/tracing.md tells and `interpose/layers/recording.h` declares.
+Owns the format, which docs/tracing.md describes and `interpose/layers/recording.h` declares.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.kit.tracing.arguments import results, value
-from pjrt_hub.kit.tracing.call import Call, Plugin, Thread, Upcall
-from pjrt_hub.kit.tracing.memory import ARGS, Memory
+from pjrt_hub.kit.tracing.call import ARGS, Call, RecordedMemory, RecordedPlugin, Thread, Upcall
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.interpose import layers
 
@@ -28,7 +27,7 @@ _REGION = struct.Struct("<QII")
 
 
 class Type(IntEnum):
-    """What a record is."""
+    """The type of a record."""
 
     PLUGIN = 1
     ENTER = 2
@@ -66,7 +65,7 @@ class Recording:
     """All that one folder holds; calls and upcalls in the order of their beginning."""
 
     threads: list[Thread] = field(default_factory=list)
-    plugins: dict[tuple[int, int], Plugin] = field(default_factory=dict)
+    plugins: dict[tuple[int, int], RecordedPlugin] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     upcalls: list[Upcall] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -133,7 +132,8 @@ class _File:
         self.data = memoryview(path.read_bytes())
         if len(self.data) < HEADER_NBYTES or bytes(self.data[:8]) != MAGIC:
             raise PjrtHubError(
-                f"{path} is no recording", hint="give the folder that `pjrt-hub trace --out` wrote"
+                f"{path} is not a recording",
+                hint="give the folder that `pjrt-hub trace --output` wrote",
             )
         fields = _HEADER.unpack_from(self.data)
         _, version, self.window, count, pid, tid, number = fields[:7]
@@ -175,7 +175,9 @@ class _File:
                 case Type.RETURN:
                     self.close("", time)
                 case Type.PLUGIN:
-                    known = Plugin(self.thread.pid, record.plugin, record.words()[1], record.text())
+                    known = RecordedPlugin(
+                        self.thread.pid, record.plugin, record.words()[1], record.text()
+                    )
                     recording.plugins[self.thread.pid, record.plugin] = known
                 case Type.FINDING:
                     call, code, handle = record.words()
@@ -187,7 +189,7 @@ class _File:
         first = min(layers.offsets(f"{name}_Args").values(), default=0)
         args = (ARGS + first, record.fixed[8:], 0)
         number = int.from_bytes(record.fixed[:8], "little")
-        memory = Memory([args, *record.regions()])
+        memory = RecordedMemory([args, *record.regions()])
         call = Call(number, name, self.thread, record.plugin, time, memory)
         recording.calls.append(call)
         self.open.append(call)
@@ -203,15 +205,10 @@ class _File:
             rows = table.FIELDS[f"{name}_Args"]
             first = next(row.name for row in rows if row.direction != "in")
             place = ARGS + layers.offsets(f"{name}_Args")[first]
-            call.got = Memory([(place, record.fixed, 0), *record.regions()])
+            call.got = RecordedMemory([(place, record.fixed, 0), *record.regions()])
 
     def close(self, name: str, time: int) -> Call | Upcall | None:
-        """Ends what began last under that name; what lies above it ended without a record.
-
-        Args:
-            name: of the call's function; "" for an upcall.
-            time: its end.
-        """
+        """Ends what began last under that name, "" for an upcall; what is above it has no end."""
         while self.open:
             ended = self.open.pop()
             if (ended.function if isinstance(ended, Call) else "") == name:
@@ -249,7 +246,7 @@ class _Record:
     rest: bytes
 
     def words(self) -> tuple[int, ...]:
-        """The fixed part as numbers."""
+        """Returns the fixed part as numbers."""
         return struct.unpack(f"<{len(self.fixed) // 8}Q", self.fixed)
 
     def regions(self) -> Iterator[tuple[int, bytes, int]]:
@@ -262,7 +259,7 @@ class _Record:
             at += -(-nbytes // 8) * 8
 
     def text(self) -> str:
-        """The only region, as text."""
+        """Returns the only region, as text."""
         regions = list(self.regions())
         return regions[0][1].decode("utf-8", "replace") if regions else ""
 

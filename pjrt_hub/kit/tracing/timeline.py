@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pjrt_hub.kit.tracing.arguments import as_json, given, results
+from pjrt_hub.kit.tracing.arguments import as_json, inputs, results
 from pjrt_hub.kit.tracing.call import Call, Upcall
 from pjrt_hub.kit.tracing.recording import Recording
 
@@ -47,7 +47,7 @@ def _at(event: Call | Upcall) -> Event:
 
 
 def _slice(recording: Recording, call: Call) -> Event:
-    args = as_json({**given(call), **results(call, recording.minor(call))})
+    args = as_json({**inputs(call), **results(call, recording.minor(call))})
     told = {"call": call.number, **args}
     if call.error:
         told["error"] = call.status
@@ -74,7 +74,7 @@ def _arrows(recording: Recording) -> Iterator[Event]:
             _follow(happened, pid, origin)
             if happened.function != "PJRT_Event_Await" or happened.duration_ns is None:
                 continue
-            heard = given(happened).get("event", 0)
+            heard = inputs(happened).get("event", 0)
             end = happened.start_ns + happened.duration_ns
         execution = origin.get((pid, heard))
         if execution is not None and execution.duration_ns is not None:
@@ -104,7 +104,7 @@ def _follow(call: Call, pid: int, origin: dict[tuple[int, int], Call]) -> None:
                 if isinstance(handle, int):
                     origin[pid, handle] = call
         case "PJRT_Buffer_ReadyEvent":
-            execution = origin.get((pid, given(call).get("buffer", 0)))
+            execution = origin.get((pid, inputs(call).get("buffer", 0)))
             event = results(call, 0).get("event")
             if execution is not None and event:
                 origin[pid, event] = execution

@@ -1,6 +1,6 @@
-"""How things look: the text of an array, and HTML tables for notebooks.
+"""How things look: the text of an array, and what a notebook shows of one thing.
 
-Owns truncation, alignment and escaping. Imports numpy late.
+Owns truncation and alignment. Imports numpy late.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.base.listing import WIDTH, cell, escape
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 THRESHOLD = 100
 #: Dimensions that are shown; of those before, the first index.
 _SHOWN = 6
-#: Characters of a line of a truncated value.
-_WIDTH = 100
 #: Lines of a cell of a table, and characters of each.
 _LINES, _LONG = 8, 300
 #: Digits behind the point of the types that are shown as float32, which has more.
@@ -29,7 +28,7 @@ _DIGITS = 4
 
 def of_array(array: numpy.ndarray[Any, Any]) -> str:
     """Return the text of an array: aligned in every dtype, truncated in every rank."""
-    return format_array(array, edge_items(array.ndim), THRESHOLD, " ")
+    return format_array(array, edge_items(array.ndim), THRESHOLD, " ", WIDTH)
 
 
 def edge_items(rank: int) -> int:
@@ -37,7 +36,9 @@ def edge_items(rank: int) -> int:
     return 3 if rank <= 2 else 2 if rank == 3 else 1
 
 
-def format_array(array: numpy.ndarray[Any, Any], edge: int, threshold: int, separator: str) -> str:
+def format_array(
+    array: numpy.ndarray[Any, Any], edge: int, threshold: int, separator: str, width: int
+) -> str:
     """Return the text of an array; with more than `threshold` elements only `edge` at each end."""
     import numpy
 
@@ -57,9 +58,9 @@ def format_array(array: numpy.ndarray[Any, Any], edge: int, threshold: int, sepa
             threshold=threshold,
             edgeitems=items,
             precision=precision,
-            max_line_width=sys.maxsize if truncated and items > 1 else _WIDTH,
+            max_line_width=sys.maxsize if truncated and items > 1 else width,
         )
-        if not truncated or max(map(len, shown.splitlines())) <= _WIDTH:
+        if not truncated or max(map(len, shown.splitlines())) <= width:
             break
     return f"at [{'0, ' * before}...]\n{shown}" if before and array.size else shown
 
@@ -69,8 +70,8 @@ def lines(texts: Iterable[str]) -> str:
     return "\n".join(texts)
 
 
-def _cut(text: str) -> str:
-    """What a cell shows of a text: its first lines, and not all of a long one."""
+def _shorten(text: str) -> str:
+    """Cut a text to what a cell shows: its first lines, and not all of a long one."""
     lines = text.splitlines()
     rest = [f"... and {len(lines) - _LINES} more"] if len(lines) > _LINES else []
     return "\n".join(
@@ -93,14 +94,5 @@ def table(shown: object, closed: bool, rows: Callable[[], dict[str, Any]]) -> st
 
 
 def _rows(rows: dict[str, Any]) -> Iterator[str]:
-    style = 'style="text-align:left;vertical-align:top;white-space:pre-wrap"'
     for name, value in rows.items():
-        shown = escape(_cut(str(value)))
-        yield f"<tr><th {style}>{escape(name)}</th><td {style}>{shown}</td></tr>"
-
-
-def escape(text: str) -> str:
-    """Escape text for HTML."""
-    import html
-
-    return html.escape(text)
+        yield f"<tr>{cell(name, 'row')}{cell(_shorten(str(value)))}</tr>"

@@ -106,7 +106,7 @@ _RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 def of_code(code: int) -> ElementType:
-    """The element type of a `PJRT_Buffer_Type`.
+    """Return the element type of a `PJRT_Buffer_Type`.
 
     Raises:
         TypeError: it holds no data (token) or is newer than our declarations.
@@ -118,7 +118,7 @@ def of_code(code: int) -> ElementType:
 
 
 def of_primitive(number: int) -> ElementType:
-    """The element type of an XLA `PrimitiveType` number, as in a serialized HLO module.
+    """Return the element type of an XLA `PrimitiveType` number, as in a serialized HLO module.
 
     Raises:
         TypeError: it holds no data or is unknown.
@@ -130,7 +130,7 @@ def of_primitive(number: int) -> ElementType:
 
 
 def of_type(name: str) -> ElementType:
-    """The element type that programs call so: StableHLO's name ("i8" has 8 bits) or XLA's ("s8").
+    """Return the element type by StableHLO's name ("i8" has 8 bits) or XLA's ("s8").
 
     Raises:
         TypeError: there is none.
@@ -142,7 +142,7 @@ def of_type(name: str) -> ElementType:
 
 
 def of_numpy(dtype: Any) -> ElementType:
-    """The element type that a user calls so.
+    """Return the element type that a user calls so.
 
     Args:
         dtype: what `numpy.dtype` accepts, with numpy's meaning ("i8" has 8 bytes); else a name of
@@ -180,7 +180,7 @@ def rank(dtype: numpy.dtype[Any]) -> int:
 
 @cache
 def numpy_dtype(code: int) -> numpy.dtype[Any]:
-    """The numpy dtype of a `PJRT_Buffer_Type`.
+    """Return the numpy dtype of a `PJRT_Buffer_Type`.
 
     Raises:
         TypeError: neither numpy nor the installed ml_dtypes has it.

@@ -65,12 +65,12 @@ def _huge_pages(nbytes: int) -> numpy.ndarray[Any, Any]:
 
 
 def address_of(array: numpy.ndarray[Any, Any]) -> int:
-    """The address of an array's first element."""
+    """Return the address of an array's first element."""
     return int(array.__array_interface__["data"][0])
 
 
 def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
-    """The contiguous memory of an array or of anything with the buffer protocol, not copied.
+    """Return the contiguous memory of an array or of anything with the buffer protocol, not copied.
 
     Raises:
         TypeError: it is neither.
@@ -94,10 +94,10 @@ def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
 
 
 def host_array(array: ArrayLike, dtype: Any) -> Any:
-    """What `Client.buffer_from_host` makes of its argument: Python's numbers become 32 bits wide.
+    """Make what `Client.buffer_from_host` puts: Python's numbers become 32 bits wide.
 
     Raises:
-        TypeError: the array is masked, PJRT has no such dtype, or `converted` refuses it.
+        TypeError: the array is masked, PJRT has no such dtype, or `convert` refuses it.
         OverflowError: an int does not fit the dtype, or a Python int int32.
     """
     import numpy
@@ -109,7 +109,7 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
     if element is None and isinstance(array, _NUMBERS | list | tuple):
         guess = numpy.asarray(array)
         narrow = _NARROW.get(guess.dtype.name)
-        return guess if narrow is None or _holds_wide(array) else _narrowed(guess, narrow)
+        return guess if narrow is None or _holds_wide(array) else _narrow(guess, narrow)
     try:
         given = numpy.asarray(array)
     except TypeError as exc:  # numpy has no bfloat16 and float8 of its own
@@ -119,11 +119,11 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
             f"numpy makes no array of this {type(array).__name__}: {exc}\n\n"
             "hint: client.from_dlpack(array) takes it as it is, without numpy"
         ) from exc
-    return given if element is None else converted(given, element)
+    return given if element is None else convert(given, element)
 
 
-def converted(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
-    """The array in another element type; itself where it has that.
+def convert(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
+    """Return the array in another element type; itself where it has that.
 
     Integers and booleans must fit. Floats are rounded as numpy does it, to an infinity or NaN at
     the end of their range. A float never becomes an integer, nor a complex number a float.
@@ -156,7 +156,7 @@ def converted(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> An
         return array.astype(wanted)
 
 
-def _narrowed(guess: Any, narrow: str) -> Any:
+def _narrow(guess: Any, narrow: str) -> Any:
     narrowed = guess.astype(narrow)
     if narrow == "int32" and (narrowed != guess).any():
         raise OverflowError("an int does not fit int32, as which it is put: give dtype='int64'")
@@ -164,7 +164,7 @@ def _narrowed(guess: Any, narrow: str) -> Any:
 
 
 def _holds_wide(array: Any) -> bool:
-    """Whether nested lists hold numpy scalars, whose dtype the user chose."""
+    """Tell whether nested lists hold numpy scalars, whose dtype the user chose."""
     if isinstance(array, list | tuple):
         return any(map(_holds_wide, array))
     return not isinstance(array, _NUMBERS) or hasattr(array, "dtype")

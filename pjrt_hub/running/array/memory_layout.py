@@ -21,11 +21,11 @@ Order = tuple[int, ...]
 
 
 def order_of(layout: Any, rank: int) -> Order | None:
-    """The layout that a caller wishes for; None where he has no wish.
+    """Return the layout that a caller wishes for; None where he has no wish.
 
     Raises:
-        TypeError: it is no sequence of ints.
-        ValueError: it is no permutation of the dimensions.
+        TypeError: it is not a sequence of ints.
+        ValueError: it is not a permutation of the dimensions.
     """
     if layout is None:
         return None
@@ -34,24 +34,24 @@ def order_of(layout: Any, rank: int) -> Order | None:
     except TypeError:
         raise TypeError(f"the layout is {layout!r}, not a sequence of ints") from None
     if sorted(order) != list(range(rank)):
-        raise ValueError(f"the layout {order} is no permutation of {rank} dimension(s)")
+        raise ValueError(f"the layout {order} is not a permutation of {rank} dimension(s)")
     return order
 
 
 def members(order: Order | None) -> Any:
-    """The struct for a call; 0, which is NULL, where there is no wish."""
+    """Return the struct for a call; 0, which is NULL, where there is no wish."""
     return 0 if order is None else {"type": _TILED, "tiled": {"minor_to_major": list(order)}}
 
 
-def stored(array: Any, order: Order) -> Any:
-    """The array as memory of that order holds it: contiguous, its slowest dimension first."""
+def to_memory(array: Any, order: Order) -> Any:
+    """Return the array as memory of that order holds it: its slowest dimension first."""
     import numpy
 
     return numpy.asarray(array.transpose(order[::-1]), order="C")
 
 
-def logical(memory: Any, order: Order) -> numpy.ndarray[Any, Any]:
-    """The array that memory of that order holds: the inverse of `stored`, as a view."""
+def from_memory(memory: Any, order: Order) -> numpy.ndarray[Any, Any]:
+    """Return the array that memory of that order holds: the inverse of `to_memory`, as a view."""
     slowest_first = order[::-1]
     array: numpy.ndarray[Any, Any] = memory.transpose(
         [slowest_first.index(d) for d in range(len(order))]
@@ -59,11 +59,11 @@ def logical(memory: Any, order: Order) -> numpy.ndarray[Any, Any]:
     return array
 
 
-def laid_out(array: Any, order: Order) -> numpy.ndarray[Any, Any]:
-    """The array as memory of that order holds it, seen logically; copied where it must be."""
-    lying = stored(array, order)
+def arrange(array: Any, order: Order) -> numpy.ndarray[Any, Any]:
+    """Return the same array, lying in that order; copied where it must be."""
+    lying = to_memory(array, order)
     lying.flags.writeable = False
-    return logical(lying, order)
+    return from_memory(lying, order)
 
 
 def row_major_or(layout: tuple[int, ...] | None) -> tuple[int, ...] | None:

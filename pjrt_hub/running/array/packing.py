@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def nbytes(size: int, bits: int) -> int:
-    """The bytes of that many elements of so many bits, the last one filled up."""
+    """Return the bytes of that many elements of so many bits, the last one filled up."""
     return -(-size * bits // 8)
 
 
 def unpack(
     data: Any, shape: tuple[int, ...], bits: int, dtype: numpy.dtype[Any]
 ) -> numpy.ndarray[Any, Any]:
-    """An array with a byte for each element, which is what numpy needs.
+    """Return an array with a byte for each element, which is what numpy needs.
 
     Args:
         data: the bytes, `nbytes` of them, as an array of uint8.
@@ -46,7 +46,7 @@ def unpack(
 
 
 def pack(array: numpy.ndarray[Any, Any], bits: int) -> numpy.ndarray[Any, Any]:
-    """The bytes of an array's elements in row-major order, which `unpack` takes."""
+    """Return the bytes of an array's elements in row-major order, which `unpack` takes."""
     import numpy
 
     per_group, group_nbytes = _group(bits)
@@ -63,6 +63,6 @@ def pack(array: numpy.ndarray[Any, Any], bits: int) -> numpy.ndarray[Any, Any]:
 
 
 def _group(bits: int) -> tuple[int, int]:
-    """How many elements end where a byte ends, and in how many bytes."""
+    """Return how many elements end where a byte ends, and in how many bytes."""
     together = math.lcm(bits, 8)
     return together // bits, together // 8

@@ -42,9 +42,9 @@ class ShapeSpec(NamedTuple):
             layout: minor_to_major, or None.
 
         Raises:
-            TypeError: a dimension is no int, or PJRT has no such dtype.
+            TypeError: a dimension is not an int, or PJRT has no such dtype.
             ValueError: a dimension is negative, there are more than 64, 2^63 bits do not hold the
-                array, or the layout is no permutation.
+                array, or the layout is not a permutation.
             UnsupportedByPluginError: the plugin is older than the dtype.
         """
         dims = (shape,) if isinstance(shape, int) else shape
@@ -62,13 +62,15 @@ class ShapeSpec(NamedTuple):
 
     @classmethod
     def like(cls, spec: Any, version: ApiVersion) -> ShapeSpec:
-        """As `of`, from (shape, dtype), from (shape, dtype, layout), or from what has both."""
+        """Make one as `of`, from (shape, dtype), (shape, dtype, layout), or what has both."""
         if hasattr(spec, "shape") and hasattr(spec, "dtype"):
             return cls.of(spec.shape, spec.dtype, version)
         try:
             shape, dtype, layout = spec if len(spec) == 3 else (*spec, None)
         except (TypeError, ValueError):
-            raise TypeError(f"{spec!r} is no pair (shape, dtype) and has none of its own") from None
+            raise TypeError(
+                f"{spec!r} is not a pair (shape, dtype) and has none of its own"
+            ) from None
         return cls.of(shape, dtype, version, layout)
 
     @property
@@ -82,8 +84,8 @@ class ShapeSpec(NamedTuple):
         return -(-self.bits // 8)
 
     def __str__(self) -> str:
-        layout = f"{{{','.join(map(str, self.layout))}}}" if self.layout is not None else ""
-        return f"{self.element.name}[{','.join(map(str, self.shape))}]{layout}"
+        layout = order_text(self.layout) if self.layout is not None else ""
+        return f"{self.element.name}[{dims_text(self.shape, ())}]{layout}"
 
 
 def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -91,6 +93,11 @@ def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return known_shapes.get(shape, shape)
 
 
-def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...], separator: str) -> str:
+def order_text(order: tuple[int, ...]) -> str:
+    """Writes minor_to_major as XLA does, behind a type: "{1,0}"."""
+    return f"{{{','.join(map(str, order))}}}"
+
+
+def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...]) -> str:
     """Writes dimensions as XLA does: "<=8" where the size is a bound."""
-    return separator.join(f"{'<=' if d in dynamic else ''}{size}" for d, size in enumerate(shape))
+    return ",".join(f"{'<=' if d in dynamic else ''}{size}" for d, size in enumerate(shape))

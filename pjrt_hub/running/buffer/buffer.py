@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar
 
 from pjrt_hub.errors import (
     ClosedError,
@@ -17,20 +18,25 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.running.array import display, dtypes, host_array, memory_layout
+from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
-from pjrt_hub.running.buffer import device_memory, dlpack, preview
-from pjrt_hub.running.capi import bounds, callbacks, hotpath, table
-from pjrt_hub.running.capi.compact import compact
-from pjrt_hub.running.device.device import Device, Memory
+from pjrt_hub.running.capi import hotpath, table, values
+from pjrt_hub.running.capi.handle import compact
+from pjrt_hub.running.device.device import Device, Memory, memory_at
 from pjrt_hub.running.device.event import Event
 
 if TYPE_CHECKING:
     import numpy
 
+    from pjrt_hub.running.buffer.device_memory import (
+        ControlDependency,
+        ExternalReference,
+        RawCopy,
+    )
     from pjrt_hub.running.device.device import DeviceClient
 
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
+T = TypeVar("T")
 _GONE = "the buffer was deleted or donated"
 
 
@@ -53,7 +59,7 @@ class HostBufferSemantics(enum.IntEnum):
 
 @compact
 class Buffer(hotpath.Buffer):
-    """A `PJRT_Buffer`: an array on one device.
+    """An array in the memory of a device (`PJRT_Buffer`).
 
     Made by `Client.buffer_from_host` and by running programs; immutable except by donation. Its
     value may still be on the way: `ready` is the event for it, and reading waits.
@@ -74,8 +80,17 @@ class Buffer(hotpath.Buffer):
 
     @property
     def dtype(self) -> numpy.dtype[Any]:
-        """The element type, as numpy or ml_dtypes has it."""
+        """The dtype of its elements, numpy's or ml_dtypes'.
+
+        Raises:
+            TypeError: the installed ml_dtypes is too old to have one; `element_type` names it.
+        """
         return dtypes.numpy_dtype(self._dtype)
+
+    @property
+    def element_type(self) -> str:
+        """The type of its elements by its name in programs: "f32", "ui8", "bf16"."""
+        return dtypes.of_code(self._dtype).name
 
     @property
     def ndim(self) -> int:
@@ -88,6 +103,11 @@ class Buffer(hotpath.Buffer):
         return math.prod(self.shape)
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of one element of the host array that `to_numpy` gives."""
+        return self.dtype.itemsize
+
+    @property
     def nbytes(self) -> int:
         """The bytes of the host array that `to_numpy` gives; where `shape` is a bound, at most."""
         return self.size * self.dtype.itemsize
@@ -95,25 +115,25 @@ class Buffer(hotpath.Buffer):
     @property
     def on_device_nbytes(self) -> int:
         """The bytes on the device, with padding (`PJRT_Buffer_OnDeviceSizeInBytes`)."""
-        return int(self._ask("PJRT_Buffer_OnDeviceSizeInBytes"))
+        return self._ask("PJRT_Buffer_OnDeviceSizeInBytes")
 
     @property
     def memory(self) -> Memory:
         """The memory that it lives in (`PJRT_Buffer_Memory`)."""
-        memory: Memory = self.client._memory(self._ask("PJRT_Buffer_Memory"))
+        memory = memory_at(self.client, self._ask("PJRT_Buffer_Memory"))
         return memory
 
     @property
     def ready(self) -> Event:
         """The event that completes with its value (`PJRT_Buffer_ReadyEvent`)."""
-        self._check()
+        self.require_open()
         if self._is_gone:
             raise ClosedError(_GONE)
         try:
             return self._ready
         except AttributeError:  # nobody asked yet; one for all, so that polls leave one callback
-            with self.client._in_call():
-                self._ready = Event._of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
+            with self.client.in_call():
+                self._ready = Event.of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
             return self._ready
 
     @property
@@ -122,7 +142,9 @@ class Buffer(hotpath.Buffer):
         return self._order() or tuple(range(self.ndim - 1, -1, -1))
 
     @classmethod
-    def _made(cls, client: DeviceClient, address: int, spec: ShapeSpec, device: Device) -> Buffer:
+    def _from_spec(
+        cls, client: DeviceClient, address: int, spec: ShapeSpec, device: Device
+    ) -> Buffer:
         """Takes over a native buffer that was made by a spec.
 
         Raises:
@@ -145,21 +167,21 @@ class Buffer(hotpath.Buffer):
 
         Raises:
             PjrtError: the computation of the value failed.
-            ValueError: the layout is no permutation of the dimensions.
+            ValueError: the layout is not a permutation of the dimensions.
             ClosedError: the buffer was deleted, donated or closed.
         """
         if layout is None:
             return self._value()
         order = memory_layout.order_of(layout, self.ndim) or ()
-        return memory_layout.laid_out(self._value(), order)
+        return memory_layout.arrange(self._value(), order)
 
     def _value(self) -> numpy.ndarray[Any, Any]:
-        lends = self.client._lends
+        lends = self.client.lends
         try:
             array = self._array()  # what is row-major in the host's memory, in one call
             return self._read() if array is None else array
         except (PjrtError, UnsupportedByPluginError) as exc:
-            if lends and not self.client._lends:  # as the plugin said just now
+            if lends and not self.client.lends:  # as the plugin said just now
                 return self._value()
             if self._is_gone:
                 raise ClosedError(_GONE) from exc
@@ -172,24 +194,24 @@ class Buffer(hotpath.Buffer):
         dtype = dtypes.numpy_dtype(code)
         order = self._order()  # first: it says whether the elements are scattered
         plain = dtypes.of_code(code).bits >= 8 and not (self._dynamic or self._scattered)
-        if self.client._lends and plain:
+        if self.client.lends and plain:
             data: Any = self._view(self.size * dtype.itemsize)
         else:
-            self._check()
-            with self.client._in_call():
+            self.require_open()
+            with self.client.in_call():
                 data = self._copy_to_host(order)
         shape = self.logical_shape if self._dynamic else self.shape
         if order is None:
             return numpy.ndarray(shape, dtype, data)
         stored = numpy.ndarray([shape[d] for d in order[::-1]], dtype, data)
-        return memory_layout.logical(stored, order)
+        return memory_layout.from_memory(stored, order)
 
     def _copy_to_host(self, order: tuple[int, ...] | None) -> Any:
         import numpy
 
-        call = self.client._call
+        call = self.client.call
         layout = memory_layout.members(order or tuple(range(self.ndim - 1, -1, -1)))
-        given = {"src": self._address, "host_layout": layout}
+        given = {"src": self.address, "host_layout": layout}
         whole = self.size * dtypes.numpy_dtype(self._dtype).itemsize
         try:
             nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
@@ -202,49 +224,70 @@ class Buffer(hotpath.Buffer):
             nbytes = whole
         # A plugin may add to it, not much; the value of a dynamic shape is smaller.
         least, most = 0 if self._dynamic else whole, 2 * whole + 4096
-        bounds.count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
+        values.require_count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
         host = numpy.empty(nbytes, numpy.uint8)
         address = host.__array_interface__["data"][0]
         answer = call("PJRT_Buffer_ToHostBuffer", **given, dst=address, dst_size=nbytes)
-        event = Event._of(self.client, answer.event)
+        event = Event.of(self.client, answer.event)
         try:
             event.wait()
         except BaseException:  # interrupted: the plugin may still write into the array
-            callbacks.keep(self.client.api.address, event._address, host)
+            from pjrt_hub.running.capi import callbacks
+
+            callbacks.keep(self.client.api.address, event.address, host)
             raise
         host.flags.writeable = False
         return host
 
     def copy_to_device(self, device: Device) -> Buffer:
-        """Copy it to another device of its client, without waiting (`PJRT_Buffer_CopyToDevice`).
+        """Copy it to another device without waiting (`PJRT_Buffer_CopyToDevice`).
+
+        To a device of another client, of any platform, it goes through the host, which waits for
+        the value.
 
         Args:
-            device: one of `client.devices`.
+            device: one of `client.devices`, of this client or another.
+
+        Raises:
+            ValueError: the client is another, and dimensions of the buffer are dynamic.
+            PjrtError: the client is another, and the computation of the value failed.
+            UnsupportedByPluginError: the other plugin lacks the dtype or the layout.
+            ClosedError: the buffer was deleted, donated or closed, or the other client closed.
         """
         if device is None:  # elsewhere that is the first device
             raise TypeError("the device is None; it must be one of client.devices")
-        if type(device) is not Device or device.client is not self.client:
-            device, _ = self.client._place(device, None)  # refuses it
+        if type(device) is not Device:
+            device, _ = self.client.place(device, None)  # refuses it
+        if device.client is not self.client:
+            return self._copy_to_client(device)
         self._order()  # asked for, because not every plugin labels the copy with it
-        made = self._copy_to_device(device, device._address)
+        made = self._copy_to_device(device, device.address)
         if made is not None:
             return made
-        with self.client._in_call():
-            copy = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device._address)
+        with self.client.in_call():
+            copy = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device.address)
             return self._like(copy, device)
 
     def copy_to_memory(self, memory: Memory) -> Buffer:
         """Copy it to another memory, such as "pinned_host" (`PJRT_Buffer_CopyToMemory`).
 
         Args:
-            memory: one of `client.memories`.
+            memory: one of `client.memories`, of this client or another: as for `copy_to_device`.
         """
         if memory is None:  # elsewhere that is the device's own
             raise TypeError("the memory is None; it must be one of client.memories")
-        device, address = self.client._place(None, memory)
+        if isinstance(memory, Memory) and memory.client is not self.client:
+            return self._copy_to_client(memory)
+        device, address = self.client.place(None, memory)
         self._order()
-        with self.client._in_call():
+        with self.client.in_call():
             return self._like(self._ask("PJRT_Buffer_CopyToMemory", dst_memory=address), device)
+
+    def _copy_to_client(self, place: Device | Memory) -> Buffer:
+        from pjrt_hub.running.buffer.copy import copy_to_client
+
+        copy: Buffer = copy_to_client(self, place)
+        return copy
 
     def copy_raw_to_host(self, destination: Any, offset: int = 0) -> Event:
         """Copy bytes of the device memory into host memory (`PJRT_Buffer_CopyRawToHost`).
@@ -263,11 +306,11 @@ class Buffer(hotpath.Buffer):
             ValueError: the bytes lie outside of `on_device_nbytes`, or the destination is
                 read-only.
         """
-        return device_memory.copy_raw(self, destination, offset)
+        from pjrt_hub.running.buffer.device_memory import copy_raw
 
-    def copy_raw_to_host_future(
-        self, offset: int = 0, size: int | None = None
-    ) -> device_memory.RawCopy:
+        return copy_raw(self, destination, offset)
+
+    def copy_raw_to_host_future(self, offset: int = 0, size: int | None = None) -> RawCopy:
         """Copy bytes to a later destination (`PJRT_Buffer_CopyRawToHostFuture`, API 0.84).
 
         Args:
@@ -277,14 +320,18 @@ class Buffer(hotpath.Buffer):
         Raises:
             ValueError: the bytes lie outside of `on_device_nbytes`.
         """
-        return device_memory.RawCopy(self, *device_memory.checked_range(self, offset, size))
+        from pjrt_hub.running.buffer.device_memory import RawCopy, byte_range
 
-    def donate_with_control_dependency(self) -> tuple[Buffer, device_memory.ControlDependency]:
+        return RawCopy(self, *byte_range(self, offset, size))
+
+    def donate_with_control_dependency(self) -> tuple[Buffer, ControlDependency]:
         """Donate it to a new buffer, which is usable once the dependency is fulfilled.
 
         `PJRT_Buffer_DonateWithControlDependency`, API 0.88. This buffer is deleted by it.
         """
-        return device_memory.donate(self)
+        from pjrt_hub.running.buffer.device_memory import donate
+
+        return donate(self)
 
     def bitcast(self, dtype: Any, shape: Any, layout: tuple[int, ...] | None = None) -> Buffer:
         """Turn it into a buffer of another dtype and shape (`PJRT_Buffer_Bitcast`, 0.98).
@@ -297,26 +344,32 @@ class Buffer(hotpath.Buffer):
         Raises:
             ValueError: both do not have the same number of bits, or dimensions are dynamic.
         """
+        from pjrt_hub.running.buffer.device_memory import bitcast
+
         spec = ShapeSpec.of(shape, dtype, self.client.api.version, layout)
-        buffer: Buffer = device_memory.bitcast(self, spec)
+        buffer: Buffer = bitcast(self, spec)
         return buffer
 
-    def external_reference(self) -> device_memory.ExternalReference:
+    def external_reference(self) -> ExternalReference:
         """Wait for the value and expose its memory by address, until that reference is released."""
-        return device_memory.ExternalReference(self)
+        from pjrt_hub.running.buffer.device_memory import ExternalReference
+
+        return ExternalReference(self)
 
     def unsafe_pointer(self) -> int:
         """Return the address of the value, without keeping it alive (`PJRT_Buffer_UnsafePointer`).
 
         Waits for the value.
         """
-        device_memory.await_memory(self)
-        return int(self._ask("PJRT_Buffer_UnsafePointer"))
+        from pjrt_hub.running.buffer.device_memory import await_memory
+
+        await_memory(self)
+        return self._ask("PJRT_Buffer_UnsafePointer")
 
     @property
     def is_on_cpu(self) -> bool:
         """Whether it lives in host memory (`PJRT_Buffer_IsOnCpu`)."""
-        return bool(self._ask("PJRT_Buffer_IsOnCpu"))
+        return self._ask("PJRT_Buffer_IsOnCpu")
 
     @property
     def logical_shape(self) -> tuple[int, ...]:
@@ -363,6 +416,8 @@ class Buffer(hotpath.Buffer):
 
         import numpy
 
+        from pjrt_hub.running.array import host_array
+
         value = self.to_numpy()
         array = numpy.ascontiguousarray(value)
         data: Any = array.reshape(-1).view(numpy.uint8)
@@ -382,7 +437,9 @@ class Buffer(hotpath.Buffer):
         Raises:
             BufferError: DLPack has no such device.
         """
-        return dlpack.device_of(self)
+        from pjrt_hub.running.buffer.dlpack import device_of
+
+        return device_of(self)
 
     def __dlpack__(
         self,
@@ -411,7 +468,9 @@ class Buffer(hotpath.Buffer):
             PjrtError: the computation of the value failed.
             ClosedError: the buffer was deleted, donated or closed.
         """
-        return dlpack.lend(self, stream, max_version, dl_device, copy)
+        from pjrt_hub.running.buffer.dlpack import lend
+
+        return lend(self, stream, max_version, dl_device, copy)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -420,12 +479,35 @@ class Buffer(hotpath.Buffer):
         The interface has no way to give memory back: keep the buffer, and neither delete nor donate
         it, while the memory is used. DLPack has.
         """
-        return dlpack.cuda_array_interface(self)
+        from pjrt_hub.running.buffer.dlpack import cuda_array_interface
+
+        return cuda_array_interface(self)
 
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a buffer without dimensions has no length")
         return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a part of the host's copy, as numpy does; waits for the value."""
+        return self.to_numpy()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the host's copy; waits for the value."""
+        return iter(self.to_numpy())
+
+    def __await__(self) -> Generator[Any, Any, Buffer]:
+        """Suspend the running task until the value is there, as `await buffer.ready` does.
+
+        Returns:
+            The buffer itself.
+        """
+        yield from self.ready.__await__()
+        return self
+
+    def __format__(self, spec: str) -> str:
+        """Format the only element; without a spec, all of them. Waits for the value."""
+        return format(self.item(), spec) if spec else str(self)
 
     def __bool__(self) -> bool:
         return bool(self.to_numpy())
@@ -437,9 +519,9 @@ class Buffer(hotpath.Buffer):
         return float(self.item())
 
     def _ask(self, function: str, **inputs: Any) -> Any:
-        self._check()
+        self.require_open()
         try:
-            return self.client._call(function, buffer=self._address, **inputs)
+            return self.client.call(function, buffer=self.address, **inputs)
         except PjrtError as exc:
             if self._is_gone:
                 raise ClosedError(_GONE) from exc
@@ -447,20 +529,54 @@ class Buffer(hotpath.Buffer):
 
     def __str__(self) -> str:
         """Prints the value like an array; waits for it."""
+        from pjrt_hub.running.array import display
+
         return display.of_array(self.to_numpy())
 
     def __repr__(self) -> str:
-        """Prints the value like an array, with a footer; never waits for it and never raises."""
+        """Prints the value, its type and its place; never waits for it and never raises."""
+        from pjrt_hub.running.buffer import preview
+
         return preview.text(self)
 
     def _repr_html_(self) -> str:
+        from pjrt_hub.running.buffer import preview
+
         return preview.html(self)
 
     def _summary(self) -> str:
-        element = dtypes.of_code(self._dtype)
-        where = str(self.device) if not self.client.closed else "closed client"
+        where = f"on {self.device}" if not self.client.closed else "of a closed client"
         dynamic = self.dynamic_dimensions if self._dynamic and not self._is_gone else ()
-        return f"{where} {element.name}[{dims_text(self.shape, dynamic, ',')}]"
+        return f"{self.element_type}[{dims_text(self.shape, dynamic)}] {where}"
+
+
+def block_until_ready(value: T) -> T:
+    """Wait for every buffer and event in a value; Ctrl-C ends the wait.
+
+    Args:
+        value: a Buffer, an Event, or lists, tuples, dicts and sets of them, nested in any way.
+            Whatever else has a method `block_until_ready`, such as an array of JAX, has it called;
+            the rest is passed over.
+
+    Returns:
+        The same value.
+
+    Raises:
+        PjrtError: the computation of a value failed.
+        ClosedError: a buffer was deleted, donated or closed.
+    """
+    if isinstance(value, Buffer):
+        value.ready.wait()
+    elif isinstance(value, Event):
+        value.wait()
+    elif isinstance(value, Mapping):
+        block_until_ready(list(value.values()))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            block_until_ready(each)
+    elif (wait := getattr(value, "block_until_ready", None)) is not None:
+        wait()
+    return value
 
 
 def require_layout(buffer: Buffer, order: memory_layout.Order) -> Buffer:

@@ -14,7 +14,7 @@ from pjrt_hub.running.array import memory_layout
 from pjrt_hub.running.array.host_array import address_of, as_bytes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
-from pjrt_hub.running.device.closing import Closing
+from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.device.promise import Promise
 
@@ -55,7 +55,7 @@ class ExternalReference(Closing):
         """
         if self._view is None:
             raise ClosedError("the external reference was released")
-        return self._view._address
+        return self._view.address
 
     def release(self) -> None:
         """Release the memory (`PJRT_Buffer_DecreaseExternalReferenceCount`)."""
@@ -79,11 +79,11 @@ class DmaMapping(Closing, hotpath.Owned):
         if not memory.nbytes:
             raise ValueError("there are no bytes to map")
         call, address = client.api.call, address_of(memory)
-        with client._in_call():
-            call("PJRT_Client_DmaMap", client=client._address, data=address, size=memory.nbytes)
+        with client.in_call():
+            call("PJRT_Client_DmaMap", client=client.address, data=address, size=memory.nbytes)
 
             def unmap(_: object = memory) -> None:
-                call("PJRT_Client_DmaUnmap", client=client._address, data=address)
+                call("PJRT_Client_DmaUnmap", client=client.address, data=address)
 
             self._bind(client, unmap)
 
@@ -105,11 +105,11 @@ class RawCopy(Promise):
     def __init__(self, buffer: BufferHandle, offset: int, size: int) -> None:
         client, self.nbytes = buffer.client, size
         await_memory(buffer)
-        with client._in_call():
+        with client.in_call():
             given = buffer._ask(
                 "PJRT_Buffer_CopyRawToHostFuture", offset=offset, transfer_size=size
             )
-            self.ready = Event._of(client, given.event)
+            self.ready = Event.of(client, given.event)
             answer = partial(
                 irregular.answer, _FUTURE, given.future_ready_callback, given.callback_data
             )
@@ -128,7 +128,7 @@ class RawCopy(Promise):
         memory = _writable(destination)
         if memory.nbytes != self.nbytes:
             raise ValueError(f"the destination has {memory.nbytes} bytes, not {self.nbytes}")
-        callbacks.keep(self.client.api.address, self.ready._address, memory)
+        callbacks.keep(self.client.api.address, self.ready.address, memory)
         self._answer(0, "", address_of(memory))
 
 
@@ -147,23 +147,23 @@ class ControlDependency(Promise):
 
 
 def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
-    """`PJRT_Buffer_CopyRawToHost`."""
+    """Call `PJRT_Buffer_CopyRawToHost`."""
     callbacks.start()  # the event's end may be before that of the copy
     if offset == 0:
         copied = buffer._copy_raw(destination, Event)
         if copied is not None:
             return copied
     memory = _writable(destination)
-    start, size = checked_range(buffer, offset, memory.nbytes)
+    start, size = byte_range(buffer, offset, memory.nbytes)
     await_memory(buffer)
-    with buffer.client._in_call():
+    with buffer.client.in_call():
         event = buffer._ask(
             "PJRT_Buffer_CopyRawToHost",
             dst=address_of(memory),
             offset=start,
             transfer_size=size,
         )
-        return Event._of(buffer.client, event, memory)
+        return Event.of(buffer.client, event, memory)
 
 
 def await_memory(buffer: BufferHandle) -> None:
@@ -175,8 +175,8 @@ def await_memory(buffer: BufferHandle) -> None:
     buffer.ready.wait()
 
 
-def checked_range(buffer: BufferHandle, offset: int, size: int | None) -> tuple[int, int]:
-    """The offset and size in bytes of a part of a buffer's device memory; None takes the rest.
+def byte_range(buffer: BufferHandle, offset: int, size: int | None) -> tuple[int, int]:
+    """Return the offset and size of a part of a buffer's device memory; None takes the rest.
 
     Raises:
         ValueError: they lie outside of it.
@@ -190,9 +190,9 @@ def checked_range(buffer: BufferHandle, offset: int, size: int | None) -> tuple[
 
 
 def donate(buffer: BufferHandle) -> tuple[Any, ControlDependency]:
-    """`PJRT_Buffer_DonateWithControlDependency`."""
+    """Call `PJRT_Buffer_DonateWithControlDependency`."""
     client = buffer.client
-    with client._in_call():
+    with client.in_call():
         given = buffer._ask("PJRT_Buffer_DonateWithControlDependency")
         answer = partial(
             irregular.answer, _DEPENDENCY, given.dependency_ready_callback, given.callback_data
@@ -205,21 +205,21 @@ def donate(buffer: BufferHandle) -> tuple[Any, ControlDependency]:
 
 
 def bitcast(buffer: BufferHandle, spec: ShapeSpec) -> Any:
-    """`PJRT_Buffer_Bitcast`."""
+    """Call `PJRT_Buffer_Bitcast`."""
     client = buffer.client
     own = ShapeSpec.of(buffer.shape, buffer.dtype, client.api.version)
     if buffer._dynamic:
         raise ValueError("some dimensions of the buffer are dynamic")
     if own.bits != spec.bits:
         raise ValueError(f"{own} has {own.bits} bits, {spec} has {spec.bits}")
-    with client._in_call():
+    with client.in_call():
         address = buffer._ask(
             "PJRT_Buffer_Bitcast",
             element_type=spec.element.code,
             dims=spec.shape,
             device_layout=memory_layout.members(spec.layout),
         )
-        return buffer._made(client, address, spec, buffer.device)
+        return buffer._from_spec(client, address, spec, buffer.device)
 
 
 def _writable(destination: Any) -> Any:

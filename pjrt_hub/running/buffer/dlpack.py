@@ -54,7 +54,7 @@ _CODES |= {name: code for code, name in enumerate(_SMALL_FLOATS, 7)}
 
 
 def _type_of(element: dtypes.ElementType) -> tuple[int, int]:
-    """The type code and the bits."""
+    """Return the type code and the bits."""
     code = _CODES.get(element.name)
     return _KINDS[element.name.rstrip("0123456789")] if code is None else code, element.bits
 
@@ -86,7 +86,7 @@ def lend(
     dl_device: tuple[int, int] | None,
     copy: bool | None,
 ) -> object:
-    """A capsule with the buffer's memory; see `Buffer.__dlpack__`."""
+    """Return a capsule with the buffer's memory; see `Buffer.__dlpack__`."""
     here = device_of(buffer)
     _check_stream(here[0], stream)
     element = dtypes.of_code(buffer._dtype)
@@ -109,9 +109,9 @@ def lend(
         raise BufferError("only a copy on the host would do, and copy=False forbids it")
     flags = _IS_COPIED if copy or through_host else _READ_ONLY
     if through_host:
-        memory = _copied_to_host(buffer, element)
+        memory = _copy_to_host(buffer, element)
     else:
-        memory = _held(copied(buffer) if copy else buffer)
+        memory = _hold(copy_on_device(buffer) if copy else buffer)
     return hotpath.lend(
         memory.address,
         (_CPU, 0) if through_host else here,
@@ -131,7 +131,7 @@ class _Memory(NamedTuple):
     strides: tuple[int, ...]
 
 
-def _held(buffer: BufferHandle) -> _Memory:
+def _hold(buffer: BufferHandle) -> _Memory:
     """Waits for the value and keeps its memory through deletion, donation and close."""
     for function in _HOLDING:
         buffer.client.api.require(function)
@@ -144,11 +144,11 @@ def _held(buffer: BufferHandle) -> _Memory:
         if buffer._is_gone:
             raise ClosedError("the buffer was deleted or donated") from exc
         raise
-    return _Memory(loan, loan._address if buffer.size else 0, strides(buffer.shape, order))
+    return _Memory(loan, loan.address if buffer.size else 0, strides(buffer.shape, order))
 
 
-def copied(buffer: BufferHandle) -> Any:
-    """A copy of its own memory on the same device.
+def copy_on_device(buffer: BufferHandle) -> Any:
+    """Return a copy of its own memory on the same device.
 
     Raises:
         BufferError: the plugin cannot.
@@ -159,7 +159,7 @@ def copied(buffer: BufferHandle) -> Any:
         raise BufferError(f"the plugin copies no buffer within a device: {exc}") from exc
 
 
-def _copied_to_host(buffer: BufferHandle, element: dtypes.ElementType) -> _Memory:
+def _copy_to_host(buffer: BufferHandle, element: dtypes.ElementType) -> _Memory:
     import numpy
 
     value = buffer.to_numpy()
@@ -170,7 +170,7 @@ def _copied_to_host(buffer: BufferHandle, element: dtypes.ElementType) -> _Memor
 
 
 def strides(shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """How many elements apart neighbours are, by a layout (minor_to_major) or row-major."""
+    """Return how many elements apart neighbours are, by a layout (minor_to_major) or row-major."""
     strides = [1] * len(shape)
     step = 1
     for dimension in order or range(len(shape) - 1, -1, -1):
@@ -180,7 +180,7 @@ def strides(shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tup
 
 
 def _check_stream(kind: int, stream: Any) -> None:
-    """The value is there before the capsule is, so every valid stream may read it at once."""
+    """Refuse what is not a stream: the value is there before the capsule, so any may read it."""
     if stream is None or stream == -1:
         return
     if kind in ON_HOST:
@@ -190,14 +190,14 @@ def _check_stream(kind: int, stream: Any) -> None:
 
 
 def cuda_array_interface(buffer: BufferHandle) -> dict[str, Any]:
-    """Version 3 of CUDA's array interface; see `Buffer.__cuda_array_interface__`."""
+    """Return version 3 of CUDA's array interface; see `Buffer.__cuda_array_interface__`."""
     if buffer.client.platform_name != "cuda":
         raise AttributeError("only buffers on CUDA devices have __cuda_array_interface__")
     element = dtypes.of_code(buffer._dtype)
     dtype = buffer.dtype
     if dtype.isbuiltin != 1:
         raise AttributeError(f"numpy has no type string for {element.name}")
-    memory = _held(buffer)
+    memory = _hold(buffer)
     return {
         "version": 3,
         "shape": buffer.shape,

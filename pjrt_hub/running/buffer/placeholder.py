@@ -17,7 +17,7 @@ from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks
 from pjrt_hub.running.device.device import Device, Memory
-from pjrt_hub.running.device.promise import Promise, checked_error
+from pjrt_hub.running.device.promise import Promise, read_error
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import DeviceClient
@@ -36,19 +36,19 @@ class Alias(Promise):
     __slots__ = ("_layout", "_memory", "_spec", "buffer")
 
     def __init__(self, client: DeviceClient, spec: ShapeSpec, memory: Memory) -> None:
-        device, memory_address = client._place(None, memory)
+        device, memory_address = client.place(None, memory)
         self._spec, self._memory = spec, memory
         call = client.api.call
-        with client._in_call():
+        with client.in_call():
             answer = call(
                 "PJRT_Client_CreateAliasBuffer",
-                client=client._address,
+                client=client.address,
                 memory=memory_address,
                 shape_dims=spec.shape,
                 shape_element_type=spec.element.code,
                 shape_layout=memory_layout.members(spec.layout),
             )
-            self.buffer = Buffer._made(client, answer.alias_buffer, spec, device)
+            self.buffer = Buffer._from_spec(client, answer.alias_buffer, spec, device)
             self._layout = self.buffer.layout  # now: it may be deleted while programs wait for it
             callback = answer.fulfill_alias_buffer_cb
 
@@ -56,7 +56,7 @@ class Alias(Promise):
                 try:
                     call(
                         "PJRT_Client_FulfillAliasBuffer",
-                        client=client._address,
+                        client=client.address,
                         buffer=value,
                         status_code=code,
                         error_message=message,
@@ -83,7 +83,10 @@ class Alias(Promise):
         if not isinstance(buffer, Buffer):
             raise TypeError(f"an alias stands for a Buffer, not {type(buffer).__name__}")
         if buffer.client is not self.client:
-            raise ValueError("the buffer belongs to another client than the alias")
+            raise ValueError(
+                "the buffer belongs to another client than the alias\n\n"
+                "hint: buffer.copy_to_memory(alias.buffer.memory) is a copy of it that does not"
+            )
         if buffer is self.buffer:
             raise ValueError("an alias cannot stand for itself")
         if buffer.is_deleted:
@@ -97,41 +100,41 @@ class Alias(Promise):
             raise ValueError(f"the alias is {spec}, the buffer has the layout {buffer.layout}")
         if buffer.memory is not self._memory:
             raise ValueError(f"the alias lives in {self._memory}, the buffer in {buffer.memory}")
-        if buffer._lent:  # the XLA CPU plugin aborts
+        if buffer.is_lent:  # the XLA CPU plugin aborts
             raise BufferError(
                 "the buffer's memory is lent out, so it cannot be taken over: let go of the arrays "
                 "and references to it, or give buffer.copy_to_memory(buffer.memory)"
             )
-        self._answer(0, "", buffer._address)
+        self._answer(0, "", buffer.address)
 
 
-def uninitialized(
+def create_uninitialized(
     client: DeviceClient, spec: ShapeSpec, device: Device | None, memory: Memory | None
 ) -> Buffer:
-    """`PJRT_Client_CreateUninitializedBuffer`."""
-    place, memory_address = client._place(device, memory)
-    with client._in_call():
+    """Call `PJRT_Client_CreateUninitializedBuffer`."""
+    place, memory_address = client.place(device, memory)
+    with client.in_call():
         address = client.api.call(
             "PJRT_Client_CreateUninitializedBuffer",
-            client=client._address,
+            client=client.address,
             shape_dims=spec.shape,
             shape_element_type=spec.element.code,
             shape_layout=memory_layout.members(spec.layout),
-            device=0 if memory_address else place._address,  # some prefer it to the memory
+            device=0 if memory_address else place.address,  # some prefer it to the memory
             memory=memory_address,
         )
-        return Buffer._made(client, address, spec, place)
+        return Buffer._from_spec(client, address, spec, place)
 
 
-def failed(client: DeviceClient, error: PjrtError, spec: ShapeSpec, memory: Memory) -> Buffer:
-    """`PJRT_Client_CreateErrorBuffer`."""
-    code, message = checked_error(error)
-    place, memory_address = client._place(None, memory)
-    with client._in_call():
+def create_error(client: DeviceClient, error: PjrtError, spec: ShapeSpec, memory: Memory) -> Buffer:
+    """Call `PJRT_Client_CreateErrorBuffer`."""
+    code, message = read_error(error)
+    place, memory_address = client.place(None, memory)
+    with client.in_call():
         payloads: dict[str, Any] = dict(error.payloads)
         address = client.api.call(
             "PJRT_Client_CreateErrorBuffer",
-            client=client._address,
+            client=client.address,
             error_code=code,
             error_message=message,
             shape_dims=spec.shape,
@@ -141,10 +144,10 @@ def failed(client: DeviceClient, error: PjrtError, spec: ShapeSpec, memory: Memo
             memory=memory_address,
             payload=payloads,
         )
-        return Buffer._made(client, address, spec, place)
+        return Buffer._from_spec(client, address, spec, place)
 
 
-def view(
+def create_view(
     client: DeviceClient,
     memory_at: Any,
     spec: ShapeSpec,
@@ -153,7 +156,7 @@ def view(
     stream: int,
     on_delete: Callable[[], object] | None,
 ) -> Buffer:
-    """`PJRT_Client_CreateViewOfDeviceBuffer`."""
+    """Call `PJRT_Client_CreateViewOfDeviceBuffer`."""
     if on_delete is not None and not callable(on_delete):
         raise TypeError(f"on_delete is {on_delete!r}, which cannot be called")
     owner = None
@@ -164,32 +167,32 @@ def view(
         address = address_of(owner)
         if owner.nbytes < spec.nbytes:
             raise ValueError(f"{spec} needs {spec.nbytes} bytes, the memory has {owner.nbytes}")
-        if not client._on_host:
-            raise ValueError("the memory of a host array is no device memory of this platform")
+        if not client.is_on_host:
+            raise ValueError("the memory of a host array is not device memory of this platform")
     if not 0 < address <= (1 << 64) - max(spec.nbytes, 1):
-        raise ValueError(f"{address} is no address of {spec.nbytes} bytes")
-    if client._on_host and address % ALIGNMENT:
+        raise ValueError(f"{address} is not the address of {spec.nbytes} bytes")
+    if client.is_on_host and address % ALIGNMENT:
         raise ValueError(f"the memory at {address:#x} does not begin at a multiple of {ALIGNMENT}")
-    place, memory_address = client._place(device, memory)
+    place, memory_address = client.place(device, memory)
 
     # Without a callback some plugins abort, so there is one always.
-    function, argument = callbacks.deleter(on_delete or _nothing, owner)
-    with client._in_call():
+    function, argument = callbacks.deleter(on_delete or _ignore, owner)
+    with client.in_call():
         made = client.api.call(
             "PJRT_Client_CreateViewOfDeviceBuffer",
-            client=client._address,
+            client=client.address,
             device_buffer_ptr=address,
             dims=spec.shape,
             element_type=spec.element.code,
             layout=memory_layout.members(spec.layout),
-            device=place._address,
+            device=place.address,
             memory=memory_address,
             stream=stream,
             on_delete_callback=function,
             on_delete_callback_arg=argument,
         )
-        return Buffer._made(client, made, spec, place)
+        return Buffer._from_spec(client, made, spec, place)
 
 
-def _nothing() -> None:
+def _ignore() -> None:
     pass

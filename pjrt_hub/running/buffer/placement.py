@@ -42,9 +42,7 @@ def from_host(
     order = memory_layout.order_of(layout, source.ndim)
     if not source.dtype.isnative:
         source = source.astype(source.dtype.newbyteorder("="))
-    device, memory_address = (
-        client._default_place if where == (None, None) else client._place(*where)
-    )
+    device, memory_address = client.default_place if where == (None, None) else client.place(*where)
     if type(semantics) is not HostBufferSemantics:
         semantics = HostBufferSemantics(semantics)
     plain = source
@@ -59,16 +57,16 @@ def from_host(
         )
     if order is not None:
         return put(client, plain, element, semantics, (device, memory_address), order)
-    place = (device, device._address, memory_address)
+    place = (device, device.address, memory_address)
     shape = known_shape(source.shape)
     if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
         return Buffer._put(client, plain, element.code, shape, semantics, *place)[0]
-    with client._in_call():
+    with client.in_call():
         callbacks.start()  # the buffer's end may be before that of the use of the array
         buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
         if done:
             callbacks.keep(client.api.address, done, plain)
-            Event._of(client, done)  # owns it, so that it is freed
+            Event.of(client, done)  # owns it, so that it is freed
     return buffer
 
 
@@ -80,7 +78,7 @@ def put(
     place: tuple[Device, int],
     order: Order,
 ) -> Buffer:
-    """`PJRT_Client_BufferFromHostBuffer` with a device layout.
+    """Call `PJRT_Client_BufferFromHostBuffer` with a device layout.
 
     Args:
         client: whose buffer it becomes.
@@ -93,15 +91,15 @@ def put(
     Raises:
         UnsupportedByPluginError: the plugin does not make such a buffer.
     """
-    row_by_row = row_major_or(order) is None or client._moves_data
-    given = memory_layout.stored(
+    row_by_row = row_major_or(order) is None or client.moves_data
+    given = memory_layout.to_memory(
         source, tuple(range(source.ndim - 1, -1, -1)) if row_by_row else order
     )
     return _put(client, given, source.shape, element, semantics, place, order)
 
 
 def moves_data(client: DeviceClient) -> bool:
-    """Whether a plugin moves what it is given into a layout, or takes that for a label.
+    """Return whether a plugin moves what it is given into a layout, or takes that for a label.
 
     The XLA CPU plugin does the latter. So a few bytes are put, and looked at as they lie.
 
@@ -114,7 +112,7 @@ def moves_data(client: DeviceClient) -> bool:
     six = numpy.frombuffer(_ROW_BY_ROW, numpy.uint8).reshape(2, 3)
     semantics = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
     buffer = _put(
-        client, six, six.shape, dtypes.of_numpy("uint8"), semantics, client._default_place, order
+        client, six, six.shape, dtypes.of_numpy("uint8"), semantics, client.default_place, order
     )
     lying = numpy.zeros(buffer.on_device_nbytes, numpy.uint8)
     buffer.copy_raw_to_host(lying).wait()
@@ -138,22 +136,22 @@ def _put(
     order: Order,
 ) -> Buffer:
     device, memory_address = place
-    with client._in_call():
+    with client.in_call():
         callbacks.start()  # the buffer's end may be before that of the use of the array
         answer = client.api.call(
             "PJRT_Client_BufferFromHostBuffer",
-            client=client._address,
+            client=client.address,
             data=address_of(given),
             type=element.code,
             dims=shape,
             host_buffer_semantics=int(semantics),
-            device=device._address,
+            device=device.address,
             memory=memory_address,
             device_layout=memory_layout.members(order),
         )
         done = answer.done_with_host_buffer
         if done:
             callbacks.keep(client.api.address, done, given)
-            Event._of(client, done)  # owns it, so that it is freed
+            Event.of(client, done)  # owns it, so that it is freed
         buffer = Buffer._adopt(client, answer.buffer, element.code, known_shape(shape), device)
         return require_layout(buffer, order)

@@ -6,11 +6,13 @@ Of a large value on a device it fetches only what is shown. Imports numpy late.
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.base.listing import WIDTH, escape
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.array.display import THRESHOLD, edge_items, escape, format_array
+from pjrt_hub.running.array.display import THRESHOLD, edge_items, format_array
 from pjrt_hub.running.capi import callbacks
 from pjrt_hub.running.device.event import Event
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from pjrt_hub.running.buffer.handle import BufferHandle
 
+_BEGIN = "Buffer("
 #: Bytes from which on parts of a value are fetched, and of one such part.
 _LARGE, _PART = 1 << 20, 1 << 16
 #: Where a buffer's bytes on the device are its elements in the order of its layout.
@@ -27,38 +30,45 @@ _LINEAR = frozenset({"cpu", "cuda", "rocm", "sycl"})
 
 def text(buffer: BufferHandle) -> str:
     """Return its value, or what is the matter with it, and what it is."""
-    body, footer = _parts(buffer)
-    separator = "\n" if body[0] != "<" else " "
-    return f"{body}\n{footer}" if separator == "\n" else f"{body[:-1]} {footer}>"
+    value, trouble = _show(buffer, WIDTH - len(_BEGIN))
+    if trouble:
+        return f"<Buffer {trouble}, {buffer._summary()}>"
+    indent = " " * len(_BEGIN)
+    shown = _BEGIN + textwrap.indent(value, indent)[len(indent) :]
+    end = f"{buffer._summary()})"
+    fits = len(shown) - shown.rfind("\n") + len(end) < WIDTH
+    return f"{shown}, {end}" if fits else f"{shown},\n{indent}{end}"
 
 
 def html(buffer: BufferHandle) -> str:
-    """Return the same in HTML."""
-    body, footer = map(escape, _parts(buffer))
-    return f'<div><pre style="margin:0">{body}</pre><small>{footer}</small></div>'
+    """Return the same in HTML, whose columns stay below each other in any style sheet."""
+    value, trouble = _show(buffer, WIDTH)
+    body, footer = escape(value or f"<Buffer {trouble}>"), escape(buffer._summary())
+    style = "margin:0;font-family:monospace;white-space:pre"  # nbconvert's has another font
+    return f'<div><pre style="{style}">{body}</pre><small>{footer}</small></div>'
 
 
-def _parts(buffer: BufferHandle) -> tuple[str, str]:
-    footer = f"[{buffer._summary()}]"
+def _show(buffer: BufferHandle, width: int) -> tuple[str, str]:
+    """Return its value, or "" and what is the matter with it."""
     try:
         if buffer.client.closed or buffer._is_gone:
-            return "<Buffer deleted>", footer
+            return "", "deleted"
         if not buffer.ready.is_ready():
-            return "<Buffer pending>", footer
+            return "", "pending"
         edge = edge_items(buffer.ndim)
         if _fetches_parts(buffer):
-            return format_array(_glimpse(buffer, edge), edge, 0, ", "), footer
-        return format_array(buffer.to_numpy(), edge, THRESHOLD, ", "), footer
+            return format_array(_glimpse(buffer, edge), edge, 0, ", ", width), ""
+        return format_array(buffer.to_numpy(), edge, THRESHOLD, ", ", width), ""
     except (PjrtHubError, TypeError) as exc:  # TypeError: this numpy has no such dtype
         first_line = str(exc).partition("\n")[0]
-        return f"<Buffer failed: {first_line}>", footer
+        return "", f"failed: {first_line}"
 
 
 def _fetches_parts(buffer: BufferHandle) -> bool:
     client = buffer.client
     buffer._order()
     return (
-        not client._lends
+        not client.lends
         and not buffer._scattered
         and client.platform_name in _LINEAR
         and buffer.nbytes > _LARGE
@@ -69,7 +79,7 @@ def _fetches_parts(buffer: BufferHandle) -> bool:
 
 
 def _glimpse(buffer: BufferHandle, edge: int) -> numpy.ndarray[Any, Any]:
-    """The ends of every dimension, with one item between them for each that is truncated."""
+    """Return the ends of every dimension, with one item between them for each that is truncated."""
     import numpy
 
     rank = buffer.ndim
@@ -79,9 +89,9 @@ def _glimpse(buffer: BufferHandle, edge: int) -> numpy.ndarray[Any, Any]:
 
     def fill(part: Any, start: int, sizes: list[int]) -> None:
         count = math.prod(sizes)
-        kept = [_kept(size, edge) for size in sizes]
+        kept = [_indices(size, edge) for size in sizes]
         if count * buffer.dtype.itemsize <= _PART:
-            part[...] = _fetched(buffer, start, count).reshape(sizes)[numpy.ix_(*kept)]
+            part[...] = _fetch(buffer, start, count).reshape(sizes)[numpy.ix_(*kept)]
             return
         for place, index in enumerate(kept[0]):
             step = count // sizes[0]
@@ -91,28 +101,28 @@ def _glimpse(buffer: BufferHandle, edge: int) -> numpy.ndarray[Any, Any]:
     return seen.transpose([slowest_first.index(dimension) for dimension in range(rank)])
 
 
-def _kept(size: int, edge: int) -> list[int]:
+def _indices(size: int, edge: int) -> list[int]:
     whole = size <= 2 * edge + 1
     return [*range(size)] if whole else [*range(edge + 1), *range(size - edge, size)]
 
 
-def _fetched(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, Any]:
-    """So many elements of its memory on the device (`PJRT_Buffer_CopyRawToHost`)."""
+def _fetch(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, Any]:
+    """Return so many elements of its memory on the device (`PJRT_Buffer_CopyRawToHost`)."""
     import numpy
 
     host = numpy.empty(count * buffer.dtype.itemsize, numpy.uint8)
     client = buffer.client
-    with client._in_call():
+    with client.in_call():
         address = buffer._ask(
             "PJRT_Buffer_CopyRawToHost",
             dst=host.__array_interface__["data"][0],
             offset=start * buffer.dtype.itemsize,
             transfer_size=host.nbytes,
         )
-        event = Event._of(client, address)
+        event = Event.of(client, address)
         try:
             event.wait()
         except BaseException:  # interrupted: the plugin may still write into the array
-            callbacks.keep(client.api.address, event._address, host)
+            callbacks.keep(client.api.address, event.address, host)
             raise
     return host.view(buffer.dtype)

@@ -85,7 +85,7 @@ class Tensor:
         return tuple(order) if fits else None
 
     def to_numpy(self) -> Any:
-        """Its memory as an array, shared except where elements are packed into bytes."""
+        """Return its memory as an array, shared except where elements are packed into bytes."""
         import numpy
 
         dtype = dtypes.numpy_dtype(self.element.code)
@@ -120,11 +120,11 @@ class Tensor:
 
 
 def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool | None) -> Buffer:
-    """A buffer of another framework's array; see `Client.from_dlpack`."""
-    client._check()
+    """Return a buffer of another framework's array; see `Client.from_dlpack`."""
+    client.require_open()
     stream = 0
     if hasattr(source, "__dlpack__"):
-        source = _resolved(source, copy)
+        source = _resolve(source, copy)
         kind, number = source.__dlpack_device__()
         if device is None:
             device = _same(client, (int(kind), int(number)))
@@ -134,7 +134,7 @@ def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool 
     dtypes.require(tensor.element, client.api.version)
     if device is None:
         device = _same(client, tensor.device)
-    place, _ = client._place(device, None)
+    place, _ = client.place(device, None)
     if tensor.device[0] not in dlpack.ON_HOST and _same(client, tensor.device) is not place:
         raise BufferError(
             f"the tensor lives on DLPack's device {tensor.device}, which is not {place}: "
@@ -149,11 +149,11 @@ def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool 
     if obstacle:
         raise BufferError(f"the tensor cannot be shared, and it is not on the host: {obstacle}")
     buffer = _view(client, tensor, place, stream)
-    return dlpack.copied(buffer) if copy else buffer
+    return dlpack.copy_on_device(buffer) if copy else buffer
 
 
-def _resolved(source: Any, copy: bool | None) -> Any:
-    """The array with its own values in memory.
+def _resolve(source: Any, copy: bool | None) -> Any:
+    """Return the array with its own values in memory.
 
     A torch tensor may be a view that is negated or conjugated where it is read: DLPack knows
     neither, and torch lends the first as it lies in memory.
@@ -170,10 +170,10 @@ def _resolved(source: Any, copy: bool | None) -> Any:
 
 
 def _same(client: DeviceClient, where: tuple[int, int]) -> Device | None:
-    """The client's device that DLPack calls so, or None where it has none."""
+    """Return the client's device that DLPack calls so, or None where it has none."""
     kind, number = where
-    if client._on_host:
-        return client._place(None, None)[0] if kind in dlpack.ON_HOST else None
+    if client.is_on_host:
+        return client.place(None, None)[0] if kind in dlpack.ON_HOST else None
     if dlpack.PLATFORMS.get(client.platform_name) != kind:
         return None
     return next((each for each in client.devices if each.local_hardware_id == number), None)
@@ -188,26 +188,26 @@ def _capsule(source: Any, stream: int) -> object:
 
 
 def _ready_stream(client: DeviceClient, device: Device | None) -> int:
-    """The stream on which the plugin looks for foreign values; 0 where it tells none."""
+    """Return the stream on which the plugin looks for foreign values; 0 where it tells none."""
     if device is None:
         return 0
     name = "PJRT_Get_Stream_For_External_Ready_Events"
     try:
-        with client._in_call():
-            return int(client.api.extension("Stream").call(name, device=device._address))
+        with client.in_call():
+            return int(client.api.extension("Stream").call(name, device=device.address))
     except (UnsupportedByPluginError, UnimplementedError):
         return 0
 
 
 def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:
-    """What keeps the plugin from sharing the tensor's memory; empty where nothing does.
+    """Return what keeps the plugin from sharing the tensor's memory; empty where nothing does.
 
     A buffer of another layout than row-major fits few programs, so on the host a copy is better
     unless none is wanted.
     """
     if not client.api.has("PJRT_Client_CreateViewOfDeviceBuffer"):
         return "the plugin lacks PJRT_Client_CreateViewOfDeviceBuffer"
-    if not client._on_host and tensor.device[0] in dlpack.ON_HOST:
+    if not client.is_on_host and tensor.device[0] in dlpack.ON_HOST:
         return "the tensor is on the host, the buffer on a device"
     if not tensor.size:
         return "the tensor has no elements, so no memory"
@@ -218,7 +218,7 @@ def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:
         return f"its {tensor.element.name} take a byte each"
     if tensor.element.bits in dlpack.UNSETTLED_BITS:
         return f"how {tensor.element.name} lies on a device is each plugin's own matter"
-    if client._on_host and tensor.address % ALIGNMENT:
+    if client.is_on_host and tensor.address % ALIGNMENT:
         return (
             f"its memory begins {tensor.address % ALIGNMENT} bytes past a multiple of {ALIGNMENT}"
         )
@@ -228,17 +228,17 @@ def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:
 def _view(client: DeviceClient, tensor: Tensor, place: Device, stream: int) -> Buffer:
     kept, order = [tensor.owner], tensor.order or ()
     function, argument = callbacks.deleter(kept.clear)
-    with client._in_call():
+    with client.in_call():
         try:
-            address = client._call(
+            address = client.call(
                 "PJRT_Client_CreateViewOfDeviceBuffer",
-                client=client._address,
+                client=client.address,
                 device_buffer_ptr=tensor.address,
                 dims=list(tensor.shape),
                 element_type=tensor.element.code,
                 layout=members(row_major_or(order)),
-                device=place._address,
-                memory=place.default_memory._address,
+                device=place.address,
+                memory=place.default_memory.address,
                 on_delete_callback=function,
                 on_delete_callback_arg=argument,
                 stream=stream,

@@ -19,10 +19,10 @@ from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, hotpath
 from pjrt_hub.running.capi.call import Struct
-from pjrt_hub.running.device.closing import Closing
-from pjrt_hub.running.device.device import Device, Memory
+from pjrt_hub.running.capi.handle import Closing
+from pjrt_hub.running.device.device import Device, Memory, device_at
 from pjrt_hub.running.device.event import Event
-from pjrt_hub.running.device.promise import checked_error
+from pjrt_hub.running.device.promise import read_error
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import DeviceClient
@@ -43,13 +43,13 @@ class Transfer(Closing, hotpath.Owned):
 
     __slots__ = (
         "__weakref__",
-        "_address",
         "_early",
         "_lock",
         "_parts",
         "_place",
         "_retrieved",
         "_specs",
+        "address",
     )
 
     def __init__(self, client: DeviceClient, shape_specs: Iterable[Any], memory: Memory) -> None:
@@ -63,16 +63,16 @@ class Transfer(Closing, hotpath.Owned):
             Struct("PJRT_Buffer_MemoryLayout", memory_layout.members(wish), client.api.version)
             for wish in wishes
         ]
-        device, memory_address = client._place(None, memory)
+        device, memory_address = client.place(None, memory)
         self._place = device
         self._lock = Lock()
         self._retrieved = [False] * len(self._specs)
         #: Of each buffer: what has come, in bytes, as (start, end) in order; None when complete.
         self._parts: list[list[tuple[int, int]] | None] = [[] for _ in self._specs]
-        with client._in_call():
-            self._address: int = client.api.call(
+        with client.in_call():
+            self.address: int = client.api.call(
                 "PJRT_Client_CreateBuffersForAsyncHostToDevice",
-                client=client._address,
+                client=client.address,
                 shape_specs=[
                     {"dims": spec.shape, "element_type": spec.element.code} for spec in self._specs
                 ],
@@ -80,19 +80,19 @@ class Transfer(Closing, hotpath.Owned):
                 memory=memory_address,
             )
             destroy = partial(client.api.call, "PJRT_AsyncHostToDeviceTransferManager_Destroy")
-            self._bind(client, partial(destroy, transfer_manager=self._address))
+            self._bind(client, partial(destroy, transfer_manager=self.address))
             # A plugin that ignores layouts is found out before the first byte comes.
             self._early = {index: self._retrieve(index) for index in range(len(wishes))}
 
     @property
     def buffer_count(self) -> int:
         """How many buffers it fills (`..._BufferCount`)."""
-        return int(self._call("PJRT_AsyncHostToDeviceTransferManager_BufferCount"))
+        return self._call("PJRT_AsyncHostToDeviceTransferManager_BufferCount")
 
     @property
     def device(self) -> Device:
         """The device that it copies to (`..._Device`)."""
-        return self.client._device(self._call("PJRT_AsyncHostToDeviceTransferManager_Device"))
+        return device_at(self.client, self._call("PJRT_AsyncHostToDeviceTransferManager_Device"))
 
     def buffer_size(self, buffer_index: int) -> int:
         """Return the bytes of a buffer on the device (`..._BufferSize`).
@@ -121,7 +121,7 @@ class Transfer(Closing, hotpath.Owned):
             ValueError: it was retrieved before: a second one would be hollow.
         """
         index = self._index(buffer_index)
-        with self.client._in_call(), self._lock:
+        with self.client.in_call(), self._lock:
             if self._retrieved[index]:
                 raise ValueError(f"buffer {index} was retrieved before")
             early = self._early.pop(index, None)
@@ -163,7 +163,7 @@ class Transfer(Closing, hotpath.Owned):
                 f"{source.nbytes} bytes at offset {start} do not fit into the {size} bytes of "
                 f"buffer {index}"
             )
-        with self.client._in_call(), self._lock:
+        with self.client.in_call(), self._lock:
             parts = self._open_parts(index)
             place = bisect.bisect(parts, (start, end))
             neighbours = parts[max(place - 1, 0) : place + 1]
@@ -184,7 +184,7 @@ class Transfer(Closing, hotpath.Owned):
                 self._parts[index] = None
             elif source.nbytes:
                 parts.insert(place, (start, end))
-            return self._copying(event, source)
+            return self._follow_copy(event, source)
 
     def transfer_literal(self, buffer_index: int, array: Any) -> Event:
         """Copy one buffer whole and complete it (`..._TransferLiteral`, API 0.83).
@@ -209,7 +209,7 @@ class Transfer(Closing, hotpath.Owned):
         by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
         source = as_bytes(array.T if by_columns else array)
         order = tuple(range(array.ndim)) if by_columns else None
-        with self.client._in_call(), self._lock:
+        with self.client.in_call(), self._lock:
             if self._open_parts(index):
                 raise ValueError(f"parts of buffer {index} came before: a literal is a whole")
             event = self._ask(
@@ -221,7 +221,7 @@ class Transfer(Closing, hotpath.Owned):
                 shape_layout=memory_layout.members(order),
             )
             self._parts[index] = None
-            return self._copying(event, source)
+            return self._follow_copy(event, source)
 
     def set_buffer_error(self, buffer_index: int, error: PjrtError) -> None:
         """Make one buffer fail with an error's code and message (`..._SetBufferError`).
@@ -236,8 +236,8 @@ class Transfer(Closing, hotpath.Owned):
             ClosedError: the buffer is complete, or the transfer closed.
         """
         index = self._index(buffer_index)
-        code, message = checked_error(error)
-        with self.client._in_call(), self._lock:
+        code, message = read_error(error)
+        with self.client.in_call(), self._lock:
             self._open_parts(index)
             self._ask(
                 "PJRT_AsyncHostToDeviceTransferManager_SetBufferError",
@@ -254,7 +254,7 @@ class Transfer(Closing, hotpath.Owned):
             metadata: text by name.
 
         Raises:
-            TypeError: a value is no text, which would end the process inside some plugins.
+            TypeError: a value is not a str, which would end the process inside some plugins.
         """
         if not isinstance(metadata, Mapping):
             raise TypeError(f"metadata are {metadata!r}, not a mapping of text")
@@ -275,7 +275,7 @@ class Transfer(Closing, hotpath.Owned):
         address = self._ask(
             "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer", buffer_index=index
         )
-        return Buffer._made(self.client, address, self._specs[index], self._place)
+        return Buffer._from_spec(self.client, address, self._specs[index], self._place)
 
     def _index(self, buffer_index: int) -> int:
         index = operator.index(buffer_index)
@@ -294,24 +294,24 @@ class Transfer(Closing, hotpath.Owned):
             raise TypeError(f"buffer {index} is {spec}, the array has the dtype {dtype}")
 
     def _open_parts(self, index: int) -> list[tuple[int, int]]:
-        self._check()
+        self.require_open()
         parts = self._parts[index]
         if parts is None:
             raise ClosedError(f"buffer {index} is complete")
         return parts
 
-    def _copying(self, event: int, source: object) -> Event:
+    def _follow_copy(self, event: int, source: object) -> Event:
         callbacks.keep(self.client.api.address, event, source)
-        return Event._of(self.client, event)
+        return Event.of(self.client, event)
 
     def _call(self, function: str, **inputs: Any) -> Any:
-        with self.client._in_call(), self._lock:
+        with self.client.in_call(), self._lock:
             return self._ask(function, **inputs)
 
     def _ask(self, function: str, **inputs: Any) -> Any:
-        self._check()
+        self.require_open()
         call = self.client.api.call
-        return call(function, transfer_manager=self._address, **inputs)
+        return call(function, transfer_manager=self.address, **inputs)
 
     def __repr__(self) -> str:
         if self.closed:

@@ -70,10 +70,10 @@ def _read(
     device: Device | None,
     memory: Memory | None,
 ) -> Buffer:
-    client._place(device, memory)  # refuses before anything is read
+    client.place(device, memory)  # refuses before anything is read
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, start, spec.nbytes, os.POSIX_FADV_SEQUENTIAL)
-    if not client._on_host and spec.nbytes > PART_NBYTES:
+    if not client.is_on_host and spec.nbytes > PART_NBYTES:
         taken = in_parts(client, fd, spec, start, device, memory)
         if taken is not None:
             return taken
@@ -87,7 +87,7 @@ def _host_memory(spec: ShapeSpec) -> Any:
     import numpy
 
     dtype = dtypes.numpy_dtype(spec.element.code)
-    staging: Any = hotpath.Staging._of(spec.nbytes) if spec.nbytes else None
+    staging: Any = hotpath.Staging.of(spec.nbytes) if spec.nbytes else None
     if staging is None:  # no huge pages here
         return empty_aligned(spec.shape, dtype)
     return numpy.ndarray(spec.shape, dtype, staging)
@@ -117,7 +117,7 @@ def in_parts(
     with transfer:
         buffer = transfer.retrieve_buffer(0)
         if transfer.buffer_size(0) != spec.nbytes or not irregular.is_plain(
-            client.api, buffer._address, len(spec.shape)
+            client.api, buffer.address, len(spec.shape)
         ):
             return None
         ring: list[tuple[Any, Event | None]] = [

@@ -27,7 +27,7 @@ _STATUS = {
 
 
 def settings() -> dict[str, object]:
-    """Everything with a single value, by the words to tell it."""
+    """Return everything with a single value, by the words to tell it."""
     libc = ctypes.CDLL(None)  # with libm, which Python is linked with
     libc.setlocale.restype = ctypes.c_char_p
     small = sys.float_info.min
@@ -47,7 +47,7 @@ def settings() -> dict[str, object]:
 
 
 def environment() -> dict[str, str]:
-    """The variables that `getenv` finds."""
+    """Return the variables that `getenv` finds."""
     entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
     found, index = {}, 0
     while entries and (entry := entries[index]) is not None:
@@ -58,7 +58,7 @@ def environment() -> dict[str, str]:
 
 
 def handlers() -> dict[str, int]:
-    """The address of each signal's handler; 0 is the default, 1 ignores it."""
+    """Return the address of each signal's handler; 0 is the default, 1 ignores it."""
     libc, found = ctypes.CDLL(None), {}
     for each in signal.Signals:
         action = ctypes.create_string_buffer(_SIGACTION_NBYTES)
@@ -69,8 +69,8 @@ def handlers() -> dict[str, int]:
     return found
 
 
-def held() -> dict[str, int]:
-    """What the process holds: bytes that `malloc` gave, resident bytes, files and threads."""
+def holdings() -> dict[str, int]:
+    """Return how much of each the process holds: bytes, allocated and resident, files, threads."""
     with open("/proc/self/statm", encoding="ascii") as file:
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     found = {"resident": resident}

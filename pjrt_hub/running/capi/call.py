@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import UnsupportedByPluginError
-from pjrt_hub.running.capi import bounds, hotpath, table, values
+from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.status import raise_error, refuse_answer
 
@@ -56,7 +56,8 @@ class BoundFunction(hotpath.Function):
 
     Counts are filled in from what they count. The result is the only output, a namespace of the
     outputs where there are several, or None; an output newer than the plugin is None, because
-    older code never writes it. Calling it raises PjrtError where the plugin answers with an error.
+    older code never writes it. An answer that comes with its deleter is copied, and deleted.
+    Calling it raises PjrtError where the plugin answers with an error.
 
     Attributes:
         name: of the C function.
@@ -97,12 +98,25 @@ class BoundFunction(hotpath.Function):
 
     def _in_python(self, **inputs: Any) -> Any:
         args = self.raw(**inputs)
-        if len(self._outputs) == 1:
-            return _output(self.name, args, *self._outputs[0])
-        if not self._outputs:
-            return None
-        outputs = {f.name: _output(self.name, args, f, known) for f, known in self._outputs}
-        return SimpleNamespace(**outputs)
+        try:
+            outputs = self.read(args)
+        finally:
+            self.free(args)
+        if len(outputs) == 1:
+            return next(iter(outputs.values()))
+        return SimpleNamespace(**outputs) if outputs else None
+
+    def read(self, args: Any) -> dict[str, Any]:
+        """Reads the outputs of a struct that `raw` gave; it may be read again until it is freed."""
+        return {field.name: self._output(args, field, known) for field, known in self._outputs}
+
+    def free(self, args: Any) -> bool:
+        """Calls the deleter of an answer, where it came with one, and tells whether it did."""
+        owner = _owner(self.struct)
+        if owner is None or getattr(args, owner[0]) == ffi.NULL:
+            return False  # who gives no deleter has nothing to free
+        getattr(args, owner[0])(getattr(args, owner[1]))
+        return True
 
     def raw(self, **inputs: Any) -> Any:
         """Calls it and gives the argument struct itself, for outputs that need more care."""
@@ -112,7 +126,7 @@ class BoundFunction(hotpath.Function):
         if self._sized:
             args.struct_size = self._struct_size
         for name, value in inputs.items():
-            _assign(args, self._fields[name], value, keep)
+            assign(args, self._fields[name], value, keep)
         error = self._pointer(args)
         if error:
             self._raise(_address(error))
@@ -124,11 +138,51 @@ class BoundFunction(hotpath.Function):
     def _raise(self, error: int) -> NoReturn:
         self._raising(self._api_address, error, self.name)
 
+    def _output(self, args: Any, field: table.Field, known: bool) -> Any:
+        if not known:
+            return None
+        value = getattr(args, field.name)
+        if field.ctype in _KINDS:
+            return value
+        if not field.count:
+            return _address(value)
+        number, _, sizes = field.count.partition(",")
+        if number.startswith("sum "):
+            return self._rows(args, field, number.removeprefix("sum "))
+        count = getattr(args, number)
+        if sizes:
+            each = getattr(args, sizes)
+            if count and each == ffi.NULL:
+                refuse_answer(self.name, f"NULL as {sizes}")
+            return [values.text(self.name, field.name, value[i], each[i]) for i in range(count)]
+        if field.ctype.replace("const ", "") == "PJRT_NamedValue*":
+            return values.decode(value, count)
+        if field.ctype in _TEXTS:
+            return values.text(self.name, field.name, value, count)
+        return [_element_value(value[i]) for i in range(count)]
+
+    def _rows(self, args: Any, field: table.Field, sizes: str) -> list[tuple[Any, ...]]:
+        """Reads rows that lie one after the other, each as long as `sizes` says."""
+        counted = self._fields[sizes]
+        count = values.require_count(self.name, counted.count, getattr(args, counted.count))
+        if count and getattr(args, sizes) == ffi.NULL:
+            refuse_answer(self.name, f"NULL as {sizes}")
+        rows, start = [], 0
+        for number in range(count):
+            size = getattr(args, sizes)[number]
+            values.require_count(self.name, f"one of {sizes}", size, values.MOST_DIMENSIONS)
+            if size and getattr(args, field.name) == ffi.NULL:
+                refuse_answer(self.name, f"NULL as {field.name}")
+            rows.append(tuple(getattr(args, field.name)[i] for i in range(start, start + size)))
+            start += size
+        return rows
+
 
 def not_plain(struct: str) -> tuple[str, ...]:
-    """The fields of an argument struct that only Python can fill or read.
+    """Return the fields of an argument struct that only Python can fill or read.
 
-    Plain inputs are numbers and addresses. Plain outputs are also bytes and lists of these.
+    Plain inputs are numbers and addresses. Plain outputs are also bytes and lists of these, unless
+    they come with a deleter.
     """
     inputs = [
         field.name
@@ -136,7 +190,8 @@ def not_plain(struct: str) -> tuple[str, ...]:
         if (field.count and field.direction == "in") or not _kind(field.ctype)
     ]
     outputs = [field.name for field in _outputs(struct) if not _output_row(struct, field, True)[2]]
-    return tuple(dict.fromkeys(inputs + outputs))
+    owner = _owner(struct) or ()
+    return tuple(dict.fromkeys([*inputs, *outputs, *owner[:1]]))
 
 
 class Struct:
@@ -230,7 +285,7 @@ def interruptible(
 
 
 def _inputs(struct: str) -> list[table.Field]:
-    """What a caller gives. What comes by its address is counted by the caller too."""
+    """Return what a caller gives. What comes by its address is counted by the caller too."""
     given = [field for field in table.FIELDS[struct] if field.direction != "out"]
     counts = {
         count for field in given if field.direction == "in" for count in field.count.split(",")
@@ -239,14 +294,29 @@ def _inputs(struct: str) -> list[table.Field]:
 
 
 def _outputs(struct: str) -> list[table.Field]:
-    """What a function answers. What it fills in the caller's own memory the caller has."""
+    """Return what a function answers, but for what it fills in the caller's own memory."""
     answers = [
         field
         for field in table.FIELDS[struct]
         if field.direction == "out" or (field.direction == "inout" and not field.count)
     ]
-    counts = {count for field in answers for count in field.count.split(",")}
-    return [field for field in answers if field.name not in counts]
+    counts = {count.removeprefix("sum ") for field in answers for count in field.count.split(",")}
+    owner = _owner(struct) or ()
+    return [
+        field
+        for field in answers
+        if field.name not in counts and (field.count or field.name not in owner)
+    ]
+
+
+def _owner(struct: str) -> tuple[str, str] | None:
+    """Return the deleter that comes with an answer, and the field that it is called with."""
+    answers = [field for field in table.FIELDS[struct] if field.direction == "out"]
+    for deleter in answers:
+        for holder in answers:
+            if deleter.ctype == f"void (*)({holder.ctype})":
+                return deleter.name, holder.name
+    return None
 
 
 #: A field for the compiled call path: name, offset, kind, offset of its count or -1, known.
@@ -270,7 +340,7 @@ def _output_row(struct: str, field: table.Field, known: bool) -> Row:
 
 
 def _is_object(field: table.Field) -> bool:
-    """Whether it is an object of the plugin's, or a list of them, of which none can be NULL."""
+    """Tell whether it is an object of the plugin's, or a list of them: none can be NULL."""
     return field.ctype.split("*")[0].removeprefix("const ").strip() in _OBJECTS
 
 
@@ -282,11 +352,11 @@ def _check(function: str, args: Any, field: table.Field) -> None:
     words = field.count.split(",")[0].split()
     if not words:
         null = _is_object(field) and not value
-    elif len(words) > 1:  # "sum dim_sizes": who reads the list adds up how long it is
+    elif len(words) > 1:  # "sum dim_sizes": who reads the rows adds up how long they are
         return
     else:
-        most = bounds.MOST_BYTES if field.ctype in _TEXTS else bounds.MOST_ELEMENTS
-        count = bounds.count(function, words[0], getattr(args, words[0]), most)
+        most = values.MOST_BYTES if field.ctype in _TEXTS else values.MOST_ELEMENTS
+        count = values.require_count(function, words[0], getattr(args, words[0]), most)
         null = bool(count) and not value
         if _is_object(field) and not null:
             null = not all(value[i] for i in range(count))
@@ -295,7 +365,7 @@ def _check(function: str, args: Any, field: table.Field) -> None:
 
 
 def _kind(ctype: str) -> str:
-    """Of a value that is a number or the address of something opaque, else empty."""
+    """Return the kind of a number or the address of something opaque, else ""."""
     if ctype in _KINDS:
         return _KINDS[ctype]
     pointer = "(*)" in ctype or ctype.endswith(("*", "Callback", "Visitor"))
@@ -305,7 +375,7 @@ def _kind(ctype: str) -> str:
     return "P" if pointer and target != "char" and members in ([], ["vtable"]) else ""
 
 
-def _assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
+def assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
     count, _, sizes = field.count.partition(",")
     if sizes and not isinstance(value, int):
         setattr(args, sizes, _sizes(args, sizes, value, keep))
@@ -381,31 +451,20 @@ def _struct(name: str, members: Mapping[str, Any], keep: list[Any]) -> Any:
         struct.struct_size = table.STRUCT_SIZE[name]
     fields = {field.name: field for field in table.FIELDS[name]}
     for member, value in members.items():
-        _assign(struct, fields[member], value, keep)
+        assign(struct, fields[member], value, keep)
     return struct
 
 
-def _output(function: str, args: Any, field: table.Field, known: bool) -> Any:
-    if not known:
-        return None
-    value = getattr(args, field.name)
-    if field.ctype in _KINDS:
-        return value
-    if not field.count:
-        return _address(value)
-    number, _, sizes = field.count.partition(",")
-    count = getattr(args, number)
-    if sizes:
-        each = getattr(args, sizes)
-        return [bounds.text(function, field.name, value[i], each[i]) for i in range(count)]
-    if field.ctype.replace("const ", "") == "PJRT_NamedValue*":
-        return values.decode(value, count)
-    if field.ctype in _TEXTS:
-        return bounds.text(function, field.name, value, count)
-    if field.ctype in ("const char* const*", "const char**"):
-        return [_address(value[i]) for i in range(count)]
-    items = [value[i] for i in range(count)]
-    return [_address(item) if isinstance(item, ffi.CData) else item for item in items]
+def _element_value(element: Any) -> Any:
+    """Return a number, an address, or the members of a struct."""
+    if not isinstance(element, ffi.CData):
+        return element
+    ctype = ffi.typeof(element)
+    if ctype.kind != "struct":
+        return _address(element)
+    return tuple(
+        getattr(element, field.name) for field in table.FIELDS[ctype.cname.removeprefix("struct ")]
+    )
 
 
 def _address(pointer: Any) -> int:

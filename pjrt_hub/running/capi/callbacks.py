@@ -40,7 +40,7 @@ def keep(api: int, event: int, kept: object) -> None:
 
 
 def deleter(callback: Callable[[], object], kept: object = None) -> tuple[int, int]:
-    """A C function `void (void*, void* argument)` and its argument, for one call by a plugin.
+    """Make a C function `void (void*, void* argument)` and its argument, for one call.
 
     That call makes the dispatcher thread call `callback`. `kept` stays alive until then.
     """
@@ -76,7 +76,7 @@ def _end() -> None:
 
 
 def _after_fork() -> None:
-    """The dispatcher does not exist in the child, where every object refuses anyway."""
+    """Forget the dispatcher, which is not in the child; every object there refuses anyway."""
     global _started
     _started = False
 

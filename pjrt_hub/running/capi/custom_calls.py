@@ -54,43 +54,43 @@ class Frame:
         self._frame = ffi.cast("XLA_FFI_CallFrame*", address)
 
     def arguments(self) -> list[Value]:
-        """The arguments in their order."""
+        """Return the arguments in their order."""
         args = self._frame.args
         return [_buffer(args.args[i]) for i in range(args.size)]
 
     def results(self) -> list[Value]:
-        """The results in their order, to be written."""
+        """Return the results in their order, to be written."""
         rets = self._frame.rets
         return [_buffer(rets.rets[i]) for i in range(rets.size)]
 
     def attributes(self) -> dict[str, Attribute]:
-        """The attributes by name: `backend_config` of the custom call."""
+        """Return the attributes by name: `backend_config` of the custom call."""
         return _attributes(self._frame.attrs)
 
     def user_data(self, type_id: int) -> int | None:
-        """What the execute context holds for a type (`XLA_FFI_InvokeContext_Get`), None without."""
+        """Return what the execute context holds for a type (`XLA_FFI_InvokeContext_Get`)."""
         number = ffi.new("XLA_FFI_TypeId*")
         number.type_id = type_id
         args = self._ask("XLA_FFI_InvokeContext_Get", type_id=number)
         return None if args is None else int(ffi.cast("uintptr_t", args.data))
 
     def stream(self) -> int | None:
-        """The platform's stream (`XLA_FFI_Stream_Get`), None where there is none."""
+        """Return the platform's stream (`XLA_FFI_Stream_Get`), None where there is none."""
         args = self._ask("XLA_FFI_Stream_Get")
         return None if args is None else int(ffi.cast("uintptr_t", args.stream))
 
     def device_ordinal(self) -> int | None:
-        """The device's number (`XLA_FFI_DeviceOrdinal_Get`), None where the plugin has none."""
+        """Return the device's number (`XLA_FFI_DeviceOrdinal_Get`), None where it has none."""
         args = self._ask("XLA_FFI_DeviceOrdinal_Get")
         return None if args is None else int(args.device_ordinal)
 
     def run_id(self) -> int | None:
-        """Which execution it is part of (`XLA_FFI_RunId_Get`), None where the plugin has none."""
+        """Return the execution's number (`XLA_FFI_RunId_Get`), None where the plugin has none."""
         args = self._ask("XLA_FFI_RunId_Get")
         return None if args is None else int(args.run_id)
 
     def executes(self) -> bool:
-        """Whether arguments and results are there: the last of the stages."""
+        """Tell whether arguments and results are there: the last of the stages."""
         return bool(self._frame.stage == _EXECUTE)
 
     def set_state(self, type_id: int, state: int) -> bool:
@@ -98,7 +98,7 @@ class Frame:
         return self._state("XLA_FFI_State_Set", type_id, state) is not None
 
     def state(self, type_id: int) -> int | None:
-        """What `set_state` handed over (`XLA_FFI_State_Get`), None without."""
+        """Return what `set_state` handed over (`XLA_FFI_State_Get`), None without."""
         return self._state("XLA_FFI_State_Get", type_id, 0)
 
     def _state(self, name: str, type_id: int, state: int) -> int | None:
@@ -174,7 +174,7 @@ def _number(pointer: Any) -> int:
 
 
 def memory(address: int, nbytes: int) -> Any:
-    """The bytes at an address as an object with the buffer protocol, which owns nothing."""
+    """Return the bytes at an address with the buffer protocol, which owns nothing."""
     return ffi.buffer(ffi.cast("char*", address), nbytes)
 
 
@@ -194,7 +194,7 @@ def entry(target: int | PythonEntry, traits: int) -> int:
 
 
 def address_of(function: object) -> int | None:
-    """The address of a C function given as an int, a capsule, or of cffi or ctypes.
+    """Return the address of a C function given as an int, a capsule, or of cffi or ctypes.
 
     Gives None for everything else.
 
@@ -218,7 +218,7 @@ def address_of(function: object) -> int | None:
 
 
 def code() -> list[range]:
-    """The addresses of this process where code is."""
+    """Return the addresses of this process where code is."""
     found = []
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:

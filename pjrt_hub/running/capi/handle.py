@@ -5,12 +5,24 @@ Helpers are typed on these and never on `Client`: what a client hands out need n
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frozen import hand_over
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.library import Api
+
+#: Every client of this process that lives, the oldest first.
+clients: weakref.WeakValueDictionary[int, ClientHandle] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+T = TypeVar("T")
+
+#: What the class of the statement has only for itself.
+_OWN = frozenset({"__dict__", "__weakref__", "__slots__", "__module__"})
 
 
 class Handle(Protocol):
@@ -21,18 +33,18 @@ class Handle(Protocol):
         """The function table of its plugin."""
 
     @property
-    def _address(self) -> int: ...
+    def address(self) -> int: ...
 
-    def _in_call(self) -> AbstractContextManager[object]: ...
+    def in_call(self) -> AbstractContextManager[object]: ...
 
 
 class ExecutableHandle(Protocol):
     """A compiled program, loaded or not."""
 
     @property
-    def _api(self) -> Api: ...
+    def api(self) -> Api: ...
 
-    def _viewed(self) -> AbstractContextManager[int]: ...
+    def view(self) -> AbstractContextManager[int]: ...
 
 
 class ClientHandle(hotpath.Client):
@@ -45,7 +57,7 @@ class ClientHandle(hotpath.Client):
 
     api: Api
     platform_name: str
-    _on_host: bool
+    is_on_host: bool
 
     @property
     def guards(self) -> Any:
@@ -55,7 +67,43 @@ class ClientHandle(hotpath.Client):
     @cached_property
     def platform_version(self) -> str:
         """The plugin's own words (`PJRT_Client_PlatformVersion`)."""
-        return str(self._ask("PJRT_Client_PlatformVersion").decode())
+        return self._ask("PJRT_Client_PlatformVersion").decode()
 
     def _ask(self, function: str) -> Any:
-        return self._call(function, client=self._address)
+        return self.call(function, client=self.address)
+
+
+class Closing:
+    """Makes a context manager of a class with `close`: leaving the block closes the object."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Gives back what the object holds."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def register(client: ClientHandle) -> None:
+    """List a client in `clients`."""
+    clients[next(_numbers)] = client
+
+
+def compact(statement: type[T], /) -> type[T]:
+    """Makes the same class again, as C would.
+
+    Raises:
+        TypeError: its base is none of the call path's that may be called or made often.
+    """
+    name = f"{statement.__module__}.{statement.__qualname__}"
+    made = hotpath.compact_type(statement.__bases__[0], name)
+    for name, value in statement.__dict__.items():
+        if name not in _OWN:
+            setattr(made, name, value)
+    hand_over(statement, made)
+    return made

@@ -19,7 +19,6 @@ from pjrt_hub.base.fork import Lock, cached_property
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.call import BoundFunction, interruptible
-from pjrt_hub.running.capi.extensions import Extension
 from pjrt_hub.running.capi.status import FIRST_SLOT, lack, raise_absent, raise_error, refuse_answer
 
 hotpath.install(raise_error, raise_absent, refuse_answer, errors.ClosedError)
@@ -31,7 +30,7 @@ _loading = Lock()
 #: What nothing can do without: a plugin's errors could be neither read nor freed.
 REQUIRED = ("PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode")
 #: The last function that the compiled call path looks up without looking at the table's size, which
-#: in every version that can be driven reaches beyond it.
+#: in every version that can be used reaches beyond it.
 REACHED = "PJRT_Buffer_ReadyEvent"
 
 
@@ -71,15 +70,15 @@ class Api(hotpath.Functions):
         return known or digest.of_file(self.path)
 
     def is_as_loaded(self) -> bool:
-        """Whether the file that lies there now is the one that was loaded."""
+        """Tell whether the file that lies there now is the one that was loaded."""
         return digest.identity_if_any(self.path) == self.identity
 
     def has(self, name: str) -> bool:
-        """Whether the plugin's table holds the function `name` and the pointer is not NULL."""
+        """Tell whether the plugin's table holds the function `name` and the pointer is not NULL."""
         return self.reaches(name) and bool(getattr(self._table, name) != ffi.NULL)
 
     def reaches(self, name: str) -> bool:
-        """Whether the plugin's table is long enough for the function: beyond is not its memory."""
+        """Tell whether the plugin's table is long enough for the function."""
         return FIRST_SLOT + 8 * (table.FUNCTIONS[name].slot + 1) <= self._size
 
     def _bind(self, name: str) -> BoundFunction:
@@ -132,6 +131,62 @@ class Api(hotpath.Functions):
             )
 
 
+class Extension(hotpath.Functions):
+    """One node of a plugin's chain, for example "Layouts".
+
+    Functions go by their C names, "PJRT_Layouts_MemoryLayout_Destroy".
+
+    Attributes:
+        name: the extension's.
+        size: the node's struct_size in bytes: where it ends, newer functions are missing.
+        address: of the node.
+    """
+
+    def __init__(self, api: Api, name: str, node: Any) -> None:
+        self.name = name
+        self.size = int(node.struct_size)
+        self.address = int(ffi.cast("uintptr_t", node))
+        self._api = api
+        row = table.EXTENSIONS[name]
+        self._node = ffi.cast(f"{row.struct}*", node)
+        self._rows = {
+            function.args.removesuffix("_Args"): (field, function)
+            for field, function in row.functions.items()
+        }
+
+    def has(self, name: str) -> bool:
+        """Tell whether the node holds the function `name` and the pointer is not NULL."""
+        field, function = self._rows[name]
+        if function.offset + 8 > self.size:
+            return False  # past the end of the node: not its memory
+        return bool(getattr(self._node, field) != ffi.NULL)
+
+    def _bind(self, name: str) -> BoundFunction:
+        self.require(name)
+        field, function = self._rows[name]
+        pointer, minor = getattr(self._node, field), self._api.version.minor
+        return BoundFunction(self._api.address, minor, name, pointer, function.args)
+
+    def require(self, name: str) -> None:
+        """Refuses a node that lacks the function `name`.
+
+        Raises:
+            UnsupportedByPluginError: the plugin's node lacks it.
+        """
+        if self.has(name):
+            return
+        _, function = self._rows[name]
+        where = f"it is at byte {function.offset} of the extension {self.name}"
+        ends = function.offset + 8 > self.size
+        found = f"the plugin's node has {self.size} bytes" if ends else "there the plugin has NULL"
+        raise errors.UnsupportedByPluginError(
+            f"the plugin {self._api.path.name} lacks {name}: {where}, {found}",
+            function=name,
+            since=f"{self.name} of {function.offset + 8} bytes",
+            have=f"{self.name} of {self.size} bytes",
+        )
+
+
 def load(
     path: str | os.PathLike[str],
     tell: Callable[[str], None] = lambda step: None,
@@ -152,7 +207,7 @@ def load(
     Raises:
         PluginLoadError: dlopen failed, the library has no usable `GetPjrtApi`, or the file is not,
             or at a step no longer, the one of that identity.
-        IncompatiblePluginError: its API version cannot be driven.
+        IncompatiblePluginError: its API version does not fit.
         UnsupportedByPluginError: it lacks a function of `REQUIRED`, or all from `REACHED` on.
         PjrtError: `PJRT_Plugin_Initialize` failed.
     """
@@ -175,8 +230,8 @@ def load(
     with _loading:
         api = _loaded.get((status.st_dev, status.st_ino))
         if api is None:
-            api = _checked(real, _open(real, see, meanwhile), through, identity)
-            _begun(api, see)
+            api = _read_table(real, _open(real, see, meanwhile), through, identity)
+            _start(api, see)
             _loaded[status.st_dev, status.st_ino] = api
     return api
 
@@ -191,7 +246,7 @@ def adopt(address: int, path: str | os.PathLike[str]) -> Api:
     Raises:
         PluginLoadError, IncompatiblePluginError, UnsupportedByPluginError, PjrtError: as `load`.
     """
-    return _begun(_checked(Path(path).resolve(), address), lambda step: None)
+    return _start(_read_table(Path(path).resolve(), address), lambda step: None)
 
 
 def preload(path: str | os.PathLike[str]) -> None:
@@ -213,7 +268,7 @@ def preload(path: str | os.PathLike[str]) -> None:
 
 
 def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]) -> int:
-    """The address of its `PJRT_Api`, of which nothing is read yet."""
+    """Return the address of its `PJRT_Api`, of which nothing is read yet."""
 
     def late(_handle: int) -> None:
         with suppress(errors.PluginLoadError):  # who waited for it has gone, but it may remember
@@ -242,7 +297,7 @@ def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]
     return address
 
 
-def _checked(
+def _read_table(
     path: Path,
     address: int,
     through: Callable[[int], int] | None = None,
@@ -259,7 +314,7 @@ def _checked(
     verdict = compatible(DECLARED, version)
     if not verdict:  # so nothing behind the version is read: of another ABI it may be anything
         raise errors.IncompatiblePluginError(
-            f"{path} cannot be driven: {verdict.reason}",
+            f"{path} cannot be used: {verdict.reason}",
             need="0.57 or newer, major 0",
             have=str(version),
             hint="install a release of the plugin that fits, or of pjrt-hub",
@@ -277,7 +332,7 @@ def _version(api: Any) -> ApiVersion:
     return ApiVersion(version.major_version, version.minor_version)
 
 
-def _begun(api: Api, tell: Callable[[str], None]) -> Api:
+def _start(api: Api, tell: Callable[[str], None]) -> Api:
     tell("PJRT_Plugin_Initialize")
     _initialize(api)
     tell("PJRT_Plugin_Attributes")

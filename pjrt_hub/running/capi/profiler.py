@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from pjrt_hub.errors import UnsupportedByPluginError
-from pjrt_hub.running.capi import bounds, table, wire
+from pjrt_hub.running.capi import table, values, wire
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.call import BoundFunction
 from pjrt_hub.running.capi.library import Api
@@ -37,7 +37,7 @@ class ProfilerApi:
             raise self._lacks("PJRT_Profiler_Extension.profiler_api")
 
     def has(self, name: str) -> bool:
-        """Whether the table holds the function `name`."""
+        """Tell whether the table holds the function `name`."""
         field = _FUNCTIONS[name]
         end = ffi.offsetof("PLUGIN_Profiler_Api", field) + _POINTER
         return bool(end <= self._table.struct_size and getattr(self._table, field) != ffi.NULL)
@@ -52,7 +52,7 @@ class ProfilerApi:
         return self._function(name)(**inputs)
 
     def collect(self, profiler: int) -> bytes:
-        """`PLUGIN_Profiler_CollectData`: an XSpace.
+        """Return an XSpace (`PLUGIN_Profiler_CollectData`).
 
         Plugins lend their own memory; those that take the caller's are asked a second time. Some
         count a NUL behind the message.
@@ -60,7 +60,7 @@ class ProfilerApi:
         collect = self._function("PLUGIN_Profiler_CollectData")
         args = collect.raw(profiler=profiler)
         size, data = args.buffer_size_in_bytes, args.buffer
-        bounds.count("PLUGIN_Profiler_CollectData", "a size", size, bounds.MOST_BYTES)
+        values.require_count("PLUGIN_Profiler_CollectData", "a size", size, values.MOST_BYTES)
         if size and data == ffi.NULL:
             data = ffi.new("uint8_t[]", size)
             address = int(ffi.cast("uintptr_t", data))
@@ -92,7 +92,7 @@ class ProfilerApi:
             message = self._args("PLUGIN_Profiler_Error_Message_Args", pointer)
             self._table.error_message(message)
             name = "PLUGIN_Profiler_Error_Message"
-            text = bounds.text(name, "message", message.message, message.message_size)
+            text = values.text(name, "message", message.message, message.message_size)
             code = self._args("PLUGIN_Profiler_Error_GetCode_Args", pointer)
             # An error about an error would be freed here if it ever came.
             self._table.error_get_code(code)

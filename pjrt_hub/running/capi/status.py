@@ -105,7 +105,7 @@ def refuse_answer(function: str, what: str) -> NoReturn:
 
 
 def error_class(code: int) -> type[errors.PjrtError]:
-    """The class of a status code; PjrtError itself for one that no class stands for."""
+    """Return the class of a status code; PjrtError itself for one that no class stands for."""
     return _CLASSES.get(code, errors.PjrtError)
 
 

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.running.capi import hotpath, irregular, table, values
 from pjrt_hub.running.capi._pjrt import ffi
-from pjrt_hub.running.capi.call import BoundFunction, _assign, _output
-from pjrt_hub.running.capi.extensions import Extension
-from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.call import BoundFunction, assign
+from pjrt_hub.running.capi.library import Api, Extension
 from pjrt_hub.running.capi.status import FIRST_SLOT, raise_error
 
 _WORD = 8
@@ -59,7 +58,7 @@ class Entry(NamedTuple):
         )
 
     def slots(self) -> list[int]:
-        """The address of the function in each slot, 0 for NULL."""
+        """Return the address of the function in each slot, 0 for NULL."""
         words = ffi.cast("uintptr_t*", self.address + FIRST_SLOT)
         return [int(words[i]) for i in range((self.struct_size - FIRST_SLOT) // _WORD)]
 
@@ -97,7 +96,7 @@ class Sized:
         self._struct = ffi.cast(f"{name}*", self._memory)
         fields = {field.name: field for field in table.FIELDS[name]}
         for member, value in members.items():
-            _assign(self._struct, fields[member], value, self._keep)
+            assign(self._struct, fields[member], value, self._keep)
         # Of a struct that says it is empty, everything is there: it shall be refused, not crash.
         self._end = size if size >= _WORD else len(self._bytes)
         if size < newest:
@@ -107,7 +106,7 @@ class Sized:
         self.address = _number(self._memory)
 
     def overwritten(self) -> int:
-        """How many bytes behind its end have changed."""
+        """Return how many bytes behind its end have changed."""
         behind = self._bytes[self._end :]
         return sum(now != then for now, then in zip(behind, self._behind, strict=True))
 
@@ -128,14 +127,14 @@ def call(functions: Api | Extension, name: str, args: Sized) -> None:
 
 
 def size_at(struct: str, minor: int) -> int:
-    """The struct_size that a caller of an older API sends: the end of the last field it knows."""
+    """Return the struct_size that a caller of an older API sends: where the last field ends."""
     known = [field.name for field in table.FIELDS[struct] if field.since <= minor]
     fields = dict(ffi.typeof(struct).fields)
     return int(max(fields[name].offset + ffi.sizeof(fields[name].type) for name in known))
 
 
 def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.NamedValue]]:
-    """What a function answers with, in its order: a name may come twice."""
+    """Return what a function answers with, in its order: a name may come twice."""
     function = api.function(name)
     args = function.raw(**inputs)
     field = next(
@@ -149,20 +148,13 @@ def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.N
     ]
 
 
-#: What the tables cannot express of an answer, by the function.
-_READERS: dict[str, Callable[[Any], object]] = {
-    "PJRT_Buffer_GetMemoryLayout": irregular.order,
-    "PJRT_Executable_OutputDimensions": irregular.shapes,
-}
-
-
-def kept(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
+def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
     """Asks a function and gives what reads its answer again, from where the plugin left it."""
     function = api.function(name)
     args = function.raw(**inputs)
-    if reader := _READERS.get(name):
-        return lambda: reader(args)
-    return lambda: [_output(name, args, field, known) for field, known in function._outputs]
+    if name == "PJRT_Buffer_GetMemoryLayout":  # a union
+        return lambda: irregular.order(args)
+    return lambda: function.read(args)
 
 
 def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
@@ -174,13 +166,11 @@ def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
     args = function.raw(**inputs)
     counts = (each.count for each in table.FIELDS[function.struct] if each.direction == "out")
     is_empty = not any(getattr(args, count) for count in counts if count)
-    deleter, holder = irregular.owner(function, args)
-    irregular.let_go(deleter, holder)
-    return is_empty or bool(deleter != ffi.NULL)
+    return bool(function.free(args)) or is_empty
 
 
 @contextmanager
-def provoked(api: Api, name: str, **inputs: Any) -> Iterator[int]:
+def provoke(api: Api, name: str, **inputs: Any) -> Iterator[int]:
     """Makes a call that should fail, and gives the address of its error, 0 for success.
 
     The error is freed at the end.
@@ -205,7 +195,7 @@ def provoked(api: Api, name: str, **inputs: Any) -> Iterator[int]:
 
 
 def by_its_table(error: int) -> tuple[int, bytes] | None:
-    """The code and the message of an error by the functions that its first field points at.
+    """Return the code and the message of an error by the functions that its first field points at.
 
     None where there is no such table, or one without a function.
     """
@@ -236,7 +226,7 @@ class UserData:
         )
 
     def get(self, key: int) -> int:
-        """The address that is kept by a key, 0 for none."""
+        """Return the address that is kept by a key, 0 for none."""
         return _number(self._table.get_user_data(self._memory, ffi.cast("void*", key)))
 
     def set(self, key: int, data: int, destroy: int) -> None:

@@ -1,6 +1,6 @@
-"""Upcalls: how an exception in a function that a plugin called becomes its error.
+"""Upcalls: what a plugin gives to a function that it calls, and how an exception becomes its error.
 
-The compiled part is `native/upcall.c`. Nothing here may raise.
+The compiled part is `native/upcall.c`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import os
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.running.capi import table
+from pjrt_hub.running.capi import table, values
+from pjrt_hub.running.capi._pjrt import ffi
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ _CODES = table.ENUMS["PJRT_Error_Code"]
 
 
 def failure(exc: BaseException, name: str, depth: int) -> Failure:
-    """What an exception is to a plugin: a status code, numbered as in PJRT and XLA FFI, and text.
+    """Return what an exception is to a plugin: a status code, as in PJRT and XLA FFI, and text.
 
     Args:
         exc: with its traceback.
@@ -45,7 +46,7 @@ def _code(exc: BaseException) -> int:
 
 
 def _words(exc: BaseException, depth: int) -> str:
-    """The last line of the traceback, and where in the function it happened."""
+    """Return the last line of the traceback, and where in the function it happened."""
     import traceback
 
     try:
@@ -57,3 +58,16 @@ def _words(exc: BaseException, depth: int) -> str:
         place = places[-1]
         words += f" ({os.path.basename(place.filename)}:{place.lineno})"
     return words
+
+
+def prefatal(address: int) -> tuple[int, str]:
+    """Read `PJRT_Callback_PrefatalArgs`: code and text of the error that ends the process."""
+    args = ffi.cast("PJRT_Callback_PrefatalArgs*", address)
+    size = args.error_message_size
+    text = values.text("PJRT_Callback_PrefatalArgs", "error_message", args.error_message, size)
+    return int(args.error_code), text.decode("utf-8", "replace")
+
+
+def slice_failure(address: int) -> int:
+    """Read `PJRT_Callback_Tpu_SliceBuilderArgs`: the number of what failed."""
+    return int(ffi.cast("PJRT_Callback_Tpu_SliceBuilderArgs*", address).failure_type)

@@ -1,6 +1,7 @@
-"""PJRT_NamedValue in both directions: options in, attributes out.
+"""What plugins answer with: texts and counts that can be, and `PJRT_NamedValue` in both directions.
 
-Owns the five value types; must not know which options a plugin takes.
+More than can be is an error before anything is read; `native/function.c` holds to the same bounds.
+Must not know which options a plugin takes.
 """
 
 from __future__ import annotations
@@ -8,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pjrt_hub.running.capi import bounds, table
+from pjrt_hub.running.capi import hotpath, table
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.status import refuse_answer
+
+#: Of a text, in bytes: a serialized program is no larger, because protobuf's messages end at 2 GiB.
+MOST_BYTES = hotpath.MOST_BYTES
+#: Of a list: more than any machine has devices.
+MOST_ELEMENTS = hotpath.MOST_ELEMENTS
+#: Of an array: what the compiled call path takes.
+MOST_DIMENSIONS = 64
 
 #: What a named value can be: `PJRT_NamedValue_Type` in its order.
 NamedValue = str | int | Sequence[int] | float | bool
@@ -69,7 +77,7 @@ def _value(item: Any) -> NamedValue:
         case kind if kind == _INT64:
             return int(item.int64_value)
         case kind if kind == _INT64_LIST:
-            count = bounds.count("PJRT_NamedValue", "value_size", item.value_size)
+            count = require_count("PJRT_NamedValue", "value_size", item.value_size)
             if count and item.int64_array_value == ffi.NULL:
                 refuse_answer("PJRT_NamedValue", "NULL as int64_array_value")
             return tuple(item.int64_array_value[i] for i in range(count))
@@ -87,4 +95,37 @@ def _characters(text: str | bytes, keep: list[Any]) -> tuple[Any, int]:
 
 
 def _text(pointer: Any, size: int) -> str:
-    return bounds.text("PJRT_NamedValue", "a text", pointer, size).decode("utf-8", "replace")
+    return text("PJRT_NamedValue", "a text", pointer, size).decode("utf-8", "replace")
+
+
+def require_count(
+    function: str, name: str, given: int, most: int = MOST_ELEMENTS, least: int = 0
+) -> int:
+    """Gives a plugin's count back where it can be.
+
+    Args:
+        function: the C function that gave it.
+        name: of the field.
+        given: what stands there.
+        most: the largest that can be.
+        least: the smallest.
+
+    Raises:
+        PluginError: it cannot be.
+    """
+    if not least <= given <= most:
+        refuse_answer(function, f"{given} as {name}")
+    return given
+
+
+def text(function: str, name: str, pointer: Any, nbytes: int) -> bytes:
+    """Copies a plugin's bytes.
+
+    Raises:
+        PluginError: there are more than can be, or none where it says that there are some.
+    """
+    if require_count(function, f"the size of {name}", nbytes, MOST_BYTES) == 0:
+        return b""
+    if pointer == ffi.NULL:
+        refuse_answer(function, f"NULL as {name}")
+    return bytes(ffi.buffer(pointer, nbytes))

@@ -12,22 +12,22 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def varint(number: int, value: int) -> bytes:
-    """A field of an integer, bool or enum; negative numbers take ten bytes, as int64 does."""
-    return _key(number, _VARINT) + _raw_varint(value & 0xFFFFFFFFFFFFFFFF)
+    """Encode a field of an integer, bool or enum."""
+    return _key(number, _VARINT) + _raw_varint(value)
 
 
 def length_delimited(number: int, value: bytes) -> bytes:
-    """A field of a string, bytes, a message or packed numbers."""
+    """Encode a field of a string, bytes, a message or packed numbers."""
     return _key(number, _BYTES) + _raw_varint(len(value)) + value
 
 
 def double(number: int, value: float) -> bytes:
-    """A field of a double."""
+    """Encode a field of a double."""
     return _key(number, _FIXED64) + struct.pack("<d", value)
 
 
-def packed(number: int, values: list[int]) -> bytes:
-    """A packed repeated integer field; nothing where there are no values."""
+def pack(number: int, values: list[int]) -> bytes:
+    """Encode a packed repeated integer field; nothing where there are no values."""
     return length_delimited(number, b"".join(map(_raw_varint, values))) if values else b""
 
 
@@ -73,11 +73,11 @@ def encoded_fields(message: memoryview) -> Iterator[tuple[int, int | memoryview,
 def integers(value: int | memoryview) -> list[int]:
     """Reads a repeated integer field, packed or not, as signed 64-bit numbers."""
     if isinstance(value, int):
-        return [_signed(value)]
+        return [_as_signed(value)]
     numbers, position = [], 0
     while position < len(value):
         number, position = _read_varint(value, position)
-        numbers.append(_signed(number))
+        numbers.append(_as_signed(number))
     return numbers
 
 
@@ -86,6 +86,8 @@ def _key(number: int, kind: int) -> bytes:
 
 
 def _raw_varint(value: int) -> bytes:
+    """Encode a number; a negative one takes ten bytes, as int64."""
+    value &= 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -106,5 +108,5 @@ def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
     raise ValueError("a number does not end inside the message")
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value

@@ -10,47 +10,46 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import pjrt_hub.running.client.exit  # noqa: F401  (it closes clients when Python ends)
 from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frames import hide_below
 from pjrt_hub.errors import (
     PjrtError,
     PluginError,
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.running.array import display
 from pjrt_hub.running.array.shape_spec import ShapeSpec, known_shapes
-from pjrt_hub.running.buffer import placeholder, placement, tensor, upload
+from pjrt_hub.running.buffer import placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
-from pjrt_hub.running.buffer.device_memory import DmaMapping
-from pjrt_hub.running.buffer.placeholder import Alias
-from pjrt_hub.running.buffer.transfer import Transfer
 from pjrt_hub.running.capi.call import interruptible
+from pjrt_hub.running.capi.handle import Closing, register
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.client import exit
-from pjrt_hub.running.compilation import compilation
-from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
-from pjrt_hub.running.device.closing import Closing
+from pjrt_hub.running.compilation.policy import CompilingClient
 from pjrt_hub.running.device.device import Device, Memory
-from pjrt_hub.running.device.event import SettableEvent
-from pjrt_hub.running.distributed import pickled, process_info
-from pjrt_hub.running.executable.executable import Executable
-from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
-from pjrt_hub.running.executable.serialized import Guards
-from pjrt_hub.running.program.compile_options import CompileOptions
-from pjrt_hub.running.program.program import Program
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from pjrt_hub.running.buffer.device_memory import DmaMapping
+    from pjrt_hub.running.buffer.placeholder import Alias
+    from pjrt_hub.running.buffer.transfer import Transfer
     from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.compilation.policy import CompileCache
+    from pjrt_hub.running.device.promise import SettableEvent
     from pjrt_hub.running.distributed.process_info import ProcessInfo
+    from pjrt_hub.running.executable.executable import Executable
+    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
+    from pjrt_hub.running.executable.serialized import Guards
+    from pjrt_hub.running.program.compile_options import CompileOptions
+    from pjrt_hub.running.program.program import Program
 
 _COPIED = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _put_plain = Buffer._put_plain
 
 
 class Client(Closing, CompilingClient):
-    """A `PJRT_Client`.
+    """An open plugin: it owns devices, makes buffers and compiles programs (`PJRT_Client`).
 
     Closing it closes its buffers, events and executables first; using any of them afterwards raises
     ClosedError. Arrays that `Buffer.to_numpy` gave stay valid. Also a context manager.
@@ -60,11 +59,14 @@ class Client(Closing, CompilingClient):
         api: the plugin's function table.
         options: the create options that it was asked for with.
         closed: whether `close` was called, or the process forked since.
+        is_shared: whether it is the one that this process shares; `close` then leaves it open.
     """
+
+    is_shared = False
 
     def __init__(self, plugin: Any, address: int, options: Mapping[str, Any] | None = None) -> None:
         self.plugin = plugin
-        self.policy, self.compile_flags = plugin.policy, plugin._compile_flags
+        self.policy, self.default_flags = plugin.policy, plugin.default_flags
         self.options = dict(options or {})
         self.api: Api = plugin.api
         try:
@@ -75,15 +77,16 @@ class Client(Closing, CompilingClient):
             self.api.give_back("PJRT_Client_Destroy", client=address)
             raise
         self.platform_name: str = name
-        self._on_host = name == "cpu"
+        self.is_on_host = name == "cpu"
         self._keep_devices()
-        self._bind(self.api, self.api.address, address, self._on_host)
-        exit.watch(self)
-        pickled.welcome(self)
+        self._bind(self.api, self.api.address, address, self.is_on_host)
+        register(self)
 
     @cached_property
     def guards(self) -> Guards:
         """The properties that a serialized executable must match to be loaded here."""
+        from pjrt_hub.running.executable.serialized import Guards
+
         return Guards.of(self)
 
     @cached_property
@@ -121,7 +124,7 @@ class Client(Closing, CompilingClient):
 
         Raises:
             TypeError: PJRT has no such dtype, or a float would become an int.
-            ValueError: a device or memory of another client, or a layout that is no permutation.
+            ValueError: a device or memory of another client, or a layout that is not a permutation.
             OverflowError: an int does not fit the dtype, a Python int by itself int32.
             UnsupportedByPluginError: the plugin is older than the dtype, or makes no such layout.
             ClosedError: the client is closed.
@@ -159,9 +162,11 @@ class Client(Closing, CompilingClient):
         Raises:
             FileFormatError: the file ends before the array does.
             OSError: it cannot be read.
-            TypeError: `file` is no path, PJRT has no such dtype, or its elements share bytes.
+            TypeError: `file` is not a path, PJRT has no such dtype, or its elements share bytes.
             ValueError: the shape cannot be, or the offset is negative.
         """
+        from pjrt_hub.running.buffer import upload
+
         spec = ShapeSpec.of(shape, dtype, self.api.version)
         return upload.from_file(self, os.fspath(file), spec, offset, device, memory)
 
@@ -188,7 +193,9 @@ class Client(Closing, CompilingClient):
             UnsupportedByPluginError: the plugin is older than the element type.
             ClosedError: the client is closed.
         """
-        return tensor.borrow(self, source, device, copy)
+        from pjrt_hub.running.buffer.tensor import borrow
+
+        return borrow(self, source, device, copy)
 
     def create_uninitialized_buffer(
         self,
@@ -213,8 +220,10 @@ class Client(Closing, CompilingClient):
             ValueError: the shape cannot be, or device or memory belong to another client.
             UnsupportedByPluginError: the plugin is older.
         """
+        from pjrt_hub.running.buffer import placeholder
+
         spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
-        return placeholder.uninitialized(self, spec, device, memory)
+        return placeholder.create_uninitialized(self, spec, device, memory)
 
     def create_error_buffer(
         self,
@@ -238,8 +247,10 @@ class Client(Closing, CompilingClient):
             TypeError: the error is no PjrtError.
             UnsupportedByPluginError: the plugin is older than API 0.82.
         """
+        from pjrt_hub.running.buffer import placeholder
+
         spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
-        return placeholder.failed(self, error, spec, memory or self._default_memory)
+        return placeholder.create_error(self, error, spec, memory or self._default_memory)
 
     def create_alias_buffer(
         self,
@@ -257,6 +268,8 @@ class Client(Closing, CompilingClient):
             memory: one of a device's memories; by default the first device's own.
             layout: minor_to_major; by default the plugin's own.
         """
+        from pjrt_hub.running.buffer.placeholder import Alias
+
         spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
         return Alias(self, spec, memory or self._default_memory)
 
@@ -288,8 +301,10 @@ class Client(Closing, CompilingClient):
         Raises:
             ValueError: the memory is too small, or not aligned.
         """
+        from pjrt_hub.running.buffer import placeholder
+
         spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
-        return placeholder.view(self, memory_at, spec, device, memory, stream, on_delete)
+        return placeholder.create_view(self, memory_at, spec, device, memory, stream, on_delete)
 
     def create_buffers_for_async_host_to_device(
         self, shape_specs: Iterable[Any], *, memory: Memory | None = None
@@ -306,10 +321,14 @@ class Client(Closing, CompilingClient):
             ValueError: there is none, a shape cannot be, or only some have a layout.
             UnsupportedByPluginError: the plugin is older than API 0.60, or ignores layouts.
         """
+        from pjrt_hub.running.buffer.transfer import Transfer
+
         return Transfer(self, shape_specs, memory or self._default_memory)
 
     def create_event(self) -> SettableEvent:
         """Make an event that `event.set()` completes (`PJRT_Event_Create`, API 0.89)."""
+        from pjrt_hub.running.device.promise import SettableEvent
+
         return SettableEvent(self)
 
     def dma_map(self, array: Any) -> DmaMapping:
@@ -321,8 +340,11 @@ class Client(Closing, CompilingClient):
         Raises:
             UnimplementedError: the plugin has no such devices (the XLA CPU plugin).
         """
+        from pjrt_hub.running.buffer.device_memory import DmaMapping
+
         return DmaMapping(self, array)
 
+    @hide_below
     def compile(
         self,
         program: Program | str | bytes | os.PathLike[str],
@@ -352,8 +374,11 @@ class Client(Closing, CompilingClient):
             ValueError: it needs more devices than there are.
             ClosedError: the client is closed.
         """
-        return compilation.compiled(self, program, options, cache, isolated)
+        from pjrt_hub.running.compilation import compilation
 
+        return compilation.compile(self, program, options, cache, isolated)
+
+    @hide_below
     def load(self, serialized: bytes | Executable) -> LoadedExecutable:
         """Load the bytes of `serialize` (`PJRT_Executable_DeserializeAndLoad`).
 
@@ -367,9 +392,9 @@ class Client(Closing, CompilingClient):
             PjrtError: the plugin refuses them.
             ClosedError: the client is closed.
         """
-        if isinstance(serialized, Executable):
-            return compilation.loaded(self, serialized)
-        return compilation.deserialized(self, serialized)
+        from pjrt_hub.running.compilation import compilation
+
+        return compilation.load(self, serialized)
 
     def update_global_process_info(self, infos: Sequence[ProcessInfo]) -> None:
         """Report the state of all processes to the plugin (`PJRT_Client_UpdateGlobalProcessInfo`).
@@ -382,6 +407,8 @@ class Client(Closing, CompilingClient):
             ValueError: there is none, or one has a number or a state that cannot be.
             UnsupportedByPluginError: the plugin is older than 0.78.
         """
+        from pjrt_hub.running.distributed import process_info
+
         process_info.update(self, infos)
 
     def close(self) -> None:
@@ -390,11 +417,16 @@ class Client(Closing, CompilingClient):
         Waits for running programs; Ctrl-C ends the waiting, and the freeing goes on by itself.
         Where another thread is inside a call, the freeing happens when that call ends; where
         `to_numpy` arrays are alive, when the last of them dies.
+
+        A shared client stays open for the others who hold it: it is freed when nothing refers to it
+        or to anything of it, or when Python ends.
         """
-        if not self.closed:
+        if not (self.closed or self.is_shared):
             interruptible(self._close, lambda _: None)
 
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
+        from pjrt_hub.running.distributed import pickled
+
         return pickled.to_executable, (blob, self.plugin.reload, dict(self.options))
 
     def __reduce__(self) -> NoReturn:
@@ -405,10 +437,13 @@ class Client(Closing, CompilingClient):
         )
 
     @cached_property
-    def _moves_data(self) -> bool:
+    def moves_data(self) -> bool:
+        """Whether the plugin puts row-major bytes into other layouts."""
         return placement.moves_data(self)
 
     def _repr_html_(self) -> str:
+        from pjrt_hub.running.array import display
+
         return display.table(
             self,
             self.closed,

@@ -13,22 +13,14 @@ import signal
 import sys
 import threading
 import time
-import weakref
 
-from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi import handle, hotpath
 
 #: How long the native calls of other threads may take to come back; waits end at once.
 _CALLS_SECONDS = 1.0
 #: How long work may take whose waiting somebody ended, by Ctrl-C for example.
 _ABANDONED_SECONDS = 0.25
 _PAUSE_SECONDS = 0.001
-
-_open_clients: weakref.WeakSet[hotpath.Client] = weakref.WeakSet()
-
-
-def watch(client: hotpath.Client) -> None:
-    """Closes the client when Python ends, if it lives then."""
-    _open_clients.add(client)
 
 
 @atexit.register
@@ -42,12 +34,12 @@ def _end() -> None:
 
     def close() -> None:
         try:
-            for client in tuple(_open_clients):
+            for client in tuple(handle.clients.values()):
                 _close(client)
         finally:
             closed.set()
 
-    seconds = _ABANDONED_SECONDS if _interrupted() else None
+    seconds = _ABANDONED_SECONDS if _was_interrupted() else None
     try:
         hotpath.aside(close)
         if not closed.wait(seconds) or _calls_are_under_way():
@@ -64,19 +56,19 @@ def _end() -> None:
 def _close(client: hotpath.Client) -> None:
     client._close()
     last = time.monotonic() + _CALLS_SECONDS
-    while client._freeing or (client._busy and time.monotonic() < last):
+    while client.is_freeing or (client.num_calls and time.monotonic() < last):
         time.sleep(_PAUSE_SECONDS)
-    if client._address:  # arrays look into it, or a thread is in a call
+    if client.address:  # arrays look into it, or a thread is in a call
         hotpath.leave()
 
 
-def _interrupted() -> bool:
+def _was_interrupted() -> bool:
     last = getattr(sys, "last_type", None)
     return hotpath.interrupted() or (last is not None and issubclass(last, KeyboardInterrupt))
 
 
 def _calls_are_under_way() -> bool:
-    """Whether another thread may be inside of a plugin without a client, to make one maybe."""
+    """Return whether another thread may be inside of a plugin, to make a client maybe."""
     ours = ("pjrt-hub events", "pjrt_hub.native")
     threads = (thread for thread in threading.enumerate() if thread.name not in ours)
     return any(thread is not threading.current_thread() for thread in threads)
@@ -90,4 +82,4 @@ def _die_of_interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-os.register_at_fork(after_in_child=_open_clients.clear)
+os.register_at_fork(after_in_child=handle.clients.clear)

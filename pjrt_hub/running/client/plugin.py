@@ -11,39 +11,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.running.array import display
-from pjrt_hub.running.capi import library, values
+from pjrt_hub.base.fork import Lock
+from pjrt_hub.running.capi import handle, library
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.client.client import Client
-from pjrt_hub.running.compilation.policy import CompileCache, Policy
-from pjrt_hub.running.program.compile_flags import CompileFlags
-from pjrt_hub.running.program.option import Flag
+from pjrt_hub.running.compilation.policy import DefaultFlags, Policy
 
 if TYPE_CHECKING:
+    from pjrt_hub.running.capi import values
     from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.distributed.kv_store import Distributed
     from pjrt_hub.running.extensions.custom_calls import CustomCalls
     from pjrt_hub.running.extensions.profiler import Profiler
+    from pjrt_hub.running.program.option import Flag
+
+_sharing = Lock()
 
 
 class Plugin:
     """A loaded and initialized PJRT plugin.
 
     Attributes:
-        name: what it was chosen as.
+        name: the name that it was chosen by.
         api: its function table.
-        policy: what whoever found it decides for it.
+        policy: the settings that came with it, such as those of its manifest.
     """
 
     def __init__(self, api: library.Api, policy: Policy | None = None) -> None:
-        """Takes what was loaded: `pjrt_hub.load(path)` verifies, loads and makes one.
+        """Wrap a loaded library; `pjrt_hub.load(path)` verifies, loads and wraps one.
 
         Args:
             api: its function table, initialized.
-            policy: by default that of a library that nobody described.
+            policy: by default that of a library without a manifest.
 
         Raises:
-            TypeError: the table is none, but a path for one.
+            TypeError: `api` is not a function table, but for example a path.
         """
         if not isinstance(api, library.Api):
             raise TypeError(
@@ -54,7 +57,7 @@ class Plugin:
         self.policy = policy or Policy()
         self.name = self.policy.name or api.path.name
         api.known_sha256 = self.policy.sha256
-        self._compile_flags = CompileFlags(
+        self.default_flags = DefaultFlags(
             lambda given, code: self.policy.compile_flags(given, api.version, code)
         )
 
@@ -99,7 +102,7 @@ class Plugin:
 
         Some do not apply to every program: `exe.compile_options` shows the ones used.
         """
-        return self._compile_flags.beside({})
+        return self.default_flags.beside({})
 
     @property
     def extensions(self) -> Mapping[str, int]:
@@ -141,28 +144,72 @@ class Plugin:
         options: Mapping[str, values.NamedValue] | None = None,
         *,
         distributed: Distributed | None = None,
+        shared: bool = False,
     ) -> Client:
         """Make a client (`PJRT_Client_Create`); Ctrl-C ends the wait.
 
         Args:
             options: create options by name.
             distributed: the place of this process among those that it shares the platform with.
+            shared: whether to return the one that this process shares, and to make it if need be.
 
         Raises:
             TypeError: an option has another type than the plugin takes.
-            ValueError: the plugin has no such option.
+            ValueError: the plugin has no such option, or the shared client has another value of it.
             PjrtError: the plugin cannot make a client, for example without its hardware.
             PluginError: it died or hung in the process where that was tried first.
             PjrtHubError: the client did not join the other processes.
         """
-        # Checked before the call, because a wrong type aborts some plugins.
         given = dict(options or {})
+        if distributed is not None:
+            given = {**distributed.create_options(self.policy.takes_option), **given}
+        if not shared:
+            return self._make_client(given, distributed)
+        with _sharing:  # threads that ask at once get one
+            client = self._shared_client(given, distributed)
+            client = client or self._make_client(given, distributed)
+            client.is_shared = True
+            return client
+
+    def _shared_client(
+        self, options: Mapping[str, values.NamedValue], distributed: Distributed | None
+    ) -> Client | None:
+        """Return the open client that this process shares, if it is what is asked for.
+
+        Raises:
+            ValueError: it has another value of an option, or another place among processes.
+        """
+        for client in tuple(handle.clients.values()):
+            if not (isinstance(client, Client) and client.is_shared and client.api is self.api):
+                continue
+            has, asked = map(self.check_create_options, (client.options, options))
+            if differing := [name for name in options if asked[name] != has.get(name)]:
+                what = ", ".join(
+                    f"{name}={has.get(name)!r}, not {asked[name]!r}" for name in differing
+                )
+                raise ValueError(
+                    f"the shared {client!r} was made with {what}\n\n"
+                    "hint: ask for it without these options, or for one of your own, shared=False"
+                )
+            place = (client.process_index, client.process_count)
+            if distributed and place != (distributed.process_id, distributed.num_processes):
+                raise ValueError(
+                    f"the shared {client!r} is of process {place[0]} of {place[1]}, not "
+                    f"{distributed.process_id} of {distributed.num_processes}\n\n"
+                    "hint: make it with `distributed` before anything asks for it without"
+                )
+            return client
+        return None
+
+    def _make_client(
+        self, given: Mapping[str, values.NamedValue], distributed: Distributed | None
+    ) -> Client:
         exchange = None
         if distributed is not None:
             from pjrt_hub.running.distributed.kv_store import Exchange
 
-            given = {**distributed.create_options(self.policy.takes_option), **given}
             exchange = Exchange(distributed.store)
+        # Checked before the call, because a wrong type aborts some plugins.
         checked = self.policy.check_create_options(given, self.api_version)
         if exchange is None:  # else the one that is tried would join the others
             self.policy.try_client(checked)
@@ -245,7 +292,7 @@ class Plugin:
             *self.policy.check_topology_options(name, options or {}, self.api_version),
             self.reload,
         )
-        topology._compile_flags = self._compile_flags
+        topology.default_flags = self.default_flags
         return topology
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
@@ -261,7 +308,7 @@ class Plugin:
         from pjrt_hub.running.client.topology import Topology
 
         topology = Topology.deserialize(self.api, serialized, self.reload)
-        topology._compile_flags = self._compile_flags
+        topology.default_flags = self.default_flags
         return topology
 
     def __reduce__(self) -> NoReturn:
@@ -271,6 +318,8 @@ class Plugin:
         )
 
     def _repr_html_(self) -> str:
+        from pjrt_hub.running.array import display
+
         return display.table(
             self,
             False,

@@ -15,6 +15,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frames import hide_below
+from pjrt_hub.base.listing import Listing
 from pjrt_hub.errors import (
     ClosedError,
     NotFoundError,
@@ -23,16 +25,15 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.running.array import display, dtypes
-from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.compilation import compilation
-from pjrt_hub.running.device.device_description import DeviceDescription
+from pjrt_hub.running.compilation.policy import DefaultFlags
+from pjrt_hub.running.device.device import DeviceDescription
 from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable.executable import Executable, destroy
 from pjrt_hub.running.extensions.tpu_topology import TpuTopology
 from pjrt_hub.running.program import entry, partitioning
-from pjrt_hub.running.program.compile_flags import CompileFlags
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
     from pjrt_hub.running.distributed.pickled import Reload
 
 _MAX_ELEMENTS = 1 << 48
-_NO_FLAGS = CompileFlags(lambda _given, _code: {})
+_NO_FLAGS = DefaultFlags(lambda _given, _code: {})
 
 
 class Topology:
-    """A `PJRT_TopologyDescription`.
+    """A machine to compile for, which need not be present (`PJRT_TopologyDescription`).
 
     One that a client gave is its client's and ends with it; any other is freed with the last
     reference to it.
@@ -67,8 +68,8 @@ class Topology:
         self.api = api
         self.client = client
         self.reload = reload if client is None else client.policy.reload
-        self._compile_flags = client.compile_flags if client else _NO_FLAGS
-        self._address = address
+        self.default_flags = client.default_flags if client else _NO_FLAGS
+        self.address = address
         if client is None:  # a client frees its own, and freeing it twice would abort
             weakref.finalize(self, _destroy, api, address).atexit = False
 
@@ -132,12 +133,12 @@ class Topology:
     @cached_property
     def platform_name(self) -> str:
         """The platform of the devices, "tpu" (`PJRT_TopologyDescription_PlatformName`)."""
-        return str(self._ask("PJRT_TopologyDescription_PlatformName").decode())
+        return self._ask("PJRT_TopologyDescription_PlatformName").decode()
 
     @cached_property
     def platform_version(self) -> str:
         """The plugin's description of its version (`PJRT_TopologyDescription_PlatformVersion`)."""
-        return str(self._ask("PJRT_TopologyDescription_PlatformVersion").decode())
+        return self._ask("PJRT_TopologyDescription_PlatformVersion").decode()
 
     @cached_property
     def attributes(self) -> Mapping[str, Any]:
@@ -146,10 +147,10 @@ class Topology:
         return attributes
 
     @cached_property
-    def device_descriptions(self) -> tuple[DeviceDescription, ...]:
+    def device_descriptions(self) -> Listing[DeviceDescription]:
         """Its devices (`PJRT_TopologyDescription_GetDeviceDescriptions`)."""
         addresses = self._ask("PJRT_TopologyDescription_GetDeviceDescriptions")
-        return tuple(DeviceDescription(self, address) for address in addresses)
+        return Listing(DeviceDescription(self, address) for address in addresses)
 
     @cached_property
     def fingerprint(self) -> int:
@@ -158,7 +159,7 @@ class Topology:
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.101.
         """
-        return int(self._ask("PJRT_TopologyDescription_Fingerprint"))
+        return self._ask("PJRT_TopologyDescription_Fingerprint")
 
     @cached_property
     def memory_space_kind_ids(self) -> tuple[int, ...]:
@@ -195,7 +196,7 @@ class Topology:
 
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.110 or than the dtype.
-            TypeError: a size that is no int, or no such dtype.
+            TypeError: a size that is not an int, or no such dtype.
             ValueError: no such kind of memory, or an impossible size.
         """
         if memory_space_kind_id not in self.memory_space_kind_ids:
@@ -208,11 +209,10 @@ class Topology:
         sizes = [operator.index(size) for size in dims]
         if min(sizes, default=0) < 0 or math.prod(map(max, sizes, repeat(1))) > _MAX_ELEMENTS:
             raise ValueError(f"an array of {sizes} is impossible")  # the plugin would abort
-        with self._in_call():
-            return irregular.serialized(
-                self.api,
+        with self.in_call():
+            return self.api.call(
                 "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
-                topology=self._address,
+                topology=self.address,
                 memory_space_kind_id=memory_space_kind_id,
                 dims=sizes,
                 element_type=element.code,
@@ -220,11 +220,10 @@ class Topology:
 
     def serialize(self) -> bytes:
         """Return bytes for `Plugin.deserialize_topology` (`PJRT_TopologyDescription_Serialize`)."""
-        with self._in_call():
-            return irregular.serialized(
-                self.api, "PJRT_TopologyDescription_Serialize", topology=self._address
-            )
+        with self.in_call():
+            return self.api.call("PJRT_TopologyDescription_Serialize", topology=self.address)
 
+    @hide_below
     def compile(
         self,
         program: Program | str | bytes | os.PathLike[str],
@@ -252,25 +251,21 @@ class Topology:
             lambda needed: f"describe a machine of {needed} devices, or several slices of one",
         )
         address, sent = compilation.attempt(
-            source,
-            lambda program: self._compile_flags.compiled(
-                chosen, program.outline, lambda options: self._compiled(program, options)
-            ),
-            _hint,
+            source, chosen, self.default_flags, self._compile, _hint
         )
         executable = Executable(self, address, entry.signature(source, chosen.num_partitions))
-        executable._given_options = sent
+        executable.given_options = sent
         return executable
 
-    def _compiled(self, source: Program, options: CompileOptions) -> int:
+    def _compile(self, source: Program, options: CompileOptions) -> int:
         message = options.serialize()
         address: int = interruptible(
-            lambda: self._call(
+            lambda: self.call(
                 "PJRT_Compile",
-                topology=self._address,
+                topology=self.address,
                 program={"code": source.code, "format": source.format},
                 compile_options=message,
-                client=self.client._address if self.client else 0,
+                client=self.client.address if self.client else 0,
             ),
             lambda late: destroy(self, late),
         )
@@ -281,22 +276,29 @@ class Topology:
         words = (self.serialize(), self.reload, self.platform_name, self.api.sha256)
         return pickled.to_topology, words
 
-    def _like(self, address: int) -> Topology:
-        """Take another native topology of the same plugin."""
-        return Topology(self.api, address)
-
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
         return pickled.to_executable, (blob, self.reload, None)
 
     def _ask(self, function: str) -> Any:
-        return self._call(function, topology=self._address)
+        return self.call(function, topology=self.address)
 
-    def _call(self, function: str, /, **inputs: Any) -> Any:
-        call = self.client._call if self.client else self.api.call
+    def call(self, function: str, /, **inputs: Any) -> Any:
+        """Call a C function of the plugin, and give its output.
+
+        Args:
+            function: its name.
+            inputs: the fields of its argument struct.
+
+        Raises:
+            PjrtError: the plugin answers with an error.
+            ClosedError: the client that it belongs to is closed.
+        """
+        call = self.client.call if self.client else self.api.call
         return call(function, **inputs)
 
-    def _in_call(self) -> contextlib.AbstractContextManager[None]:
-        return self.client._in_call() if self.client else contextlib.nullcontext()
+    def in_call(self) -> contextlib.AbstractContextManager[None]:
+        """Keep what it belongs to from being freed in a `with` block."""
+        return self.client.in_call() if self.client else contextlib.nullcontext()
 
     def _repr_html_(self) -> str:
         return display.table(

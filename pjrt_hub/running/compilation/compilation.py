@@ -1,6 +1,7 @@
 """Compilation: from a program, or from a serialized executable, to one that is loaded.
 
-Owns the checks before it and the waiting that Ctrl-C ends; must not know how a cache keeps bytes.
+Owns the way: options, cache, plugin, loaded executable, with waits that Ctrl-C ends; must not know
+how a cache keeps bytes.
 """
 
 from __future__ import annotations
@@ -8,21 +9,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
+from pjrt_hub.errors import (
+    FileFormatError,
+    IncompatiblePluginError,
+    PjrtError,
+    UnsupportedByPluginError,
+)
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.compilation import compile_cache
-from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
-from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
 from pjrt_hub.running.program import entry, partitioning
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
 if TYPE_CHECKING:
+    from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient, DefaultFlags
     from pjrt_hub.running.executable.executable import Executable
+    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.program.signature import Signature
 
 T = TypeVar("T")
@@ -31,45 +37,34 @@ T = TypeVar("T")
 _CPU_DEVICES = "cpu_device_count"
 
 
-def compiled(
+def compile(
     client: CompilingClient,
     program: Program | str | bytes | os.PathLike[str],
     options: CompileOptions | None,
     cache: bool | CompileCache | None,
     isolated: bool | None,
 ) -> LoadedExecutable:
-    """What `Client.compile` gives, from the cache where it has an equal compilation."""
+    """Compile a program and load it, as `Client.compile` says."""
     source = Program.of(program)
     source.require_readable(client.api)
     chosen = partitioning.options_for(
         source, options, len(client.all_devices), client.platform_name, partial(_more, client)
     )
-    flags = client.compile_flags
+    asked = client.default_flags.over(chosen, source.outline)
     if isolated is None:
         isolated = client.policy.isolates_by_default
-    asked = flags.over(chosen, source.outline)
-
-    def compile_() -> LoadedExecutable:
-        executable, sent = attempt(
-            source,
-            lambda program: flags.compiled(
-                chosen,
-                program.outline,
-                lambda options: _compiled(client, program, options, isolated),
-            ),
-        )
-        executable._given_options = sent
-        return executable
-
-    kept = compile_cache.chosen(client, cache)
-    if kept is None:
-        executable = compile_()
+    store = compile_cache.choose(client, cache)
+    if store is None:
+        executable = _compile(client, source, chosen, isolated)
     else:
-        with client._in_call():
-            load = partial(deserialized, client)
-            executable = compile_cache.compiled(kept, client, source, asked, load, compile_)
-    executable._given_options = executable._given_options or asked
-    if executable._takes_tuple and not chosen.parameter_is_tupled_arguments:
+        with client.in_call():
+            key = compile_cache.key(client, source, asked)
+            found = _load_from(store, key, client)
+            executable = found or _compile(client, source, chosen, isolated)
+            if found is None:
+                compile_cache.keep(store, key, executable, source)
+    executable.given_options = executable.given_options or asked
+    if executable.takes_tuple and not chosen.parameter_is_tupled_arguments:
         executable.close()
         raise TypeError(
             "the program takes a tuple, and buffers are arrays\n\nhint: let it take arrays, or, of "
@@ -78,40 +73,126 @@ def compiled(
     return executable
 
 
-def attempt(
-    program: Program,
-    compile_: Callable[[Program], T],
-    hint: Callable[[PjrtError], str] = lambda _error: "",
-) -> T:
-    """Compiles a program, once more where an MLIR of another age would have written it otherwise.
-
-    Raises:
-        PjrtError: the plugin refuses it; with the next step, else `hint`'s.
-    """
-    written = program
-    while True:
-        try:
-            return compile_(written)
-        except PjrtError as exc:
-            from pjrt_hub.running.program import compile_error
-
-            other = compile_error.rewritten(exc, program) if written is program else None
-            if other is None:
-                exc.hint = compile_error.hint(exc, program) or hint(exc) or exc.hint
-                raise
-        written = other
-
-
 def _more(client: CompilingClient, devices: int) -> str:
-    """How to get so many devices."""
+    """Say how to get so many devices."""
     if client.platform_name == "cpu" and client.policy.takes_option(_CPU_DEVICES):
         return f'make the client with options={{"{_CPU_DEVICES}": {devices}}}'
     return f"the client must have {devices} devices, be it of several processes or machines"
 
 
-def deserialized(client: CompilingClient, serialized: bytes) -> LoadedExecutable:
-    """What `Client.load` gives, once the guards of the bytes agree with the client's."""
-    client._check()
+def _load_from(store: CompileCache, key: str, client: CompilingClient) -> LoadedExecutable | None:
+    """Load what a cache has; None where that is nothing, or cannot be loaded any more."""
+    blob = store.get(key)
+    if blob is None:
+        return None
+    try:
+        return load_bytes(client, blob)
+    except (PjrtError, FileFormatError, IncompatiblePluginError) as exc:
+        compile_cache.warn(
+            f"the cached executable {key} cannot be loaded and is compiled again: {exc}"
+        )
+        return None
+
+
+def _compile(
+    client: CompilingClient, source: Program, chosen: CompileOptions, isolated: bool
+) -> LoadedExecutable:
+    ask = _compile_isolated if isolated else _compile_here
+    executable, sent = attempt(source, chosen, client.default_flags, partial(ask, client))
+    executable.given_options = sent
+    return executable
+
+
+def attempt(
+    source: Program,
+    options: CompileOptions,
+    flags: DefaultFlags,
+    compile_: Callable[[Program, CompileOptions], T],
+    hint: Callable[[PjrtError], str] = lambda _error: "",
+) -> tuple[T, CompileOptions]:
+    """Compile a program with a plugin's default flags, less those that the plugin refuses.
+
+    Where an MLIR of another age would have written the program otherwise, that is tried, too.
+
+    Args:
+        source: the program.
+        options: the user's, none of whose flags is ever left out.
+        flags: the plugin's own.
+        compile_: compiles the program and the options that it gets.
+        hint: gives the next step after an error, where nothing better is known.
+
+    Returns:
+        What `compile_` gave, and the options that it got.
+
+    Raises:
+        PjrtError: the plugin refuses the program; with the next step.
+    """
+    written = source
+    while True:
+        sent = flags.over(options, written.outline)
+        try:
+            return compile_(written, sent), sent
+        except PjrtError as exc:
+            from pjrt_hub.running.program import compile_error
+
+            if flags.leave_out(compile_error.find_refused_flag(exc), options, sent, exc):
+                continue
+            other = compile_error.rewrite(exc, source) if written is source else None
+            if other is None:
+                exc.hint = compile_error.hint(exc, source) or hint(exc) or exc.hint
+                raise
+        written = other
+
+
+def _compile_here(
+    client: CompilingClient, source: Program, options: CompileOptions
+) -> LoadedExecutable:
+    return obtain(
+        client,
+        "PJRT_Client_Compile",
+        meanwhile=_import_results,
+        program_signature=entry.signature(source, options.num_partitions),
+        has_devices=not options.compile_portable_executable,
+        program={"code": source.code, "format": source.format},
+        compile_options=options.serialize(),
+    )
+
+
+def _compile_isolated(
+    client: CompilingClient, source: Program, options: CompileOptions
+) -> LoadedExecutable:
+    """Compile in another process and load it here; where that cannot be, compile here and warn."""
+    from pjrt_hub.running.compilation import isolation
+
+    client.require_open()
+    try:
+        code, signature = isolation.compile(client, source, options, _import_results)
+    except isolation.NotIsolatedError as exc:
+        why = str(exc)
+    else:
+        try:
+            return load_bytes(client, client.guards.seal(code, signature))
+        except (PjrtError, UnsupportedByPluginError) as exc:
+            why = exc.message
+    import logging
+
+    text = "%s is compiled in this process, which its compiler may end: %s"
+    logging.getLogger("pjrt_hub.isolation").warning(text, source.origin, why)
+    return _compile_here(client, source, options)
+
+
+def load(client: CompilingClient, serialized: bytes | Executable) -> LoadedExecutable:
+    """Load an executable, as `Client.load` says."""
+    from pjrt_hub.running.executable.executable import Executable
+
+    if isinstance(serialized, Executable):
+        return load_executable(client, serialized)
+    return load_bytes(client, serialized)
+
+
+def load_bytes(client: CompilingClient, serialized: bytes) -> LoadedExecutable:
+    """Load the bytes of `serialize`, once their guards agree with the client's."""
+    client.require_open()
     if isinstance(serialized, str | os.PathLike):
         raise TypeError(
             f"{os.fspath(serialized)!r} is not the bytes of an executable\n\n"
@@ -121,101 +202,76 @@ def deserialized(client: CompilingClient, serialized: bytes) -> LoadedExecutable
     blob = serialized if type(serialized) is bytes else bytes(memoryview(serialized))
     _, code, signature = client.guards.open(blob)
     function = "PJRT_Executable_DeserializeAndLoad"
-    executable = _loaded(client, function, signature=signature, serialized_executable=code)
-    executable._origin = blob
+    executable = obtain(client, function, signature=signature, serialized_executable=code)
+    executable.origin = blob
     return executable
 
 
-def loaded(client: CompilingClient, executable: Executable) -> LoadedExecutable:
-    """What `Client.load` gives for an executable of this process, which it ends."""
-    client._check()
-    if executable._api is not client.api:
+def load_executable(client: CompilingClient, executable: Executable) -> LoadedExecutable:
+    """Load an executable of this process (`PJRT_Client_Load`), which ends with that."""
+    from pjrt_hub.running.executable.executable import give_away
+
+    client.require_open()
+    if executable.api is not client.api:
         raise ValueError(f"{executable!r} is of another plugin than {client!r}")
     client.api.require("PJRT_Client_Load")
-    options = executable._given_options or CompileOptions()
+    options = executable.given_options or CompileOptions()
     # The plugin may empty the native object, so nothing may look at it any more, however it goes.
-    loaded = _loaded(
+    loaded = obtain(
         client,
         "PJRT_Client_Load",
-        kept=executable,
-        said=executable._said,
-        executable=executable._give_away(),
+        keep=executable,
+        program_signature=executable.program_signature,
+        executable=give_away(executable),
         compile_options=options.serialize(),
     )
-    loaded._given_options = options
+    loaded.given_options = options
     return loaded
 
 
-def _compiled(
-    client: CompilingClient, source: Program, chosen: CompileOptions, isolated: bool
-) -> LoadedExecutable:
-    if isolated and (executable := _isolated(client, source, chosen)):
-        return executable
-    return _loaded(
-        client,
-        "PJRT_Client_Compile",
-        meanwhile=_import_numpy,
-        said=entry.signature(source, chosen.num_partitions),
-        has_devices=not chosen.compile_portable_executable,
-        program={"code": source.code, "format": source.format},
-        compile_options=chosen.serialize(),
-    )
-
-
-def _isolated(
-    client: CompilingClient, source: Program, chosen: CompileOptions
-) -> LoadedExecutable | None:
-    """What was compiled elsewhere and loaded here; None where that cannot be, with a warning."""
-    from pjrt_hub.running.compilation import isolation
-
-    client._check()
-    try:
-        code, signature = isolation.compiled(client, source, chosen, _import_numpy)
-    except isolation.NotIsolatedError as exc:
-        why = str(exc)
-    else:
-        try:
-            return deserialized(client, client.guards.seal(code, signature))
-        except (PjrtError, UnsupportedByPluginError) as exc:
-            why = exc.message
-    import logging
-
-    text = "%s is compiled in this process, which its compiler may end: %s"
-    logging.getLogger("pjrt_hub.isolation").warning(text, source.origin, why)
-    return None
-
-
-def _loaded(
+def obtain(
     client: CompilingClient,
     function: str,
-    kept: object = None,
+    keep: object = None,
     signature: Signature | None = None,
-    said: Signature | None = None,
+    program_signature: Signature | None = None,
     has_devices: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
     **inputs: Any,
 ) -> LoadedExecutable:
-    """Takes what a C function gives after seconds; Ctrl-C ends the waiting.
+    """Call a C function that gives a loaded executable after seconds; Ctrl-C ends the wait.
 
-    `kept` lives until the function has ended; `meanwhile` is called beside it. Without a signature
-    the plugin is asked for it, and compared with what the program said of itself. `has_devices`
-    says that it is known not to be portable.
+    Args:
+        client: whose it will be.
+        function: of the C API.
+        keep: lives until the function has ended.
+        signature: what it takes and gives. Without it the plugin is asked, and its answer compared
+            with `program_signature`.
+        program_signature: what the program says of itself.
+        has_devices: whether it is known not to be portable.
+        meanwhile: is called beside the function.
+        inputs: the function's.
     """
 
     def call() -> int:
-        return int(client.api.call(function, client=client._address, **inputs))
+        return int(client.api.call(function, client=client.address, **inputs))
 
-    def discard(late: int, _kept: object = kept) -> None:
+    def discard(late: int, _keep: object = keep) -> None:
         client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=late)
 
-    with client._in_call():
-        client._enter()  # the call's own, which an interrupted wait does not end
-        address = interruptible(call, discard, client._leave, meanwhile)
-        return LoadedExecutable._load(client, address, signature, said, has_devices)
+    with client.in_call():
+        until_ended = ExitStack()  # the call's own, which an interrupted wait does not end
+        until_ended.enter_context(client.in_call())
+        address = interruptible(call, discard, until_ended.close, meanwhile)
+        from pjrt_hub.running.executable import loaded_executable
+
+        return loaded_executable.adopt(client, address, signature, program_signature, has_devices)
 
 
-def _import_numpy() -> None:
-    """Takes the time of a compiler for what reads the results, which is a third of a start."""
+def _import_results() -> None:
+    """Use the time of a compiler to import what runs the program and reads its results."""
+    import pjrt_hub.running.executable.loaded_executable  # noqa: F401
+
     if "numpy" not in sys.modules:
         with suppress(ImportError):  # who needs it is told then
             import numpy  # noqa: F401

@@ -1,31 +1,24 @@
-"""The way of a compilation through a cache: what makes two of them the same.
+"""The cache of compilations: which one is meant, and what makes two compilations the same.
 
 Owns the key; must not know where or how a cache keeps its bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pjrt_hub.base.frozen import replace, values
-from pjrt_hub.errors import (
-    FileFormatError,
-    IncompatiblePluginError,
-    PjrtError,
-    UnsupportedByPluginError,
-)
-from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
-from pjrt_hub.running.executable import serialized
+from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
 
 if TYPE_CHECKING:
+    from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.program.compile_options import CompileOptions
     from pjrt_hub.running.program.program import Program
 
 
-def chosen(client: CompilingClient, wanted: bool | CompileCache | None) -> CompileCache | None:
-    """The cache that `Client.compile(cache=wanted)` means.
+def choose(client: CompilingClient, wanted: bool | CompileCache | None) -> CompileCache | None:
+    """Return the cache that `Client.compile(cache=wanted)` means.
 
     Raises:
         ValueError: True, and the client's plugin was loaded without a cache.
@@ -57,6 +50,8 @@ def key(client: CompilingClient, program: Program, options: CompileOptions) -> s
     """
     import hashlib
 
+    from pjrt_hub.running.executable import serialized
+
     canonical = replace(options, flags=dict(sorted(options.flags.items())))
     guards = serialized.Guards.of(client)
     devices = [(d.id, d.kind, d.process_index) for d in client.all_devices]
@@ -74,35 +69,16 @@ def key(client: CompilingClient, program: Program, options: CompileOptions) -> s
     return digest.hexdigest()
 
 
-def compiled(
-    cache: CompileCache,
-    client: CompilingClient,
-    program: Program,
-    options: CompileOptions,
-    load: Callable[[bytes], LoadedExecutable],
-    compile_: Callable[[], LoadedExecutable],
-) -> LoadedExecutable:
-    """Loads a compilation from the cache, or makes it and keeps it.
-
-    What cannot be loaded is compiled again, and what cannot be serialized is not kept: a cache
-    only ever saves time.
-    """
-    name = key(client, program, options)
-    blob = cache.get(name)
-    if blob is not None:
-        try:
-            return load(blob)
-        except (PjrtError, FileFormatError, IncompatiblePluginError) as exc:
-            _log(f"the cached executable {name} cannot be loaded and is compiled again: {exc}")
-    executable = compile_()
+def keep(cache: CompileCache, key: str, executable: LoadedExecutable, program: Program) -> None:
+    """Put an executable into the cache, where the plugin can serialize it."""
     try:
-        cache.put(name, executable.serialize())
+        cache.put(key, executable.serialize())
     except (PjrtError, UnsupportedByPluginError) as exc:
-        _log(f"the plugin cannot serialize {program.origin}, so it is not cached: {exc}")
-    return executable
+        warn(f"the plugin cannot serialize {program.origin}, so it is not cached: {exc}")
 
 
-def _log(text: str) -> None:
+def warn(text: str) -> None:
+    """Log what the cache cannot do; it only ever saves time, so that is no error."""
     import logging
 
     logging.getLogger("pjrt_hub.compile_cache").warning(text)

@@ -39,7 +39,7 @@ class NotIsolatedError(Exception):
     """No other process can compile it, or hand over what it compiled; the text says why."""
 
 
-def compiled(
+def compile(
     client: CompilingClient,
     program: Program,
     options: CompileOptions,
@@ -74,7 +74,7 @@ def compiled(
         words = [*map(str, files), str(path), client.api.identity, *map(str, workplace.preload)]
         with Child(__name__, words, env=workplace.env, pass_fds=files) as child:
             meanwhile()
-            said = _heard(child, workplace.seconds)
+            said = _read_answers(child, workplace.seconds)
             late = not child.silent
         if "nbytes" in said:
             answer.seek(0)
@@ -93,12 +93,12 @@ def compiled(
         raise _crash(f"{path} {_end(code)} as it compiled {program.origin}", code, child.words())
     why = said.get("error") or (f"it took over {_TO_BEGIN:g} s" if late else _end(code))
     if "step" not in said:
-        client._not_isolated = why  # as would the next one
+        client.why_not_isolated = why  # as would the next one
     raise NotIsolatedError(f"the process for it could not: {why}")
 
 
-def _heard(child: Child, seconds: float) -> dict[str, Any]:
-    """What the other process says, until nothing more can come, or the time is over."""
+def _read_answers(child: Child, seconds: float) -> dict[str, Any]:
+    """Return what the other process says, until nothing more can come, or the time is over."""
     said: dict[str, Any] = {}
     begun = time.monotonic()
     until = begun + min(_TO_BEGIN, seconds)
@@ -111,7 +111,7 @@ def _heard(child: Child, seconds: float) -> dict[str, Any]:
 
 
 def _obstacle(client: CompilingClient) -> str:
-    """Why nothing can be compiled for a client elsewhere; empty where it can."""
+    """Return why nothing can be compiled for a client elsewhere; empty where it can."""
     from pjrt_hub.running.extensions import custom_partitioner
 
     if client.process_count > 1:
@@ -120,7 +120,7 @@ def _obstacle(client: CompilingClient) -> str:
         return "a custom partitioner is registered, which only this process can ask"
     if not client.api.is_as_loaded():
         return f"{client.api.path} is not the file any more that was loaded"
-    return client._not_isolated
+    return client.why_not_isolated
 
 
 def _ask(
@@ -134,7 +134,7 @@ def _ask(
         "create_options": dict(
             client.policy.check_create_options(client.options, client.api.version)
         ),
-        "custom_calls": CustomCalls(client.api)._described,
+        "custom_calls": CustomCalls(client.api).handlers,
         "format": program.format,
         "options_nbytes": len(message),
     }
@@ -149,7 +149,7 @@ def _plain(option: Any) -> Any:
 
 
 def _file() -> BinaryIO:
-    """A file without a name, in memory where the system has such."""
+    """Return a file without a name, in memory where the system has such."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("pjrt-hub"), "w+b")
     from tempfile import TemporaryFile
@@ -164,7 +164,7 @@ def _refusal(code: int, payloads: Mapping[str, str], **details: str) -> PjrtErro
 
 def _crash(what: str, code: int, words: str) -> PluginCrashedError:
     return PluginCrashedError(
-        f"{what}; its last words:\n{words}" if words else what,
+        f"{what}; its last output:\n{words}" if words else what,
         signal=signal_name(-code) if code < 0 else None,
         returncode=code,
         stderr=words,
@@ -180,11 +180,11 @@ def _end(code: int) -> str:
 def _work(
     tell: watch.Tell, request: str, answer: str, path: str, identity: str, *preload: str
 ) -> int:
-    """What the other process does: it compiles, and writes what came of it."""
+    """Compile in the other process, and write what came of it."""
     with open(int(request), "rb") as file:
         file.seek(0)
         asked = json.loads(file.readline())
-        options, code = file.read(asked["options_nbytes"]), file.read()
+        options, source = file.read(asked["options_nbytes"]), file.read()
     try:
         for dependency in preload:
             library.preload(dependency)
@@ -196,11 +196,11 @@ def _work(
             executable = api.call(
                 _COMPILE,
                 client=client,
-                program={"code": code, "format": asked["format"]},
+                program={"code": source, "format": asked["format"]},
                 compile_options=options,
             )
             view = api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=executable)
-            said = entry.signature(Program(code, asked["format"]))
+            said = entry.signature(Program(source, asked["format"]))
             signature, takes_tuple = signature_sources.of_executable(api, view, said)
         except PjrtError as exc:
             details = {name: getattr(exc, name) for name in _DETAILS}
@@ -208,14 +208,14 @@ def _work(
             tell(refusal={**details, "payloads": payloads})
             return 0
         tell(step="PJRT_Executable_Serialize")
-        compiled = irregular.serialized_executable(api, view)
+        code = irregular.serialize_executable(api, view)
     except PjrtHubError as exc:
         tell(error=exc.message)
         return 1
     with open(int(answer), "wb") as file:
-        file.write(compiled)
+        file.write(code)
     tell(
-        nbytes=len(compiled),
+        nbytes=len(code),
         signature=None if takes_tuple or signature is None else signature.to_lists(),
     )
     return 0

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.base.frozen import frozen
-from pjrt_hub.running.capi.values import NamedValue
+from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.running.device.device import DeviceClient
-from pjrt_hub.running.program.compile_flags import CompileFlags
-from pjrt_hub.running.program.option import Flag
+
+if TYPE_CHECKING:
+    from pjrt_hub.base.abi import ApiVersion
+    from pjrt_hub.errors import PjrtError
+    from pjrt_hub.running.capi.values import NamedValue
+    from pjrt_hub.running.program.compile_options import CompileOptions
+    from pjrt_hub.running.program.option import Flag
 
 
 class CompileCache(Protocol):
@@ -95,17 +98,64 @@ class Policy:
         return None
 
 
+class DefaultFlags:
+    """The flags that one plugin's compilations get where their options say nothing of them.
+
+    XLA drops and renames its flags between versions, and no table of a plugin says which ones it
+    has: what was refused once is not tried again.
+
+    Args:
+        choose: takes the flags of a user's options and a program, gives those to add to them.
+    """
+
+    def __init__(self, choose: Callable[[Mapping[str, Flag], bytes], Mapping[str, Flag]]) -> None:
+        self._choose = choose
+        self._refused: set[str] = set()
+
+    def beside(self, given: Mapping[str, Flag], code: bytes = b"") -> dict[str, Flag]:
+        """Return those to add to the flags `given`, for a program."""
+        chosen = self._choose(given, code).items()
+        taken = self._refused | given.keys()
+        return {name: value for name, value in chosen if name not in taken}
+
+    def over(self, options: CompileOptions, code: bytes) -> CompileOptions:
+        """Return `options` with those to add to them, for a program."""
+        added = self.beside(options.flags, code)
+        return replace(options, flags={**added, **options.flags}) if added else options
+
+    def leave_out(
+        self, refused: str, given: CompileOptions, sent: CompileOptions, error: PjrtError
+    ) -> bool:
+        """Send a refused flag no more; return False where it was none of these flags.
+
+        Args:
+            refused: the flag.
+            given: the user's options, whose flags are never left out.
+            sent: the options with which it was refused.
+            error: the plugin's.
+        """
+        if refused not in sent.flags or refused in given.flags:
+            return False
+        self._refused.add(refused)
+        import logging
+
+        text = f"compiling without the default flag {refused}: {error.message}"
+        logging.getLogger("pjrt_hub.compile_flags").warning(text)
+        return True
+
+
 class CompilingClient(DeviceClient):
     """A client as a compilation sees it.
 
     Attributes:
         policy: its plugin's.
-        compile_flags: its plugin's own flags, less those that were refused.
+        default_flags: its plugin's own, less those that were refused.
         options: the create options that it was asked for with.
+        why_not_isolated: why no other process could have a client as this one; empty where none was
+            tried, or could.
     """
 
     policy: Policy
-    compile_flags: CompileFlags
+    default_flags: DefaultFlags
     options: Mapping[str, Any]
-    #: Why no other process could have a client as this one; empty where none was tried, or could.
-    _not_isolated = ""
+    why_not_isolated = ""

@@ -37,7 +37,7 @@ class Waiters:
         """Suspends the running task until `fire`.
 
         Raises:
-            RuntimeError: it is no task of asyncio or trio.
+            RuntimeError: it is not a task of asyncio or trio.
         """
         sleep, wake = _sleep_of_trio() if _in_trio() else _sleep_of_asyncio()
         key = object()
@@ -53,13 +53,13 @@ class Waiters:
 
 
 def checkpoint() -> Steps:
-    """What an await that need not sleep does: under trio every await lets others run."""
+    """Yield as an await that need not sleep does: under trio every one lets others run."""
     if _in_trio():
         yield from sys.modules["trio"].lowlevel.checkpoint().__await__()
 
 
 def _in_trio() -> bool:
-    """Whether a task of trio runs; where one is the guest of the other, both have a loop."""
+    """Return whether a task of trio runs; where one is the guest of the other, both have a loop."""
     trio, asyncio = sys.modules.get("trio"), sys.modules.get("asyncio")
     if trio is None:
         return False

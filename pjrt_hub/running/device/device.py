@@ -1,24 +1,96 @@
-"""Devices and memories: where buffers live and programs run.
+"""Devices and memories: where buffers live and programs run; a device may be described only.
 
-Both are borrowed from their client: they are views that end with it and are never freed.
+All are borrowed, from a client or a topology: they are views that end with it and are never freed.
 """
 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.errors import PjrtError
-from pjrt_hub.running.array import display
-from pjrt_hub.running.capi import irregular
-from pjrt_hub.running.capi.handle import ClientHandle
-from pjrt_hub.running.device.closing import Closing
-from pjrt_hub.running.device.device_description import DeviceDescription
+from pjrt_hub.errors import (
+    ClosedError,
+    PjrtError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
+from pjrt_hub.running.capi.handle import ClientHandle, Closing
+
+if TYPE_CHECKING:
+    from pjrt_hub.base.listing import Listing
+
+
+class Owner(Protocol):
+    """What a description belongs to: a client or a topology."""
+
+    def call(self, function: str, /, **inputs: Any) -> Any: ...
+
+
+class DeviceDescription:
+    """A description of a device, which need not be present (`PJRT_DeviceDescription`).
+
+    Attributes:
+        id: unique among the devices of its client or topology (`PJRT_DeviceDescription_Id`).
+        owner: the client or topology that it belongs to.
+    """
+
+    def __init__(self, owner: Owner, address: int) -> None:
+        self.owner = owner
+        self.description_address = address
+        # Read at once, because messages name devices after their client was closed, too.
+        self.id = int(self._describe("PJRT_DeviceDescription_Id"))
+
+    @cached_property
+    def kind(self) -> str:
+        """The vendor's name for it, "NVIDIA H100 80GB HBM3" (`PJRT_DeviceDescription_Kind`)."""
+        return str(self._describe("PJRT_DeviceDescription_Kind").decode())
+
+    @cached_property
+    def process_index(self) -> int:
+        """The process that it belongs to (`PJRT_DeviceDescription_ProcessIndex`)."""
+        return int(self._describe("PJRT_DeviceDescription_ProcessIndex"))
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Any]:
+        """The vendor's attributes of the device (`PJRT_DeviceDescription_Attributes`)."""
+        attributes: Mapping[str, Any] = self._describe("PJRT_DeviceDescription_Attributes")
+        return attributes
+
+    @property
+    def coords(self) -> tuple[int, ...] | None:
+        """Its coordinates (x, y, z), or None if the plugin reports none."""
+        coords = self.attributes.get("coords")
+        return coords if isinstance(coords, tuple) else None
+
+    @cached_property
+    def debug_string(self) -> str:
+        """The plugin's long description (`PJRT_DeviceDescription_DebugString`)."""
+        return str(self._describe("PJRT_DeviceDescription_DebugString").decode())
+
+    def to_string(self) -> str:
+        """Return the plugin's short description (`PJRT_DeviceDescription_ToString`)."""
+        return str(self._describe("PJRT_DeviceDescription_ToString").decode())
+
+    def _describe(self, function: str) -> Any:
+        return self.owner.call(function, device_description=self.description_address)
+
+    def _row(self) -> dict[str, str]:
+        coords = {} if self.coords is None else {"coords": str(self.coords)}
+        process = str(self.process_index)
+        return {"device": str(self.id), "kind": self.kind, "process": process, **coords}
+
+    def __repr__(self) -> str:
+        try:
+            coords = f" at {self.coords}" if self.coords is not None else ""
+            return f"<DeviceDescription {self.id} {self.kind!r}{coords}>"
+        except ClosedError:
+            return "<DeviceDescription closed>"
 
 
 class Device(DeviceDescription):
-    """A `PJRT_Device`.
+    """A device of a client, which runs programs and holds buffers (`PJRT_Device`).
 
     Attributes:
         client: the client that it belongs to.
@@ -27,39 +99,41 @@ class Device(DeviceDescription):
 
     def __init__(self, client: DeviceClient, address: int) -> None:
         self.client: Any = client  # a `Client`, which stands above
-        self._address = address
-        super().__init__(client, client._call("PJRT_Device_GetDescription", device=address))
+        self.address = address
+        super().__init__(client, client.call("PJRT_Device_GetDescription", device=address))
 
     @cached_property
     def local_hardware_id(self) -> int:
         """Its number on this machine, or -1 (`PJRT_Device_LocalHardwareId`)."""
-        return int(self._ask("PJRT_Device_LocalHardwareId"))
+        return self._ask("PJRT_Device_LocalHardwareId")
 
     @cached_property
     def is_addressable(self) -> bool:
         """Whether this process can use it (`PJRT_Device_IsAddressable`)."""
-        return bool(self._ask("PJRT_Device_IsAddressable"))
+        return self._ask("PJRT_Device_IsAddressable")
 
     @cached_property
-    def memories(self) -> tuple[Memory, ...]:
+    def memories(self) -> Listing[Memory]:
         """The memories that it can address (`PJRT_Device_AddressableMemories`)."""
-        return tuple(
-            self.client._memory(address) for address in self._ask("PJRT_Device_AddressableMemories")
-        )
+        return _memories(self.client, self._ask("PJRT_Device_AddressableMemories"))
 
     @cached_property
     def default_memory(self) -> Memory:
         """The memory for buffers by default (`PJRT_Device_DefaultMemory`)."""
-        memory: Memory = self.client._memory(self._ask("PJRT_Device_DefaultMemory"))
+        memory = memory_at(self.client, self._ask("PJRT_Device_DefaultMemory"))
         return memory
 
-    def memory_stats(self) -> dict[str, int]:
+    def memory_stats(self) -> dict[str, int] | None:
         """Return bytes in use and limits, as far as the plugin counts (`PJRT_Device_MemoryStats`).
 
-        Raises:
-            UnimplementedError: the plugin does not count (the XLA CPU plugin).
+        Returns:
+            Bytes and counts by the names of the C struct, "bytes_in_use" always; None where the
+            plugin does not count, as the XLA CPU plugin.
         """
-        stats = vars(self._ask("PJRT_Device_MemoryStats"))
+        try:
+            stats = vars(self._ask("PJRT_Device_MemoryStats"))
+        except (UnimplementedError, UnsupportedByPluginError):
+            return None
         return {
             name: value
             for name, value in stats.items()
@@ -80,8 +154,7 @@ class Device(DeviceDescription):
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.92.
         """
-        with self.client._in_call():
-            return irregular.device_attributes(self.client.api, self._address)
+        return self._ask("PJRT_Device_GetAttributes")
 
     def poison_execution(self, launch_id: int, error: PjrtError) -> bool:
         """Make a launch on this device fail (`PJRT_Device_PoisonExecution`).
@@ -102,9 +175,9 @@ class Device(DeviceDescription):
         if not isinstance(error, PjrtError):
             raise TypeError(f"the error is {error!r}, not a PjrtError")
         return bool(
-            self.client._call(
+            self.client.call(
                 "PJRT_Device_PoisonExecution",
-                device=self._address,
+                device=self.address,
                 launch_id=int32("the launch id", launch_id),
                 error_code=error.code,
                 error_message=error.message,
@@ -124,12 +197,18 @@ class Device(DeviceDescription):
         return AsyncTrackingEvent(self, description)
 
     def _ask(self, function: str) -> Any:
-        return self.client._call(function, device=self._address)
+        return self.client.call(function, device=self.address)
+
+    def _row(self) -> dict[str, str]:
+        memories = (memory.kind for memory in self.memories if self.is_addressable)
+        return {**super()._row(), "device": str(self), "memories": ", ".join(memories)}
 
     def __str__(self) -> str:
         return f"{self.client.platform_name}:{self.id}"
 
     def _repr_html_(self) -> str:
+        from pjrt_hub.running.array import display
+
         return display.table(
             self,
             self.client.closed,
@@ -147,7 +226,7 @@ class Device(DeviceDescription):
 
 
 class Memory:
-    """A `PJRT_Memory`: a space that one or more devices address.
+    """A memory that one or more devices address (`PJRT_Memory`).
 
     Attributes:
         client: the client that it belongs to.
@@ -155,42 +234,43 @@ class Memory:
 
     def __init__(self, client: DeviceClient, address: int) -> None:
         self.client: Any = client  # a `Client`, which stands above
-        self._address = address
+        self.address = address
 
     @cached_property
     def id(self) -> int:
         """An id, unique among the client's memories (`PJRT_Memory_Id`)."""
-        return int(self._ask("PJRT_Memory_Id"))
+        return self._ask("PJRT_Memory_Id")
 
     @cached_property
     def kind(self) -> str:
         """Its kind: "device", "pinned_host", "unpinned_host", ... (`PJRT_Memory_Kind`)."""
-        return str(self._ask("PJRT_Memory_Kind").decode())
+        return self._ask("PJRT_Memory_Kind").decode()
 
     @cached_property
     def kind_id(self) -> int:
         """The plugin's number of the kind (`PJRT_Memory_Kind_Id`)."""
-        return int(self._ask("PJRT_Memory_Kind_Id"))
+        return self._ask("PJRT_Memory_Kind_Id")
 
     @cached_property
     def debug_string(self) -> str:
         """The plugin's long description (`PJRT_Memory_DebugString`)."""
-        return str(self._ask("PJRT_Memory_DebugString").decode())
+        return self._ask("PJRT_Memory_DebugString").decode()
 
     def to_string(self) -> str:
-        """The plugin's short description (`PJRT_Memory_ToString`)."""
-        return str(self._ask("PJRT_Memory_ToString").decode())
+        """Return the plugin's short description (`PJRT_Memory_ToString`)."""
+        return self._ask("PJRT_Memory_ToString").decode()
 
     @cached_property
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> Listing[Device]:
         """The devices that address it (`PJRT_Memory_AddressableByDevices`)."""
-        addresses = self._ask("PJRT_Memory_AddressableByDevices")
-        return tuple(self.client._device(address) for address in addresses)
+        return _devices(self.client, self._ask("PJRT_Memory_AddressableByDevices"))
 
     def _ask(self, function: str) -> Any:
-        return self.client._call(function, memory=self._address)
+        return self.client.call(function, memory=self.address)
 
     def _repr_html_(self) -> str:
+        from pjrt_hub.running.array import display
+
         return display.table(
             self,
             self.client.closed,
@@ -201,6 +281,10 @@ class Memory:
             },
         )
 
+    def _row(self) -> dict[str, str]:
+        devices = ", ".join(map(str, self.devices))
+        return {"memory": str(self), "kind": self.kind, "devices": devices}
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.id}"
 
@@ -209,7 +293,7 @@ class Memory:
 
 
 class AsyncTrackingEvent(Closing):
-    """A `PJRT_AsyncTrackingEvent`: work that a device waits for; ends with `close` or a `with`.
+    """Work that a device waits for, until `close` or a `with` ends (`PJRT_AsyncTrackingEvent`).
 
     Attributes:
         device: the device.
@@ -219,22 +303,22 @@ class AsyncTrackingEvent(Closing):
     def __init__(self, device: Device, description: str) -> None:
         self.device = device
         self.description = description
-        self._address: int = device.client._call(
-            "PJRT_Device_CreateAsyncTrackingEvent", device=device._address, description=description
+        self.address: int = device.client.call(
+            "PJRT_Device_CreateAsyncTrackingEvent", device=device.address, description=description
         )
 
     def close(self) -> None:
         """End the work (`PJRT_AsyncTrackingEvent_Destroy`); may be called again."""
-        address, self._address = self._address, 0
+        address, self.address = self.address, 0
         if address:
-            self.device.client._call("PJRT_AsyncTrackingEvent_Destroy", event=address)
+            self.device.client.call("PJRT_AsyncTrackingEvent_Destroy", event=address)
 
 
 class DeviceClient(ClientHandle):
     """A client with its devices and memories, as these and what lies on them see it."""
 
     @property
-    def _moves_data(self) -> bool:
+    def moves_data(self) -> bool:
         """Whether the plugin puts row-major bytes into other layouts, as `placement` found."""
         raise NotImplementedError
 
@@ -249,17 +333,17 @@ class DeviceClient(ClientHandle):
     @cached_property
     def process_index(self) -> int:
         """This process among those that share the platform (`PJRT_Client_ProcessIndex`)."""
-        return int(self._ask("PJRT_Client_ProcessIndex"))
+        return self._ask("PJRT_Client_ProcessIndex")
 
     @cached_property
-    def all_devices(self) -> tuple[Device, ...]:
+    def all_devices(self) -> Listing[Device]:
         """The devices of all processes (`PJRT_Client_Devices`)."""
-        return tuple(map(self._device, self._ask("PJRT_Client_Devices")))
+        return _devices(self, self._ask("PJRT_Client_Devices"))
 
     @cached_property
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> Listing[Device]:
         """The devices that this process can use (`PJRT_Client_AddressableDevices`)."""
-        return tuple(map(self._device, self._ask("PJRT_Client_AddressableDevices")))
+        return _devices(self, self._ask("PJRT_Client_AddressableDevices"))
 
     @cached_property
     def process_count(self) -> int:
@@ -276,7 +360,8 @@ class DeviceClient(ClientHandle):
             PjrtError: there is none.
         """
         number = int32("the id", id)
-        return self._device(self._call("PJRT_Client_LookupDevice", client=self._address, id=number))
+        address = self.call("PJRT_Client_LookupDevice", client=self.address, id=number)
+        return device_at(self, address)
 
     def lookup_addressable_device(self, local_hardware_id: int) -> Device:
         """Return the device with that number here (`PJRT_Client_LookupAddressableDevice`).
@@ -287,12 +372,13 @@ class DeviceClient(ClientHandle):
         Raises:
             PjrtError: there is none.
         """
-        return self._device(
-            self._call(
+        return device_at(
+            self,
+            self.call(
                 "PJRT_Client_LookupAddressableDevice",
-                client=self._address,
+                client=self.address,
                 local_hardware_id=int32("the local hardware id", local_hardware_id),
-            )
+            ),
         )
 
     def default_device_assignment(
@@ -322,33 +408,62 @@ class DeviceClient(ClientHandle):
                 f"{num_replicas} replica(s) of {num_partitions} partition(s) cannot be placed on "
                 f"{there} device(s)"
             )
-        with self._in_call():
-            ids = irregular.default_device_assignment(self.api, self._address, *counts)
+        from pjrt_hub.running.capi import irregular
+
+        with self.in_call():
+            ids = irregular.default_device_assignment(self.api, self.address, *counts)
         return tuple(
             tuple(ids[start : start + num_partitions])
             for start in range(0, len(ids), num_partitions)
         )
 
     @cached_property
-    def memories(self) -> tuple[Memory, ...]:
+    def memories(self) -> Listing[Memory]:
         """The memories that this process can use (`PJRT_Client_AddressableMemories`)."""
-        return tuple(map(self._memory, self._ask("PJRT_Client_AddressableMemories")))
+        return _memories(self, self._ask("PJRT_Client_AddressableMemories"))
+
+    def memory(self, kind: str) -> Memory:
+        """Return the memory of a kind, such as "pinned_host", of the default device.
+
+        Args:
+            kind: as `Memory.kind` has it.
+
+        Raises:
+            ValueError: the device has none of that kind.
+        """
+        device, _ = self.default_place
+        for memory in device.memories:
+            if memory.kind == kind:
+                return memory
+        kinds = ", ".join(memory.kind for memory in device.memories)
+        raise ValueError(f"{device} has no memory {kind!r}\n\nhint: it has {kinds}")
 
     @cached_property
-    def _default_place(self) -> tuple[Device, int]:
-        return self._place(None, None)
+    def default_place(self) -> tuple[Device, int]:
+        """Where an array goes by default, as `place` has it."""
+        return self.place(None, None)
 
     @cached_property
     def _first_place(self) -> tuple[Device, int, int]:
-        """As `_default_place`, with the device's address, as the compiled call path takes it."""
-        device, memory_address = self._default_place
-        return device, device._address, memory_address
+        """As `default_place`, with the device's address, as the compiled call path takes it."""
+        device, memory_address = self.default_place
+        return device, device.address, memory_address
 
     @property
     def _default_memory(self) -> Memory:
-        return self._default_place[0].default_memory
+        return self.default_place[0].default_memory
 
-    def _place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
+    def place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
+        """Return the device that a buffer is to be on, and the address of its memory, or 0.
+
+        Args:
+            device: one of `devices`; by default one that addresses the memory, or the first.
+            memory: one of a device's memories; by default the device's own, which is address 0.
+
+        Raises:
+            TypeError: these are no device and no memory.
+            ValueError: they are another client's, or the device does not address the memory.
+        """
         for place, kind in ((device, Device), (memory, Memory)):
             if place is not None and not isinstance(place, kind):
                 raise TypeError(
@@ -363,26 +478,42 @@ class DeviceClient(ClientHandle):
             return device or self.devices[0], 0
         if device is not None and device not in memory.devices:
             raise ValueError(f"{device} does not address the memory {memory}")
-        return device or memory.devices[0], memory._address
+        return device or memory.devices[0], memory.address
 
-    def _device(self, address: int) -> Device:
-        device = self._devices.get(address)
-        if device is None:
-            device = self._devices[address] = Device(self, address)
-        return device
 
-    def _memory(self, address: int) -> Memory:
-        memory = self._memories.get(address)
-        if memory is None:
-            memory = self._memories[address] = Memory(self, address)
-        return memory
+def device_at(client: DeviceClient, address: int) -> Device:
+    """Return a client's device by its native address, the same object each time."""
+    device = client._devices.get(address)
+    if device is None:
+        device = client._devices[address] = Device(client, address)
+    return device
+
+
+def memory_at(client: DeviceClient, address: int) -> Memory:
+    """Return a client's memory by its native address, the same object each time."""
+    memory = client._memories.get(address)
+    if memory is None:
+        memory = client._memories[address] = Memory(client, address)
+    return memory
+
+
+def _devices(client: DeviceClient, addresses: Iterable[int]) -> Listing[Device]:
+    from pjrt_hub.base.listing import Listing
+
+    return Listing(device_at(client, address) for address in addresses)
+
+
+def _memories(client: DeviceClient, addresses: Iterable[int]) -> Listing[Memory]:
+    from pjrt_hub.base.listing import Listing
+
+    return Listing(memory_at(client, address) for address in addresses)
 
 
 def int32(what: str, value: int) -> int:
-    """An int that fits the C function's parameter.
+    """Return an int that fits the C function's parameter.
 
     Raises:
-        TypeError: it is no int.
+        TypeError: it is not an int.
         ValueError: it does not fit.
     """
     number = operator.index(value)

@@ -1,7 +1,7 @@
-"""Promises: what a plugin waits for and Python gives, once.
+"""Promises: what a plugin waits for and Python gives, once; an event may be what is promised.
 
 Owns the giving up: a promise that nobody keeps fails with CANCELLED when it dies or its client
-closes, because a plugin would wait for it for ever. Must not know what is promised.
+closes, because a plugin would wait for it for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import CancelledError, ClosedError, PjrtError
 from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.device.event import Event
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import ClientHandle
@@ -51,10 +52,10 @@ class Promise(hotpath.Owned):
         Raises:
             ClosedError: it was kept or broken before.
         """
-        self._answer(*checked_error(error), 0)
+        self._answer(*read_error(error), 0)
 
     def _answer(self, code: int, message: str, value: int) -> None:
-        with self.client._in_call():
+        with self.client.in_call():
             settle = self._take()
             if settle is None:
                 raise ClosedError("the promise was kept or broken before")
@@ -64,12 +65,45 @@ class Promise(hotpath.Owned):
         return f"<{type(self).__name__} {'closed' if self.closed else 'open'}>"
 
 
-def checked_error(error: PjrtError) -> tuple[int, str]:
-    """The code and message of an error that is given to a plugin.
+class SettableEvent(Event):
+    """An event that Python sets (`PJRT_Event_Create`), made by `Client.create_event`.
+
+    One that dies or is closed with its client before it is set fails with CANCELLED.
+    """
+
+    __slots__ = ("_promise",)
+
+    def __init__(self, client: ClientHandle) -> None:
+        call = client.api.call
+        with client.in_call():
+            client.api.require("PJRT_Event_Set")
+            address = call("PJRT_Event_Create")
+            self._bind(client, address)
+
+            def answer(code: int, message: str, _: int) -> None:
+                call("PJRT_Event_Set", event=address, error_code=code, error_message=message)
+
+            self._promise = Promise(client, answer)
+
+    def set(self, error: PjrtError | None = None) -> None:
+        """Complete it, once (`PJRT_Event_Set`).
+
+        Args:
+            error: what waiting for it raises: its code and message arrive.
+
+        Raises:
+            ClosedError: it was set before.
+        """
+        code, message = (0, "") if error is None else read_error(error)
+        self._promise._answer(code, message, 0)
+
+
+def read_error(error: PjrtError) -> tuple[int, str]:
+    """Return the code and message of an error that is given to a plugin.
 
     Raises:
         TypeError: it is no PjrtError.
     """
     if not isinstance(error, PjrtError):
-        raise TypeError(f"{error!r} is no PjrtError: errors.CancelledError('why') is one")
+        raise TypeError(f"{error!r} is not a PjrtError: errors.CancelledError('why') is one")
     return error.code, error.message

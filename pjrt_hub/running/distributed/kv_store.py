@@ -167,7 +167,7 @@ class Distributed:
         """Refuses what no plugin could make sense of.
 
         Raises:
-            TypeError: a number that is no int, or a store that lacks a method.
+            TypeError: a number that is not an int, or a store that lacks a method.
             ValueError: the process is none of that many.
         """
         for name in ("num_processes", "process_id"):
@@ -230,7 +230,7 @@ class Exchange:
         self._get_address, self._try_get_address, self._put_address, self._user_arg = addresses
 
     def arguments(self) -> dict[str, int]:
-        """The fields of the call. Plugins drop a store that lacks one of the three."""
+        """Return the fields of the call. Plugins drop a store that lacks one of the three."""
         return {
             "kv_get_callback": self._get_address,
             "kv_get_user_arg": self._user_arg,

@@ -5,13 +5,12 @@ An executable arrives as one of a client of its plugin there, a topology as one 
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError
+from pjrt_hub.running.capi import handle
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.executable import serialized
 
@@ -30,40 +29,12 @@ class LoadedPlugin(Protocol):
         """Take what `Topology.serialize` gave."""
 
 
-class OpenClient(Protocol):
-    """A client of this process on which executables may be loaded."""
-
-    plugin: LoadedPlugin
-    options: Mapping[str, Any]
-
-    @property
-    def guards(self) -> serialized.Guards:
-        """What must have been compiled for it."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is no more."""
-
-    def load(self, serialized: bytes) -> Any:
-        """Load what `serialize` gave."""
-
-    def close(self) -> None:
-        """Free it."""
-
-
 #: Loads a plugin where nobody did; itself pickled, so a function that its module can be asked for.
 Reload = Callable[[], LoadedPlugin]
 
-_clients: weakref.WeakValueDictionary[int, OpenClient] = weakref.WeakValueDictionary()
-_numbers = itertools.count()
 #: The clients that unpickled executables needed, for the life of the process.
-_kept: list[OpenClient] = []
+_kept: list[Any] = []
 _opening = Lock()
-
-
-def welcome(client: OpenClient) -> None:
-    """Makes a client one that unpickled executables may be loaded on."""
-    _clients[next(_numbers)] = client
 
 
 def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any] | None) -> Any:
@@ -80,7 +51,7 @@ def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any]
             if options in (None, client.options) and not guards.differences(client.guards):
                 break
         else:
-            client = _reloaded(reload, guards.platform, options).client(options)
+            client = _reload(reload, guards.platform, options).client(options)
             try:
                 executable = client.load(blob)
             except BaseException:
@@ -102,7 +73,7 @@ def to_topology(data: bytes, reload: Reload | None, platform: str, sha256: str) 
     for client in _open_clients():
         if client.plugin.api.sha256 == sha256:
             return client.plugin.deserialize_topology(data)
-    plugin = _reloaded(reload, platform, None)
+    plugin = _reload(reload, platform, None)
     if plugin.api.sha256 != sha256:
         raise IncompatiblePluginError(
             f"the topology was pickled with the library {sha256!r}, here is {plugin.api.sha256!r}",
@@ -113,12 +84,12 @@ def to_topology(data: bytes, reload: Reload | None, platform: str, sha256: str) 
     return plugin.deserialize_topology(data)
 
 
-def _open_clients() -> Iterator[OpenClient]:
-    """The oldest first."""
-    return (client for _, client in sorted(_clients.items()) if not client.closed)
+def _open_clients() -> list[Any]:
+    """Return the open clients of this process, each a `Client`, which stands above."""
+    return [client for _, client in sorted(handle.clients.items()) if not client.closed]
 
 
-def _reloaded(
+def _reload(
     reload: Reload | None, platform: str, options: Mapping[str, Any] | None
 ) -> LoadedPlugin:
     if reload is None:

@@ -47,13 +47,13 @@ def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
             since=f"0.{_READABLE}",
             have=str(client.api.version),
         )
-    given = [_checked(info) for info in infos]
+    given = [_to_struct(info) for info in infos]
     if not given:
         raise ValueError("there is no process to tell about")
-    client._call(name, client=client._address, process_infos=given)
+    client.call(name, client=client.address, process_infos=given)
 
 
-def _checked(info: ProcessInfo) -> dict[str, object]:
+def _to_struct(info: ProcessInfo) -> dict[str, object]:
     if not isinstance(info, ProcessInfo):
         raise TypeError(f"{info!r} is not a ProcessInfo")
     if info.state not in _STATES:

@@ -10,14 +10,13 @@ import sys
 from typing import Any, Protocol
 
 from pjrt_hub.errors import ClosedError
-from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.buffer import placement, tensor
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.device.device import Device, DeviceClient
 from pjrt_hub.running.program.signature import (
     ANYTHING,
-    UNTOLD_DTYPE,
     UNTOLD_LAYOUT,
+    UNTOLD_TYPE,
     Signature,
     Slot,
 )
@@ -56,20 +55,19 @@ def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buf
         TypeError: it is nothing of the kind, or has another dtype.
         ValueError: it has another shape.
     """
-    slot, what = _wanted(executable, index)
+    slot, what = _describe_parameter(executable, index)
     array = _array(given)
     if array is None:
         if not hasattr(type(given), "__dlpack__"):
             reject(executable, index, given)
         return tensor.borrow(executable.client, given, device, True), None
     dtype = array.dtype
-    if slot.dtype != UNTOLD_DTYPE:
-        wanted = dtypes.numpy_dtype(slot.dtype)
-        if (dtype if dtype.isnative else dtype.newbyteorder("=")) != wanted:
-            raise TypeError(
-                f"{what}, the array has elements of {dtype}\n\n"
-                f'hint: array.astype("{wanted}") converts them'
-            )
+    native, wanted = dtype if dtype.isnative else dtype.newbyteorder("="), slot.dtype
+    if wanted is not None and native != wanted:
+        raise TypeError(
+            f"{what}, the array has elements of {dtype}\n\n"
+            f'hint: array.astype("{wanted}") converts them'
+        )
     if array.shape != slot.shape is not None:
         raise ValueError(f"{what}, the array has the shape {array.shape}")
     if slot.layout == UNTOLD_LAYOUT:
@@ -81,13 +79,13 @@ def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buf
         if buffer._order() != slot.layout:  # rows are not what the plugin makes of itself
             buffer = _from_host(executable, array, device, slot.order)
     plain = type(given) is type(array) is _numpy().ndarray and dtype.isnative
-    again = plain and by_itself and slot.dtype and slot.shape is not None and not slot.dynamic
+    again = plain and by_itself and slot.code and slot.shape is not None and not slot.dynamic
     return buffer, dtype if again else None
 
 
 def reject(executable: Called, index: int, given: object) -> None:
     """Raises for an argument that the call path refused."""
-    slot, what = _wanted(executable, index)
+    slot, what = _describe_parameter(executable, index)
     if not isinstance(given, Buffer):
         raise TypeError(
             f"{what} in a Buffer or an array, not {type(given).__name__}\n\n"
@@ -96,13 +94,21 @@ def reject(executable: Called, index: int, given: object) -> None:
     if given._is_gone:
         raise ClosedError(f"argument {index} is a buffer that was deleted or donated")
     if given.client is not executable.client:
+        from pjrt_hub.running.buffer.copy import obstacle
+
+        why_not = obstacle(given)
         raise ValueError(
             f"argument {index} is a buffer of another client ({given.client!r}) than the "
             f"program ({executable.client!r})"
+            + (
+                f"; {why_not}"
+                if why_not
+                else "\n\nhint: buffer.copy_to_device(device) copies it; "
+                "with client(..., shared=True) there is one for all"
+            )
         )
-    if given._dtype != slot.dtype != UNTOLD_DTYPE:
-        found = dtypes.of_code(given._dtype).name
-        raise TypeError(f"{what}, the buffer has elements of {found}")
+    if given._dtype != slot.code != UNTOLD_TYPE:
+        raise TypeError(f"{what}, the buffer has elements of {given.element_type}")
     if given.shape != slot.shape is not None:
         raise ValueError(f"{what}, the buffer has the shape {given.shape}")
     if slot.shape is not None and given._dynamic != bool(slot.dynamic):
@@ -132,7 +138,7 @@ def _from_host(
     return placement.from_host(executable.client, array, None, (device, None), copied, layout)
 
 
-def _wanted(executable: Called, index: int) -> tuple[Slot, str]:
+def _describe_parameter(executable: Called, index: int) -> tuple[Slot, str]:
     signature = executable.signature
     if signature.open:
         return ANYTHING, f"argument {index} must be"

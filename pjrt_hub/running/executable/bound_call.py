@@ -5,20 +5,24 @@ Owns how one is made and shown; checking and running are the compiled call path'
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath
-from pjrt_hub.running.capi.compact import compact
+from pjrt_hub.running.capi.handle import compact
 from pjrt_hub.running.executable.argument import Called, put
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.executable.execute_options import ExecuteOptions
 
 
 @compact
 class BoundCall(hotpath.BoundCall):
-    """A call that has its arguments: `call = exe.bind(a, b)`, then `call()`.
+    """A call that keeps its arguments: `call = exe.bind(a, b)`, then `call()`.
 
     The arguments were compared with the program once; each call only looks whether one was deleted
     and whether something was closed. It holds its buffers. Many threads may call it.
+    `call(options=ExecuteOptions(...))` takes options as `exe(a, b, options=...)` does.
 
     Attributes:
         executable: what it runs.
@@ -28,39 +32,53 @@ class BoundCall(hotpath.BoundCall):
 
     executable: Any
 
-    @classmethod
-    def _of(
-        cls,
-        executable: Any,
-        rows: tuple[tuple[Any, ...], ...],
-        single: bool,
-        simplify: bool,
-    ) -> BoundCall:
-        donated = executable.signature.donated
-        if donated:
-            raise ValueError(
-                f"the program donates argument {donated[0]}, which it can take only once\n\n"
-                "hint: call exe(a, b) with the buffer of each turn: x = exe(x, b)"
-            )
-        executable._check()
-        call = cls()
-        call._bind(executable, _on_devices(executable, rows), single, simplify)
-        return call
-
     @property
     def arguments(self) -> tuple[tuple[Buffer, ...], ...]:
         """The buffers that it holds, a row for each of the executable's devices."""
         rows: tuple[tuple[Buffer, ...], ...] = self._rows
         return rows
 
+    def _call_with(self, options: ExecuteOptions) -> Any:
+        """Serves `call(options=...)`."""
+        if self._single:
+            return self.executable._call_with(options, self._rows[0], self._simplify)
+        return self.executable.execute(self._rows, options)
+
     def __repr__(self) -> str:
         return f"<BoundCall of {self.executable!r}>"
+
+
+def bind(
+    executable: Any, rows: tuple[tuple[Any, ...], ...], single: bool, simplify: bool
+) -> BoundCall:
+    """Make the call of an executable with a row of arguments for each device.
+
+    Args:
+        executable: what it runs.
+        rows: buffers or arrays.
+        single: give the outputs of the only row, not a list of rows.
+        simplify: give the only output itself.
+
+    Raises:
+        ValueError: the program donates an argument.
+        TypeError, ClosedError: as for `exe(...)`.
+    """
+    donated = executable.signature.donated
+    if donated:
+        raise ValueError(
+            f"the program donates argument {donated[0]}, which it can take only once\n\n"
+            "hint: call exe(a, b) with the buffer of each turn: x = exe(x, b)"
+        )
+    executable.require_open()
+    call = BoundCall()
+    call._bind(executable, _on_devices(executable, rows), single, simplify)
+    return call
 
 
 def _on_devices(
     executable: Called, rows: tuple[tuple[Any, ...], ...]
 ) -> tuple[tuple[Any, ...], ...]:
-    """The same with buffers of the arrays; the call path says what does not fit otherwise."""
+    """Put the arrays on the devices; the call path says what does not fit otherwise."""
     signature, places = executable.signature, len(executable.devices)
     counts = {len(row) for row in rows}
     fit = len(counts) == 1 if signature.open else counts == {len(signature.parameters)}

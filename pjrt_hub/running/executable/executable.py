@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import ClosedError, PjrtError
@@ -17,12 +17,9 @@ from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.handle import ClientHandle, Handle
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.executable import signature_sources
-from pjrt_hub.running.executable.compiled import Compiled
+from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.executable.serialized import Guards
 from pjrt_hub.running.program.signature import Signature
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.array.dtypes import ElementType
 
 
 class DescribedDevices(Handle, Protocol):
@@ -36,36 +33,41 @@ class DescribedDevices(Handle, Protocol):
     def platform_name(self) -> str:
         """As `Client.platform_name`."""
 
-    def _call(self, function: str, /, **inputs: Any) -> Any: ...
+    def call(self, function: str, /, **inputs: Any) -> Any: ...
 
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]: ...
 
 
-class Executable(Compiled):
-    """A `PJRT_Executable` that `Topology.compile` made; freed with the last reference to it.
+class Executable(ExecutableFacts):
+    """A program that `Topology.compile` compiled for another machine (`PJRT_Executable`).
+
+    It is freed with the last reference to it.
 
     Attributes:
         topology: the devices that it was compiled for.
+        program_signature: what the program says of itself, where it can be read.
     """
 
-    def __init__(self, topology: DescribedDevices, address: int, said: Signature | None) -> None:
+    def __init__(
+        self, topology: DescribedDevices, address: int, program_signature: Signature | None
+    ) -> None:
         self.topology = topology
-        self._address = address
-        #: What the program said of itself, where it can be read.
-        self._said = said
-        self._given_away = False
+        self.address = address
+        self.program_signature = program_signature
+        self._is_given_away = False
         weakref.finalize(self, destroy, topology, address).atexit = False
 
     @cached_property
-    def output_types(self) -> tuple[ElementType, ...]:
-        """The outputs' element types (`PJRT_Executable_OutputElementTypes`)."""
-        return tuple(map(dtypes.of_code, self._ask("PJRT_Executable_OutputElementTypes")))
+    def output_element_types(self) -> tuple[str, ...]:
+        """The outputs' element types, "f32" (`PJRT_Executable_OutputElementTypes`)."""
+        codes = self._ask("PJRT_Executable_OutputElementTypes")
+        return tuple(dtypes.of_code(each).name for each in codes)
 
     @cached_property
     def output_dimensions(self) -> tuple[tuple[int, ...], ...]:
         """One device's shape of each output (`PJRT_Executable_OutputDimensions`)."""
-        with self._viewed() as view:
-            return tuple(irregular.output_dimensions(self._api, view))
+        with self.view() as view:
+            return tuple(self.api.call("PJRT_Executable_OutputDimensions", executable=view))
 
     @cached_property
     def signature(self) -> Signature:  # type: ignore[override]
@@ -74,28 +76,28 @@ class Executable(Compiled):
         Raises:
             UnsupportedByPluginError: the number of outputs is unknown.
         """
-        with self._viewed() as view:
-            told = signature_sources.of_executable(self._api, view, self._said)
-        return signature_sources.require(told.signature, self._api)
+        with self.view() as view:
+            told = signature_sources.of_executable(self.api, view, self.program_signature)
+        return signature_sources.require(told.signature, self.api)
 
     def serialize(self) -> bytes:
         """Return the compiled code, for `Client.load` (`PJRT_Executable_Serialize`).
 
         A header stands before the plugin's own bytes, as in `LoadedExecutable.serialize`.
         """
-        with self._viewed() as view:
-            code = irregular.serialized_executable(self._api, view)
+        with self.view() as view:
+            code = irregular.serialize_executable(self.api, view)
         # A client's version names what is there, a topology's what is described: left open.
         guards = Guards(
             platform=self.topology.platform_name,
             platform_version="",
-            api_version=str(self._api.version),
-            plugin_sha256=self._api.sha256,
+            api_version=str(self.api.version),
+            plugin_sha256=self.api.sha256,
         )
         return guards.seal(code)
 
     def report(self) -> str:
-        """All of this on one page of text; what the plugin does not tell is left out."""
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
         from pjrt_hub.running.executable import report  # for people, so not before one asks
 
         return report.of(self)
@@ -109,21 +111,17 @@ class Executable(Compiled):
         return self.topology._reduce_executable(self.serialize())
 
     @property
-    def _api(self) -> Api:
+    def api(self) -> Api:
+        """The function table of its plugin."""
         return self.topology.api
 
     @contextlib.contextmanager
-    def _viewed(self) -> Iterator[int]:
-        if self._given_away:
+    def view(self) -> Iterator[int]:
+        """Give its address to a `with` block."""
+        if self._is_given_away:
             raise ClosedError("the executable was given to a client, which loaded it")
-        with self.topology._in_call():
-            yield self._address
-
-    def _give_away(self) -> int:
-        """The native executable, for a client that makes it its own; this object is closed."""
-        with self._viewed() as view:
-            self._given_away = True
-            return view
+        with self.topology.in_call():
+            yield self.address
 
     def _repr_html_(self) -> str:
         client = self.topology.client
@@ -132,22 +130,29 @@ class Executable(Compiled):
             client is not None and client.closed,
             lambda: {
                 "Executable": self._title,
-                **self._shown_signature(),
+                **self._signature_rows(),
                 "for": self.topology,
                 "split": f"{self.num_replicas} replica(s) x {self.num_partitions} partition(s)",
             },
         )
 
     def __repr__(self) -> str:
-        if self._given_away:
+        if self._is_given_away:
             return "<Executable given away>"
         if self.topology.client and self.topology.client.closed:
             return "<Executable closed>"
         return f"<Executable {self._title} for {self.topology}>"
 
 
+def give_away(executable: Executable) -> int:
+    """Return the native executable, for a client that makes it its own; the object is closed."""
+    with executable.view() as view:
+        executable._is_given_away = True
+        return view
+
+
 def destroy(topology: DescribedDevices, address: int) -> None:
     """Frees a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
     # Closed: a child process after a fork, or a client that is gone. Better leaked than crashed.
     with contextlib.suppress(ClosedError, PjrtError):
-        topology._call("PJRT_Executable_Destroy", executable=address)
+        topology.call("PJRT_Executable_Destroy", executable=address)

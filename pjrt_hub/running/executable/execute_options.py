@@ -29,7 +29,9 @@ _INT64 = range(-(2**63), 2**63)
 
 @frozen(kw_only=True)
 class ExecuteOptions:
-    """Options for `LoadedExecutable.execute`, `execute_sharded` and `execute_portable`.
+    """Options of one execution: `exe(a, b, options=...)`, `execute`, `execute_sharded`, ...
+
+    A bound call takes them, too, and `execute_portable`.
 
     Attributes:
         launch_id: the same in all the processes that take part in one execution.
@@ -90,7 +92,7 @@ class ExecuteOptions:
             if not isinstance(getattr(self, name), Mapping):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; it must be a mapping")
         for name in ("send_callbacks", "recv_callbacks"):
-            object.__setattr__(self, name, _checked_rows(name, getattr(self, name)))
+            object.__setattr__(self, name, _check_rows(name, getattr(self, name)))
         _check_callbacks("hlo_output_callbacks", self.hlo_output_callbacks, _check_output)
         for task, incarnation in self.incarnations.items():
             _check_int("a task id of incarnations", task, _INT32)
@@ -122,8 +124,8 @@ class ExecuteOptions:
         if self.context is not None:
             if self.context.client.api is not client.api:
                 raise ValueError(f"{self.context!r} was made by another plugin than the program's")
-            members["context"] = self.context._address
-            kept.append(self.context._usable())
+            members["context"] = self.context.address
+            kept.append(self.context.native())
         if self.call_location:
             members["call_location"] = self.call_location
         if self.incarnations:
@@ -132,7 +134,7 @@ class ExecuteOptions:
         if self.multi_slice_config is not None:
             if self.multi_slice_config.api is not client.api:
                 raise ValueError("multi_slice_config was made by another plugin than the program's")
-            members["multi_slice_config"] = self.multi_slice_config._address
+            members["multi_slice_config"] = self.multi_slice_config.address
             kept.append(self.multi_slice_config)
         if self.custom_options:
             members["custom_options"] = dict(self.custom_options)
@@ -174,7 +176,7 @@ class Prepared:
     kept: list[object]
 
 
-def _checked_rows(name: str, rows: Any) -> tuple[Mapping[int, Any], ...]:
+def _check_rows(name: str, rows: Any) -> tuple[Mapping[int, Any], ...]:
     if isinstance(rows, Mapping) or not isinstance(rows, Sequence):
         raise TypeError(f"{name} is {rows!r}; it must be a list with a mapping for each device")
     for row in rows:

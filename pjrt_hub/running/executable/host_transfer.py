@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import address_of, as_bytes
-from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, transfer_callbacks, upcall
+from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, irregular, upcall
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.device.event import Event
 
@@ -46,16 +46,16 @@ class CopyToDeviceStream(hotpath.Owned):
     """
 
     client: ClientHandle
-    _address: int
+    address: int
     _added: int
     _lock: Lock
 
-    __slots__ = ("__weakref__", "_added", "_address", "_lock")
+    __slots__ = ("__weakref__", "_added", "_lock", "address")
 
     @classmethod
-    def _of(cls, client: ClientHandle, address: int) -> CopyToDeviceStream:
+    def of(cls, client: ClientHandle, address: int) -> CopyToDeviceStream:
         stream = cls()
-        stream._address = address
+        stream.address = address
         stream._added = 0
         stream._lock = Lock()
         stream._bind(client, partial(hotpath.host_transfer_end, client.api.address, address))
@@ -88,18 +88,18 @@ class CopyToDeviceStream(hotpath.Owned):
 
         Raises:
             TypeError: it has no bytes.
-            ValueError: it is no multiple of the granule size, or more than is missing.
+            ValueError: it is not a multiple of the granule size, or more than is missing.
             ClosedError: the stream was closed.
         """
         memory = as_bytes(data)
-        with self.client._in_call(), self._lock:
-            self._check()
+        with self.client.in_call(), self._lock:
+            self.require_open()
             missing, granule = self.total_bytes - self._added, self.granule_size
             if memory.nbytes > missing:
                 raise ValueError(f"{memory.nbytes} bytes are given, {missing} are missing")
             if memory.nbytes % max(granule, 1):
                 raise ValueError(f"{memory.nbytes} bytes are given, no multiple of {granule}")
-            deleter, argument = callbacks.deleter(_nothing, memory)
+            deleter, argument = callbacks.deleter(_ignore, memory)
             chunk = {
                 "data": address_of(memory),
                 "size": memory.nbytes,  # after the address, which counts nothing
@@ -107,10 +107,10 @@ class CopyToDeviceStream(hotpath.Owned):
                 "deleter_arg": argument,
             }
             address = self.client.api.call(
-                "PJRT_CopyToDeviceStream_AddChunk", stream=self._address, chunk=chunk
+                "PJRT_CopyToDeviceStream_AddChunk", stream=self.address, chunk=chunk
             )
             self._added += memory.nbytes
-            event = Event._of(self.client, address)
+            event = Event.of(self.client, address)
             callbacks.keep(self.client.api.address, address, self)  # until the chunk has arrived
             return event
 
@@ -120,9 +120,9 @@ class CopyToDeviceStream(hotpath.Owned):
             self._release()
 
     def _ask(self, function: str) -> int:
-        with self.client._in_call():
-            self._check()
-            return int(self.client.api.call(function, stream=self._address))
+        with self.client.in_call():
+            self.require_open()
+            return int(self.client.api.call(function, stream=self.address))
 
     def __repr__(self) -> str:
         if self.closed:
@@ -140,10 +140,10 @@ class HostTransfers:
     def send(self, struct: Struct, rows: Sequence[Mapping[int, SendCallback]]) -> None:
         """Puts what a program sends into execute options, for each device by channel."""
         made = [
-            [(each, *self._called("send", _sender(each, row[each]))) for each in row]
+            [(each, *self._arguments_for("send", _sender(each, row[each]))) for each in row]
             for row in rows
         ]
-        transfer_callbacks.put_rows(struct, "send", made)
+        irregular.put_rows(struct, "send", made)
 
     def receive(self, struct: Struct, rows: Sequence[Mapping[int, RecvCallback]]) -> None:
         """Puts what a program receives into execute options, for each device by channel."""
@@ -151,16 +151,16 @@ class HostTransfers:
             self._client.api.require(f"PJRT_CopyToDeviceStream_{each}")
         receiver = partial(_receiver, self._client)
         made = [
-            [(each, *self._called("recv", receiver(each, row[each]))) for each in row]
+            [(each, *self._arguments_for("recv", receiver(each, row[each]))) for each in row]
             for row in rows
         ]
-        transfer_callbacks.put_rows(struct, "recv", made)
+        irregular.put_rows(struct, "recv", made)
 
     def outputs(self, given: Mapping[int, tuple[OutputCallback, int]]) -> list[dict[str, int]]:
         """HLO output callbacks by their id, as members of execute options."""
         members = []
         for callback_id, (callback, num_operands) in given.items():
-            user_arg, function = self._called("output", _viewer(callback))
+            user_arg, function = self._arguments_for("output", _viewer(callback))
             members.append(
                 {
                     "user_arg": user_arg,
@@ -171,16 +171,16 @@ class HostTransfers:
             )
         return members
 
-    def _called(self, way: str, function: Callable[..., object]) -> tuple[int, int]:
-        """What C is given for a function: the user_arg and the address that takes it."""
+    def _arguments_for(self, way: str, function: Callable[..., object]) -> tuple[int, int]:
+        """Return what C is given for a function: the user_arg and the address that takes it."""
         callbacks.start()  # it ends a close that a callback puts off
         kept, user_arg, *functions = hotpath.host_transfer(self._client.api.address, function)
         self._kept.append(kept)
         return user_arg, functions[("send", "recv", "output", "announce").index(way)]
 
 
-def _nothing() -> None:
-    """What becomes of a chunk that has arrived: it is let go."""
+def _ignore() -> None:
+    """Let go of a chunk that has arrived."""
 
 
 # What C calls: a sender answers None or (code, text), and raises nothing.
@@ -200,7 +200,7 @@ def _sender(channel: int, callback: SendCallback) -> Callable[..., object]:
 def _receiver(client: ClientHandle, channel: int, callback: RecvCallback) -> Callable[..., object]:
     def receive(address: int) -> None:
         try:
-            stream = CopyToDeviceStream._of(client, address)
+            stream = CopyToDeviceStream.of(client, address)
         except BaseException:
             hotpath.host_transfer_end(client.api.address, address)
             raise

@@ -1,7 +1,7 @@
 """Loaded executables: compiled programs, ready to call.
 
 Owns where a program runs and the words for refused arguments; checking and running are the
-compiled call path's, and what a program tells about itself is `Compiled`'s.
+compiled call path's, and what a program tells about itself is `ExecutableFacts`'s.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pjrt_hub.running.array import display
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.device.device import Device
+from pjrt_hub.running.device.device import Device, device_at
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.argument import put, reject
-from pjrt_hub.running.executable.bound_call import BoundCall
-from pjrt_hub.running.executable.compiled import Compiled
+from pjrt_hub.running.executable.bound_call import BoundCall, bind
 from pjrt_hub.running.executable.execute_options import ExecuteOptions
+from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.executable.serialized import Guards
 from pjrt_hub.running.program.option import DeviceAssignment
 from pjrt_hub.running.program.signature import Signature
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from pjrt_hub.running.device.device import DeviceClient
 
 
-class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
-    """A `PJRT_LoadedExecutable`: a program compiled for and loaded on the devices of one client.
+class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
+    """A compiled program that a client can call (`PJRT_LoadedExecutable`).
 
     `exe(a, b)` runs it on one device: it never waits for results, and gives one Buffer for one
-    output and a tuple of them otherwise; `exe(a, b, simplify=False)` gives always a tuple. Every
+    output and a tuple of them otherwise; `exe(a, b, simplify=False)` gives always a tuple, and
+    `exe(a, b, options=ExecuteOptions(...))` runs it as `execute` does with these options. Every
     argument must be a Buffer of the same client and device, neither deleted nor donated, or an
     array, which is copied to the device for this call; with the parameter's dtype and shape.
     Anything else raises TypeError, ValueError or ClosedError before the plugin is called, because
@@ -49,14 +50,14 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
     """
 
     #: What it was loaded from: what a plugin serializes of such an executable may not load again.
-    _origin: bytes | None = None
+    origin: bytes | None = None
     #: Whether a parameter is a tuple, which a plugin makes of a call's arguments where it is told.
-    _takes_tuple = False
+    takes_tuple = False
 
     client: Any  # a `Client`, which stands above
     devices: tuple[Device, ...]
     #: None if the number of outputs is unknown.
-    _told: Signature | None
+    _signature: Signature | None
 
     @property
     def signature(self) -> Signature:  # type: ignore[override]
@@ -66,44 +67,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             UnsupportedByPluginError: neither tells how many outputs there are, so that it cannot
                 be called.
         """
-        return signature_sources.require(self._told, self.client.api)
-
-    @classmethod
-    def _load(
-        cls,
-        client: DeviceClient,
-        address: int,
-        signature: Signature | None = None,
-        program: Signature | None = None,
-        has_devices: bool = False,
-    ) -> LoadedExecutable:
-        """Takes over a native executable; on any failure it is destroyed.
-
-        Args:
-            client: whose it is.
-            address: of the `PJRT_LoadedExecutable`.
-            signature: what it takes and gives, where that is known.
-            program: what the program says of itself, for one of a plugin that tells little.
-            has_devices: whether it is known not to be portable.
-        """
-        executable = cls()
-        try:
-            devices = _devices(client, address, has_devices)
-            with _view_if_any(client, address) as view:
-                if signature is None:
-                    signature, executable._takes_tuple = signature_sources.of_executable(
-                        client.api, view, program
-                    )
-                elif view is not None:
-                    signature_sources.require_outputs(client.api, view, signature)
-        except BaseException:
-            client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=address)
-            raise
-        executable._told = signature
-        takes = None if signature is None or signature.open else signature.parameters
-        gives = None if signature is None else signature.outputs
-        executable._bind(client, address, Buffer, takes, gives, devices)
-        return executable
+        return signature_sources.require(self._signature, self.client.api)
 
     @property
     def gil(self) -> Literal["release", "adaptive"]:
@@ -126,14 +90,14 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         if mode not in ("release", "adaptive"):
             raise ValueError(f'gil is {mode!r}, neither "release" nor "adaptive"')
         if mode == "adaptive":
-            self._check()
+            self.require_open()
             why = self._must_release()
             if why is not None:
                 raise ValueError(f"launches cannot keep Python's lock: {why}")
         self._adaptive = mode == "adaptive"
 
     def _must_release(self) -> str | None:
-        if not self.client._on_host:
+        if not self.client.is_on_host:
             return f"on {self.client.platform_name} they may wait for the device"
         if len(self.client.devices) != 1 or len(self.devices) != 1:
             return "on a client of several devices they take turns"
@@ -159,7 +123,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
                 f"the program runs on {len(self.devices)} devices\n\n"
                 "hint: exe.bind_rows([[a0], [a1]]) binds a row of arguments for each of them"
             )
-        return BoundCall._of(self, (arguments,), True, simplify)
+        return bind(self, (arguments,), True, simplify)
 
     def bind_rows(self, arguments: Sequence[Sequence[Any]]) -> BoundCall:
         """Check arguments once, for repeated calls on all its devices.
@@ -173,7 +137,12 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             TypeError, ValueError, ClosedError: as for `execute`; ValueError also if the program
                 donates an argument, which can be given only once.
         """
-        return BoundCall._of(self, self._rows(arguments), False, False)
+        return bind(self, self._rows(arguments), False, False)
+
+    def _call_with(self, options: ExecuteOptions, row: tuple[Any, ...], simplify: bool) -> Any:
+        """Serves `exe(a, b, options=...)`."""
+        [outputs], _ = self._launch((row,), self.devices, 0, options, False)
+        return outputs[0] if simplify and len(outputs) == 1 else outputs
 
     @overload
     def execute(
@@ -276,14 +245,16 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         if self.devices:
             raise TypeError("the program is not portable: it runs where it was compiled for")
         if device not in self.client.devices:
-            raise ValueError(f"{device} is no device of {self.client!r} that this process can use")
+            raise ValueError(
+                f"{device} is not a device of {self.client!r} that this process can use"
+            )
         return self._launch_on(device, arguments, options)
 
     def _launch_on(
         self, device: Device, arguments: Sequence[Any], options: ExecuteOptions | None
     ) -> tuple[tuple[Buffer, ...], Event]:
         [outputs], [event] = self._launch(
-            (tuple(arguments),), (device,), device._address, options, True
+            (tuple(arguments),), (device,), device.address, options, True
         )
         return outputs, event
 
@@ -304,13 +275,13 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             self._refuse_twice(rows, options)
         address = 0 if prepared is None else prepared.struct.address
         kept = [] if prepared is None else prepared.kept
-        with self.client._in_call():
+        with self.client.in_call():
             outputs, events = self._execute(
                 rows, devices, address, execute_device, Event if return_events or kept else None
             )
             if kept:
                 for event in events:
-                    callbacks.keep(self._api.address, event._address, kept)
+                    callbacks.keep(self.api.address, event.address, kept)
         return outputs, list(events)
 
     @cached_property
@@ -322,10 +293,10 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         """
         if not self.devices:
             return ()
-        with self.client._in_call():
-            self._check()
-            message = irregular.serialized(
-                self._api, "PJRT_LoadedExecutable_GetDeviceAssignment", executable=self._address
+        with self.client.in_call():
+            self.require_open()
+            message = self.api.call(
+                "PJRT_LoadedExecutable_GetDeviceAssignment", executable=self.address
             )
         return DeviceAssignment().parse(message)
 
@@ -336,10 +307,14 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         The C function is `PJRT_LoadedExecutable_AddressableDeviceLogicalIds`, of 0.96; for an older
         plugin the device assignment tells the same.
         """
-        if self._api.has("PJRT_LoadedExecutable_AddressableDeviceLogicalIds"):
-            with self.client._in_call():
-                self._check()
-                return tuple(irregular.logical_ids(self._api, self._address))
+        if self.api.has("PJRT_LoadedExecutable_AddressableDeviceLogicalIds"):
+            with self.client.in_call():
+                self.require_open()
+                return tuple(
+                    self.api.call(
+                        "PJRT_LoadedExecutable_AddressableDeviceLogicalIds", executable=self.address
+                    )
+                )
         where = {
             device: (replica, partition)
             for replica, row in enumerate(self.device_assignment)
@@ -352,9 +327,9 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         """Whether it is deleted (`PJRT_LoadedExecutable_IsDeleted`)."""
         if self.closed:
             return True
-        with self.client._in_call():
-            self._check()
-            return bool(self._api.call("PJRT_LoadedExecutable_IsDeleted", executable=self._address))
+        with self.client.in_call():
+            self.require_open()
+            return self.api.call("PJRT_LoadedExecutable_IsDeleted", executable=self.address)
 
     def delete(self) -> None:
         """Free the devices' memory and close it (`PJRT_LoadedExecutable_Delete`).
@@ -362,27 +337,26 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         Programs that run already end as if nothing happened. May be called again.
         """
         if not self.closed:
-            with self.client._in_call():
-                self._check()
-                self._api.call("PJRT_LoadedExecutable_Delete", executable=self._address)
+            with self.client.in_call():
+                self.require_open()
+                self.api.call("PJRT_LoadedExecutable_Delete", executable=self.address)
         self.close()
 
     def serialize(self) -> bytes:
         """Return the compiled code, for `Client.load` (`PJRT_Executable_Serialize`).
 
         A header that names the platform, the plugin and the machine stands before the plugin's own
-        bytes; `serialized.read` takes them apart. An executable that was loaded gives the
-        bytes that it was loaded from.
+        bytes. An executable that was loaded gives the bytes that it was loaded from.
         """
-        with self._viewed() as view:
-            if self._origin is not None:
-                return self._origin
-            code = irregular.serialized_executable(self.client.api, view)
+        with self.view() as view:
+            if self.origin is not None:
+                return self.origin
+            code = irregular.serialize_executable(self.client.api, view)
             guards: Guards = self.client.guards
-            return guards.seal(code, None if self._takes_tuple else self.signature)
+            return guards.seal(code, None if self.takes_tuple else self.signature)
 
     def report(self) -> str:
-        """All of this on one page of text; what the plugin does not tell is left out."""
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
         from pjrt_hub.running.executable import report  # for people, so not before one asks
 
         return report.of(self)
@@ -396,15 +370,17 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         return client._reduce_executable(self.serialize())
 
     @property
-    def _api(self) -> Api:
+    def api(self) -> Api:
+        """The function table of its plugin."""
         api: Api = self.client.api
         return api
 
     @contextmanager
-    def _viewed(self) -> Iterator[int]:
-        with self.client._in_call():
-            self._check()
-            with _view(self.client, self._address) as view:
+    def view(self) -> Iterator[int]:
+        """Give the address of its `PJRT_Executable` to a `with` block."""
+        with self.client.in_call():
+            self.require_open()
+            with _view(self.client, self.address) as view:
                 yield view
 
     def _rows(self, arguments: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
@@ -414,6 +390,8 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             rows = []
             for number, row in enumerate(arguments):
                 found = f"row {number} is"
+                if hasattr(row, "dtype"):
+                    raise TypeError("an array, which can be iterated over, is not a row")
                 rows.append(tuple(row))
             return tuple(rows)
         except TypeError as exc:
@@ -464,7 +442,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
             self.closed,
             lambda: {
                 "LoadedExecutable": self._title,
-                **self._shown_signature(),
+                **self._signature_rows(),
                 "devices": display.lines(map(str, self.devices)),
             },
         )
@@ -473,37 +451,73 @@ class LoadedExecutable(hotpath.LoadedExecutable, Compiled):
         if self.closed:
             return "<LoadedExecutable closed>"
         places = ", ".join(map(str, self.devices)) or "any device"
-        return f"<LoadedExecutable {self._title} {self._told or '(?)'} on {places}>"
+        return f"<LoadedExecutable {self._title} {self._signature or '(?)'} on {places}>"
+
+
+def adopt(
+    client: DeviceClient,
+    address: int,
+    signature: Signature | None = None,
+    program_signature: Signature | None = None,
+    has_devices: bool = False,
+) -> LoadedExecutable:
+    """Take over a native executable; on any failure it is destroyed.
+
+    Args:
+        client: whose it is.
+        address: of the `PJRT_LoadedExecutable`.
+        signature: what it takes and gives, where that is known.
+        program_signature: what the program says of itself, for one of a plugin that tells little.
+        has_devices: whether it is known not to be portable.
+    """
+    executable = LoadedExecutable()
+    try:
+        devices = _devices(client, address, has_devices)
+        with _view_if_any(client, address) as view:
+            if signature is None:
+                signature, executable.takes_tuple = signature_sources.of_executable(
+                    client.api, view, program_signature
+                )
+            elif view is not None:
+                signature_sources.require_outputs(client.api, view, signature)
+    except BaseException:
+        client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=address)
+        raise
+    executable._signature = signature
+    takes = None if signature is None or signature.open else signature.parameters
+    gives = None if signature is None else signature.outputs
+    executable._bind(client, address, Buffer, takes, gives, devices)
+    return executable
 
 
 def _devices(client: DeviceClient, address: int, has_devices: bool) -> tuple[Device, ...]:
-    """Where it runs; a plugin of one device need not say, or may say that there is none.
+    """Return where it runs; a plugin of one device need not say, or may say that there is none.
 
     One of several that does not say is asked for the device assignment.
     """
     only = client.devices if len(client.devices) == 1 else ()
     try:
-        found = client._call("PJRT_LoadedExecutable_AddressableDevices", executable=address)
+        found = client.call("PJRT_LoadedExecutable_AddressableDevices", executable=address)
     except (UnsupportedByPluginError, UnimplementedError):
         if only:
             return only
         function = "PJRT_LoadedExecutable_GetDeviceAssignment"
-        with client._in_call():
-            message = irregular.serialized(client.api, function, executable=address)
+        with client.in_call():
+            message = client.api.call(function, executable=address)
         local = {device.id: device for device in client.devices}
         ids = (number for row in DeviceAssignment().parse(message) for number in row)
         return tuple(local[number] for number in ids if number in local)
-    return tuple(client._device(each) for each in found) or (only if has_devices else ())
+    return tuple(device_at(client, each) for each in found) or (only if has_devices else ())
 
 
 @contextmanager
 def _view(client: DeviceClient, address: int) -> Iterator[int]:
-    """The `PJRT_Executable` inside a loaded one.
+    """Give the `PJRT_Executable` inside a loaded one.
 
     On the XLA CPU plugin it only views the loaded one and using it after that crashes, so it is
     fetched for each question and freed at once.
     """
-    with client._in_call():
+    with client.in_call():
         view = client.api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=address)
         try:
             yield view

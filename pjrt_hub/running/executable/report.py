@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from pjrt_hub.base.listing import WIDTH
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.running.executable.compiled import Compiled
+from pjrt_hub.running.array.shape_spec import order_text
+from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.extensions import layouts
-from pjrt_hub.running.program.signature import Signature
+from pjrt_hub.running.program.signature import Signature, Slot
 
-_WIDTH, _LABEL = 100, 16
+_LABEL = 16
 #: Of the cost analysis; the rest are numbers for each operand.
 _COSTS = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 
 
-def of(program: Compiled) -> str:
+def of(program: ExecutableFacts) -> str:
     """Writes the page, a line for each fact; ends without a newline."""
-    signature = _told(lambda: program.signature)
+    signature = _ask(lambda: program.signature)
     title = f"{program._title}{signature or ''}"
-    lines = [title if len(title) <= _WIDTH else program._title]
+    lines = [title if len(title) <= WIDTH else program._title]
     for label, value in _facts(program):
         first, *more = value if isinstance(value, list) else [value]
         lines.append(f"  {label:<{_LABEL}}{first}")
@@ -30,32 +32,32 @@ def of(program: Compiled) -> str:
     return "\n".join(lines)
 
 
-def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
+def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
     devices = getattr(program, "devices", None)
     if devices is not None:
         yield "devices", ", ".join(map(str, devices)) or "any one, chosen at each execution"
-    counts = _told(lambda: (program.num_replicas, program.num_partitions))
+    counts = _ask(lambda: (program.num_replicas, program.num_partitions))
     if counts is not None:
         yield "split", "{} replica(s) x {} partition(s)".format(*counts)
-    fingerprint = _told(lambda: program.fingerprint)
+    fingerprint = _ask(lambda: program.fingerprint)
     if fingerprint:
         shown = (each if each.isprintable() else f"\\x{ord(each):02x}" for each in fingerprint)
         yield "fingerprint", "".join(shown)
-    texts = _told(lambda: layouts.parameter_layouts(program)) or ()
-    kinds = _told(lambda: program.parameter_memory_kinds) or ()
-    signature = _told(lambda: program.signature) or Signature((), ())
+    texts = _ask(lambda: layouts.parameter_layouts(program)) or ()
+    kinds = _ask(lambda: program.parameter_memory_kinds) or ()
+    signature = _ask(lambda: program.signature) or Signature((), ())
     for index, parameter in enumerate(signature.parameters):
         name = f"{signature.names[index]}: " if signature.names and signature.names[index] else ""
         where = _layout(texts, index, parameter.order) + _kind(kinds, index)
         donated = ", donated" * (index in signature.donated)
         yield f"parameter {index}", f"{name}{parameter}{where}{donated}"
-    texts = _told(lambda: layouts.output_layouts(program)) or ()
-    kinds = _told(lambda: program.output_memory_kinds) or ()
+    texts = _ask(lambda: layouts.output_layouts(program)) or ()
+    kinds = _ask(lambda: program.output_memory_kinds) or ()
     for index, output in enumerate(signature.outputs):
         where = _layout(texts, index, output.order) + _kind(kinds, index)
         yield f"output {index}", f"{output}{where}"
-    yield from _costs(_told(program.cost_analysis) or {})
-    memory = _told(program.memory_stats) or {}
+    yield from _costs(program.cost_analysis() or {})
+    memory = program.memory_stats() or {}
     sizes = [
         f"{_bytes(size):>10}  {name.removesuffix('_in_bytes').replace('_', ' ')}"
         for name, size in memory.items()
@@ -63,20 +65,20 @@ def _facts(program: Compiled) -> Iterator[tuple[str, Any]]:
     ]
     if sizes:
         yield "memory", sizes
-    options = _told(lambda: program.compile_options)
+    options = _ask(lambda: program.compile_options)
     if options is not None:
         changed = options.changed()
         changed |= changed.pop("flags", {})  # a line for each of XLA's, too
         yield "options", [_line(name, value) for name, value in changed.items()] or "defaults"
 
 
-def _layout(texts: Sequence[object], index: int, order: Sequence[int] | None) -> str:
-    """The compiler's words, which tell tiles, too; of one dimension only those."""
+def _layout(texts: Sequence[object], index: int, order: tuple[int, ...] | None) -> str:
+    """Return the compiler's words, which tell tiles, too; of one dimension only those."""
     if order is None:
-        return f" {texts[index]}" if index < len(texts) else ""
-    plain = "{" + ",".join(map(str, order)) + "}"
+        return str(texts[index]) if index < len(texts) else ""
+    plain = order_text(order)
     text = str(texts[index]) if index < len(texts) else plain
-    return f" {text}" if len(order) > 1 or text != plain else ""
+    return text if len(order) > 1 or text != plain else ""
 
 
 def _kind(kinds: Sequence[str], index: int) -> str:
@@ -100,11 +102,20 @@ def _bytes(size: int) -> str:
 
 
 def _line(name: str, value: Any) -> str:
-    text = f"{name} = {f'<{len(value)} bytes>' if isinstance(value, bytes) else repr(value)}"
+    text = f"{name} = {_option(value)}"
     return text if len(text) <= 82 else f"{text[:79]}..."
 
 
-def _told(ask: Callable[[], Any]) -> Any:
+def _option(value: Any) -> str:
+    """Return bytes as their number, and shapes as types with the layout behind them."""
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, tuple) and value and all(isinstance(each, Slot) for each in value):
+        return ", ".join(f"{each}{_layout((), 0, each.order)}" for each in value)
+    return repr(value)
+
+
+def _ask(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except (UnimplementedError, UnsupportedByPluginError):

@@ -16,7 +16,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.running.capi import irregular, wire
+from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Guards:
 
     @classmethod
     def of(cls, client: ClientHandle) -> Guards:
-        """What runs on `client`."""
+        """Return what runs on `client`."""
         return cls(
             client.platform_name,
             client.platform_version,
@@ -83,7 +83,7 @@ class Guards:
             FileFormatError: no header, or damaged bytes.
             IncompatiblePluginError: they were compiled with something else.
         """
-        found = taken_apart(blob)
+        found = parse(blob)
         for name, need, have in found.guards.differences(self):
             raise IncompatiblePluginError(
                 f"the executable was compiled for the {_SAY[name]} {need!r}, here is {have!r}",
@@ -94,7 +94,7 @@ class Guards:
         return found
 
     def differences(self, here: Guards) -> list[tuple[str, str, str]]:
-        """The name, the need and what is here of each guard that keeps it from running here."""
+        """Return the name, the need and what is here of each guard that does not agree."""
         pairs = ((name, need, getattr(here, name)) for name, need in values(self).items())
         return [(name, need, have) for name, need, have in pairs if need and need != have]
 
@@ -131,23 +131,23 @@ def read(blob: bytes) -> tuple[Guards, bytes]:
     Raises:
         FileFormatError: it is none, or damaged.
     """
-    guards, code, _ = taken_apart(blob)
+    guards, code, _ = parse(blob)
     return guards, code
 
 
-def taken_apart(blob: bytes) -> Serialized:
-    """As `read`, with the signature.
+def parse(blob: bytes) -> Serialized:
+    """Take it apart as `read` does, with the signature.
 
     Raises:
         FileFormatError: it is none, or damaged.
     """
     if not blob.startswith(MAGIC):
-        raise _damaged(f"they begin {blob[:8].hex(' ')!r}" if blob else "they are empty")
+        raise _damage(f"they begin {blob[:8].hex(' ')!r}" if blob else "they are empty")
     sealed = memoryview(blob)[len(MAGIC) + _DIGEST_NBYTES :]
     expected = blob[len(MAGIC) : len(MAGIC) + _DIGEST_NBYTES]
     actual = _sha256(sealed)
     if actual != expected:
-        raise _damaged(f"they have sha256 {actual.hex()}, written is {expected.hex()}")
+        raise _damage(f"they have sha256 {actual.hex()}, written is {expected.hex()}")
     end = _LENGTH_NBYTES + int.from_bytes(sealed[:_LENGTH_NBYTES], "little")
     try:
         fields = json.loads(bytes(sealed[_LENGTH_NBYTES:end]))
@@ -155,31 +155,29 @@ def taken_apart(blob: bytes) -> Serialized:
         signature = None if told is None else Signature.of_lists(told)
         guards = Guards(**fields)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as exc:
-        raise _damaged("their header cannot be read") from exc
+        raise _damage("their header cannot be read") from exc
     if not all(isinstance(value, str) for value in fields.values()):
-        raise _damaged("their header cannot be read")
+        raise _damage("their header cannot be read")
     return Serialized(guards, bytes(sealed[end:]), signature)
 
 
-def _damaged(what: str) -> FileFormatError:
+def _damage(what: str) -> FileFormatError:
     return FileFormatError(
-        f"the bytes are no serialized executable of pjrt-hub, or damaged: {what}",
+        f"the bytes are not a serialized executable of pjrt-hub, or damaged: {what}",
         path="the serialized executable",
         hint="give what LoadedExecutable.serialize() gave, all of it",
     )
 
 
 def topology(client: ClientHandle) -> bytes:
-    """The devices and their machine as the plugin writes them, or nothing where it does not.
+    """Return the devices and their machine as the plugin writes them, or nothing where it does not.
 
     (`PJRT_TopologyDescription_Serialize`)
     """
     try:
-        with client._in_call():
-            address = client._ask("PJRT_Client_TopologyDescription")
-            return irregular.serialized(
-                client.api, "PJRT_TopologyDescription_Serialize", topology=address
-            )
+        with client.in_call():
+            address = client.call("PJRT_Client_TopologyDescription", client=client.address)
+            return client.api.call("PJRT_TopologyDescription_Serialize", topology=address)
     except (UnsupportedByPluginError, UnimplementedError):
         return b""
 

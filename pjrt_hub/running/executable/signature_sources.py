@@ -14,12 +14,12 @@ from pjrt_hub.errors import PjrtError, PluginError, UnsupportedByPluginError
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.capi.status import refuse_answer
-from pjrt_hub.running.program import entry, host_feed, signature
+from pjrt_hub.running.program import entry, hlo, signature
 from pjrt_hub.running.program.program import Program
 from pjrt_hub.running.program.signature import (
     ANYTHING,
-    UNTOLD_DTYPE,
     UNTOLD_LAYOUT,
+    UNTOLD_TYPE,
     Signature,
     Slot,
 )
@@ -51,7 +51,7 @@ class Outputs(NamedTuple):
         """
         return (
             (self.number is None or self.number == len(slots))
-            and (self.dtypes is None or list(self.dtypes) == [each.dtype for each in slots])
+            and (self.dtypes is None or list(self.dtypes) == [each.code for each in slots])
             and (self.shapes is None or list(self.shapes) == [each.shape for each in slots])
         )
 
@@ -76,7 +76,7 @@ class Outputs(NamedTuple):
             )
 
 
-class Told(NamedTuple):
+class ExecutableSignature(NamedTuple):
     """A signature, and what goes with it.
 
     Attributes:
@@ -89,7 +89,7 @@ class Told(NamedTuple):
     takes_tuple: bool = False
 
 
-def of_executable(api: Api, view: int | None, program: Signature | None) -> Told:
+def of_executable(api: Api, view: int | None, program: Signature | None) -> ExecutableSignature:
     """Puts together what an executable takes and gives on one device.
 
     Args:
@@ -102,7 +102,7 @@ def of_executable(api: Api, view: int | None, program: Signature | None) -> Told
         UnimplementedError: it has an infeed or outfeed.
     """
     outputs = Outputs(None, None, None) if view is None else _outputs(api, view)
-    found = None if view is None else _optimized(api, view)
+    found = None if view is None else _read_optimized(api, view)
     if found is not None and found.signature is not None:
         outputs.require(found.signature)
         if _take_the_same(found.signature, program) and outputs.agree(found.signature.outputs):
@@ -110,7 +110,7 @@ def of_executable(api: Api, view: int | None, program: Signature | None) -> Told
         _log().info("the optimized program is another than the program that it was made of")
     if program is not None:
         outputs.require(program)
-    return Told(_composed(api, view, outputs, program))
+    return ExecutableSignature(_compose(api, view, outputs, program))
 
 
 def require(signature: Signature | None, api: Api) -> Signature:
@@ -125,8 +125,8 @@ def require(signature: Signature | None, api: Api) -> Signature:
     """
     if signature is None:
         raise UnsupportedByPluginError(
-            "the program cannot be read, and the plugin does not tell how many outputs it has, for "
-            "which a call needs room",
+            "the program cannot be read, and the plugin does not report how many outputs it has, "
+            "for which a call needs room",
             function="PJRT_Executable_NumOutputs",
             since="0.0",
             have=str(api.version),
@@ -148,18 +148,20 @@ def require_outputs(api: Api, view: int, signature: Signature) -> None:
     Outputs(_number(api, view), None, None).require(signature)
 
 
-def _optimized(api: Api, view: int) -> Told | None:
-    """What `PJRT_Executable_OptimizedProgram` says, where it can be read."""
+def _read_optimized(api: Api, view: int) -> ExecutableSignature | None:
+    """Return what `PJRT_Executable_OptimizedProgram` says, where it can be read."""
     answer = _ask(lambda: irregular.optimized_program(api, view))
     if answer is None:
         return None
     code, form = answer
     if not form.startswith("hlo"):
         read = entry.signature(Program(code, "mlir"))
-        return None if read is None else Told(read)
+        return None if read is None else ExecutableSignature(read)
     try:
-        told = Told(Signature.of_optimized(code, form), any(signature.tuple_parameters(code, form)))
-        host_feed.refuse(code, form)
+        told = ExecutableSignature(
+            Signature.of_optimized(code, form), any(signature.tuple_parameters(code, form))
+        )
+        hlo.refuse_feeds(code, form)
     except (ValueError, TypeError) as exc:
         _log().info("the optimized program cannot be read: %s", exc)
         return None
@@ -170,26 +172,26 @@ def _outputs(api: Api, view: int) -> Outputs:
     return Outputs(
         _number(api, view),
         _ask(lambda: tuple(api.call("PJRT_Executable_OutputElementTypes", executable=view))),
-        _ask(lambda: irregular.output_dimensions(api, view)),
+        _ask(lambda: api.call("PJRT_Executable_OutputDimensions", executable=view)),
     )
 
 
 def _number(api: Api, view: int) -> int | None:
-    return _ask(lambda: int(api.call("PJRT_Executable_NumOutputs", executable=view)))
+    return _ask(lambda: api.call("PJRT_Executable_NumOutputs", executable=view))
 
 
 def _take_the_same(optimized: Signature, program: Signature | None) -> bool:
     """Compares numbers and types: shapes are one device's here and, maybe, of the whole there."""
     if program is None:
         return True
-    pairs = [[each.dtype for each in s.parameters] for s in (optimized, program)]
+    pairs = [[each.code for each in s.parameters] for s in (optimized, program)]
     return pairs[0] == pairs[1]
 
 
-def _composed(
+def _compose(
     api: Api, view: int | None, outputs: Outputs, program: Signature | None
 ) -> Signature | None:
-    """The program's parameters and the C API's outputs; None if their number is unknown."""
+    """Return the program's parameters and the C API's outputs; None if their number is unknown."""
     count = outputs.number
     if count is None:
         gives = None if program is None else program.outputs
@@ -202,7 +204,7 @@ def _composed(
     return replace(
         program,
         outputs=tuple(
-            _known(slot, dtype, shape)
+            _merge_output(slot, dtype, shape)
             for slot, dtype, shape in zip(
                 program.outputs,
                 _each(outputs.dtypes, count),
@@ -214,11 +216,10 @@ def _composed(
 
 
 def _unread(api: Api, view: int | None, count: int) -> Signature:
-    """Of a program that nobody can read, or that is not here."""
+    """Return the signature of a program that nobody can read, or that is not here."""
     kinds = None
     if view is not None:
-        name = "PJRT_Executable_ParameterMemoryKinds"
-        kinds = _ask(lambda: irregular.memory_kinds(api, name, view))
+        kinds = _ask(lambda: api.call("PJRT_Executable_ParameterMemoryKinds", executable=view))
     _log().warning(
         "nobody tells what a program takes: its arguments are passed %s",
         "unchecked" if kinds is None else "with no check but of their number",
@@ -226,27 +227,27 @@ def _unread(api: Api, view: int | None, count: int) -> Signature:
     return Signature((ANYTHING,) * len(kinds or ()), (ANYTHING,) * count, open=kinds is None)
 
 
-def _known(slot: Slot, dtype: int | None, shape: tuple[int, ...] | None) -> Slot:
-    """An output; its layout, and what the C API and the program tell differently, each buffer."""
+def _merge_output(slot: Slot, dtype: int | None, shape: tuple[int, ...] | None) -> Slot:
+    """Return an output; what the C API and the program tell differently, each buffer says."""
     if shape is None or any(size < 0 for size in shape):  # MLIR's sign for a dynamic one
         shape = slot.shape
     elif slot.shape not in (None, shape):  # of a part, or of a plugin that fills in nothing
         shape = None
     if dtype is None:
-        dtype = slot.dtype
-    elif slot.dtype not in (UNTOLD_DTYPE, dtype):
-        dtype = UNTOLD_DTYPE
+        dtype = slot.code
+    elif slot.code not in (UNTOLD_TYPE, dtype):
+        dtype = UNTOLD_TYPE
     dynamic = slot.dynamic if shape == slot.shape else ()
-    return Slot.known(dtype, shape, UNTOLD_LAYOUT, dynamic)
+    return Slot.make(dtype, shape, UNTOLD_LAYOUT, dynamic)
 
 
 def _each(told: Sequence[T] | None, count: int) -> Sequence[T | None]:
-    """What is told of each output; nothing where it is told of another number."""
+    """Return what is told of each output; nothing where it is told of another number."""
     return told if told is not None and len(told) == count else [None] * count
 
 
 def _ask(question: Callable[[], T]) -> T | None:
-    """The answer, or None where the plugin has none."""
+    """Return the answer, or None where the plugin has none."""
     try:
         return question()
     except (PjrtError, UnsupportedByPluginError):

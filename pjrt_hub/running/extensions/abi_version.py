@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
 
 if TYPE_CHECKING:
@@ -50,11 +49,11 @@ class AbiVersion:
             return int(call(self._platform_id, abi_version=address))
 
     @classmethod
-    def _taken(cls, api: Api, address: int) -> bytes:
+    def _take(cls, api: Api, address: int) -> bytes:
         """Serializes a version that is the caller's, and frees it."""
         node = api.extension("AbiVersion")
         try:
-            return irregular.serialized(node, cls._to_proto, abi_version=address)
+            return bytes(node.call(cls._to_proto, abi_version=address))
         finally:
             node.call(cls._destroy, abi_version=address)
 
@@ -93,10 +92,10 @@ class ExecutableAbiVersion(AbiVersion):
             UnsupportedByPluginError: the plugin has no such extension.
             PjrtError: the plugin does not tell.
         """
-        with executable._viewed() as view:
-            call = executable._api.extension("AbiVersion").call
+        with executable.view() as view:
+            call = executable.api.extension("AbiVersion").call
             address = call("PJRT_Executable_GetAbiVersion", executable=view)
-            return cls(executable._api, cls._taken(executable._api, address))
+            return cls(executable.api, cls._take(executable.api, address))
 
 
 class RuntimeAbiVersion(AbiVersion):
@@ -118,10 +117,10 @@ class RuntimeAbiVersion(AbiVersion):
             UnsupportedByPluginError: the plugin has no such extension.
             PjrtError: the plugin does not tell.
         """
-        with client._in_call():
+        with client.in_call():
             call = client.api.extension("AbiVersion").call
-            address = call("PJRT_Client_RuntimeAbiVersion", client=client._address)
-            return cls(client.api, cls._taken(client.api, address))
+            address = call("PJRT_Client_RuntimeAbiVersion", client=client.address)
+            return cls(client.api, cls._take(client.api, address))
 
     def incompatible_with(self, other: AbiVersion) -> str | None:
         """Return why this runtime cannot run code for the other version, or None if it can.

@@ -29,7 +29,7 @@ from pjrt_hub.running.capi.library import Api
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.capi.extensions import Extension
+    from pjrt_hub.running.capi.library import Extension
     from pjrt_hub.running.extensions.execute_context import ExecuteContext
 
 _HOST, _CUDA = "Host", "CUDA"
@@ -97,13 +97,13 @@ class CustomCall:
     def __init__(self, name: str, platform: str, api: Api, frame: custom_calls.Frame) -> None:
         self.name = name
         self.platform = platform
-        self._api = api
+        self.api = api
         self._frame = frame
 
     @property
     def user_data(self) -> object:
         """The object that `add_user_data` attached, or None (`XLA_FFI_InvokeContext_Get`)."""
-        type_id = _user_data_types.get(self._api.address)
+        type_id = _user_data_types.get(self.api.address)
         token = None if type_id is None else self._frame.user_data(type_id)
         known = None if token is None else _user_data.get(token)
         return None if known is None else known.value
@@ -111,7 +111,7 @@ class CustomCall:
     @property
     def state(self) -> object:
         """The result of `instantiate` for this call, or None (`XLA_FFI_State_Get`)."""
-        type_id = _state_types.get(self._api.address)
+        type_id = _state_types.get(self.api.address)
         ticket = None if type_id is None else self._frame.state(type_id)
         return hotpath.ffi_kept(ticket, False) if ticket else None
 
@@ -135,17 +135,17 @@ class CustomCalls:
     """The custom calls of one plugin: `plugin.ffi`."""
 
     def __init__(self, api: Api) -> None:
-        self._api = api
+        self.api = api
 
     @property
     def registered(self) -> tuple[tuple[str, str], ...]:
         """The (name, platform) of each function registered here, in order."""
-        return tuple(_registered.get(self._api.address, ()))
+        return tuple(_registered.get(self.api.address, ()))
 
     @property
-    def _described(self) -> list[tuple[str, str, bool]]:
+    def handlers(self) -> list[tuple[str, str, bool]]:
         """The name and platform of each, and whether a command buffer may record it."""
-        known = _registered.get(self._api.address, {})
+        known = _registered.get(self.api.address, {})
         records = custom_calls.COMMAND_BUFFER_COMPATIBLE
         return [(*names, bool(traits & records)) for names, (traits, *_) in known.items()]
 
@@ -203,10 +203,10 @@ class CustomCalls:
             for each, last in (*((each, False) for each in before), (function, True))
         ]
         callbacks.start()  # it ends a close that a function puts off
-        _user_data_type(self._api)
+        _user_data_type(self.api)
         traits = custom_calls.COMMAND_BUFFER_COMPATIBLE if command_buffer_compatible else 0
         with _registering:
-            known = _registered.setdefault(self._api.address, {})
+            known = _registered.setdefault(self.api.address, {})
             if (name, platform) in known:
                 raise AlreadyExistsError(
                     f"the custom call {name!r} is registered on {platform} already",
@@ -252,23 +252,23 @@ class CustomCalls:
             UnsupportedByPluginError: the plugin has no FFI.
             PjrtError: the context has an object already.
         """
-        if context.client.api is not self._api:
+        if context.client.api is not self.api:
             raise ValueError(f"{context!r} belongs to another plugin")
-        node = self._api.extension("FFI")
-        type_id = _user_data_type(self._api)
+        node = self.api.extension("FFI")
+        type_id = _user_data_type(self.api)
         if type_id is None:
             raise UnsupportedByPluginError(
-                f"the plugin {self._api.path.name} has no execute contexts or no types for them",
+                f"the plugin {self.api.path.name} has no execute contexts or no types for them",
                 function="PJRT_FFI_Type_Register",
                 since="0.52",
-                have=str(self._api.version),
+                have=str(self.api.version),
             )
         data = _UserData(value)
         context.keep(data)
-        with context.client._in_call():
+        with context.client.in_call():
             node.call(
                 "PJRT_FFI_UserData_Add",
-                context=context._address,
+                context=context.address,
                 user_data={"type_id": type_id, "data": data.token},
             )
 
@@ -280,17 +280,17 @@ class CustomCalls:
             raise TypeError(
                 f"{function!r} is neither a Python function nor the address of one in C"
             )
-        return _python_entry(name, platform, self._api, function)
+        return _python_entry(name, platform, self.api, function)
 
     def _hand_over(self, name: str, platform: str, entries: list[int], traits: int) -> None:
-        extensions = self._api.extensions
-        node = self._api.extension("FFI") if "FFI" in extensions else None
+        extensions = self.api.extensions
+        node = self.api.extension("FFI") if "FFI" in extensions else None
         instantiate, prepare, initialize, execute = entries
         staged = any(entries[:-1])
         if node is not None and node.has("PJRT_FFI_Register_Handler") and not staged:
             self._register(node, name, platform, execute, traits)
         elif platform == _CUDA and "Gpu_Custom_Call" in extensions:
-            self._api.extension("Gpu_Custom_Call").call(
+            self.api.extension("Gpu_Custom_Call").call(
                 "PJRT_Gpu_Register_Custom_Call",
                 function_name=name,
                 api_version=_GPU_API_VERSION,
@@ -311,22 +311,22 @@ class CustomCalls:
                 )
 
     def _functions(self) -> int:
-        """The address of the plugin's own table, which it shows when it is given any handler."""
-        if self._api.address not in _functions:
-            node = self._api.extension("FFI")
+        """Return the address of the plugin's own table, which it shows to any handler."""
+        if self.api.address not in _functions:
+            node = self.api.extension("FFI")
             node.require("PJRT_FFI_Register_Handler")
             nothing = custom_calls.entry(lambda _: None, 0)
             hotpath.ffi_shown()
             self._register(node, f"{_TYPE_NAME}.shown", _HOST, nothing, 0)
-            _functions[self._api.address] = hotpath.ffi_shown()
-        if not _functions[self._api.address]:
+            _functions[self.api.address] = hotpath.ffi_shown()
+        if not _functions[self.api.address]:
             raise UnsupportedByPluginError(
-                f"the plugin {self._api.path.name} takes no handlers with stages",
+                f"the plugin {self.api.path.name} takes no handlers with stages",
                 function="XLA_FFI_Handler_Register",
                 since="an XLA FFI that shows its functions",
-                have=str(self._api.version),
+                have=str(self.api.version),
             )
-        return _functions[self._api.address]
+        return _functions[self.api.address]
 
     def _register(
         self, node: Extension, name: str, platform: str, handler: int, traits: int
@@ -341,7 +341,7 @@ class CustomCalls:
 
 
 def _user_data_type(api: Api) -> int | None:
-    """The type of our user data in a plugin, None where it takes none.
+    """Return the type of our user data in a plugin, None where it takes none.
 
     Registered once, before anything can be called: from then on every execution has a context.
     """
@@ -357,7 +357,7 @@ def _user_data_type(api: Api) -> int | None:
 
 
 def _state_type(api: Api) -> int:
-    """The type of our handlers' states in a plugin; registered once."""
+    """Return the type of our handlers' states in a plugin; registered once."""
     with _state_typing:
         if api.address not in _state_types:
             _state_types[api.address] = int(
@@ -373,7 +373,7 @@ def _state_type(api: Api) -> int:
 def _python_entry(
     name: str, platform: str, api: Api, function: Callable[..., object]
 ) -> custom_calls.PythonEntry:
-    """What an entry point calls: it raises nothing and gives the code and text of an error."""
+    """Return what an entry point calls, which raises nothing: an error is a code and text."""
 
     def run(address: int) -> upcall.Failure | None:
         outer = getattr(_running, "call", None)  # a function may run a program itself
@@ -423,13 +423,13 @@ def _prepare(state: object, frame: custom_calls.Frame, call: CustomCall) -> None
     if state is None:
         return
     ticket = hotpath.ffi_keep(state)
-    if not frame.set_state(_state_type(call._api), ticket):
+    if not frame.set_state(_state_type(call.api), ticket):
         hotpath.ffi_kept(ticket, True)
         raise RuntimeError("the plugin takes no state at this stage: only `instantiate` gives one")
 
 
 def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any:
-    """An array over the plugin's memory; None for a token."""
+    """Return an array over the plugin's memory; None for a token."""
     if value.dtype == _TOKEN:
         return None
     element = dtypes.of_primitive(value.dtype)
@@ -440,11 +440,11 @@ def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any
                 f"elements of {element.name} are packed on the device, and no array shows them",
                 function=call.name,
                 since="never",
-                have=str(call._api.version),
+                have=str(call.api.version),
             )
         return DeviceArray(value.shape, dtype, value.address, call.stream)
     if element.bits < 8:
-        return _unpacked(value, element, writable=writable)
+        return _unpack(value, element, writable=writable)
     import numpy
 
     nbytes = math.prod(value.shape) * dtype.itemsize
@@ -456,19 +456,19 @@ def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any
 
 
 def _bits(value: custom_calls.Value) -> int:
-    """The bits of an element where several share a byte, else 0."""
+    """Return the bits of an element where several share a byte, else 0."""
     bits = 8 if value.dtype == _TOKEN else dtypes.of_primitive(value.dtype).bits
     return bits if bits < 8 else 0
 
 
-def _unpacked(value: custom_calls.Value, element: dtypes.ElementType, *, writable: bool) -> Any:
-    """An array of its own memory, because in the program's several elements share a byte."""
+def _unpack(value: custom_calls.Value, element: dtypes.ElementType, *, writable: bool) -> Any:
+    """Return an array of its own memory, because in the program's several elements share a byte."""
     import numpy
 
     dtype = dtypes.numpy_dtype(element.code)
     if writable:
         return numpy.zeros(value.shape, dtype)  # goes back by `_pack`
-    data = numpy.frombuffer(_packed_memory(value, element.bits), numpy.uint8)
+    data = numpy.frombuffer(_memory_of_packed(value, element.bits), numpy.uint8)
     array = packing.unpack(data, value.shape, element.bits, dtype)
     array.flags.writeable = False
     return array
@@ -476,10 +476,10 @@ def _unpacked(value: custom_calls.Value, element: dtypes.ElementType, *, writabl
 
 def _pack(value: custom_calls.Value, array: Any) -> None:
     bits = _bits(value)
-    _packed_memory(value, bits)[:] = packing.pack(array, bits).tobytes()
+    _memory_of_packed(value, bits)[:] = packing.pack(array, bits).tobytes()
 
 
-def _packed_memory(value: custom_calls.Value, bits: int) -> Any:
+def _memory_of_packed(value: custom_calls.Value, bits: int) -> Any:
     nbytes = packing.nbytes(math.prod(value.shape), bits)
     return memoryview(custom_calls.memory(value.address, nbytes) if nbytes else bytearray())
 

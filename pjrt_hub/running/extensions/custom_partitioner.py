@@ -108,7 +108,7 @@ def register(
                 function=function,
                 payloads={},
             )
-        callbacks = hotpath.custom_partitioner(_asked(name, partitioner), replicated_side_effects)
+        callbacks = hotpath.custom_partitioner(_guard(name, partitioner), replicated_side_effects)
         node.call(function, name=name, callbacks=callbacks)
         _registered.add((api.address, name))
         _used.add(api.address)
@@ -142,8 +142,8 @@ def register_batch_partitionable(api: Api, name: str) -> None:
     _used.add(api.address)
 
 
-def _asked(name: str, partitioner: Partitioner) -> Callable[..., object]:
-    """What the compiled part calls: it raises nothing and gives the code and text of an error."""
+def _guard(name: str, partitioner: Partitioner) -> Callable[..., object]:
+    """Return what C calls, which raises nothing: an error is a code and text."""
 
     def ask(what: str, *given: Any) -> object:
         try:

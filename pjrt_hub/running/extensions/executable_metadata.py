@@ -21,5 +21,5 @@ def executable_metadata(executable: ExecutableHandle) -> bytes:
     Raises:
         UnsupportedByPluginError: the plugin has no such extension.
     """
-    with executable._viewed() as view:
-        return irregular.executable_metadata(executable._api.extension("ExecutableMetadata"), view)
+    with executable.view() as view:
+        return irregular.executable_metadata(executable.api.extension("ExecutableMetadata"), view)

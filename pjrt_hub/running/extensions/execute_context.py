@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.running.device.closing import Closing
+from pjrt_hub.running.capi.handle import Closing
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import ClientHandle
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ExecuteContext(Closing):
-    """A `PJRT_ExecuteContext`, given to executions as `ExecuteOptions(context=...)`.
+    """What custom calls of an execution share, by `ExecuteOptions(context=...)`.
 
     It may be closed or forgotten at any time: running executions keep what they need. Also a
     context manager.
@@ -37,7 +37,7 @@ class ExecuteContext(Closing):
         """
         self.client = client
         self._native: _Native | None = _Native(
-            client.api, client._call("PJRT_ExecuteContext_Create")
+            client.api, client.call("PJRT_ExecuteContext_Create")
         )
 
     @property
@@ -55,13 +55,19 @@ class ExecuteContext(Closing):
         Args:
             thing: whatever a plugin's user data points into.
         """
-        self._usable().kept.append(thing)
+        self.native().kept.append(thing)
 
     @property
-    def _address(self) -> int:
-        return self._usable().address
+    def address(self) -> int:
+        """The address of the `PJRT_ExecuteContext`."""
+        return self.native().address
 
-    def _usable(self) -> _Native:
+    def native(self) -> _Native:
+        """Return the native context, which lives as long as somebody has it.
+
+        Raises:
+            ClosedError: it is closed.
+        """
         if self._native is None:
             raise ClosedError("the execute context is closed")
         return self._native

@@ -35,8 +35,8 @@ def allocate(client: ClientHandle, nbytes: int, numa_node: int = 0) -> numpy.nda
     size, place = operator.index(nbytes), operator.index(numa_node)
     if size < 1 or not 0 <= place < 1 << 31:
         raise ValueError(f"{size} bytes of the node {place} cannot be")
-    with client._in_call():
-        memory, free = irregular.host_memory(node, client._address, size, place)
+    with client.in_call():
+        memory, free = irregular.host_memory(node, client.address, size, place)
     owner = numpy.frombuffer(memory, numpy.uint8)
     weakref.finalize(owner, free)
     return owner[:]  # views of it keep the owner, whatever their base

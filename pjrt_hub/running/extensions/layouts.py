@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.capi import hotpath, irregular
+from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.library import Api
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _TILE = re.compile(r"\(([\d,*]+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A `PJRT_Layouts_MemoryLayout`, read.
+    """How an array lies in memory (`PJRT_Layouts_MemoryLayout`).
 
     Attributes:
         text: as XLA writes it, "{1,0:T(8,128)}".
@@ -79,10 +79,10 @@ def default_layout(place: Handle, dtype: Any, shape: Sequence[int]) -> Layout:
         name, owner = "PJRT_Layouts_PJRT_Client_GetDefaultLayout", "client"
     else:
         name, owner = "PJRT_Layouts_PJRT_Topology_GetDefaultLayout", "topology_description"
-    with place._in_call():
+    with place.in_call():
         call = place.api.extension("Layouts").call
-        layout = call(name, **{owner: place._address}, type=element.code, dims=dims)
-        return _taken(place.api, layout)
+        layout = call(name, **{owner: place.address}, type=element.code, dims=dims)
+        return _take(place.api, layout)
 
 
 def buffer_layout(buffer: Buffer) -> Layout:
@@ -95,13 +95,13 @@ def buffer_layout(buffer: Buffer) -> Layout:
         UnsupportedByPluginError: the plugin has no layouts.
         ClosedError: the buffer was deleted, donated or closed.
     """
-    buffer._check()
+    buffer.require_open()
     if buffer.is_deleted:
         raise ClosedError("the buffer was deleted or donated")
     api = buffer.client.api
-    with buffer.client._in_call():
+    with buffer.client.in_call():
         call = api.extension("Layouts").call
-        return _taken(api, call("PJRT_Layouts_PJRT_Buffer_MemoryLayout", buffer=buffer._address))
+        return _take(api, call("PJRT_Layouts_PJRT_Buffer_MemoryLayout", buffer=buffer.address))
 
 
 def output_layouts(executable: ExecutableHandle) -> tuple[Layout, ...]:
@@ -129,13 +129,13 @@ def parameter_layouts(executable: ExecutableHandle) -> tuple[Layout, ...]:
 
 
 def _all(executable: ExecutableHandle, name: str) -> tuple[Layout, ...]:
-    with executable._viewed() as view:
-        api = executable._api
+    with executable.view() as view:
+        api = executable.api
         layouts = api.extension("Layouts").call(name, executable=view)
         return tuple(_read(api, each) for each in layouts)  # the executable owns them
 
 
-def _taken(api: Api, layout: int) -> Layout:
+def _take(api: Api, layout: int) -> Layout:
     """Reads and frees a layout that is the caller's."""
     try:
         return _read(api, layout)
@@ -145,5 +145,5 @@ def _taken(api: Api, layout: int) -> Layout:
 
 def _read(api: Api, layout: int) -> Layout:
     node = api.extension("Layouts")
-    text = irregular.serialized(node, "PJRT_Layouts_MemoryLayout_Serialize", layout=layout)
+    text = node.call("PJRT_Layouts_MemoryLayout_Serialize", layout=layout)
     return Layout(text.decode())

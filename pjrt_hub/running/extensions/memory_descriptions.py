@@ -11,12 +11,11 @@ from pjrt_hub.running.device.device import Device
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import Handle
-    from pjrt_hub.running.device.device import DeviceClient
-    from pjrt_hub.running.device.device_description import DeviceDescription
+    from pjrt_hub.running.device.device import DeviceClient, DeviceDescription
 
 
 class MemoryDescription(NamedTuple):
-    """A `PJRT_MemoryDescription`.
+    """A kind of memory of a device (`PJRT_MemoryDescription`).
 
     Attributes:
         kind: "device", "pinned_host", "unpinned_host", ...
@@ -45,12 +44,13 @@ def memory_descriptions(
         ValueError: the device is another owner's.
         UnsupportedByPluginError: the plugin has no such extension.
     """
-    if (device.client if isinstance(device, Device) else device._owner) is not owner:
+    if device.owner is not owner:
         raise ValueError(f"{device!r} does not belong to {owner!r}")
-    with owner._in_call():
+    with owner.in_call():
         call = owner.api.extension("MemoryDescriptions").call
         found = call(
-            "PJRT_DeviceDescription_MemoryDescriptions", device_description=device._description
+            "PJRT_DeviceDescription_MemoryDescriptions",
+            device_description=device.description_address,
         )
         kinds = [
             call("PJRT_MemoryDescription_Kind", memory_description=each)

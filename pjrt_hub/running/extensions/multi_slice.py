@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.running.capi import irregular, multi_slice
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.program.option import INT32_MAX
 
@@ -49,10 +48,10 @@ class MultiSliceConfig:
         """
         call = topology.api.extension("Megascale").call
         _check_slices(topology, num_slices)
-        with topology._in_call():
+        with topology.in_call():
             address = call(
                 "PJRT_Megascale_CreateAoTConfig",
-                topology=topology._address,
+                topology=topology.address,
                 num_slices=num_slices,
             )
         self._take(topology.api, address)
@@ -94,16 +93,16 @@ class MultiSliceConfig:
             raise ValueError(f"{topology!r} belongs to another plugin than the context")
         config = cls.__new__(cls)
         call = topology.api.extension("Megascale").call
-        with topology._in_call():
+        with topology.in_call():
             address = call(
                 "PJRT_Megascale_CreateMultiSliceConfig",
-                topology=topology._address,
+                topology=topology.address,
                 num_slices=num_slices,
                 local_slice_id=slice_id,
                 local_host_id=host_id,
                 endpoint_addresses=bytes(endpoint_addresses),
                 dcn_topology=bytes(dcn_topology),
-                client_context=context._address,
+                client_context=context.address,
             )
         config._take(topology.api, address)
         config._context = context
@@ -112,32 +111,35 @@ class MultiSliceConfig:
     @cached_property
     def num_slices(self) -> int:
         """How many slices there are (`PJRT_MultiSlice_Config_NumSlices`)."""
-        return int(self._ask("PJRT_MultiSlice_Config_NumSlices"))
+        return self._ask("PJRT_MultiSlice_Config_NumSlices")
 
     @cached_property
     def slice_id(self) -> int:
         """The slice of this process (`PJRT_MultiSlice_Config_SliceId`)."""
-        return int(self._ask("PJRT_MultiSlice_Config_SliceId"))
+        return self._ask("PJRT_MultiSlice_Config_SliceId")
 
     @cached_property
     def num_devices_per_slice(self) -> dict[int, int]:
         """Slice id to its number of devices (`PJRT_MultiSlice_Config_NumDevicesPerSlice`)."""
-        return multi_slice.num_devices_per_slice(self.api, self._address)
+        counts = self.api.extension("MultiSlice").call(
+            "PJRT_MultiSlice_Config_NumDevicesPerSlice", config=self.address
+        )
+        return dict(sorted(zip(counts.slice_ids, counts.num_devices, strict=True)))
 
     def serialize(self) -> bytes:
         """Return the plugin's bytes for `CompileOptions` (`PJRT_MultiSlice_Config_Serialize`)."""
         node = self.api.extension("MultiSlice")
-        return irregular.serialized(node, "PJRT_MultiSlice_Config_Serialize", config=self._address)
+        return node.call("PJRT_MultiSlice_Config_Serialize", config=self.address)
 
     def _take(self, api: Api, address: int) -> None:
         self.api = api
-        self._address = address
+        self.address = address
         self._context: MegascaleContext | None = None
         free = partial(api.extension("MultiSlice").call, "PJRT_MultiSlice_Config_Destroy")
         weakref.finalize(self, _free, partial(free, config=address)).atexit = False
 
     def _ask(self, function: str) -> Any:
-        return self.api.extension("MultiSlice").call(function, config=self._address)
+        return self.api.extension("MultiSlice").call(function, config=self.address)
 
     def __repr__(self) -> str:
         return f"<MultiSliceConfig slice {self.slice_id} of {self.num_slices}>"
@@ -165,15 +167,15 @@ class MegascaleContext:
         if isinstance(owner, Api):
             self.api = owner
             call = owner.extension("Megascale").call
-            self._address: int = call("PJRT_Megascale_CreateDefaultClientContext")
+            self.address: int = call("PJRT_Megascale_CreateDefaultClientContext")
         else:
             self.api = owner.api
             call = owner.api.extension("Megascale").call
-            with owner._in_call():
-                self._address = call(
-                    "PJRT_Megascale_CreateClientContextFromPjRtClient", client=owner._address
+            with owner.in_call():
+                self.address = call(
+                    "PJRT_Megascale_CreateClientContextFromPjRtClient", client=owner.address
                 )
-        free = partial(call, "PJRT_Megascale_DeleteClientContext", client_context=self._address)
+        free = partial(call, "PJRT_Megascale_DeleteClientContext", client_context=self.address)
         weakref.finalize(self, _free, free).atexit = False
 
     @property
@@ -183,7 +185,7 @@ class MegascaleContext:
         Raises:
             FailedPreconditionError: it is not initialized.
         """
-        return int(self._call("PJRT_Megascale_ClientContext_MegascalePort"))
+        return self._call("PJRT_Megascale_ClientContext_MegascalePort")
 
     def unblock_pending_work(self, launch_id: int, expire_after_ms: int) -> None:
         """Let an execution continue without the others.
@@ -205,7 +207,7 @@ class MegascaleContext:
 
     def _call(self, function: str, **inputs: int) -> Any:
         call = self.api.extension("Megascale").call
-        return call(function, client_context=self._address, **inputs)
+        return call(function, client_context=self.address, **inputs)
 
 
 def megascale_id(api: Api, slice_id: int, device_id: int) -> int:

@@ -27,7 +27,7 @@ _TEXTS = (_FORMAT, _PHASE, _NEXT, _NAME)
 
 
 class PartialProgram(NamedTuple):
-    """What one phase gives and another one takes.
+    """A part of a program, between two phases.
 
     Attributes:
         code: as the phase left it.
@@ -65,7 +65,10 @@ class PartialProgram(NamedTuple):
 
 
 class PhaseCompiler:
-    """A `PJRT_PhaseCompiler`; freed with the last reference to it."""
+    """A compiler that is run phase by phase (`PJRT_PhaseCompiler`).
+
+    It is freed with the last reference to it.
+    """
 
     def __init__(self, api: Api) -> None:
         """Gets the plugin's compiler (`PJRT_PhaseCompile_Get_Compiler`).
@@ -75,14 +78,14 @@ class PhaseCompiler:
                 extension without a compiler in it).
         """
         self._api = api
-        self._address = api.extension("PhaseCompile").call("PJRT_PhaseCompile_Get_Compiler")
-        weakref.finalize(self, _destroy, api, self._address).atexit = False
+        self.address = api.extension("PhaseCompile").call("PJRT_PhaseCompile_Get_Compiler")
+        weakref.finalize(self, _destroy, api, self.address).atexit = False
 
     @cached_property
     def phase_names(self) -> tuple[str, ...]:
         """The phases in their order (`PJRT_PhaseCompile_Get_PhaseNames`)."""
         names = irregular.phase_texts(
-            self._api, "PJRT_PhaseCompile_Get_PhaseNames", phase_compiler=self._address
+            self._api, "PJRT_PhaseCompile_Get_PhaseNames", phase_compiler=self.address
         )
         return tuple(name.decode() for name in names)
 
@@ -117,15 +120,15 @@ class PhaseCompiler:
             raise ValueError(f"the plugin has no phase {unknown[0]!r}, it has {known}")
         if topology.api is not self._api:
             raise ValueError(f"{topology!r} belongs to another plugin than the compiler")
-        with topology._in_call():
+        with topology.in_call():
             programs_after = irregular.phase_texts(
                 self._api,
                 "PJRT_PhaseCompile_Run_Phase",
-                phase_compiler=self._address,
+                phase_compiler=self.address,
                 input_programs=[_partial(program) for program in programs],
                 phases_to_run=list(phases),
                 compile_options=(options or CompileOptions()).serialize(),
-                topology=topology._address,
+                topology=topology.address,
             )
         return tuple(programs_after)
 

@@ -10,10 +10,10 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.running.capi import announced, callbacks, hotpath, table
+from pjrt_hub.running.capi import callbacks, hotpath, table, upcall
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.status import error_class
-from pjrt_hub.running.device.promise import checked_error
+from pjrt_hub.running.device.promise import read_error
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import ClientHandle
@@ -84,13 +84,13 @@ def register_callback(
         callback(read(address))
 
     callbacks.start()  # it ends a close that a callback puts off
-    with client._in_call():
+    with client.in_call():
         node = client.api.extension("Callback")
         node.require("PJRT_Callback_RegisterCallback")
         kept, user_arg, *_, function = hotpath.host_transfer(client.api.address, announce)
         node.call(
             "PJRT_Callback_RegisterCallback",
-            client=client._address,
+            client=client.address,
             type=int(type),
             callback=function,
             user_arg=user_arg,
@@ -116,27 +116,27 @@ def invoke_callback(client: ClientHandle, what: PjrtError | SliceFailure) -> Non
         struct = Struct("PJRT_Callback_Tpu_SliceBuilderArgs", members, version)
         type = CallbackType.TPU_SLICE_BUILDER
     else:
-        code, message = checked_error(what)
+        code, message = read_error(what)
         members = {"error_code": code, "error_message": message.encode()}
         struct = Struct("PJRT_Callback_PrefatalArgs", members, version)
         type = CallbackType.PREFATAL
-    with client._in_call():
+    with client.in_call():
         call = client.api.extension("Callback").call
         call(
             "PJRT_Callback_InvokeCallback",
-            client=client._address,
+            client=client.address,
             type=int(type),
             args=struct.address,
         )
 
 
 def _error(address: int) -> PjrtError:
-    code, message = announced.prefatal(address)
+    code, message = upcall.prefatal(address)
     return error_class(code)(message, code=code, function="", payloads={})
 
 
 def _failure(address: int) -> SliceFailure | int:
-    number = announced.slice_failure(address)
+    number = upcall.slice_failure(address)
     return SliceFailure(number) if number in SliceFailure.__members__.values() else number
 
 

@@ -68,7 +68,7 @@ class Profiler:
             + wire.varint(_VERSION, 1)
             + wire.varint(_HLO, hlo)
         )
-        self._address = int(self._functions.call("PLUGIN_Profiler_Create", options=options))
+        self.address = self._functions.call("PLUGIN_Profiler_Create", options=options)
 
     def start(self) -> None:
         """Start recording (`PLUGIN_Profiler_Start`).
@@ -78,7 +78,7 @@ class Profiler:
             PjrtError: the plugin cannot record, for example because another profiler does.
         """
         self._go("made", "started")
-        self._functions.call("PLUGIN_Profiler_Start", profiler=self._address)
+        self._functions.call("PLUGIN_Profiler_Start", profiler=self.address)
 
     def stop(self) -> None:
         """Stop recording (`PLUGIN_Profiler_Stop`).
@@ -88,7 +88,7 @@ class Profiler:
             PjrtError: the plugin says so.
         """
         self._go("started", "stopped")
-        self._functions.call("PLUGIN_Profiler_Stop", profiler=self._address)
+        self._functions.call("PLUGIN_Profiler_Stop", profiler=self.address)
 
     def collect(self) -> bytes:
         """Return the serialized XSpace (`PLUGIN_Profiler_CollectData`).
@@ -98,7 +98,7 @@ class Profiler:
             PjrtError: the plugin says so.
         """
         self._go("stopped", "collected")
-        self.xspace = self._functions.collect(self._address)
+        self.xspace = self._functions.collect(self.address)
         return self.xspace
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Profiler:
             self.stop()
         if self._state != "closed":
             self._state = "closed"
-            self._functions.call("PLUGIN_Profiler_Destroy", profiler=self._address)
+            self._functions.call("PLUGIN_Profiler_Destroy", profiler=self.address)
 
     def _go(self, before: str, after: str) -> None:
         if self._state != before:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.running.array.host_array import address_of, as_bytes
 from pjrt_hub.running.buffer.device_memory import await_memory
 from pjrt_hub.running.capi import callbacks, hotpath
-from pjrt_hub.running.device.closing import Closing
+from pjrt_hub.running.capi.handle import Closing
+from pjrt_hub.running.device.device import memory_at
 from pjrt_hub.running.device.event import Event
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class RawBuffer(Closing, hotpath.Owned):
         client: the buffer's.
     """
 
-    __slots__ = ("__weakref__", "_address", "client")
+    __slots__ = ("__weakref__", "address", "client")
 
     def __init__(self, buffer: Buffer) -> None:
         """Makes the alias (`PJRT_RawBuffer_CreateRawAliasOfBuffer`), once the memory is there.
@@ -40,21 +41,21 @@ class RawBuffer(Closing, hotpath.Owned):
         self.client: DeviceClient = buffer.client
         call = buffer.client.api.extension("RawBuffer").call
         await_memory(buffer)
-        with self.client._in_call():
-            buffer._check()
-            address = call("PJRT_RawBuffer_CreateRawAliasOfBuffer", buffer=buffer._address)
-            self._address: int = address
+        with self.client.in_call():
+            buffer.require_open()
+            address = call("PJRT_RawBuffer_CreateRawAliasOfBuffer", buffer=buffer.address)
+            self.address: int = address
             self._bind(self.client, lambda: call("PJRT_RawBuffer_Destroy", buffer=address))
 
     @property
     def on_device_nbytes(self) -> int:
         """Bytes on the device (`PJRT_RawBuffer_GetOnDeviceSizeInBytes`)."""
-        return int(self._ask("PJRT_RawBuffer_GetOnDeviceSizeInBytes"))
+        return self._ask("PJRT_RawBuffer_GetOnDeviceSizeInBytes")
 
     @property
     def memory(self) -> Memory:
         """The memory that it lies in (`PJRT_RawBuffer_GetMemorySpace`)."""
-        return self.client._memory(self._ask("PJRT_RawBuffer_GetMemorySpace"))
+        return memory_at(self.client, self._ask("PJRT_RawBuffer_GetMemorySpace"))
 
     @property
     def host_pointer(self) -> int | None:
@@ -102,14 +103,14 @@ class RawBuffer(Closing, hotpath.Owned):
         start, whole = operator.index(offset), self.on_device_nbytes
         if start < 0 or start + memory.nbytes > whole:
             raise ValueError(f"{memory.nbytes} bytes at {start} lie outside of the {whole} bytes")
-        with self.client._in_call():
+        with self.client.in_call():
             given = {side: address_of(memory), "transfer_size": memory.nbytes}  # in this order
             event = self._ask(name, offset=start, **given)
             callbacks.start()  # the event's end may be before that of the copy
-            return Event._of(self.client, event, memory)
+            return Event.of(self.client, event, memory)
 
     def _ask(self, name: str, **inputs: Any) -> Any:
-        with self.client._in_call():
-            self._check()
+        with self.client.in_call():
+            self.require_open()
             call = self.client.api.extension("RawBuffer").call
-            return call(name, buffer=self._address, **inputs)
+            return call(name, buffer=self.address, **inputs)

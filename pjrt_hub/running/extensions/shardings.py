@@ -40,5 +40,5 @@ def output_shardings(executable: ExecutableHandle) -> tuple[bytes, ...]:
 
 
 def _ask(executable: ExecutableHandle, name: str) -> tuple[bytes, ...]:
-    with executable._viewed() as view:
-        return tuple(executable._api.extension("Shardings").call(name, executable=view))
+    with executable.view() as view:
+        return tuple(executable.api.extension("Shardings").call(name, executable=view))

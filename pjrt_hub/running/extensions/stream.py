@@ -26,9 +26,9 @@ def stream_for_external_ready_events(device: Device) -> int:
         UnsupportedByPluginError: the plugin has no streams.
     """
     client = device.client
-    with client._in_call():
+    with client.in_call():
         call = client.api.extension("Stream").call
-        return int(call("PJRT_Get_Stream_For_External_Ready_Events", device=device._address))
+        return int(call("PJRT_Get_Stream_For_External_Ready_Events", device=device.address))
 
 
 def wait_until_ready_on_stream(buffer: Buffer, stream: int) -> None:
@@ -41,16 +41,16 @@ def wait_until_ready_on_stream(buffer: Buffer, stream: int) -> None:
         stream: of the buffer's device: the platform's handle, which is not checked.
 
     Raises:
-        TypeError: the stream is no int.
+        TypeError: the stream is not an int.
         UnsupportedByPluginError: the plugin has no streams.
         ClosedError: the buffer was deleted, donated or closed.
     """
     if not isinstance(stream, int):
         raise TypeError(f"the stream is {stream!r}, not an int")
-    buffer._check()
+    buffer.require_open()
     if buffer.is_deleted:
         raise ClosedError("the buffer was deleted or donated")
-    with buffer.client._in_call():
+    with buffer.client.in_call():
         buffer.client.api.extension("Stream").call(
-            "PJRT_Wait_Until_Buffer_Ready_On_Stream", stream=stream, buffer=buffer._address
+            "PJRT_Wait_Until_Buffer_Ready_On_Stream", stream=stream, buffer=buffer.address
         )

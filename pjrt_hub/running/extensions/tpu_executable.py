@@ -76,8 +76,7 @@ def run_hlo_cost_analysis(
     modules = [hlo_module_with_config(executable)] if hlo_modules is None else list(hlo_modules)
     if not modules:
         raise ValueError("there is no module to analyse")
-    return irregular.named_values(
-        executable._api.extension("TpuExecutable"),
+    return executable.api.extension("TpuExecutable").call(
         "PJRT_TpuExecutable_RunHloCostAnalysis",
         target_arguments=target_arguments(executable),
         hlo_module=[bytes(module) for module in modules],
@@ -97,8 +96,7 @@ def compilation_environments(api: Api, given: bytes = b"") -> bytes:
         UnsupportedByPluginError: the plugin is not libtpu, or older.
         PjrtError: the bytes are damaged.
     """
-    return irregular.serialized(
-        api.extension("TpuExecutable"),
+    return api.extension("TpuExecutable").call(
         "PJRT_TpuExecutable_SetTpuCompilationEnv",
         serialized_compilation_environments=bytes(given),
     )
@@ -116,8 +114,7 @@ def compilation_environment_field(api: Api, environments: bytes, name: str) -> s
         UnsupportedByPluginError: the plugin is not libtpu, or older.
         InvalidArgumentError: there is no such flag.
     """
-    value = irregular.serialized(
-        api.extension("TpuExecutable"),
+    value = api.extension("TpuExecutable").call(
         "PJRT_TpuExecutable_GetTpuCompilationEnvFieldAsString",
         serialized_compilation_environments=bytes(environments),
         field_name=name,
@@ -141,8 +138,8 @@ def is_predetermined_error(api: Api, status: bytes) -> bool:
 
 
 def _read(executable: ExecutableHandle, name: str) -> bytes:
-    node = executable._api.extension("TpuExecutable")
+    node = executable.api.extension("TpuExecutable")
     node.require(name)  # before the work of serializing
-    with executable._viewed() as view:
-        code = irregular.serialized_executable(executable._api, view)
-        return irregular.serialized(node, name, serialized_executable=code)
+    with executable.view() as view:
+        code = irregular.serialize_executable(executable.api, view)
+        return bytes(node.call(name, serialized_executable=code))

@@ -24,7 +24,7 @@ Coordinates = tuple[int, ...]
 
 
 class OnProcess(NamedTuple):
-    """Where a chip or device is plugged in.
+    """The place of a chip or device on its host.
 
     Attributes:
         process_id: of the process, or host.
@@ -62,7 +62,7 @@ class PlatformConfig(NamedTuple):
 
 
 class TpuTopology:
-    """What libtpu tells about a topology beyond the C API; it is `topology.tpu`.
+    """What libtpu reports of a topology beyond the C API: `topology.tpu`.
 
     Chips stand on a grid of (x, y, z); a chip has cores, and one or several of its cores are a
     device. Devices have the ids of `topology.device_descriptions`.
@@ -80,77 +80,77 @@ class TpuTopology:
     @property
     def chip_count(self) -> int:
         """All chips (`PJRT_TpuTopology_ChipCount`)."""
-        return int(self._ask("PJRT_TpuTopology_ChipCount"))
+        return self._ask("PJRT_TpuTopology_ChipCount")
 
     @property
     def core_count(self) -> int:
         """All cores of the default kind (`PJRT_TpuTopology_CoreCount`)."""
-        return int(self._ask("PJRT_TpuTopology_CoreCount"))
+        return self._ask("PJRT_TpuTopology_CoreCount")
 
     @property
     def core_count_per_chip(self) -> int:
         """A chip's cores of the default kind (`PJRT_TpuTopology_CoreCountPerChip`)."""
-        return int(self._ask("PJRT_TpuTopology_CoreCountPerChip"))
+        return self._ask("PJRT_TpuTopology_CoreCountPerChip")
 
     @property
     def core_count_per_process(self) -> int:
         """A process's cores of the default kind (`PJRT_TpuTopology_CoreCountPerProcess`)."""
-        return int(self._ask("PJRT_TpuTopology_CoreCountPerProcess"))
+        return self._ask("PJRT_TpuTopology_CoreCountPerProcess")
 
     @property
     def device_count(self) -> int:
         """All devices (`PJRT_TpuTopology_LogiDeviceCount`)."""
-        return int(self._ask("PJRT_TpuTopology_LogiDeviceCount"))
+        return self._ask("PJRT_TpuTopology_LogiDeviceCount")
 
     @property
     def device_count_per_chip(self) -> int:
         """Devices of one chip (`PJRT_TpuTopology_LogiDeviceCountPerChip`)."""
-        return int(self._ask("PJRT_TpuTopology_LogiDeviceCountPerChip"))
+        return self._ask("PJRT_TpuTopology_LogiDeviceCountPerChip")
 
     @property
     def device_count_per_process(self) -> int:
         """Devices of one process (`PJRT_TpuTopology_LogiDeviceCountPerProcess`)."""
-        return int(self._ask("PJRT_TpuTopology_LogiDeviceCountPerProcess"))
+        return self._ask("PJRT_TpuTopology_LogiDeviceCountPerProcess")
 
     @property
     def process_count(self) -> int:
         """Processes, one for each host (`PJRT_TpuTopology_ProcessCount`)."""
-        return int(self._ask("PJRT_TpuTopology_ProcessCount"))
+        return self._ask("PJRT_TpuTopology_ProcessCount")
 
     @property
     def chips_per_process(self) -> int:
         """Chips of one process (`PJRT_TpuTopology_ChipsPerProcess`)."""
-        return int(self._ask("PJRT_TpuTopology_ChipsPerProcess"))
+        return self._ask("PJRT_TpuTopology_ChipsPerProcess")
 
     @property
     def chip_bounds(self) -> Coordinates:
         """Chips along x, y and z (`PJRT_TpuTopology_ChipBounds`)."""
-        return self._filled("PJRT_TpuTopology_ChipBounds", _MAX_DIMS)
+        return self._read_numbers("PJRT_TpuTopology_ChipBounds", _MAX_DIMS)
 
     @property
     def process_bounds(self) -> Coordinates:
         """Processes along x, y and z (`PJRT_TpuTopology_ProcessBounds`)."""
-        return self._filled("PJRT_TpuTopology_ProcessBounds", _MAX_DIMS)
+        return self._read_numbers("PJRT_TpuTopology_ProcessBounds", _MAX_DIMS)
 
     @property
     def chips_per_process_bounds(self) -> Coordinates:
         """One process's chips along x, y and z (`PJRT_TpuTopology_ChipsPerProcessBounds`)."""
-        return self._filled("PJRT_TpuTopology_ChipsPerProcessBounds", _MAX_DIMS)
+        return self._read_numbers("PJRT_TpuTopology_ChipsPerProcessBounds", _MAX_DIMS)
 
     @property
     def process_ids(self) -> tuple[int, ...]:
         """The processes' ids (`PJRT_TpuTopology_ProcessIds`)."""
-        return self._filled("PJRT_TpuTopology_ProcessIds", self.process_count)
+        return self._read_numbers("PJRT_TpuTopology_ProcessIds", self.process_count)
 
     @property
     def is_subslice(self) -> bool:
         """Whether it is a part of another (`PJRT_TpuTopology_IsSubsliceTopology`)."""
-        return bool(self._ask("PJRT_TpuTopology_IsSubsliceTopology"))
+        return self._ask("PJRT_TpuTopology_IsSubsliceTopology")
 
     @property
     def is_enhanced_barrier_enabled(self) -> bool:
         """Whether chips meet in hardware (`PJRT_TpuTopology_IsEnhancedBarrierEnabled`)."""
-        return bool(self._ask("PJRT_TpuTopology_IsEnhancedBarrierEnabled"))
+        return self._ask("PJRT_TpuTopology_IsEnhancedBarrierEnabled")
 
     @property
     def has_limited_ici_connectivity(self) -> bool:
@@ -158,14 +158,14 @@ class TpuTopology:
 
         The C function is `PJRT_TpuTopology_HasLimitedIciConnectivity`.
         """
-        return bool(self._ask("PJRT_TpuTopology_HasLimitedIciConnectivity"))
+        return self._ask("PJRT_TpuTopology_HasLimitedIciConnectivity")
 
     @property
     def routing_strategy(self) -> str:
         """The routing strategy, "mesh" (`PJRT_TpuTopology_GetRoutingStrategy`)."""
-        with self.topology._in_call():
+        with self.topology.in_call():
             return irregular.routing_strategy(
-                self._node, self.topology._address, _MAX_ROUTING_STRATEGY
+                self._node, self.topology.address, _MAX_ROUTING_STRATEGY
             )
 
     def is_reachable_over_limited_ici(self, source_chip_id: int, dest_chip_id: int) -> bool:
@@ -196,7 +196,7 @@ class TpuTopology:
         Raises:
             InvalidArgumentError: there is no such process.
         """
-        return self._filled(
+        return self._read_numbers(
             "PJRT_TpuTopology_ProcessCoordFromId", _MAX_DIMS, process_id=_number(process_id)
         )
 
@@ -209,7 +209,7 @@ class TpuTopology:
         Raises:
             InvalidArgumentError: there is no such process.
         """
-        return self._filled(
+        return self._read_numbers(
             "PJRT_TpuTopology_LogiDeviceIdsOnProcess",
             self.device_count_per_process,
             process_id=_number(process_id),
@@ -251,7 +251,7 @@ class TpuTopology:
             InvalidArgumentError: no chip is there.
         """
         coords = _numbers(coordinates)
-        return int(self._ask("PJRT_TpuTopology_ChipIdFromCoord", coords=coords))
+        return self._ask("PJRT_TpuTopology_ChipIdFromCoord", coords=coords)
 
     def device_id(self, chip_coordinates: Sequence[int], index_on_chip: int = 0) -> int:
         """Return a device by its chip (`PJRT_TpuTopology_LogiDeviceIdFromChipCoordAndIdx`).
@@ -284,12 +284,12 @@ class TpuTopology:
         Raises:
             ValueError: there is no such device.
         """
-        with self.topology._in_call():
-            numbers, args = irregular.filled(
+        with self.topology.in_call():
+            numbers, args = irregular.fill_array(
                 self._node,
                 "PJRT_TpuTopology_ChipCoordAndIdxForLogiDevice",
                 _MAX_DIMS,
-                topology=self.topology._address,
+                topology=self.topology.address,
                 device_id=self._device(device_id),
             )
         return numbers, int(args.device_index_on_chip)
@@ -306,7 +306,7 @@ class TpuTopology:
         Raises:
             InvalidArgumentError: it is larger than this one.
         """
-        return self._made(
+        return self._derive(
             "PJRT_TpuTopology_Subslice",
             chips_per_host_bounds=_numbers(chips_per_host_bounds),
             host_bounds=_numbers(host_bounds),
@@ -322,7 +322,7 @@ class TpuTopology:
             InvalidArgumentError: no such machine can be.
         """
         bounds = _numbers(host_bounds)
-        return self._made("PJRT_TpuTopology_ReplaceHostBounds", host_bounds=bounds)
+        return self._derive("PJRT_TpuTopology_ReplaceHostBounds", host_bounds=bounds)
 
     def subslice_device_id(
         self, subslice: Handle, origin: Sequence[int], full_device_id: int
@@ -337,11 +337,11 @@ class TpuTopology:
             full_device_id: one of this topology's devices.
 
         Raises:
-            ValueError: it is no subslice, or the device stands outside of it.
+            ValueError: it is not a subslice, or the device stands outside of it.
         """
         start, part = _numbers(origin), TpuTopology(subslice)
         if subslice.api is not self.topology.api or not part.is_subslice:
-            raise ValueError(f"{subslice!r} is no subslice of {self.topology!r}")
+            raise ValueError(f"{subslice!r} is not a subslice of {self.topology!r}")
         place, _ = self.chip_coordinates(full_device_id)
         bounds = part.chip_bounds
         if not len(start) == len(place) == len(bounds) or not all(
@@ -351,19 +351,19 @@ class TpuTopology:
                 f"device {full_device_id} at {place} is outside of the subslice, which has "
                 f"{bounds} chips from {tuple(start)} on"
             )
-        with self.topology._in_call():
+        with self.topology.in_call():
             return int(
                 self._node.call(
                     "PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId",
-                    client_topology=self.topology._address,
-                    subslice_topology=subslice._address,
+                    client_topology=self.topology.address,
+                    subslice_topology=subslice.address,
                     subslice_origin=start,
                     full_device_id=full_device_id,
                 )
             )
 
-    def _made(self, name: str, **inputs: Any) -> Any:
-        return self.topology._like(self._ask(name, **inputs))
+    def _derive(self, name: str, **inputs: Any) -> Any:
+        return type(self.topology)(self.topology.api, self._ask(name, **inputs))
 
     def _chip(self, number: int) -> int:
         return _below(number, self.chip_count, "chips")
@@ -372,13 +372,13 @@ class TpuTopology:
         return _below(number, self.device_count, "devices")
 
     def _ask(self, name: str, **inputs: Any) -> Any:
-        with self.topology._in_call():
-            return self._node.call(name, topology=self.topology._address, **inputs)
+        with self.topology.in_call():
+            return self._node.call(name, topology=self.topology.address, **inputs)
 
-    def _filled(self, name: str, capacity: int, **inputs: Any) -> tuple[int, ...]:
-        with self.topology._in_call():
-            topology = self.topology._address
-            return irregular.filled(self._node, name, capacity, topology=topology, **inputs)[0]
+    def _read_numbers(self, name: str, capacity: int, **inputs: Any) -> tuple[int, ...]:
+        with self.topology.in_call():
+            topology = self.topology.address
+            return irregular.fill_array(self._node, name, capacity, topology=topology, **inputs)[0]
 
     def __repr__(self) -> str:
         return f"<TpuTopology of {self.chip_count} chips {self.chip_bounds}>"
@@ -440,7 +440,7 @@ def _numbers(values: Sequence[int]) -> list[int]:
 def _number(value: int) -> int:
     number = operator.index(value)
     if not -(1 << 31) <= number < 1 << 31:
-        raise ValueError(f"{number} is no number of a chip, device or process")
+        raise ValueError(f"{number} is not the number of a chip, device or process")
     return number
 
 

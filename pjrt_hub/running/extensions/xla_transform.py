@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import AlreadyExistsError
 from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.capi.upcall import Failure, failure
-from pjrt_hub.running.device.closing import Closing
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api
@@ -63,7 +63,9 @@ class XlaTransform(Closing):
             PjrtError: the plugin refuses it.
         """
         if not name or stage not in _STAGES:
-            raise ValueError(f"{name!r} is no name, or {stage!r} not one of {', '.join(_STAGES)}")
+            raise ValueError(
+                f"{name!r} is not a name, or {stage!r} not one of {', '.join(_STAGES)}"
+            )
         if not callable(function):
             raise TypeError(f"{function!r} cannot be called")
         self.api = api
@@ -79,7 +81,7 @@ class XlaTransform(Closing):
                     function="PJRT_Register_Xla_Transform",
                     payloads={},
                 )
-            self._callbacks = hotpath.xla_transform(_asked(name, function))
+            self._callbacks = hotpath.xla_transform(_guard(name, function))
             node.call(
                 "PJRT_Register_Xla_Transform",
                 name=name,
@@ -107,7 +109,7 @@ class XlaTransform(Closing):
         self.clear()
 
 
-def _asked(
+def _guard(
     name: str, function: Callable[[bytes], bytes | None]
 ) -> Callable[[bytes], bytes | Failure | None]:
     def ask(module: bytes) -> bytes | Failure | None:

@@ -1,6 +1,6 @@
-"""A library whose `GetPjrtApi` gives a table that is in this process already.
+"""How a table that is in this process already goes to another host of it.
 
-For hosts that take the path of a library and no table. Must not load plugins.
+As a library, for hosts that take its path, and as JAX's capsule. Must not load plugins.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import PluginLoadError
 
 _arming = Lock()
+#: What JAX asks a capsule to be called; the capsule keeps the pointer to it.
+_NAME = b"pjrt_c_api"
 
 
 def library_path() -> Path:
-    """The library, which forwards to nothing before `forward`."""
-    return Path(__file__).with_suffix("") / "forward.abi3.so"
+    """Return the library, which forwards to nothing before `forward`."""
+    return Path(__file__).with_suffix("") / "forward.so"
 
 
 def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
@@ -46,3 +48,14 @@ def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
             hint="use the other plugin in another process",
         )
     return path
+
+
+def capsule(address: int) -> object:
+    """Gives a capsule of a `PJRT_Api`, which must stay at `address` for ever, as plugins' do."""
+    import ctypes  # only here, as above
+
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    made: object = new(address, _NAME, None)
+    return made

@@ -23,7 +23,7 @@ def preload_path() -> Path:
 
     It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE and PJRT_HUB_WITHOUT.
     """
-    return Path(__file__).with_suffix("") / "preload.abi3.so"
+    return Path(__file__).with_suffix("") / "preload.so"
 
 
 def wrap(
@@ -40,7 +40,7 @@ def wrap(
         address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
         layers: names from `LAYERS`, joined by commas.
         folder: where the layer `trace` records; it must exist.
-        without: what the layer `without` takes away, as `lacking` reads it.
+        without: what the layer `without` takes away, as `removals` reads it.
 
     Raises:
         PjrtHubError: a layer is unknown, `trace` has no folder, or `without` has nothing to take.
@@ -59,11 +59,11 @@ def wrap(
     if not names:
         return address
     place = os.fsencode(folder) if folder is not None else None
-    taken = ",".join(lacking(without or "")) if "without" in names else ""
+    taken = ",".join(removals(without or "")) if "without" in names else ""
     return _wrap(address, ",".join(names).encode(), place, taken.encode())
 
 
-def lacking(names: str) -> list[str]:
+def removals(names: str) -> list[str]:
     """Reads what a plugin is to be without: functions and extensions, joined by commas.
 
     A function by its name answers UNIMPLEMENTED, `PJRT_Buffer_IsOnCpu:null` is NULL in the table;
@@ -97,7 +97,7 @@ def _wrap(address: int, layers: bytes, folder: bytes | None, without: bytes) -> 
     return int(function(address, layers, folder, without))
 
 
-def grown(host: int, plugin: int) -> tuple[str, ...]:
+def growing_structs(host: int, plugin: int) -> tuple[str, ...]:
     """Names the structs that a plugin may insist on being larger than a host makes them.
 
     Args:
@@ -114,18 +114,18 @@ def grown(host: int, plugin: int) -> tuple[str, ...]:
 
 
 def function_names() -> tuple[str, ...]:
-    """Every function by the number that recordings give it."""
+    """Return every function by the number that recordings give it."""
     nodes = (each for node in table.EXTENSIONS.values() for each in node.functions.values())
     return (*table.FUNCTIONS, *(each.args.removesuffix("_Args") for each in nodes))
 
 
 @cache
 def offsets(struct: str) -> dict[str, int]:
-    """Where each field of a struct stands, in bytes."""
+    """Return where each field of a struct stands, in bytes."""
     return {field.name: int(ffi.offsetof(struct, field.name)) for field in table.FIELDS[struct]}
 
 
 @cache
 def sizeof(ctype: str) -> int:
-    """The bytes of a type."""
+    """Return the bytes of a type."""
     return int(ffi.sizeof(ctype))

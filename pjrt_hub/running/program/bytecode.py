@@ -106,7 +106,7 @@ class Contents(NamedTuple):
     operations: list[str]
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """An attribute or a type.
 
     Attributes:
@@ -145,7 +145,7 @@ class Entries:
     def __init__(self, opened: Contents) -> None:
         offsets, self._data = opened.sections[_OFFSETS].again(), opened.sections[_ATTRIBUTES]
         self.attributes = offsets.varint()
-        total = fitting(self.attributes + offsets.varint(), offsets)
+        total = require_count(self.attributes + offsets.varint(), offsets)
         self._sizes = list[int]()
         self._firsts, self._dialects = list[int](), list[str]()
         while len(self._sizes) < total:
@@ -155,21 +155,21 @@ class Entries:
         ends = accumulate((size >> 1 for size in self._sizes), initial=self._data.position)
         self._begins = list(ends)
 
-    def attribute(self, number: int) -> Entry:
+    def attribute(self, number: int) -> TableEntry:
         """Gives an attribute by its number."""
         if number >= self.attributes:
             raise LookupError(f"there is no attribute {number}")
         return self._at(number)
 
-    def type(self, number: int) -> Entry:
+    def type(self, number: int) -> TableEntry:
         """Gives a type by its number."""
         return self._at(self.attributes + number)
 
-    def _at(self, place: int) -> Entry:
+    def _at(self, place: int) -> TableEntry:
         begin, size = self._begins[place], self._sizes[place]
         reader = Reader(self._data.data, begin, self._data.end)
         dialect = self._dialects[bisect_right(self._firsts, place) - 1]
-        return Entry(dialect, not size & 1, reader.part(size >> 1))
+        return TableEntry(dialect, not size & 1, reader.part(size >> 1))
 
 
 def properties(opened: Contents) -> list[Reader]:
@@ -181,7 +181,7 @@ def properties(opened: Contents) -> list[Reader]:
     if _PROPERTIES not in opened.sections:
         return []
     reader = opened.sections[_PROPERTIES].again()
-    return [reader.part(reader.varint()) for _ in range(fitting(reader.varint(), reader))]
+    return [reader.part(reader.varint()) for _ in range(require_count(reader.varint(), reader))]
 
 
 def _uses(code: bytes) -> Uses:
@@ -223,7 +223,7 @@ def _module(code: bytes) -> Module:
 
 
 def _dictionaries(opened: Contents) -> tuple[list[tuple[str, int]], dict[int, Reader]]:
-    """What dictionaries of MLIR's own name, each with the number of its value; and all integers."""
+    """Return the dictionaries, each name with the number of its value; and all integers."""
     texts, integers, named = dict[int, str](), dict[int, Reader](), list[tuple[int, int]]()
     found = Entries(opened)
     for number in range(found.attributes):
@@ -235,13 +235,13 @@ def _dictionaries(opened: Contents) -> tuple[list[tuple[str, int]], dict[int, Re
             content.varint()  # its type
             integers[number] = content
         elif kind == _DICTIONARY:
-            for _ in range(fitting(content.varint(), content)):
+            for _ in range(require_count(content.varint(), content)):
                 named.append((content.varint(), content.varint()))
     return [(texts[name], value) for name, value in named if name in texts], integers
 
 
 def _sections_of(code: bytes) -> tuple[int, dict[int, Reader]]:
-    """The version, and the sections by their numbers."""
+    """Return the version, and the sections by their numbers."""
     if not code.startswith(MAGIC):
         raise ValueError("no bytecode")
     reader = Reader(code, len(MAGIC), len(code))
@@ -268,16 +268,16 @@ class Reader:
         return self.position < self.end
 
     def varint(self) -> int:
-        """A number whose first byte tells by its trailing zeros how many follow."""
+        """Read a number whose first byte tells by its trailing zeros how many follow."""
         first = self.data[self.position]
         more = 8 if not first else (first & -first).bit_length() - 1
         value = int.from_bytes(self.take(more + 1), "little")
         return value >> 8 if more == 8 else value >> (more + 1)
 
     def varints(self, count: int) -> list[int]:
-        """So many numbers, of which most are short."""
+        """Read so many numbers, of which most are short."""
         data, position, found = self.data, self.position, list[int]()
-        for _ in range(fitting(count, self)):
+        for _ in range(require_count(count, self)):
             first = data[position]
             if first & 1:
                 found.append(first >> 1)
@@ -295,28 +295,28 @@ class Reader:
         return found
 
     def signed(self) -> int:
-        """A number whose lowest bit is its sign."""
+        """Read a number whose lowest bit is its sign."""
         value = self.varint()
         return value >> 1 ^ -(value & 1)
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         taken = self.part(count)
         return self.data[taken.position : taken.end]
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Return all that is left."""
         return self.take(self.end - self.position)
 
     def part(self, count: int) -> Reader:
-        """A reader of the next bytes, which may be many."""
+        """Return a reader of the next bytes, which may be many."""
         begin, self.position = self.position, self.position + count
         if self.position > self.end:
             raise ValueError("the bytes end")
         return Reader(self.data, begin, self.position)
 
     def again(self) -> Reader:
-        """A reader of the same, from here."""
+        """Return a reader of the same, from here."""
         return Reader(self.data, self.position, self.end)
 
 
@@ -347,7 +347,7 @@ def _strings(reader: Reader) -> list[bytes]:
 def _operations(reader: Reader, strings: list[bytes], version: int) -> tuple[list[str], list[str]]:
     texts = [each.decode("utf-8", "replace") for each in strings]
     dialects = list[str]()
-    for _ in range(fitting(reader.varint(), reader)):
+    for _ in range(require_count(reader.varint(), reader)):
         name = reader.varint()
         has_version = version >= VERSIONED_DIALECTS and name & 1
         dialects.append(texts[name >> 1 if version >= VERSIONED_DIALECTS else name])
@@ -359,13 +359,13 @@ def _operations(reader: Reader, strings: list[bytes], version: int) -> tuple[lis
     names = list[str]()
     while reader:
         dialect = dialects[reader.varint()]
-        for _ in range(fitting(reader.varint(), reader)):
+        for _ in range(require_count(reader.varint(), reader)):
             name = reader.varint()
             names.append(f"{dialect}.{texts[name >> 1 if version >= NATIVE_PROPERTIES else name]}")
     return dialects, names
 
 
-def fitting(count: int, reader: Reader) -> int:
+def require_count(count: int, reader: Reader) -> int:
     """Gives a number of things that take a byte each.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pjrt_hub.running.program import bytecode, mlir_text
-from pjrt_hub.running.program.bytecode import Reader, fitting
+from pjrt_hub.running.program.bytecode import Reader, require_count
 from pjrt_hub.running.program.bytecode_values import TypeNumber, Values
 from pjrt_hub.running.program.main_function import (
     DEEPEST,
@@ -18,7 +18,7 @@ from pjrt_hub.running.program.main_function import (
     MainFunction,
     Mesh,
     Unreadable,
-    declared,
+    declare,
 )
 
 #: What an operation has behind its name and its place in a source file.
@@ -63,7 +63,7 @@ def main_function(code: bytes) -> MainFunction:
     heads = (each for each in program.operations() if each.name in (_FUNCTION, _PORTABLE))
     only: Mapping[str, int] | None = None
     for number, head in enumerate(heads):
-        said = program.said_by(head)
+        said = program.attributes_of(head)
         is_private = program.word(said, "sym_visibility") == b"private"
         if program.word(said, "sym_name") == b"main" and not is_private:
             return program.function(said)
@@ -82,7 +82,7 @@ def meshes(code: bytes) -> dict[str, Mesh]:
     program = _Program(code)
     found = dict[str, Mesh]()
     for head in program.operations():
-        said = program.said_by(head)
+        said = program.attributes_of(head)
         if head.name == _MODULE:
             frontend = program.word(said, "mhlo.frontend_attributes")
             told = frontend.get("xla.sdy.meshes") if isinstance(frontend, dict) else None
@@ -121,8 +121,8 @@ class _Program:
                     if each is None:
                         self._skip_region(body)
 
-    def said_by(self, head: _Operation) -> Mapping[str, int]:
-        """The numbers of the attributes that an operation has, by their names."""
+    def attributes_of(self, head: _Operation) -> Mapping[str, int]:
+        """Return the numbers of the attributes that an operation has, by their names."""
         said = {} if head.attributes is None else self._values.numbers(head.attributes)
         if head.properties is None:
             return said
@@ -139,28 +139,28 @@ class _Program:
         return said
 
     def word(self, said: Mapping[str, int], name: str) -> Any:
-        """What an attribute says; None where there is none."""
+        """Return what an attribute says; None where there is none."""
         return self._values.attribute(said[name]) if name in said else None
 
     def function(self, said: Mapping[str, int]) -> MainFunction:
-        """A function, by what its operation says."""
+        """Return a function, by what its operation says."""
         kind = self.word(said, "function_type")
         if not isinstance(kind, TypeNumber):
             raise Unreadable("the function has no type")
         inputs, outputs = self._values.function_type(kind)
         return MainFunction(
-            declared(inputs, self._dictionaries(said, "arg_attrs")),
-            declared(outputs, self._dictionaries(said, "res_attrs")),
+            declare(inputs, self._dictionaries(said, "arg_attrs")),
+            declare(outputs, self._dictionaries(said, "res_attrs")),
         )
 
     def _dictionaries(self, said: Mapping[str, int], name: str) -> list[Attributes]:
         found = self.word(said, name) or []
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise Unreadable("attributes of parameters that are no dictionaries")
+            raise Unreadable("attributes of parameters that are not dictionaries")
         return found
 
     def _operation(self, reader: Reader) -> tuple[_Operation, list[Reader | None]]:
-        """An operation's head, and its regions: None of those that follow it in place."""
+        """Return an operation's head, and its regions: None of those that follow it in place."""
         name = self._opened.operations[reader.varint()]
         has = reader.take(1)[0]
         reader.varint()  # its place
@@ -168,7 +168,7 @@ class _Program:
         properties = reader.varint() if has & _HAS_PROPERTIES else None
         for each in _HAS_NUMBERS:  # the types of results, operands, and blocks that may come next
             if has & each:
-                for _ in range(fitting(reader.varint(), reader)):
+                for _ in range(require_count(reader.varint(), reader)):
                     reader.varint()
         if has & _HAS_USE_ORDERS:
             raise Unreadable("the bytecode keeps the order of uses")
@@ -176,24 +176,24 @@ class _Program:
         if has & _HAS_REGIONS:
             count = reader.varint()
             stands_alone = count & 1 and self._opened.version >= bytecode.LAZY_BODIES
-            for _ in range(fitting(count >> 1, reader)):
+            for _ in range(require_count(count >> 1, reader)):
                 regions.append(bytecode.section(reader)[1] if stands_alone else None)
         return _Operation(name, attributes, properties), regions
 
     def _blocks(self, reader: Reader) -> Iterator[int]:
-        """How many operations there are in each block of a region, each before they are read."""
-        blocks = fitting(reader.varint(), reader)
+        """Yield the number of operations in each block of a region, before they are read."""
+        blocks = require_count(reader.varint(), reader)
         if blocks:
             reader.varint()  # how many values there are
         for _ in range(blocks):
             count = reader.varint()
             if count & 1:
                 self._skip_arguments(reader)
-            yield fitting(count >> 1, reader)
+            yield require_count(count >> 1, reader)
 
     def _skip_arguments(self, reader: Reader) -> None:
         version = self._opened.version
-        for _ in range(fitting(reader.varint(), reader)):
+        for _ in range(require_count(reader.varint(), reader)):
             kind = reader.varint()
             if version < _OPTIONAL_PLACES or kind & 1:
                 reader.varint()

@@ -10,8 +10,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from pjrt_hub.running.program import bytecode, mlir_text
-from pjrt_hub.running.program.bytecode import Contents, Reader, fitting
-from pjrt_hub.running.program.main_function import DEEPEST, MOST_TYPES, Tensor, Tensors, Unreadable
+from pjrt_hub.running.program.bytecode import Contents, Reader, require_count
+from pjrt_hub.running.program.main_function import (
+    DEEPEST,
+    MOST_TYPES,
+    TensorType,
+    TensorTypes,
+    Unreadable,
+)
 
 T = TypeVar("T")
 
@@ -49,11 +55,11 @@ class Values:
         self._strings = opened.strings
         self._entries = bytecode.Entries(opened)
         self._read_attributes = dict[int, Any]()
-        self._read_types = dict[int, Tensors]()
+        self._read_types = dict[int, TensorTypes]()
         self._depth = self._tensors = 0
 
     def attribute(self, number: int) -> Any:
-        """What an attribute says, as `main_function.Attributes` has it, or a TypeNumber.
+        """Return what an attribute says, as `main_function.Attributes` has it, or a TypeNumber.
 
         Lists are lists, and what nobody asks for is an empty text.
 
@@ -61,23 +67,23 @@ class Values:
             ValueError, LookupError: it is malformed.
         """
         if number not in self._read_attributes:
-            self._read_attributes[number] = self._nested(
+            self._read_attributes[number] = self._read_nested(
                 self._attribute, self._entries.attribute(number)
             )
         return self._read_attributes[number]
 
-    def type(self, number: int) -> Tensors:
-        """A type, as the tensors that a buffer each holds.
+    def type(self, number: int) -> TensorTypes:
+        """Return a type, as the tensors that a buffer each holds.
 
         Raises:
             ValueError, LookupError: it is malformed, or nothing that a buffer holds.
         """
         if number not in self._read_types:
-            self._read_types[number] = self._nested(self._type, self._entries.type(number))
+            self._read_types[number] = self._read_nested(self._type, self._entries.type(number))
         return self._read_types[number]
 
-    def function_type(self, kind: TypeNumber) -> tuple[list[Tensors], list[Tensors]]:
-        """The types of a function's parameters and results.
+    def function_type(self, kind: TypeNumber) -> tuple[list[TensorTypes], list[TensorTypes]]:
+        """Return the types of a function's parameters and results.
 
         Raises:
             ValueError, LookupError: it is malformed, or has a type that no buffer holds.
@@ -86,12 +92,12 @@ class Values:
         content = content.again()
         if is_text or (dialect, content.varint()) not in (("builtin", 2), ("vhlo", 8)):
             raise Unreadable("the function's type is that of no function")
-        inputs, outputs = (_listed(content, self._type_in) for _ in range(2))
+        inputs, outputs = (_read_list(content, self._type_in) for _ in range(2))
         self._count(sum(map(len, inputs + outputs)))
         return inputs, outputs
 
     def numbers(self, number: int) -> dict[str, int]:
-        """The numbers of the attributes in a dictionary, by their names.
+        """Return the numbers of the attributes in a dictionary, by their names.
 
         Raises:
             ValueError, LookupError: it is malformed, or no dictionary.
@@ -99,10 +105,12 @@ class Values:
         dialect, is_text, content = self._entries.attribute(number)
         content = content.again()
         if is_text or (dialect, content.varint()) != ("builtin", _DICTIONARY):
-            raise Unreadable("an operation's attributes are no dictionary")
-        return dict(_listed(content, lambda of: (self._name(of), of.varint())))
+            raise Unreadable("an operation's attributes are not a dictionary")
+        return dict(_read_list(content, lambda of: (self._name(of), of.varint())))
 
-    def _nested(self, read: Callable[[bytecode.Entry], T], entry: bytecode.Entry) -> T:
+    def _read_nested(
+        self, read: Callable[[bytecode.TableEntry], T], entry: bytecode.TableEntry
+    ) -> T:
         self._depth += 1
         if self._depth > DEEPEST:
             raise Unreadable("types or attributes in one another, deeper than any program has")
@@ -110,7 +118,7 @@ class Values:
         self._depth -= 1
         return found
 
-    def _attribute(self, entry: bytecode.Entry) -> Any:
+    def _attribute(self, entry: bytecode.TableEntry) -> Any:
         dialect, is_text, content = entry
         if is_text:
             return mlir_text.attribute(content.rest().rstrip(b"\0"))
@@ -124,9 +132,9 @@ class Values:
 
     def _builtin_attribute(self, kind: int, content: Reader) -> Any:
         if kind == 0:
-            return _listed(content, self._attribute_in)
+            return _read_list(content, self._attribute_in)
         if kind == _DICTIONARY:
-            return dict(_listed(content, lambda of: (self._name(of), self._attribute_in(of))))
+            return dict(_read_list(content, lambda of: (self._name(of), self._attribute_in(of))))
         if kind in (2, 3):  # without and with a type
             return self._strings[content.varint()]
         if kind == 4:
@@ -140,11 +148,11 @@ class Values:
 
     def _portable_attribute(self, kind: int, content: Reader) -> Any:
         if kind == 1:
-            return _listed(content, self._attribute_in)
+            return _read_list(content, self._attribute_in)
         if kind == 2:
             return bool(content.varint())
         if kind == 6:
-            return dict(_listed(content, lambda of: (self._name(of), self._attribute_in(of))))
+            return dict(_read_list(content, lambda of: (self._name(of), self._attribute_in(of))))
         if kind == 9:
             return self._integer(content)
         if kind == 14:
@@ -157,26 +165,26 @@ class Values:
         return _bounds(content) if kind == 13 else ""
 
     def _shardy_attribute(self, kind: int, content: Reader) -> str:
-        """The assembly, as text has it."""
+        """Return the assembly, as text has it."""
         if kind == 1:
             return f'"{self._string(content)}"={content.signed()}'
         if kind == 2:
-            return f"#sdy.mesh<[{_joined(_listed(content, self._attribute_in))}]>"
+            return f"#sdy.mesh<[{_join(_read_list(content, self._attribute_in))}]>"
         if kind == 3:
             return f":({content.signed()}){content.signed()}"
         if kind == 4:
             name, part = f'"{self._string(content)}"', content.varint()
             return f"{name}{self.attribute(part >> 1)}" if part & 1 else name
         if kind == 5:
-            axes = _listed(content, self._attribute_in)
+            axes = _read_list(content, self._attribute_in)
             is_closed = content.take(1)[0]
-            return f"{{{_joined(axes if is_closed else [*axes, '?'])}}}"
+            return f"{{{_join(axes if is_closed else [*axes, '?'])}}}"
         if kind in _SHARDINGS:
             mesh = str(self._attribute_in(content)).removeprefix("#sdy.")
-            return f"#sdy.sharding<{mesh}, [{_joined(_listed(content, self._attribute_in))}]>"
+            return f"#sdy.sharding<{mesh}, [{_join(_read_list(content, self._attribute_in))}]>"
         return ""
 
-    def _type(self, entry: bytecode.Entry) -> Tensors:
+    def _type(self, entry: bytecode.TableEntry) -> TensorTypes:
         dialect, is_text, content = entry
         if is_text:
             return mlir_text.value_type(content.rest().rstrip(b"\0"))
@@ -189,27 +197,27 @@ class Values:
             return ()
         raise Unreadable(f"type {kind} of {dialect}")
 
-    def _builtin_type(self, kind: int, content: Reader) -> Tensors:
+    def _builtin_type(self, kind: int, content: Reader) -> TensorTypes:
         if kind == 0:
             told = content.varint()
-            return (Tensor(f"{_SIGNS[told & 3]}{told >> 2}", ()),)
+            return (TensorType(f"{_SIGNS[told & 3]}{told >> 2}", ()),)
         if kind in _FLOATS:
-            return (Tensor(_FLOATS[kind], ()),)
+            return (TensorType(_FLOATS[kind], ()),)
         if kind == 1:
-            return (Tensor("index", ()),)
+            return (TensorType("index", ()),)
         if kind == 9:
-            return (Tensor(f"complex<{self._element(content)}>", ()),)
+            return (TensorType(f"complex<{self._element(content)}>", ()),)
         if kind in (13, 14):
             return (self._tensor(content, has_encoding=kind == 14),)
         if kind == 15:
             return self._tuple(content)
         raise Unreadable(f"type {kind} of MLIR itself")
 
-    def _portable_type(self, kind: int, content: Reader) -> Tensors:
+    def _portable_type(self, kind: int, content: Reader) -> TensorTypes:
         if kind in _PORTABLE_ELEMENTS:
-            return (Tensor(_PORTABLE_ELEMENTS[kind], ()),)
+            return (TensorType(_PORTABLE_ELEMENTS[kind], ()),)
         if kind == 1:
-            return (Tensor(f"complex<{self._element(content)}>", ()),)
+            return (TensorType(f"complex<{self._element(content)}>", ()),)
         if kind in (20, 21):
             return (self._tensor(content, has_encoding=kind == 21),)
         if kind == 22:
@@ -218,18 +226,18 @@ class Values:
             return self._tuple(content)
         raise Unreadable(f"type {kind} of StableHLO's portable form")
 
-    def _tensor(self, content: Reader, *, has_encoding: bool) -> Tensor:
+    def _tensor(self, content: Reader, *, has_encoding: bool) -> TensorType:
         encoding = self._attribute_in(content) if has_encoding else None
-        sizes = _listed(content, Reader.signed)
-        return Tensor(
+        sizes = _read_list(content, Reader.signed)
+        return TensorType(
             self._element(content),
             tuple(size if size >= 0 else None for size in sizes),
             mlir_text.bounds_in(str(encoding)) if has_encoding else (),
         )
 
-    def _tuple(self, content: Reader) -> Tensors:
-        parts = list[Tensor]()
-        for each in _listed(content, self._type_in):
+    def _tuple(self, content: Reader) -> TensorTypes:
+        parts = list[TensorType]()
+        for each in _read_list(content, self._type_in):
             parts += each
             self._count(len(each))
         return tuple(parts)
@@ -257,30 +265,30 @@ class Values:
     def _attribute_in(self, content: Reader) -> Any:
         return self.attribute(content.varint())
 
-    def _type_in(self, content: Reader) -> Tensors:
+    def _type_in(self, content: Reader) -> TensorTypes:
         return self.type(content.varint())
 
     def _name(self, content: Reader) -> str:
         name = self._attribute_in(content)
         if not isinstance(name, bytes):
-            raise Unreadable("a name that is no text")
+            raise Unreadable("a name that is not text")
         return name.decode("utf-8", "replace")
 
     def _string(self, content: Reader) -> str:
         return self._strings[content.varint()].decode("utf-8", "replace")
 
 
-def _listed(content: Reader, read: Callable[[Reader], T]) -> list[T]:
-    return [read(content) for _ in range(fitting(content.varint(), content))]
+def _read_list(content: Reader, read: Callable[[Reader], T]) -> list[T]:
+    return [read(content) for _ in range(require_count(content.varint(), content))]
 
 
 def _bounds(content: Reader) -> str:
-    sizes = _listed(content, Reader.signed)
-    return f"#stablehlo.bounds<{_joined(str(size) if size >= 0 else '?' for size in sizes)}>"
+    sizes = _read_list(content, Reader.signed)
+    return f"#stablehlo.bounds<{_join(str(size) if size >= 0 else '?' for size in sizes)}>"
 
 
-def _joined(parts: Iterable[Any]) -> str:
-    """A list in assembly, whose parts may be one thing many times."""
+def _join(parts: Iterable[Any]) -> str:
+    """Return a list in assembly, whose parts may be one thing many times."""
     text, length = list[str](), 0
     for each in map(str, parts):
         text.append(each)

@@ -37,14 +37,14 @@ _SPLITS = ("xla.sdy.", "SPMDFullToShardShape", "SPMDShardToFullShape")
 _READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
 
 
-def refused_flag(error: PjrtError) -> str:
-    """The flag whose name or value a compiler does not know; empty where it refused no flag."""
+def find_refused_flag(error: PjrtError) -> str:
+    """Return the flag whose name or value a compiler does not know; empty where none is."""
     found = _NO_FLAG.search(error.message) or _NO_VALUE.search(error.message)
     return found[1] if found else ""
 
 
-def rewritten(error: PjrtError, program: Program) -> Program | None:
-    """The program as an MLIR of another age writes it, where the plugin's reads only that."""
+def rewrite(error: PjrtError, program: Program) -> Program | None:
+    """Write the program as an MLIR of another age does, where the plugin's reads only that."""
     if not _OTHER_BOOLEANS.search(error.message):
         return None
     code = long_booleans.rewrite(program.code)
@@ -52,7 +52,7 @@ def rewritten(error: PjrtError, program: Program) -> Program | None:
 
 
 def hint(error: PjrtError, program: Program) -> str:
-    """What to do about an error of `PJRT_Client_Compile` or `PJRT_Compile`; empty if unknown."""
+    """Return the next step after an error of a compiler; empty if unknown."""
     said = error.message
     if missing := _NO_FUNCTION.search(said):
         return _about_function(missing["name"], old=missing["old"] is not None, said=said)
@@ -106,6 +106,11 @@ def hint(error: PjrtError, program: Program) -> str:
 
 def _about_function(name: str, *, old: bool, said: str) -> str:
     if name.startswith("lapack_") and "Host" in said:
+        if old:
+            return (
+                "plugins take the LAPACK functions that are named lapack_..._ffi, which JAX 0.6.2 "
+                "and newer call: export it again with one of these"
+            )
         return (
             "jaxlib has the LAPACK functions, named lapack_..._ffi: install jaxlib, from which "
             "load_exported takes them; or register them before compiling as docs/custom_calls.md "

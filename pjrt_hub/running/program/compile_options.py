@@ -50,12 +50,12 @@ class _Option(Field):
 
 
 def _compile(number: int, kind: Kind, default: Any = None) -> Any:
-    """A field of CompileOptionsProto."""
+    """Return a field of CompileOptionsProto."""
     return _Option(number, kind, default, None, build=False)
 
 
 def _build(number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:
-    """A field of the ExecutableBuildOptionsProto inside it."""
+    """Return a field of the ExecutableBuildOptionsProto inside it."""
     return _Option(number, kind, default, unsaid, build=True)
 
 
@@ -138,14 +138,14 @@ class CompileOptions:
     parameter_is_tupled_arguments: bool = _compile(2, option.Bool(), False)
     argument_layouts: Sequence[tuple[Any, ...]] = _compile(1, option.Shapes(), ())
     result_layout: Sequence[tuple[Any, ...]] = _build(2, option.Shapes(one=True), ())
-    optimization_level: int | None = _build(24, option.Choice(_EFFORT))
-    memory_fitting_level: int | None = _build(25, option.Choice(_EFFORT))
+    optimization_level: int | None = _build(24, option.OneOf(_EFFORT))
+    memory_fitting_level: int | None = _build(25, option.OneOf(_EFFORT))
     device_memory_size: int | None = _build(15, option.Int(1))
     deduplicate_hlo: bool = _build(8, option.Bool(), False)
     alias_passthrough_params: bool = _build(10, option.Bool(), False)
     run_backend_only: bool = _build(11, option.Bool(), False)
     allow_in_place_mlir_modification: bool = _compile(9, option.Bool(), False)
-    matrix_unit_operand_precision: str | None = _compile(10, option.Choice(_PRECISION))
+    matrix_unit_operand_precision: str | None = _compile(10, option.OneOf(_PRECISION))
     fdo_profile: bytes | None = _build(14, option.Message())
     profile_version: int | None = _compile(5, option.Int())
     process_index: int | None = _build(22, option.Int(0, option.INT32_MAX))
@@ -260,7 +260,7 @@ class CompileOptions:
         try:
             options, build = _split(message)
         except ValueError as exc:
-            raise InternalError(f"the bytes are no CompileOptionsProto: {exc}") from exc
+            raise InternalError(f"the bytes are not a CompileOptionsProto: {exc}") from exc
         for each in _options():
             source = build if each.build else options
             value = _read(each.kind, [value for value, _ in source.get(each.number, ())])
@@ -269,9 +269,9 @@ class CompileOptions:
                 del source[each.number]
         if [value for value, _ in build.get(_DEVICE_ORDINAL, ())] == [_UNSET_ORDINAL & (2**64 - 1)]:
             del build[_DEVICE_ORDINAL]
-        unread = _joined(options)
+        unread = _join(options)
         if build:
-            unread += wire.length_delimited(_BUILD_OPTIONS, _joined(build))
+            unread += wire.length_delimited(_BUILD_OPTIONS, _join(build))
         return cls(**given, unread=unread)
 
     def changed(self) -> dict[str, Any]:
@@ -312,28 +312,28 @@ _Fields = dict[int, list[tuple[int | memoryview, memoryview]]]
 
 
 def _split(message: bytes) -> tuple[_Fields, _Fields]:
-    """The fields of a CompileOptionsProto, and those of the ExecutableBuildOptionsProto inside."""
-    options = _grouped(memoryview(message))
+    """Return the fields of a CompileOptionsProto, and of the build options inside it."""
+    options = _group(memoryview(message))
     given = [value for value, _ in options.get(_BUILD_OPTIONS, ())]
     if not all(isinstance(each, memoryview) for each in given):
         raise ValueError("the build options are a number")
     options.pop(_BUILD_OPTIONS, None)
-    return options, _grouped(memoryview(b"".join(given)))  # type: ignore[arg-type]
+    return options, _group(memoryview(b"".join(given)))  # type: ignore[arg-type]
 
 
-def _grouped(message: memoryview) -> _Fields:
+def _group(message: memoryview) -> _Fields:
     found: _Fields = {}
     for number, value, encoded in wire.encoded_fields(message):
         found.setdefault(number, []).append((value, encoded))
     return found
 
 
-def _joined(found: _Fields) -> bytes:
+def _join(found: _Fields) -> bytes:
     return b"".join(encoded for several in found.values() for _, encoded in several)
 
 
 def _read(kind: Kind, found: option.Found) -> Any:
-    """A field's value; None where it is not there, or of a form that is not known here."""
+    """Return a field's value; None where it is not there, or of a form that is not known here."""
     try:
         return kind.read(found) if found else None
     except (TypeError, ValueError):

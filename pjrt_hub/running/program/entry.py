@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from typing import Any
 
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.running.array import dtypes
@@ -19,7 +20,7 @@ from pjrt_hub.running.program.main_function import (
     Attributes,
     Declared,
     MainFunction,
-    Tensor,
+    TensorType,
     Unreadable,
 )
 from pjrt_hub.running.program.partitioning import Partitioning
@@ -36,22 +37,26 @@ _UNPINNED = (b"default", b"auto")
 _ORDER = re.compile(rb"\{([\d,\s]*)(?::[^{}]*)?\}")
 
 
-def signature(program: Program, num_partitions: int | None = None) -> Signature | None:
-    """Reads what a program takes and gives on one device; of text, the head of its main function.
+def signature(program: Any, num_partitions: int | None = None) -> Signature | None:
+    """Read what a program takes and gives on one device; of text, the head of its main function.
 
     A shape is untold where only a running program knows it, or the compiler decides how the array
     is split; a layout where the program leaves it to the plugin. What is donated a compiler may
     find of no use.
 
     Args:
-        program: in any format.
+        program: a Program, or what `Program.of` takes: text, bytes, the path of a file.
         num_partitions: how many parts it is compiled into, where arrays are split as the program's
             shardings say; None for what it says itself, for which all of it is read.
 
     Returns:
         None where the program is malformed, has no public main function, or one with a type that
         no buffer has: a compiler says what is wrong.
+
+    Raises:
+        FileFormatError: it is not a program.
     """
+    program = Program.of(program)
     try:
         if num_partitions is None:
             num_partitions = Partitioning.of(program).num_partitions
@@ -90,13 +95,13 @@ def _is_coherent(slot: Slot) -> bool:
 
 
 def _split_by_protos(slots: Sequence[Slot], told: Sequence[bytes | None]) -> Iterator[Slot]:
-    """Without an OpSharding for each, a compiler decides."""
+    """Yield each slot as an OpSharding splits it; without one for each, a compiler decides."""
     shardings = told if len(told) == len(slots) else [None] * len(slots)
     for slot, each in zip(slots, shardings, strict=True):
         part = slot.shape
         if part:  # a scalar is never split
             part = None if each is None else sharding_attribute.part_of_proto(each, part)
-        yield Slot.known(slot.dtype, part, slot.layout, slot.dynamic)
+        yield Slot.make(slot.code, part, slot.layout, slot.dynamic)
 
 
 def _of_function(
@@ -118,7 +123,7 @@ def _of_function(
 
 
 def _slot(
-    tensor: Tensor,
+    tensor: TensorType,
     attributes: Attributes,
     meshes: sharding_attribute.Meshes,
     num_partitions: int,
@@ -139,13 +144,11 @@ def _slot(
     whole = shape if len(shape) == rank else None
     if num_partitions > 1 and whole:  # a scalar is never split
         whole = sharding_attribute.part(attributes, whole, meshes)
-    return Slot.known(
-        _dtype(tensor.element), whole, _layout(attributes.get(_LAYOUT), rank), dynamic
-    )
+    return Slot.make(_dtype(tensor.element), whole, _layout(attributes.get(_LAYOUT), rank), dynamic)
 
 
 def _dtype(element: str) -> int:
-    """The `PJRT_Buffer_Type` of what MLIR calls so, which has no names of XLA's."""
+    """Return the `PJRT_Buffer_Type` of what MLIR calls so, which has no names of XLA's."""
     name = element[1:] if element.startswith("si") else element  # signed, as StableHLO's "i8" is
     found = dtypes.of_type(name)
     if found.name != name or name in _NOT_MLIR:

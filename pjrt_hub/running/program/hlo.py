@@ -1,4 +1,4 @@
-"""HLO modules: a writer of small ones, and what readers of any share.
+"""HLO modules: a writer of small ones, what readers of any share, and what cannot be run.
 
 The numbers are fields of XLA's HloModuleProto, of what is in it, and of what is around it. Shapes
 are ShapeProtos, which `signature` owns.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pjrt_hub.errors import UnimplementedError
 from pjrt_hub.running.capi import wire
 
 WITH_CONFIG_MODULE, _WITH_CONFIG_CONFIG = 1, 2
@@ -40,6 +41,8 @@ REPLICATED, MAXIMAL, TUPLE, TILED, MANUAL = range(5)  # types of an OpSharding
 
 _ENTRY = "main"
 _ENTRY_NUMBER = 1
+#: Instructions that would wait for the host for ever.
+_FEEDS = (b"infeed", b"outfeed")
 
 
 class Instruction(NamedTuple):
@@ -69,7 +72,7 @@ class Instruction(NamedTuple):
                 wire.varint(PARAMETER_NUMBER, place) if self.opcode == "parameter" else b"",
                 _text(_CALL_TARGET, self.target) if self.target else b"",
                 wire.varint(INSTRUCTION_ID, place + 1),
-                wire.packed(_OPERANDS, [each + 1 for each in self.operands]),
+                wire.pack(_OPERANDS, [each + 1 for each in self.operands]),
             ]
         )
 
@@ -163,3 +166,38 @@ def message(of: memoryview, number: int) -> memoryview:
 
 def _text(number: int, text: str) -> bytes:
     return wire.length_delimited(number, text.encode())
+
+
+def refuse_feeds(code: bytes, form: str) -> None:
+    """Refuse a program with an infeed or outfeed: the PJRT C API has no function to answer it.
+
+    Args:
+        code: what `Signature.of_optimized` takes.
+        form: its format.
+
+    Raises:
+        UnimplementedError: there is one, so that a call would never end, nor hear Ctrl-C.
+    """
+    if not any(feed in code for feed in _FEEDS):  # a walk takes long, and few have one
+        return
+    modules = [memoryview(code)]
+    if form == "hlo_with_config":
+        modules = _members(modules, WITH_CONFIG_MODULE)
+    instructions = _members(_members(modules, MODULE_COMPUTATIONS), COMPUTATION_INSTRUCTIONS)
+    for opcode in _members(instructions, INSTRUCTION_OPCODE):
+        if opcode in _FEEDS:
+            raise UnimplementedError(
+                f"the program has an {bytes(opcode).decode()}, which would wait for ever: the PJRT "
+                "C API has no function that feeds it",
+                hint="exchange values by arguments and results, by a custom call, or by "
+                "stablehlo.send and stablehlo.recv where the plugin compiles these",
+            )
+
+
+def _members(messages: list[memoryview], number: int) -> list[memoryview]:
+    return [
+        value
+        for message in messages
+        for each, value in wire.fields(message)
+        if each == number and isinstance(value, memoryview)
+    ]

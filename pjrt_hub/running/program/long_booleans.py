@@ -42,6 +42,6 @@ def rewrite(text: bytes) -> bytes | None:
 
 
 def _size(constant: re.Match[bytes]) -> tuple[int, int]:
-    """The bytes of a constant's digits, and how many elements it has."""
+    """Return the bytes of a constant's digits, and how many elements it has."""
     sizes = map(int, re.findall(rb"\d+", constant["sizes"]))
     return len(constant["digits"]) // 2, math.prod(sizes)

@@ -24,7 +24,7 @@ class Unreadable(ValueError):
     """What stands there is malformed, or nothing that a buffer holds."""
 
 
-class Tensor(NamedTuple):
+class TensorType(NamedTuple):
     """The type of an array.
 
     Attributes:
@@ -39,7 +39,7 @@ class Tensor(NamedTuple):
 
 
 #: The one; a tuple's, in their order; none of a token.
-Tensors = tuple[Tensor, ...]
+TensorTypes = tuple[TensorType, ...]
 
 
 class Declared(NamedTuple):
@@ -50,7 +50,7 @@ class Declared(NamedTuple):
         attributes: what is said of it.
     """
 
-    tensors: Tensors
+    tensors: TensorTypes
     attributes: Attributes
 
 
@@ -66,7 +66,7 @@ class MainFunction(NamedTuple):
     results: list[Declared]
 
 
-def declared(types: list[Tensors], attributes: list[Attributes]) -> list[Declared]:
+def declare(types: list[TensorTypes], attributes: list[Attributes]) -> list[Declared]:
     """Joins types and what is said of them; without attributes nothing is said of any.
 
     Raises:

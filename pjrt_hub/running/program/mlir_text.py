@@ -18,10 +18,10 @@ from pjrt_hub.running.program.main_function import (
     Declared,
     MainFunction,
     Mesh,
-    Tensor,
-    Tensors,
+    TensorType,
+    TensorTypes,
     Unreadable,
-    declared,
+    declare,
 )
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ _MESHES = re.compile(rb'xla\.sdy\.meshes"?\s*=\s*(?P<meshes>%b)' % _STRING)
 
 
 def _token(pattern: bytes) -> re.Pattern[bytes]:
-    """What may stand behind space and comments."""
+    """Return what may stand behind space and comments."""
     return re.compile(rb"(?:\s|//[^\n]*)*+(?P<token>%b)" % pattern)
 
 
@@ -115,7 +115,7 @@ def meshes(text: bytes) -> dict[str, Mesh]:
             mesh = str(_Reader(text, each.start("mesh")).value()).encode()
         found[each["name"].strip(b'"').decode("utf-8", "replace")] = axes(mesh)
     for each in _MESHES.finditer(text):
-        found |= meshes_of(_unescaped(each["meshes"]))
+        found |= meshes_of(_unescape(each["meshes"]))
     return found
 
 
@@ -136,7 +136,7 @@ def axes(mesh: bytes) -> Mesh:
     return {name.decode("utf-8", "replace"): int(size) for name, size in _AXIS.findall(mesh)}
 
 
-def value_type(text: bytes) -> Tensors:
+def value_type(text: bytes) -> TensorTypes:
     """Reads a type that stands alone.
 
     Raises:
@@ -172,7 +172,7 @@ def bounds_in(encoding: str) -> tuple[int | None, ...]:
 def _visible(
     pattern: re.Pattern[bytes], text: bytes, end: int | None = None
 ) -> Iterator[re.Match[bytes]]:
-    """What matches outside comments and strings, in a part of a program that begins with it."""
+    """Yield what matches outside comments and strings, from the beginning of a program on."""
     begin = 0  # in no comment or string that is around a later match
     for found in pattern.finditer(text, 0, len(text) if end is None else end):
         at = found.start()
@@ -188,8 +188,8 @@ def _visible(
             yield found
 
 
-def _unescaped(string: bytes) -> bytes:
-    """What a string in quotation marks says."""
+def _unescape(string: bytes) -> bytes:
+    """Return what a string in quotation marks says."""
     if b"\\" not in string:
         return string[1:-1]
     return _ESCAPE.sub(
@@ -202,7 +202,7 @@ def _unescaped(string: bytes) -> bytes:
 
 #: How what an attribute says is meant.
 _MEANINGS: tuple[tuple[re.Pattern[bytes], Callable[[bytes], Any]], ...] = (
-    (_QUOTED, _unescaped),
+    (_QUOTED, _unescape),
     (_NUMBER, int),
     (_TRUTH, lambda word: word == b"true"),
 )
@@ -220,7 +220,7 @@ class _Reader:
         self._aliases: dict[bytes, int] | None = None
 
     def take(self, token: re.Pattern[bytes]) -> bytes | None:
-        """The token, if it is what comes next."""
+        """Return the token, if it is what comes next."""
         found = token.match(self.text, self.position)
         if found is None:
             return None
@@ -235,12 +235,12 @@ class _Reader:
         return taken
 
     def function(self) -> MainFunction:
-        """A function, behind the bracket that opens its parameters."""
-        parameters = [*self._listed(self._annotated, _CLOSE)]
-        results = list[tuple[Tensors, Attributes]]()
+        """Return a function, behind the bracket that opens its parameters."""
+        parameters = [*self._read_list(self._type_with_attributes, _CLOSE)]
+        results = list[tuple[TensorTypes, Attributes]]()
         if self.take(_ARROW):
             if self.take(_OPEN):
-                results += self._listed(self._annotated, _CLOSE)
+                results += self._read_list(self._type_with_attributes, _CLOSE)
             else:
                 results.append((self.type(), {}))
         return MainFunction(
@@ -270,21 +270,21 @@ class _Reader:
         self.position = places["function_type"]
         inputs, outputs = self.function_type()
         return MainFunction(
-            declared(inputs, self._dictionaries(places.get("arg_attrs"))),
-            declared(outputs, self._dictionaries(places.get("res_attrs"))),
+            declare(inputs, self._dictionaries(places.get("arg_attrs"))),
+            declare(outputs, self._dictionaries(places.get("res_attrs"))),
         )
 
-    def function_type(self) -> tuple[list[Tensors], list[Tensors]]:
-        """The types of parameters and of results: `(tensor<f32>) -> tensor<f32>`."""
+    def function_type(self) -> tuple[list[TensorTypes], list[TensorTypes]]:
+        """Return the types of parameters and of results: `(tensor<f32>) -> tensor<f32>`."""
         if alias := self.take(_TYPE_ALIAS):
             return self._of_alias(alias, _Reader.function_type)
         self.require(_OPEN)
-        inputs = [*self._listed(self.type, _CLOSE)]
+        inputs = [*self._read_list(self.type, _CLOSE)]
         self.require(_ARROW)
-        return inputs, [*self._listed(self.type, _CLOSE)] if self.take(_OPEN) else [self.type()]
+        return inputs, [*self._read_list(self.type, _CLOSE)] if self.take(_OPEN) else [self.type()]
 
-    def type(self) -> Tensors:
-        """A type, as the tensors that a buffer each holds."""
+    def type(self) -> TensorTypes:
+        """Return a type, as the tensors that a buffer each holds."""
         self._types += 1
         if self._types > MOST_TYPES:
             raise Unreadable("more types than any program has")
@@ -296,10 +296,10 @@ class _Reader:
             return ()
         if alias := self.take(_TYPE_ALIAS):
             return self._of_alias(alias, _Reader.type)
-        return (Tensor(self._element(), ()),)
+        return (TensorType(self._element(), ()),)
 
     def value(self) -> Any:
-        """What an attribute says, as `main_function.Attributes` has it, up to what follows it."""
+        """Return what an attribute says, as `main_function.Attributes` has it."""
         begin = self.position
         if alias := self.take(_ATTRIBUTE_ALIAS):
             return self._of_alias(alias, _Reader.value) if b"." not in alias else alias.decode()
@@ -312,8 +312,8 @@ class _Reader:
         self._skip()
         return self.text[begin : self.position].strip().decode("utf-8", "replace")
 
-    def _annotated(self) -> tuple[Tensors, Attributes]:
-        """A type and the dictionary behind it; before them, of a parameter, its name."""
+    def _type_with_attributes(self) -> tuple[TensorTypes, Attributes]:
+        """Return a type and the dictionary behind it; before them, of a parameter, its name."""
         if self.take(_VARIABLE):
             self.require(_COLON)
         tensors = self.type()
@@ -322,7 +322,7 @@ class _Reader:
             self._skip()
         return tensors, attributes
 
-    def _tensor(self) -> Tensor:
+    def _tensor(self) -> TensorType:
         sizes = list[int | None]()
         while size := self.take(_DIMENSION):
             sizes.append(None if size.startswith(b"?") else int(size.rstrip(b"x")))
@@ -331,7 +331,7 @@ class _Reader:
         if self.take(_COMMA):
             bounds = bounds_in(str(self.value()))
         self.require(_UNANGLE)
-        return Tensor(element, tuple(sizes), bounds)
+        return TensorType(element, tuple(sizes), bounds)
 
     def _element(self) -> str:
         if alias := self.take(_TYPE_ALIAS):
@@ -342,15 +342,15 @@ class _Reader:
             return f"complex<{part.decode()}>"
         return self.require(_ELEMENT).decode()
 
-    def _tuple(self) -> Tensors:
+    def _tuple(self) -> TensorTypes:
         self._deepen()
-        parts = [part for each in self._listed(self.type, _UNANGLE) for part in each]
+        parts = [part for each in self._read_list(self.type, _UNANGLE) for part in each]
         self._depth -= 1
         return tuple(parts)
 
     def _dictionary(self) -> Attributes:
         self._deepen()
-        found = dict(self._listed(self._entry, _UNBRACE))
+        found = dict(self._read_list(self._entry, _UNBRACE))
         self._depth -= 1
         return found
 
@@ -360,7 +360,7 @@ class _Reader:
 
     def _key(self) -> str:
         quoted = self.take(_QUOTED)
-        name = self.require(_NAME) if quoted is None else _unescaped(quoted)
+        name = self.require(_NAME) if quoted is None else _unescape(quoted)
         return name.decode("utf-8", "replace")
 
     def _dictionaries(self, place: int | None) -> list[Attributes]:
@@ -368,13 +368,13 @@ class _Reader:
             return []
         self.position = place
         self.require(_BRACKET)
-        found = [*self._listed(self.value, _UNBRACKET)]
+        found = [*self._read_list(self.value, _UNBRACKET)]
         if not all(isinstance(each, dict) for each in found):
-            raise Unreadable("attributes of parameters that are no dictionaries")
+            raise Unreadable("attributes of parameters that are not dictionaries")
         return found
 
-    def _listed(self, read: Callable[[], T], end: re.Pattern[bytes]) -> Iterator[T]:
-        """What stands between commas, up to an end."""
+    def _read_list(self, read: Callable[[], T], end: re.Pattern[bytes]) -> Iterator[T]:
+        """Yield what stands between commas, up to an end."""
         if self.take(end) is None:
             yield read()
             while self.take(end) is None:
@@ -411,7 +411,7 @@ class _Reader:
             raise Unreadable("types or attributes in one another, deeper than any program has")
 
     def _of_alias(self, name: bytes, read: Callable[[_Reader], T]) -> T:
-        """What an alias stands for; they are written before what uses them."""
+        """Return what an alias stands for; they are written before what uses them."""
         if self._aliases is None:
             aliases = _ALIAS.finditer(self.text, 0, self._begin)
             self._aliases = {each[1]: each.end() for each in aliases}

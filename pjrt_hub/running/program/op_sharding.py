@@ -38,9 +38,9 @@ def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
     outputs: list[bytes] = []
     for number, value in wire.fields(hlo.module_in(code, form)):
         if number == hlo.MODULE_PARAMETER_SHARDINGS and isinstance(value, memoryview):
-            parameters += _flattened(value)
+            parameters += _flatten(value)
         elif number == hlo.MODULE_OUTPUT_SHARDING and isinstance(value, memoryview):
-            outputs += _flattened(value)
+            outputs += _flatten(value)
     return parameters, outputs
 
 
@@ -77,7 +77,7 @@ def _of_computation(computation: memoryview) -> tuple[list[bytes | None], list[b
         opcode, sharding = (told.get(n) for n in (hlo.INSTRUCTION_OPCODE, hlo.INSTRUCTION_SHARDING))
         each: list[bytes | None] = [None]
         if isinstance(sharding, memoryview):
-            each = [*_flattened(sharding)]
+            each = [*_flatten(sharding)]
         if isinstance(opcode, memoryview) and opcode.tobytes() == b"parameter":
             place = told.get(hlo.PARAMETER_NUMBER, 0)
             parameters[place if isinstance(place, int) else 0] = each
@@ -124,11 +124,11 @@ def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
     return found
 
 
-def _flattened(sharding: memoryview) -> Iterator[bytes]:
-    """The OpShardings of a tuple, or the one."""
+def _flatten(sharding: memoryview) -> Iterator[bytes]:
+    """Yield the OpShardings of a tuple, or the one."""
     found = list(wire.fields(sharding))
     if (hlo.SHARDING_TYPE, hlo.TUPLE) not in found:
         yield bytes(sharding)
     for number, value in found:
         if number == hlo.SHARDING_TUPLE and isinstance(value, memoryview):
-            yield from _flattened(value)
+            yield from _flatten(value)

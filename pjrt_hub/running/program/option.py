@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pjrt_hub.running.capi import wire
-from pjrt_hub.running.program.signature import Slot, flatten, tupled
+from pjrt_hub.running.program.signature import Slot, flatten, tuple_shape
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 
@@ -79,7 +79,7 @@ class Int(Kind):
         return wire.integers(_integer(found[-1]))[0]
 
 
-class Choice(Kind):
+class OneOf(Kind):
     """One of some values, each with its number in an enum."""
 
     def __init__(self, numbers: Mapping[str | int, int]) -> None:
@@ -136,7 +136,7 @@ class Several(Kind):
         return tuple(self.element.check(f"{name}[{i}]", each) for i, each in enumerate(value))
 
     def write(self, number: int, value: Sequence[int]) -> bytes:
-        return wire.packed(number, [int(each) for each in value])
+        return wire.pack(number, [int(each) for each in value])
 
     def read(self, found: Found) -> tuple[int, ...]:
         numbers = [each for part in found for each in wire.integers(part)]
@@ -165,7 +165,7 @@ class Shapes(Kind):
     def write(self, number: int, value: Sequence[Slot]) -> bytes:
         if not self.one:
             return b"".join(wire.length_delimited(number, slot.serialize()) for slot in value)
-        shape = value[0].serialize() if len(value) == 1 else tupled(value)
+        shape = value[0].serialize() if len(value) == 1 else tuple_shape(value)
         return wire.length_delimited(number, shape)
 
     def read(self, found: Found) -> tuple[Slot, ...]:
@@ -252,7 +252,7 @@ class DeviceAssignment(Kind):
         """Makes the DeviceAssignmentProto."""
         message = wire.varint(1, len(value)) + wire.varint(2, len(value[0]))
         for partition in zip(*value, strict=True):
-            message += wire.length_delimited(3, wire.packed(1, list(partition)))
+            message += wire.length_delimited(3, wire.pack(1, list(partition)))
         return message
 
     def read(self, found: Found) -> tuple[tuple[int, ...], ...]:

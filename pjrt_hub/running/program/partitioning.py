@@ -85,8 +85,8 @@ def options_for(
     if not isinstance(options, CompileOptions):
         raise TypeError(f"the options are {options!r}, not CompileOptions")
     said = Partitioning.of(program)
-    replicas = _agreed("num_replicas", said.num_replicas, options.num_replicas, program)
-    partitions = _agreed("num_partitions", said.num_partitions, options.num_partitions, program)
+    replicas = _agree("num_replicas", said.num_replicas, options.num_replicas, program)
+    partitions = _agree("num_partitions", said.num_partitions, options.num_partitions, program)
     needed = replicas * partitions
     if needed > there and not options.serialized_multi_slice_config:
         raise ValueError(
@@ -103,8 +103,8 @@ def options_for(
     )
 
 
-def _agreed(name: str, said: int, given: int | None, program: Program) -> int:
-    """The count that a program and the options agree on.
+def _agree(name: str, said: int, given: int | None, program: Program) -> int:
+    """Return the count that a program and the options agree on.
 
     A program that says 1, as JAX writes into every one, may still be told to run as several.
     """
@@ -117,7 +117,7 @@ def _agreed(name: str, said: int, given: int | None, program: Program) -> int:
 
 
 def _of_text(text: bytes) -> dict[str, int]:
-    """The counts of the outermost module, whose stand first."""
+    """Return the counts of the outermost module, whose stand first."""
     counts: dict[str, int] = {}
     first, last = text.find(_MENTION), text.rfind(_MENTION)
     if first >= 0:
@@ -129,7 +129,7 @@ def _of_text(text: bytes) -> dict[str, int]:
 
 
 def _of_hlo(code: bytes) -> dict[str, int]:
-    """The counts of an HloModuleProto's device assignment, where it has one."""
+    """Return the counts of an HloModuleProto's device assignment, where it has one."""
     with suppress(ValueError):  # the compiler says what is wrong
         for number, value in reversed(list(wire.fields(memoryview(code)))):
             if number == hlo.MODULE_DEVICE_ASSIGNMENT and isinstance(value, memoryview):

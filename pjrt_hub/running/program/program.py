@@ -20,6 +20,8 @@ from pjrt_hub.running.program import bytecode, signature
 
 #: Bytecode, a version of it as a varint, and its producer.
 _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
+#: Of a text, what is printed of it at most: bytes, lines.
+_HEAD, _HEAD_LINES = 1 << 16, 20
 #: What the elements of a constant begin with that are written as bytes.
 _DIGITS = b'"0x'
 _HINT = (
@@ -34,11 +36,11 @@ _EXPORTED_HINT = (
 
 @frozen(slots=False)
 class Program:
-    """Code for `PJRT_Client_Compile`.
+    """A program to compile, with its format (`PJRT_Program`).
 
     Attributes:
         code: the bytes.
-        format: "mlir" (text or bytecode) or "hlo" (HloModuleProto).
+        format: "mlir" (text or bytecode), "hlo" (HloModuleProto), or one that only a plugin knows.
         origin: where it came from, for messages.
     """
 
@@ -50,7 +52,7 @@ class Program:
         """Takes text and other memory as bytes.
 
         Raises:
-            TypeError: the code is neither, or the format is no text.
+            TypeError: the code is neither, or the format is not a str.
         """
         if isinstance(self.code, str):
             object.__setattr__(self, "code", self.code.encode())
@@ -80,7 +82,7 @@ class Program:
         if isinstance(source, str) and ("\n" in source or "{" in source):
             return cls._detect(source.encode(), "the program")
         if not isinstance(source, str | os.PathLike):
-            return cls._detect(_written(source), "the program")
+            return cls._detect(_write(source), "the program")
         if isinstance(source, str) and not source:
             return cls._detect(b"", "the program")
         path = Path(source)
@@ -137,6 +139,17 @@ class Program:
             hint=f"serialize the program for StableHLO {have}, or use a newer plugin",
         )
 
+    def __repr__(self) -> str:
+        return f"<Program {self.format}, {len(self.code)} bytes, from {self.origin}>"
+
+    def __str__(self) -> str:
+        """Print the head of a text; of bytes, how many they are."""
+        if not _is_text(self.code):
+            return repr(self)
+        lines = self.code[:_HEAD].decode(errors="replace").splitlines()[:_HEAD_LINES]
+        more = self.code.count(b"\n") + 1 - len(lines)
+        return "\n".join([*lines, f"... {more} more lines"] if more > 1 else lines)
+
     @staticmethod
     def is_inside(code: bytes) -> bool:
         """Check whether code holds a program in bytecode, as files of `jax.export` do.
@@ -176,8 +189,8 @@ class Program:
         raise FileFormatError(f"{origin} is {found}", path=origin, hint=hint)
 
 
-def _written(module: Any) -> bytes:
-    """The bytecode of a module of MLIR's bindings, whoever built them."""
+def _write(module: Any) -> bytes:
+    """Return the bytecode of a module of MLIR's bindings, whoever built them."""
     operation = getattr(module, "operation", module)
     write = getattr(operation, "write_bytecode", None)
     if write is None or isinstance(module, type):
@@ -203,7 +216,7 @@ def _is_text(code: bytes) -> bool:
 
 
 def _flaw(code: bytes) -> str:
-    """What is wrong with what begins as text."""
+    """Return what is wrong with what begins as text."""
     try:
         code.decode()
     except UnicodeDecodeError as exc:
@@ -212,7 +225,7 @@ def _flaw(code: bytes) -> str:
 
 
 def _is_hlo_module(code: bytes) -> bool:
-    """An HloModuleProto has a name (1) and computations (3)."""
+    """Return whether it is an HloModuleProto, which has a name (1) and computations (3)."""
     try:
         return {1, 3} <= {number for number, _ in wire.fields(memoryview(code))}
     except ValueError:

@@ -51,11 +51,11 @@ def part(attributes: Attributes, shape: Shape, meshes: Meshes) -> Shape | None:
         shardy = shardy.decode("utf-8", "replace")
     if isinstance(shardy, str):
         tiles = _of_shardy(shardy, meshes)
-        return _divided(shape, tiles) if tiles is not None and _is_even(shape, tiles) else None
+        return _divide(shape, tiles) if tiles is not None and _is_even(shape, tiles) else None
     if not isinstance(told, bytes):
         return None
     if told.lstrip().startswith(b"{"):
-        return _divided(shape, _of_text(told, len(shape)))
+        return _divide(shape, _of_text(told, len(shape)))
     return part_of_proto(told, shape)
 
 
@@ -66,7 +66,7 @@ def part_of_proto(message: bytes, shape: Shape) -> Shape | None:
         message: an OpSharding.
         shape: of the whole.
     """
-    return _divided(shape, _of_proto(message, len(shape)))
+    return _divide(shape, _of_proto(message, len(shape)))
 
 
 def _is_even(shape: Shape, tiles: Shape) -> bool:
@@ -74,8 +74,8 @@ def _is_even(shape: Shape, tiles: Shape) -> bool:
     return 0 not in (*shape, *tiles) and not any(map(operator.mod, shape, tiles))
 
 
-def _divided(shape: Shape, tiles: Shape | None) -> Shape | None:
-    """What one device has of an array; where it does not divide evenly, parts are padded."""
+def _divide(shape: Shape, tiles: Shape | None) -> Shape | None:
+    """Return what one device has of an array; where it does not divide evenly, parts are padded."""
     if tiles is None or len(tiles) != len(shape) or not all(each > 0 for each in tiles):
         return None
     return tuple(-(-size // each) for size, each in zip(shape, tiles, strict=True))
@@ -125,7 +125,7 @@ def _of_shardy(told: str, meshes: Meshes) -> Shape | None:
 
 
 def _product(axes: str, mesh: Mesh) -> int | None:
-    """The pieces of a dimension; None where it is open, for a compiler may split it further."""
+    """Return the pieces of a dimension; None where it is open: a compiler may split it."""
     sizes, position = list[int](), 0
     while axis := _AXIS.match(axes, position):
         position = axis.end()

@@ -7,35 +7,38 @@ here are the fields of XLA's ShapeProto and LayoutProto.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.memory_layout import row_major_or
-from pjrt_hub.running.array.shape_spec import dims_text, known_shapes
+from pjrt_hub.running.array.shape_spec import dims_text, known_shapes, order_text
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import hlo
+
+if TYPE_CHECKING:
+    import numpy
 
 _SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT, _SHAPE_DYNAMIC = 2, 3, 4, 5, 6
 _LAYOUT_MINOR_TO_MAJOR = 1
 _TUPLE, _TOKEN = 13, 17
 
-#: Stands for an unknown dtype or layout of a slot.
-UNTOLD_DTYPE = 0
+#: Stands for an unknown element type or layout of a slot.
+UNTOLD_TYPE = 0
 UNTOLD_LAYOUT: tuple[int, ...] = ()
 
 
 class Slot(NamedTuple):
-    """One parameter or output.
+    """One parameter or output; prints as `f32[8]`.
 
     Attributes:
-        dtype: the `PJRT_Buffer_Type`; UNTOLD_DTYPE if unknown.
+        code: the `PJRT_Buffer_Type`; 0 if unknown.
         shape: one device's dimensions; None if unknown.
-        layout: minor_to_major, or None for row-major; UNTOLD_LAYOUT if unknown.
+        layout: minor_to_major, or None for row-major; () if unknown, but see `order`.
         dynamic: the dimensions whose size is only a bound.
     """
 
-    dtype: int
+    code: int
     shape: tuple[int, ...] | None
     layout: tuple[int, ...] | None
     dynamic: tuple[int, ...] = ()
@@ -51,14 +54,14 @@ class Slot(NamedTuple):
         """Make a slot from a user's dtype and shape.
 
         Args:
-            dtype: a `PJRT_Buffer_Type`, or what `dtypes.of_numpy` takes.
+            dtype: numpy's, ml_dtypes' or StableHLO's name; or a `PJRT_Buffer_Type`.
             shape: one device's dimensions.
             layout: minor_to_major, a permutation of the dimensions' numbers; None is row-major.
             dynamic: the dimensions whose size is only a bound.
 
         Raises:
             TypeError: no such dtype.
-            ValueError: a negative dimension, a layout that is no permutation, or a dynamic
+            ValueError: a negative dimension, a layout that is not a permutation, or a dynamic
                 dimension that is none of them.
         """
         code = dtype if isinstance(dtype, int) else dtypes.of_numpy(dtype).code
@@ -66,18 +69,18 @@ class Slot(NamedTuple):
         if dtypes.of_code(code).primitive < 0:
             raise TypeError(f"XLA's programs have no {dtypes.of_code(code).name}")
         if not all(isinstance(size, int) and size >= 0 for size in dims):
-            raise ValueError(f"the shape {dims} holds something that is no size")
+            raise ValueError(f"the shape {dims} holds something that is not a size")
         order = None if layout is None else tuple(layout)
         if order is not None and sorted(order) != list(range(len(dims))):
-            raise ValueError(f"the layout {order} is no permutation of {len(dims)} dimension(s)")
+            raise ValueError(f"the layout {order} is not a permutation of {len(dims)} dimension(s)")
         if not all(d in range(len(dims)) for d in dynamic):
             raise ValueError(f"of {len(dims)} dimension(s) {tuple(dynamic)} cannot be dynamic")
         return cls(code, dims, row_major_or(order), tuple(dynamic))
 
     @classmethod
-    def known(
+    def make(
         cls,
-        dtype: int,
+        code: int,
         shape: Sequence[int] | None,
         layout: Sequence[int] | None,
         dynamic: Sequence[int] = (),
@@ -85,7 +88,7 @@ class Slot(NamedTuple):
         """Make a slot of a compiled program; equal slots share one shape object.
 
         Args:
-            dtype: as the attributes.
+            code: as the attributes.
             shape: as the attributes.
             layout: as the attributes.
             dynamic: as the attributes.
@@ -93,7 +96,21 @@ class Slot(NamedTuple):
         dims = None if shape is None else tuple(shape)
         order = None if layout is None else tuple(layout)
         same = None if dims is None else known_shapes.setdefault(dims, dims)
-        return cls(dtype, same, order, tuple(dynamic))
+        return cls(code, same, order, tuple(dynamic))
+
+    @property
+    def dtype(self) -> numpy.dtype[Any] | None:
+        """The dtype of its elements, as `Buffer.dtype`; None if unknown.
+
+        Raises:
+            TypeError: the installed ml_dtypes is too old to have one; `element_type` names it.
+        """
+        return None if self.code == UNTOLD_TYPE else dtypes.numpy_dtype(self.code)
+
+    @property
+    def element_type(self) -> str | None:
+        """The type of its elements by its name in programs, as `Buffer.element_type`, or None."""
+        return None if self.code == UNTOLD_TYPE else dtypes.of_code(self.code).name
 
     @property
     def order(self) -> tuple[int, ...] | None:
@@ -112,22 +129,25 @@ class Slot(NamedTuple):
             raise ValueError(f"{self} has no shape that could be written")
         order = self.layout or tuple(range(len(self.shape) - 1, -1, -1))
         return (
-            wire.varint(_SHAPE_TYPE, dtypes.of_code(self.dtype).primitive)
-            + wire.packed(_SHAPE_DIMENSIONS, list(self.shape))
-            + wire.packed(_SHAPE_DYNAMIC, [d in self.dynamic for d in range(len(self.shape))])
-            + wire.length_delimited(_SHAPE_LAYOUT, wire.packed(_LAYOUT_MINOR_TO_MAJOR, list(order)))
+            wire.varint(_SHAPE_TYPE, dtypes.of_code(self.code).primitive)
+            + wire.pack(_SHAPE_DIMENSIONS, list(self.shape))
+            + wire.pack(_SHAPE_DYNAMIC, [d in self.dynamic for d in range(len(self.shape))])
+            + wire.length_delimited(_SHAPE_LAYOUT, wire.pack(_LAYOUT_MINOR_TO_MAJOR, list(order)))
         )
 
     def __str__(self) -> str:
-        element = dtypes.of_code(self.dtype).name if self.dtype != UNTOLD_DTYPE else "?"
+        element = self.element_type or "?"
         if self.shape is None:
-            return f"*x{element}"
-        dimensions = dims_text(self.shape, self.dynamic, "x")
-        return f"{dimensions}{'x' if self.shape else ''}{element}"
+            return f"{element}[...]"
+        return f"{element}[{dims_text(self.shape, self.dynamic)}]"
+
+    def __repr__(self) -> str:
+        order = "" if self.layout in (None, UNTOLD_LAYOUT) else order_text(self.layout)
+        return f"<Slot {self}{order}>"
 
 
 #: Of which nobody tells anything.
-ANYTHING = Slot(UNTOLD_DTYPE, None, UNTOLD_LAYOUT)
+ANYTHING = Slot(UNTOLD_TYPE, None, UNTOLD_LAYOUT)
 
 
 @frozen
@@ -176,7 +196,7 @@ class Signature:
                 names.append(bytes(value).decode("utf-8", "replace"))
         if len(names) != len(parameters):  # a tuple of arguments has one name
             names = []
-        return cls(tuple(parameters), tuple(outputs), tuple(names), _donated(module))
+        return cls(tuple(parameters), tuple(outputs), tuple(names), _find_donated(module))
 
     def to_lists(self) -> list[Any]:
         """Return it as lists, numbers and strings, for JSON."""
@@ -194,12 +214,15 @@ class Signature:
         """
         parameters, outputs, names, donated, *more = lists  # older ones have no more
         return cls(
-            tuple(Slot.known(*each) for each in parameters),
-            tuple(Slot.known(*each) for each in outputs),
+            tuple(Slot.make(*each) for each in parameters),
+            tuple(Slot.make(*each) for each in outputs),
             tuple(names),
             tuple(donated),
             *more,
         )
+
+    def __repr__(self) -> str:
+        return f"<Signature {self}>"
 
     def __str__(self) -> str:
         parameters, outputs = (", ".join(map(str, s)) for s in (self.parameters, self.outputs))
@@ -220,8 +243,8 @@ def tuple_parameters(code: bytes, form: str) -> list[bool]:
     ]
 
 
-def _donated(module: memoryview) -> tuple[int, ...]:
-    """The parameters that alias an output or give their memory away, whatever way it is said."""
+def _find_donated(module: memoryview) -> tuple[int, ...]:
+    """Return the parameters that alias an output or give their memory away."""
     found: set[int] = set()
     for number, value in wire.fields(module):
         if number == hlo.MODULE_ALIASES and isinstance(value, memoryview):
@@ -245,7 +268,7 @@ def _parameters(entries: memoryview, number_field: int, index_field: int) -> Ite
         yield index[0] if index else parameter
 
 
-def tupled(slots: Sequence[Slot]) -> bytes:
+def tuple_shape(slots: Sequence[Slot]) -> bytes:
     """Makes the ShapeProto of several outputs together."""
     parts = (wire.length_delimited(_SHAPE_TUPLE, slot.serialize()) for slot in slots)
     return wire.varint(_SHAPE_TYPE, _TUPLE) + b"".join(parts)
@@ -275,7 +298,7 @@ def flatten(shape: memoryview) -> Iterator[Slot]:
     elif element != _TOKEN:
         code = dtypes.of_primitive(element).code
         bounds = [d for d, is_dynamic in enumerate(dynamic) if is_dynamic]
-        yield Slot.known(code, dimensions, row_major_or(layout), bounds)
+        yield Slot.make(code, dimensions, row_major_or(layout), bounds)
 
 
 def _minor_to_major(layout: memoryview) -> tuple[int, ...]:

@@ -90,7 +90,7 @@ class Child:
                 yield line
 
     def words(self, limit: int = _WORDS_TAIL) -> str:
-        """The last characters of what was written to its standard streams."""
+        """Return the last characters of what was written to its standard streams."""
         return self._written.decode("utf-8", "replace")[-limit:].strip()
 
     def forget_words(self) -> None:
@@ -165,7 +165,7 @@ def listen(children: Sequence[Child], until: float) -> list[tuple[Child, dict[st
 
 
 def signal_name(number: int) -> str:
-    """What a signal is called: "SIGABRT"."""
+    """Return what a signal is called: "SIGABRT"."""
     try:
         return signal.Signals(number).name
     except ValueError:  # between SIGRTMIN and SIGRTMAX they have no names

@@ -85,7 +85,7 @@ def probe(
 
     Raises:
         PluginLoadError: the library cannot be loaded.
-        IncompatiblePluginError: its API version cannot be driven.
+        IncompatiblePluginError: its API version does not fit.
         UnsupportedByPluginError: it lacks a function that every plugin must have.
         PjrtError: its initialization failed.
         PluginCrashedError: the child died of a signal or exited by itself.
@@ -128,7 +128,7 @@ def _crash(path: Path, status: int, step: str, tail: str) -> errors.PluginCrashe
     if step.endswith(_CREATE):
         hint = "see that its device is here and free, that its driver fits, and that it takes the "
         hint += "create options given; else try another release of it"
-    last_words = f"; its last words:\n{tail}" if tail else ""
+    last_words = f"; its last output:\n{tail}" if tail else ""
     return errors.PluginCrashedError(
         f"{path}: the process that loaded it {how}{step}{last_words}",
         signal=name,
@@ -151,13 +151,13 @@ def _timeout_hint(path: Path) -> str:
 
 
 def _load(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) -> int:
-    """What the child's child does: it meets the plugin."""
+    """Meet the plugin, as the child's child."""
     try:
         from pjrt_hub.running.capi import library
     except ImportError as exc:
         tell(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
         return 1
-    files, modules = set(_mapped()), set(sys.modules)
+    files, modules = set(_code_files()), set(sys.modules)
     try:
         tell(step="dlopen")
         for dependency in preload:
@@ -178,7 +178,7 @@ def _load(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str)
     if describe:
         tell(step=_DESCRIBE)
         topology_error = _topology_error(api)
-    mapped = [each for each in _mapped() if each not in files]
+    mapped = [each for each in _code_files() if each not in files]
     imported = _files_of(sys.modules.keys() - modules)
     attributes: dict[str, object] = dict(api.attributes)
     result = ProbeResult(
@@ -206,13 +206,13 @@ def _topology_error(api: Api) -> str:
 
 
 def _files_of(modules: Iterable[str]) -> list[str]:
-    """The files that modules were imported from, of those that have one."""
+    """Return the files that modules were imported from, of those that have one."""
     found = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return sorted({file for file in found if isinstance(file, str)})
 
 
-def _mapped() -> list[str]:
-    """The files with code in this process, in the order of their addresses."""
+def _code_files() -> list[str]:
+    """Return the files with code in this process, in the order of their addresses."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             rows = [line.rstrip("\n").split(maxsplit=5) for line in file]

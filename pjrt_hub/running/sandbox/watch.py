@@ -6,7 +6,6 @@ of it. Must run in a process of its own, whose standard input ends when nobody w
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -24,7 +23,7 @@ Tell = Callable[..., None]
 
 
 def serve(work: Callable[..., int]) -> NoReturn:
-    """Is the whole of a process that `child.Child` started: runs `work` and tells how it ended.
+    """Serve a process that `child.Child` started: run `work` and tell how it ended.
 
     Args:
         work: is called with a `Tell` and the words that `Child` was given; what it returns is
@@ -71,6 +70,8 @@ def run(work: Callable[[], int]) -> int:
 
 def adopt() -> None:
     """Makes this process the parent of whatever is started below it and loses its own parent."""
+    import ctypes  # only here: who starts such a process imports this module, too
+
     with suppress(AttributeError):  # off Linux what leaves the session escapes
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -120,7 +121,7 @@ def _reap(child: int) -> int:
 
 
 def children() -> Iterator[int]:
-    """The running processes whose parent this one is; those that only wait to be reaped are not."""
+    """Yield the processes whose parent this one is, but for those that wait to be reaped."""
     me = os.getpid()
     for name in os.listdir("/proc"):
         if not name.isdecimal():

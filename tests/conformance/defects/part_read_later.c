@@ -4,10 +4,25 @@
 #include <pthread.h>
 #include <unistd.h>
 
+/* The parts are read in their order: the manager takes none after the last. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;
+static unsigned begun, ended;
+
+typedef struct {
+  PJRT_AsyncHostToDeviceTransferManager_TransferData_Args args;
+  unsigned number;
+} Part;
+
 static void *read_later(void *user_arg) {
-  PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args = user_arg;
+  Part *part = user_arg;
   usleep(50000);
-  if (real->PJRT_AsyncHostToDeviceTransferManager_TransferData(args) != NULL) abort();
+  pthread_mutex_lock(&turn);
+  while (ended != part->number) pthread_cond_wait(&passed, &turn);
+  if (real->PJRT_AsyncHostToDeviceTransferManager_TransferData(&part->args) != NULL) abort();
+  ended++;
+  pthread_cond_broadcast(&passed);
+  pthread_mutex_unlock(&turn);
   return NULL;
 }
 
@@ -25,8 +40,9 @@ static PJRT_Error *transfer(PJRT_AsyncHostToDeviceTransferManager_TransferData_A
   PJRT_Error *error = real->PJRT_AsyncHostToDeviceTransferManager_Device(&asked);
   if (error != NULL) return error;
   pthread_t thread;
-  PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *later = malloc(sizeof *later);
-  *later = *args;
+  Part *later = malloc(sizeof *later);
+  later->args = *args;
+  later->number = begun++;
   pthread_create(&thread, NULL, read_later, later);
   pthread_detach(thread);
   args->done_with_h2d_transfer = ready_event(client, asked.device_out);

@@ -32,10 +32,30 @@ CASES = {
         TypeError,
         "is not a Memory",
     ),
-    "copied to another client": (
-        lambda c: c.f.copy_to_device(c.foreign.device),
-        ValueError,
-        "belongs to another client",
+    "copied to a closed client": (
+        lambda c: c.f.copy_to_device(c.stale_device),
+        ClosedError,
+        "client is closed",
+    ),
+    "deleted, and copied to another client": (
+        lambda c: c.deleted.copy_to_device(c.foreign.device),
+        ClosedError,
+        "buffer was deleted",
+    ),
+    "donated, and copied to another client": (
+        lambda c: c.donated.copy_to_memory(c.foreign.memory),
+        ClosedError,
+        "deleted or donated",
+    ),
+    "of a closed client, and copied to another": (
+        lambda c: c.stale.copy_to_device(c.foreign.device),
+        ClosedError,
+        "client is closed",
+    ),
+    "failed, and copied to another client": (
+        lambda c: c.failed().copy_to_device(c.foreign.device),
+        PluginInternalError,
+        "on purpose",
     ),
     "put on another client's device": (
         lambda c: c.put(NUMBERS, device=c.foreign.device),
@@ -156,7 +176,7 @@ CASES = {
     "a layout": (
         lambda c: c.put(np.zeros((2, 3)), layout=(0, 2)),
         ValueError,
-        r"layout \(0, 2\) is no permutation of 2 dim",
+        r"layout \(0, 2\) is not a permutation of 2 dim",
     ),
     "unknown semantics": (lambda c: c.put(NUMBERS, semantics=9), ValueError, "9 is not a valid"),
     "64 dimensions and one": (lambda c: c.empty((1,) * 65), ValueError, "more than 64 dimensions"),

@@ -10,11 +10,15 @@ from pjrt_hub.errors import ClosedError, PluginInternalError
 
 CASES = {
     # Views of memory
-    "memory nowhere": (lambda c: c.view(0), ValueError, "0 is no address"),
-    "memory below": (lambda c: c.view(-64), ValueError, "-64 is no address"),
-    "memory beyond 64 bits": (lambda c: c.view(1 << 64), ValueError, "18446744073709551616 is no"),
-    "memory far beyond": (lambda c: c.view((1 << 70) + 64), ValueError, "is no address of 32"),
-    "memory past the last": (lambda c: c.view((1 << 64) - 16), ValueError, "is no address of 32"),
+    "memory nowhere": (lambda c: c.view(0), ValueError, "0 is not the address"),
+    "memory below": (lambda c: c.view(-64), ValueError, "-64 is not the address"),
+    "memory beyond 64 bits": (lambda c: c.view(1 << 64), ValueError, "18446744073709551616 is not"),
+    "memory far beyond": (lambda c: c.view((1 << 70) + 64), ValueError, "is not the address of 32"),
+    "memory past the last": (
+        lambda c: c.view((1 << 64) - 16),
+        ValueError,
+        "is not the address of 32",
+    ),
     "a number of numpy's": (lambda c: c.view(np.uint64(68)), ValueError, "0x44 does not begin at"),
     "memory askew": (lambda c: c.view(68), ValueError, "0x44 does not begin at a multiple of 64"),
     "too little memory": (
@@ -90,7 +94,7 @@ CASES = {
         "was released",
     ),
     # Transfers
-    "a transfer of nothing": (lambda c: c.transfer(*[[]]), TypeError, "no pair"),
+    "a transfer of nothing": (lambda c: c.transfer(*[[]]), TypeError, "not a pair"),
     "a transfer without specs": (
         lambda c: c.client.create_buffers_for_async_host_to_device([]),
         ValueError,
@@ -144,7 +148,7 @@ CASES = {
     "a failure that is none": (
         lambda c: c.transfer().set_buffer_error(0, ValueError("x")),
         TypeError,
-        "is no PjrtError",
+        "is not a PjrtError",
     ),
     "metadata that are no text": (
         lambda c: c.transfer().add_metadata({"a": 1}),
@@ -200,10 +204,10 @@ CASES = {
         "kept or broken",
     ),
     "an alias failed late": (lambda c: c.fulfilled().fail(FAILED), ClosedError, "kept or broken"),
-    "an alias failed with nothing": (lambda c: c.alias().fail(None), TypeError, "None is no Pjrt"),
+    "an alias failed with nothing": (lambda c: c.alias().fail(None), TypeError, "is not a Pjrt"),
     # DLPack
     "a capsule twice": (lambda c: taken_twice(c.client), ValueError, "taken before"),
-    "no capsule": (lambda c: c.client.from_dlpack(5), TypeError, "no DLPack capsule"),
+    "no capsule": (lambda c: c.client.from_dlpack(5), TypeError, "not a DLPack capsule"),
     "fewer than no dimensions": (
         lambda c: c.client.from_dlpack(capsule(8, ndim=-1)),
         BufferError,

@@ -14,8 +14,8 @@ from typing import BinaryIO, Protocol
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.finding.store.archive import record, unpacking
 from pjrt_hub.finding.store.archive.unpacking import refusal
-from pjrt_hub.finding.store.archive.zipped import Zip
-from pjrt_hub.finding.store.artifact.catalog import Member
+from pjrt_hub.finding.store.archive.zip_reader import Zip
+from pjrt_hub.finding.store.catalog import Member
 
 
 class _Reader(Protocol):

@@ -11,8 +11,8 @@ import io
 from collections.abc import Collection
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.finding.store.archive.zipped import Zip
-from pjrt_hub.finding.store.artifact.catalog import Member
+from pjrt_hub.finding.store.archive.zip_reader import Zip
+from pjrt_hub.finding.store.catalog import Member
 
 _MOST_BYTES = 16 << 20
 #: What it cannot list with a hash: itself and its signatures.

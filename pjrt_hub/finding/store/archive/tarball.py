@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, NoReturn
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.finding.store.archive import inflate
-from pjrt_hub.finding.store.archive.unpacking import Names, is_bomb, parts, refusal
+from pjrt_hub.finding.store.archive.unpacking import GZIP, Names, inflate, is_bomb, parts, refusal
 
 _BLOCK = 512
 _MOST_HEADER_BYTES = 64 << 10
@@ -52,7 +51,7 @@ class Tarball:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._name = name
         self._packed = os.fstat(file.fileno()).st_size
-        self._stream = inflate.inflated(parts(file, self._packed), inflate.GZIP)
+        self._stream = inflate(parts(file, self._packed), GZIP)
         self._ahead = b""
         self._nbytes = 0
 
@@ -97,7 +96,7 @@ class Tarball:
                 yield name, nbytes, content
             for _ in content:
                 pass
-            self._padding(-nbytes % _BLOCK)
+            self._skip_padding(-nbytes % _BLOCK)
         if path:
             self._fail(f"ends before the member {path!r}")
         names.finish()
@@ -107,7 +106,7 @@ class Tarball:
         """Check a header and return its size field."""
         unsigned = sum(header) - sum(header[148:156]) + 8 * ord(" ")
         if self._octal(header[148:156]) != unsigned:
-            self._fail("has a damaged header, or is no tar file")
+            self._fail("has a damaged header, or is not a tar file")
         if header[257:265] not in (_POSIX, _GNU):
             self._fail("has a header of an unknown form")
         # A reader that stops at an odd number would see fewer files.
@@ -178,10 +177,10 @@ class Tarball:
         if nbytes > _MOST_HEADER_BYTES:
             self._fail(f"has a header of {nbytes} bytes")
         data = self._take(nbytes)
-        self._padding(-nbytes % _BLOCK)
+        self._skip_padding(-nbytes % _BLOCK)
         return data
 
-    def _padding(self, nbytes: int) -> None:
+    def _skip_padding(self, nbytes: int) -> None:
         if any(self._take(nbytes)):
             self._fail("has bytes between its members")
 

@@ -1,4 +1,4 @@
-"""The rules for every archive, and the writing of pinned members to the disk.
+"""The rules for every archive, inflating, and the writing of pinned members to the disk.
 
 Owns the rules of names, counts and ratios, and the writing of one verified file.
 Trusts no size, name, mode or time of an archive.
@@ -7,18 +7,23 @@ Trusts no size, name, mode or time of an archive.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.finding.store.artifact.catalog import Member
+from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store.catalog import Member
 
 CHUNK = 1 << 20
 MOST_MEMBERS = 10_000
+#: What zlib calls them: a bare deflate stream, as in a zip; and one in a gzip member.
+RAW, GZIP = -15, 31
 _MOST_NAME_BYTES, _MOST_PARTS = 1024, 64
 #: A library shrinks to a fifth at most. Less than the floor needs no suspicion.
 _MOST_RATIO, _RATIO_FLOOR = 20, 16 << 20
@@ -52,7 +57,7 @@ class Names:
             raise refusal(self._archive, name, what)
         if len(self._seen) == MOST_MEMBERS:
             raise ArchiveError(f"{self._archive} has more than {MOST_MEMBERS} members")
-        folded = _folded(name.rstrip("/"))
+        folded = _collision_key(name.rstrip("/"))
         if folded in self._seen:
             twin = self._seen[folded][0]
             raise refusal(self._archive, name, f"appears twice (also as {twin!r})")
@@ -73,7 +78,7 @@ class Names:
                 slash = folded.rfind("/", 0, slash)
 
 
-def _folded(name: str) -> str:
+def _collision_key(name: str) -> str:
     """Return a key that is equal for names which some file system takes for one."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
@@ -131,10 +136,9 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
         (destination / folder).mkdir(exist_ok=True)
         (destination / folder).chmod(0o755)
     hashing, left = hashlib.sha256(), member.size
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # Hashing and writing let go of the GIL, so they run beside the inflating of the next chunk.
     with (
-        os.fdopen(os.open(target, flags, 0o600), "wb", buffering=0) as out,
+        open(target, "xb", buffering=0) as out,
         ThreadPoolExecutor(1, "pjrt-hub write") as beside,
     ):
 
@@ -161,5 +165,45 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
         if hashing.hexdigest() != member.sha256:
             found = f"has sha256 {hashing.hexdigest()}, the pin says {member.sha256}"
             raise refusal(archive, member.path, found)
-        os.fchmod(out.fileno(), 0o444)
-        os.fsync(out.fileno())
+        disk.seal(out.fileno())
+
+
+@cache
+def inflater() -> ModuleType:
+    """Return the module that inflates: `isal.isal_zlib`, else `zlib`."""
+    try:
+        from isal import isal_zlib  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        return zlib
+    return isal_zlib  # type: ignore[no-any-return, unused-ignore]
+
+
+def inflate(packed: Iterable[bytes], wrapper: int) -> Iterator[bytes]:
+    """Inflate one stream that `packed` holds exactly, in chunks of at most 1 MiB.
+
+    Args:
+        packed: the stream, in parts.
+        wrapper: `RAW` or `GZIP`.
+
+    Raises:
+        ValueError: the stream is damaged, ends early, or is followed by other bytes.
+    """
+    tool = inflater()
+    stream = tool.decompressobj(wrapper)
+    try:
+        for part in packed:
+            if stream.eof:
+                raise ValueError("is followed by other bytes")
+            while part and not stream.eof:
+                if chunk := stream.decompress(part, CHUNK):
+                    yield chunk
+                part = stream.unconsumed_tail
+            if stream.unused_data:
+                raise ValueError("is followed by other bytes")
+        # What one call could not give because of the limit is still inside.
+        while not stream.eof and (chunk := stream.decompress(b"", CHUNK)):
+            yield chunk
+    except (tool.error, zlib.error) as exc:
+        raise ValueError(f"cannot be inflated: {exc}") from exc
+    if not stream.eof:
+        raise ValueError("ends early")

@@ -13,10 +13,10 @@ from pathlib import Path
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import Verdict
 from pjrt_hub.base.frozen import frozen
-from pjrt_hub.finding.store.artifact.catalog import Member
-from pjrt_hub.finding.store.cache.layout import Entry, Layout, read_row
-from pjrt_hub.finding.store.disk import ownership
-from pjrt_hub.finding.store.disk.memo import Memo
+from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store.cache.layout import CacheEntry, CacheLayout, read_row
+from pjrt_hub.finding.store.cache.memo import Memo
+from pjrt_hub.finding.store.catalog import Member
 
 
 @frozen
@@ -30,11 +30,11 @@ class Audit:
     """
 
     root: Path
-    entry: Entry | None
+    entry: CacheEntry | None
     verdict: Verdict
 
 
-def verify(layout: Layout) -> tuple[Audit, ...]:
+def verify(layout: CacheLayout) -> tuple[Audit, ...]:
     """Hash every member of every entry, whatever was verified before."""
     return tuple(_audit(root) for root in layout.roots())
 
@@ -49,7 +49,7 @@ def _audit(root: Path) -> Audit:
         path = Path(exc.filename or root)
         name = path.relative_to(root) if path.is_relative_to(root) else path
         reason = f"{name} cannot be read: {exc.strerror}"
-    return Audit(root, Entry(row, root), Verdict(not reason, reason))
+    return Audit(root, CacheEntry(row, root), Verdict(not reason, reason))
 
 
 def difference(root: Path, members: Sequence[Member], memo: Memo | None = None) -> str:
@@ -58,7 +58,7 @@ def difference(root: Path, members: Sequence[Member], memo: Memo | None = None) 
     Args:
         root: the entry's directory.
         members: the pins.
-        memo: vouches for files that were hashed before, and keeps what is hashed now.
+        memo: knows the digests of files that were hashed before, and keeps new ones.
 
     Raises:
         OSError: a file cannot be read.
@@ -87,7 +87,7 @@ def _shape(root: Path, member: Member) -> str:
         return f"{member.path} is not a plain file"
     if found.st_size != member.size:
         return f"{member.path} has {found.st_size} bytes, the pin says {member.size}"
-    if what := ownership.oddity(found):
+    if what := disk.oddity(found):
         return f"{member.path} {what}"
     return ""
 

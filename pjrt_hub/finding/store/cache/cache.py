@@ -7,26 +7,36 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import CacheError
-from pjrt_hub.finding.store.artifact.catalog import Artifact
-from pjrt_hub.finding.store.cache.layout import LAYOUT, ROW_NAME, Entry, Layout, read_row
-from pjrt_hub.finding.store.disk import disk, owner, ownership
-from pjrt_hub.finding.store.disk.memo import Memo
+from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store.cache.layout import (
+    LAYOUT,
+    NOBODY,
+    ROW_NAME,
+    CacheEntry,
+    CacheLayout,
+    read_row,
+)
+from pjrt_hub.finding.store.cache.memo import Memo
+from pjrt_hub.finding.store.catalog import Artifact
 
 if TYPE_CHECKING:
+    from pjrt_hub.finding.store import lock
     from pjrt_hub.finding.store.cache.audit import Audit
     from pjrt_hub.finding.store.cache.eviction import Removal
-    from pjrt_hub.finding.store.disk import lock
 
-__all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Cache", "Entry"]
+__all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Cache", "CacheEntry"]
 
-#: Where a machine's administrator may keep plugins for everybody.
-SYSTEM = (Path("/usr/local/share/pjrt-hub"), Path("/usr/share/pjrt-hub"))
+#: Where a machine's administrator may keep plugins for everybody; Windows has no such place.
+SYSTEM: tuple[Path, ...] = ()
+if sys.platform != "win32":
+    SYSTEM = (Path("/usr/local/share/pjrt-hub"), Path("/usr/share/pjrt-hub"))
 
 
 class Cache:
@@ -45,12 +55,12 @@ class Cache:
         self.root = root
         self.system = tuple(system)
         self.max_nbytes = max_nbytes
-        self._own = Layout(root)
-        self._layouts = (self._own, *map(Layout, system))
+        self._own = CacheLayout(root)
+        self._layouts = (self._own, *map(CacheLayout, system))
         self._memo = Memo(root, self._own.tree / "memo")
 
     @classmethod
-    def configured(cls, env: Mapping[str, str]) -> Cache:
+    def from_env(cls, env: Mapping[str, str]) -> Cache:
         """Return the cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
 
         Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`.
@@ -102,7 +112,7 @@ class Cache:
                 return root
         return None
 
-    def lookup(self, artifact: Artifact) -> Entry | None:
+    def lookup(self, artifact: Artifact) -> CacheEntry | None:
         """Return the published artifact, verified, or None.
 
         Each member's size and sha256 are compared with the pin; the sha256 of a file whose
@@ -117,52 +127,52 @@ class Cache:
         found = self._look(self._own, artifact)
         for layout in self._layouts[1:]:
             if found is None:
-                with _doubting(layout):
+                with _skip_unsound(layout):
                     found = self._look(layout, artifact)
         return found
 
     @contextmanager
     def lease(
         self, artifact: Artifact, notify: Callable[[str], None] | None = None
-    ) -> Iterator[Entry | None]:
+    ) -> Iterator[CacheEntry | None]:
         """Look up like `lookup`, and keep the entry from removal during the `with` block.
 
         Args:
             artifact: the pin.
-            notify: is told when another process must be waited for.
+            notify: receives a message when another process must be waited for.
         """
         with ExitStack() as stack:
             for layout in self._layouts:
                 if os.path.isdir(layout.entry_root(artifact)):
-                    with _doubting(layout) if layout is not self._own else ExitStack():
+                    with _skip_unsound(layout) if layout is not self._own else ExitStack():
                         stack.enter_context(layout.lease(artifact.sha256, notify))
             yield self.lookup(artifact)
 
-    def _look(self, layout: Layout, artifact: Artifact) -> Entry | None:
+    def _look(self, layout: CacheLayout, artifact: Artifact) -> CacheEntry | None:
         from pjrt_hub.finding.store.cache import audit
 
         root = layout.entry_root(artifact)
-        with disk.writing("cannot read the cache entry", root):
+        with disk.cache_errors("cannot read the cache entry", root):
             if (inode := _inode(root)) is None:
                 return None
             try:
-                verified = Entry(artifact, root).identities()  # before: as in `Memo.sha256`
+                verified = CacheEntry(artifact, root).identities()  # before: as in `Memo.sha256`
                 reason = audit.difference(root, artifact.members, self._memo)
                 if not reason:
                     for folder in {(root / member.path).parent for member in artifact.members}:
-                        ownership.require(layout.root, folder)
-                    return Entry(artifact, root, verified)
+                        disk.require_safe(layout.root, folder)
+                    return CacheEntry(artifact, root, verified)
             except FileNotFoundError as exc:
                 reason = f"{exc.filename} is missing"
             if _inode(root) != inode:  # it was removed meanwhile, and perhaps published again
                 return self._look(layout, artifact)
-            ownership.require(layout.root, root)
+            disk.require_safe(layout.root, root)
         if layout is not self._own:
             raise CacheError(f"the cache entry {root} is corrupted: {reason}")
         self.quarantine(root, reason)
         return None
 
-    def publish(self, artifact: Artifact, archive_path: Path) -> Entry:
+    def publish(self, artifact: Artifact, archive_path: Path) -> CacheEntry:
         """Unpack the pinned members of an archive and make them an entry, all or none.
 
         Where the cache has a bound, the entries that were not used for longest go.
@@ -177,7 +187,7 @@ class Cache:
         """
         from pjrt_hub.finding.store.cache import publication
 
-        with disk.writing("cannot publish", self.entry_root(artifact), artifact.nbytes):
+        with disk.cache_errors("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
             with self._own.lease(artifact.sha256):  # else it could be removed before the look
                 root = publication.publish(
@@ -193,12 +203,12 @@ class Cache:
             self.prune(max_nbytes=self.max_nbytes, keep={artifact.sha256})
         return entry
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[CacheEntry, ...]:
         """Return every entry with a readable row, in the order of their digests; hash nothing."""
         found = ((root, read_row(root)) for root in self._own.roots())
-        return tuple(Entry(row, root) for root, row in found if isinstance(row, Artifact))
+        return tuple(CacheEntry(row, root) for root, row in found if isinstance(row, Artifact))
 
-    def last_use(self, entry: Entry) -> float:
+    def last_use(self, entry: CacheEntry) -> float:
         """Return when an entry was used or published, in seconds of the epoch; exact to a day."""
         return self._own.last_use(entry.root)
 
@@ -226,10 +236,10 @@ class Cache:
         """
         from pjrt_hub.finding.store.cache import eviction
 
-        with disk.writing("cannot look into", self._own.tree):
-            if not self._own.tree.is_dir():
+        with disk.cache_errors("cannot look into", self._own.tree):
+            if not disk.is_folder(self._own.tree):
                 return eviction.Removal()
-        with disk.writing("cannot clear", self._own.tree):
+        with disk.cache_errors("cannot clear", self._own.tree):
             return eviction.clear(self._own)
 
     def prune(
@@ -253,7 +263,7 @@ class Cache:
         """
         from pjrt_hub.finding.store.cache import eviction
 
-        with disk.writing("cannot prune", self._own.tree):
+        with disk.cache_errors("cannot prune", self._own.tree):
             return eviction.prune(
                 self._own,
                 max_nbytes=max_nbytes,
@@ -267,15 +277,15 @@ class Cache:
         return disk.tree_nbytes(self._own.tree)
 
     @contextmanager
-    def fetching(self, artifact: Artifact, wait: lock.Wait) -> Iterator[lock.Lock]:
+    def fetch_lock(self, artifact: Artifact, wait: lock.Wait) -> Iterator[lock.FileLock]:
         """Keep other processes from fetching the same artifact during a `with` block.
 
         Raises:
             CacheError: the directory cannot be made.
         """
-        with disk.writing("cannot write to", self._own.tree):
+        with disk.cache_errors("cannot write to", self._own.tree):
             self._own.area("locks")
-        with self._own.fetching(artifact.sha256, wait) as held:
+        with self._own.fetch_lock(artifact.sha256, wait) as held:
             yield held
 
     @contextmanager
@@ -291,15 +301,17 @@ class Cache:
         """
         import shutil
 
-        with disk.writing("cannot download to", self._own.tree, artifact.size):
+        with disk.cache_errors("cannot download to", self._own.tree, artifact.size):
             private = self._own.private("partial", artifact)
             process = os.getpid()
-            for path in self._own.abandoned("partial"):
+            for path in self._own.abandoned_folders("partial"):
                 if path.name.startswith(artifact.sha256):
-                    # Renaming over an empty directory is atomic: one adopter wins.
+                    # One adopter wins. Windows renames over no directory, not even an empty one.
+                    private.rmdir()
                     with suppress(OSError):
                         path.rename(private)
                         break
+                    private.mkdir(mode=0o700)
             try:
                 yield private
             except BaseException:
@@ -307,7 +319,7 @@ class Cache:
                     raise
                 if disk.tree_nbytes(private):
                     tail = private.name.rpartition(".")[2]
-                    private.rename(private.with_name(f"{artifact.sha256}.{owner.NOBODY}.{tail}"))
+                    private.rename(private.with_name(f"{artifact.sha256}.{NOBODY}.{tail}"))
                 else:
                     shutil.rmtree(private, ignore_errors=True)
                 raise
@@ -333,7 +345,7 @@ def _inode(folder: Path) -> int | None:
 
 
 @contextmanager
-def _doubting(layout: Layout) -> Iterator[None]:
+def _skip_unsound(layout: CacheLayout) -> Iterator[None]:
     """Skip a cache of the machine that is corrupted or unsafe, with a warning in the log."""
     import logging
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pjrt_hub.errors import CacheError
-from pjrt_hub.finding.store.cache.layout import Layout
-from pjrt_hub.finding.store.disk import disk
+from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store.cache.layout import CacheLayout
 
-#: How many corrupted entries are kept for whoever wants to know what happened.
+#: How many corrupted entries are kept for inspection.
 _QUARANTINED = 2
 _REASON = "reason.txt"
 #: Notes that old are of files that went long ago; losing a good one costs a second.
@@ -40,21 +40,21 @@ class Removal:
     kept: tuple[Path, ...] = ()
 
 
-def clear(layout: Layout) -> Removal:
+def clear(layout: CacheLayout) -> Removal:
     """Remove every entry that nobody uses, every compiled program, and leftovers.
 
     Raises:
         OSError: the directory cannot be written.
     """
     tree = layout.tree
-    others = [*layout.abandoned("partial"), *layout.abandoned("unpacking")]
+    others = [*layout.abandoned_folders("partial"), *layout.abandoned_folders("unpacking")]
     others += [*tree.glob("trash/*"), *tree.glob("quarantine/*")]
     others += [path for path in (tree / "compiled", *_notes(layout)) if path.is_dir()]
     return _remove(layout, layout.roots(), others)
 
 
 def prune(
-    layout: Layout,
+    layout: CacheLayout,
     *,
     max_nbytes: int | None = None,
     older_than_seconds: float | None = None,
@@ -85,10 +85,10 @@ def prune(
     return _remove(layout, going, list(_leftovers(layout, now)), dry_run)
 
 
-def quarantine(layout: Layout, root: Path, reason: str) -> Path | None:
+def quarantine(layout: CacheLayout, root: Path, reason: str) -> Path | None:
     """Move a corrupted entry to where nothing is loaded from, with the reason beside it.
 
-    The newest few stay there for whoever wants to know what happened. A process that has the
+    The newest few stay there for inspection. A process that has the
     entry loaded keeps it: its pages outlive the name.
 
     Returns:
@@ -100,7 +100,7 @@ def quarantine(layout: Layout, root: Path, reason: str) -> Path | None:
     import logging
 
     try:
-        aside = layout.removed(root, "quarantine")
+        aside = layout.move_aside(root, "quarantine")
     except FileNotFoundError:
         return None
     except OSError as exc:
@@ -120,7 +120,7 @@ def quarantine(layout: Layout, root: Path, reason: str) -> Path | None:
 
 
 def _remove(
-    layout: Layout, roots: list[Path], others: list[Path], dry_run: bool = False
+    layout: CacheLayout, roots: list[Path], others: list[Path], dry_run: bool = False
 ) -> Removal:
     nbytes, removed, kept = 0, [], []
     for root in roots:
@@ -141,23 +141,23 @@ def _remove(
     return Removal(nbytes, tuple(removed), tuple(kept))
 
 
-def _evict(layout: Layout, root: Path) -> bool:
+def _evict(layout: CacheLayout, root: Path) -> bool:
     """Remove one entry unless it is in use; without locks it counts as unused."""
-    with layout.unused(root.name) as lock:
+    with layout.removal_lock(root.name) as lock:
         if lock.state == "taken":
             return False
         try:
-            aside = layout.removed(root, "trash")
+            aside = layout.move_aside(root, "trash")
         except FileNotFoundError:  # another process was first
             return False
     shutil.rmtree(aside, ignore_errors=True)
     return True
 
 
-def _leftovers(layout: Layout, now: float) -> Iterator[Path]:
+def _leftovers(layout: CacheLayout, now: float) -> Iterator[Path]:
     for area in ("trash", "unpacking"):
-        yield from layout.abandoned(area)
-    for path in layout.abandoned("partial"):
+        yield from layout.abandoned_folders(area)
+    for path in layout.abandoned_folders("partial"):
         if now - _mtime(path) > _PARTIAL_SECONDS:
             yield path
     for folder in _notes(layout):
@@ -166,7 +166,7 @@ def _leftovers(layout: Layout, now: float) -> Iterator[Path]:
                 yield path
 
 
-def _notes(layout: Layout) -> list[Path]:
+def _notes(layout: CacheLayout) -> list[Path]:
     """List the folders whose contents cost only time to find out again."""
     return [layout.tree / area for area in ("memo", "probes", "journals")]
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pjrt_hub.errors import CacheError
+from pjrt_hub.finding.store import disk, lock
 from pjrt_hub.finding.store.cache.layout import LAYOUT
-from pjrt_hub.finding.store.disk import disk, lock, ownership
 
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-_WRITE |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.NOFOLLOW
 
 
 class Journal:
@@ -42,15 +41,15 @@ class Journal:
         self._mine = ExitStack()
         with suppress(OSError, CacheError):
             disk.make(root, self._path.parent)
-            with ownership.opened(root, self._path.parent) as folder:
+            with disk.open_folder(root, self._path.parent) as folder:
                 path = self._path.with_suffix(".lock")
-                if self._mine.enter_context(lock.held(path, folder=folder)).state != "taken":
+                if self._mine.enter_context(lock.acquire(path, folder=folder)).state != "taken":
                     self._open(root, folder, resume)
 
     def _open(self, root: Path, folder: int | None, resume: bool) -> None:
         if resume:
             with suppress(OSError, CacheError):
-                self._read(ownership.read(root, self._path))
+                self._read(disk.read(root, self._path))
         place = self._path if folder is None else self._path.name
         how = _WRITE if self.records else _WRITE | os.O_TRUNC
         file = os.open(place, how, 0o600, dir_fd=folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING
 from pjrt_hub.base import digest
 from pjrt_hub.base.frozen import field, frozen
 from pjrt_hub.errors import ManifestError
-from pjrt_hub.finding.store.artifact.catalog import Artifact
-from pjrt_hub.finding.store.disk import disk, owner, ownership
+from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store.catalog import Artifact
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.store.disk import lock
+    from pjrt_hub.finding.store import lock
 
 #: The layout's version: a change of layout changes this and leaves older trees alone.
 LAYOUT = "v1"
@@ -32,10 +33,15 @@ _NAME_LENGTH = 64
 _USE_SECONDS = 24 * 3600
 #: For who removes an entry to be done: a rename.
 _LEASE_PATIENCE_SECONDS = 10.0
+#: A directory that nobody wrote to for this long has no owner, where a process cannot be asked for:
+#: on another machine, and on Windows.
+_ABANDONED_SECONDS = 24 * 3600
+#: In the place of an owner: any process may take the directory over.
+NOBODY = "left"
 
 
 @frozen
-class Entry:
+class CacheEntry:
     """A published artifact.
 
     Attributes:
@@ -65,7 +71,7 @@ class Entry:
             return ()
 
 
-class Layout:
+class CacheLayout:
     """The paths below a cache root.
 
     Args:
@@ -82,7 +88,9 @@ class Layout:
 
     def roots(self) -> list[Path]:
         """Return every entry's directory, in the order of their digests; skip other names."""
-        with disk.writing("cannot look into", self.tree):
+        with disk.cache_errors("cannot look into", self.tree):
+            if not disk.is_folder(self.tree):
+                return []
             found = (path for path in self.tree.glob("[0-9a-f][0-9a-f]/*") if path.is_dir())
             return sorted(path for path in found if len(path.name) == _NAME_LENGTH)
 
@@ -94,23 +102,23 @@ class Layout:
             OSError: it cannot be made.
         """
         folder = disk.make(self.root, self.tree / name)
-        ownership.require(self.root, folder)
+        disk.require_safe(self.root, folder)
         return folder
 
     def private(self, area: str, artifact: Artifact) -> Path:
         """Make a directory of our own, whose name shows when its owner is gone."""
         from tempfile import mkdtemp
 
-        prefix = f"{artifact.sha256}.{owner.this_process()}."
+        prefix = f"{artifact.sha256}.{this_process()}."
         return Path(mkdtemp(prefix=prefix, dir=self.area(area)))
 
-    def abandoned(self, area: str) -> list[Path]:
+    def abandoned_folders(self, area: str) -> list[Path]:
         """Return the private directories of processes that have ended."""
-        return sorted(path for path in (self.tree / area).glob("*") if owner.is_abandoned(path))
+        return sorted(path for path in (self.tree / area).glob("*") if is_abandoned(path))
 
-    def removed(self, root: Path, area: str) -> Path:
+    def move_aside(self, root: Path, area: str) -> Path:
         """Rename an entry out of sight, whole; return its new place."""
-        aside = self.area(area) / f"{root.name}.{owner.this_process()}.{time.monotonic_ns()}"
+        aside = self.area(area) / f"{root.name}.{this_process()}.{time.monotonic_ns()}"
         root.rename(aside)
         return aside
 
@@ -124,46 +132,49 @@ class Layout:
     @contextmanager
     def lease(
         self, sha256: str, notify: Callable[[str], None] | None = None
-    ) -> Iterator[lock.Lock]:
+    ) -> Iterator[lock.FileLock]:
         """Keep an entry from being removed during a `with` block."""
-        from pjrt_hub.finding.store.disk import lock
+        from pjrt_hub.finding.store import lock
 
         wait = lock.Wait(_LEASE_PATIENCE_SECONDS, notify, doing="is removing this entry")
-        with self._locked(self._use_path(sha256), wait, shared=True) as held:
+        path = self._use_path(sha256)
+        with self._lock(path, wait, shared=True) as held:
             if held.file is not None:
                 with suppress(OSError):  # a cache that can only be read
                     if time.time() - os.fstat(held.file).st_mtime > _USE_SECONDS:
-                        os.utime(held.file)
+                        os.utime(held.file if os.utime in os.supports_fd else path)
             yield held
 
     @contextmanager
-    def unused(self, sha256: str) -> Iterator[lock.Lock]:
+    def removal_lock(self, sha256: str) -> Iterator[lock.FileLock]:
         """Keep an entry from being used; its state is "taken" if somebody uses it."""
-        from pjrt_hub.finding.store.disk import lock
+        from pjrt_hub.finding.store import lock
 
-        with self._locked(self._use_path(sha256), lock.NO_WAIT) as held:
+        with self._lock(self._use_path(sha256), lock.NO_WAIT) as held:
             yield held
 
     @contextmanager
-    def fetching(self, sha256: str, wait: lock.Wait) -> Iterator[lock.Lock]:
+    def fetch_lock(self, sha256: str, wait: lock.Wait) -> Iterator[lock.FileLock]:
         """Keep others from fetching the same artifact."""
-        with self._locked(self.tree / "locks" / sha256, wait) as held:
+        with self._lock(self.tree / "locks" / sha256, wait) as held:
             yield held
 
     @contextmanager
-    def _locked(self, path: Path, wait: lock.Wait, *, shared: bool = False) -> Iterator[lock.Lock]:
-        """Lock like `lock.held`, in a folder that only we can write."""
-        from pjrt_hub.finding.store.disk import lock
+    def _lock(
+        self, path: Path, wait: lock.Wait, *, shared: bool = False
+    ) -> Iterator[lock.FileLock]:
+        """Lock like `lock.acquire`, in a folder that only we can write."""
+        from pjrt_hub.finding.store import lock
 
         with ExitStack() as stack:
             try:
                 if not path.parent.is_dir():
                     disk.make(self.root, path.parent)
-                folder = stack.enter_context(ownership.opened(self.root, path.parent))
+                folder = stack.enter_context(disk.open_folder(self.root, path.parent))
             except OSError:  # a cache that can only be read, and that nobody locked before
-                yield lock.Lock(None, "unknown")
+                yield lock.FileLock(None, "unknown")
                 return
-            yield stack.enter_context(lock.held(path, wait, shared=shared, folder=folder))
+            yield stack.enter_context(lock.acquire(path, wait, shared=shared, folder=folder))
 
     def _use_path(self, sha256: str) -> Path:
         return self.tree / "locks" / f"{sha256}.use"
@@ -179,3 +190,71 @@ def read_row(root: Path) -> Artifact | str:
         return exc.message
     except (OSError, ValueError, TypeError) as exc:
         return f"{path} cannot be read: {exc}"
+
+
+def this_process() -> str:
+    """Name this process as "machine-pid-start", so that a reused pid differs."""
+    return f"{_machine()}-{os.getpid()}-{_start_time(os.getpid())}"
+
+
+def is_ours(path: Path) -> bool:
+    """Check whether a directory "content.owner.random" is this process's; not so in a fork."""
+    return _owner(path) == this_process()
+
+
+def is_abandoned(path: Path) -> bool:
+    """Check whether the owner of a directory named "content.owner.random" is gone."""
+    owner = _owner(path)
+    if owner == NOBODY:
+        return True
+    if not owner:
+        return False  # somebody put it there, and it is theirs to remove
+    machine, _, process = owner.partition("-")
+    pid, _, started = process.partition("-")
+    if machine == _machine() and pid.isdecimal() and sys.platform != "win32":
+        return _start_time(int(pid)) != started
+    with suppress(OSError):
+        newest = max(each.stat().st_mtime for each in (path, *path.iterdir()))
+        return time.time() - newest > _ABANDONED_SECONDS
+    return False
+
+
+def _owner(path: Path) -> str:
+    """Return the owner in "content.owner.random", or nothing for other names."""
+    parts = path.name.split(".")
+    return parts[1] if len(parts) == 3 else ""
+
+
+def _machine() -> str:
+    import hashlib
+    import platform
+
+    namespace = ""
+    with suppress(OSError):  # two containers may share a cache and a host name
+        namespace = os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:12]
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process started, in clock ticks after boot (proc(5), stat, field 22).
+
+    "0" where that cannot be told, and nothing where there is no such process.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "0" if _is_alive(pid) else ""
+    fields = text.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]  # dead, though nobody has waited for it yet
+
+
+def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # there such a question would end it
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):  # the latter of a number that no process has
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True

@@ -12,18 +12,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from pjrt_hub.finding.store.artifact.catalog import Artifact
-from pjrt_hub.finding.store.cache.layout import ROW_NAME, Entry, Layout
-from pjrt_hub.finding.store.disk import disk
-from pjrt_hub.finding.store.disk.memo import Memo
+from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store.cache.layout import ROW_NAME, CacheEntry, CacheLayout
+from pjrt_hub.finding.store.cache.memo import Memo
+from pjrt_hub.finding.store.catalog import Artifact
 
 
 def publish(
-    layout: Layout,
+    layout: CacheLayout,
     artifact: Artifact,
     archive_path: Path,
     memo: Memo,
-    lookup: Callable[[Artifact], Entry | None],
+    lookup: Callable[[Artifact], CacheEntry | None],
 ) -> Path:
     """Unpack the pinned members of an archive and make them an entry.
 
@@ -31,7 +31,7 @@ def publish(
         layout: of the cache.
         artifact: the pin.
         archive_path: a file with the pinned size and sha256; the caller has checked both.
-        memo: is told what the members hash to.
+        memo: receives the digests of the members.
         lookup: tells whether an entry that is there already is sound, and moves it away if not.
 
     Returns:
@@ -45,7 +45,7 @@ def publish(
 
     root = layout.entry_root(artifact)
     layout.area(root.parent.name)
-    for path in layout.abandoned("unpacking"):
+    for path in layout.abandoned_folders("unpacking"):
         shutil.rmtree(path, ignore_errors=True)
     private = layout.private("unpacking", artifact)
     process = os.getpid()
@@ -63,13 +63,13 @@ def publish(
     finally:
         if os.getpid() == process:  # a fork has no business here
             shutil.rmtree(private, ignore_errors=True)
-    with layout.unused(artifact.sha256):
+    with layout.removal_lock(artifact.sha256):
         pass  # so that the first use finds a lock file, and has nothing to write
     return root
 
 
 def _rename_into_place(
-    artifact: Artifact, private: Path, root: Path, lookup: Callable[[Artifact], Entry | None]
+    artifact: Artifact, private: Path, root: Path, lookup: Callable[[Artifact], CacheEntry | None]
 ) -> None:
     try:
         private.rename(root)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,11 +19,11 @@ from tempfile import TemporaryDirectory
 
 from pjrt_hub.base import digest, log
 from pjrt_hub.errors import ManifestError, RegistryError
-from pjrt_hub.finding.store.artifact.catalog import Artifact, read_rows
+from pjrt_hub.finding.store import disk, lock
 from pjrt_hub.finding.store.cache.cache import LAYOUT
-from pjrt_hub.finding.store.disk import disk, lock, ownership
+from pjrt_hub.finding.store.catalog import Artifact, read_rows
 from pjrt_hub.finding.store.transfer import installers
-from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store.transfer.credentials import redact
 from pjrt_hub.finding.store.transfer.transport import Patience, Transport
 
 VARIABLE = "PJRT_HUB_REGISTRY"
@@ -55,17 +56,17 @@ class Trust:
             RegistryError: it cannot be written.
         """
         path = _trust_path(self.url, folder)
-        value = {"url": redacted(self.url), "platforms": list(self.platforms)}
+        value = {"url": redact(self.url), "platforms": list(self.platforms)}
         text = json.dumps({**value, "root": self.root.decode("utf-8")}, indent=1)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             disk.replace(path, text.encode(), 0o600)
         except OSError as exc:
-            raise _untrusted(self.url, f"{path} cannot be written: {exc.strerror}") from exc
+            raise _trust_error(self.url, f"{path} cannot be written: {exc.strerror}") from exc
         return path
 
 
-def trusted(env: Mapping[str, str], folder: Path) -> Trust | None:
+def read_trust(env: Mapping[str, str], folder: Path) -> Trust | None:
     """Return the registry that `PJRT_HUB_REGISTRY` names, or None.
 
     Args:
@@ -84,7 +85,7 @@ def trusted(env: Mapping[str, str], folder: Path) -> Trust | None:
         root = _read_ours(url, Path(named).expanduser())
         return Trust(url, root, known.platforms if known else ())
     if known is None:
-        raise _untrusted(url, "its root keys are not known")
+        raise _trust_error(url, "its root keys are not known")
     return known
 
 
@@ -94,7 +95,7 @@ def _read_trust(url: str, path: Path) -> Trust:
         platforms = tuple(map(str, value["platforms"]))
         return Trust(url, value["root"].encode("utf-8"), platforms)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
-        raise _untrusted(url, f"{path} is malformed: {exc}") from exc
+        raise _trust_error(url, f"{path} is malformed: {exc}") from exc
 
 
 def _read_ours(url: str, path: Path) -> bytes:
@@ -102,30 +103,30 @@ def _read_ours(url: str, path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
-            ours = not hasattr(os, "geteuid") or found.st_uid in (0, os.geteuid())
+            ours = sys.platform == "win32" or found.st_uid in (0, os.geteuid())
             if not ours or found.st_mode & stat.S_IWOTH:
-                raise _untrusted(url, f"others may have written {path}")
+                raise _trust_error(url, f"others may have written {path}")
             return digest.content_of(file, MAX_ROOT_NBYTES)
     except OSError as exc:
-        raise _untrusted(url, f"{path} cannot be read: {exc.strerror}") from exc
+        raise _trust_error(url, f"{path} cannot be read: {exc.strerror}") from exc
 
 
 def _trust_path(url: str, folder: Path) -> Path:
-    name = hashlib.sha256(redacted(url).rstrip("/").encode()).hexdigest()[:32]
+    name = hashlib.sha256(redact(url).rstrip("/").encode()).hexdigest()[:32]
     return folder / "registries" / f"{name}.json"
 
 
-def _untrusted(url: str, what: str) -> RegistryError:
+def _trust_error(url: str, what: str) -> RegistryError:
     hint = (
-        f"run `pjrt-hub registry trust {redacted(url)} --root root.json` with the file that "
+        f"run `pjrt-hub registry trust {redact(url)} --root root.json` with the file that "
         f"its publisher gave you, or unset {VARIABLE}"
     )
-    return _unused(url, "untrusted", what, hint)
+    return _error(url, "untrusted", what, hint)
 
 
-def _unused(url: str, fault: str, what: str, hint: str) -> RegistryError:
-    text = f"the registry {redacted(url)} is not used: {what}"
-    return RegistryError(text, url=redacted(url), fault=fault, hint=hint)
+def _error(url: str, fault: str, what: str, hint: str) -> RegistryError:
+    text = f"the registry {redact(url)} is not used: {what}"
+    return RegistryError(text, url=redact(url), fault=fault, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +158,22 @@ class Remote:
         self._now = now
         self._root = root
         # Other root keys are another registry: its versions may begin anew.
-        key = hashlib.sha256(f"{redacted(trust.url)}\0".encode() + trust.root).hexdigest()
+        key = hashlib.sha256(f"{redact(trust.url)}\0".encode() + trust.root).hexdigest()
         self.folder = root / LAYOUT / "registry" / key[:32]
 
     @property
     def name(self) -> str:
         """Its address, as messages may show it."""
-        return redacted(self.trust.url)
+        return redact(self.trust.url)
 
-    def reading(self) -> Reading | None:
+    def last_reading(self) -> Reading | None:
         """Return the result of the last refresh; None if there is none or it is damaged.
 
         Raises:
             CacheError: somebody else could have written it.
         """
         try:
-            ownership.require(self._root, self.folder)
+            disk.require_safe(self._root, self.folder)
             value = json.loads(digest.content(self.folder / "reading.json"))
             rows = tuple(
                 Artifact.from_row(row, f"{self.name}, row {i}")
@@ -239,7 +240,7 @@ class Remote:
             env: the variables of proxies, TLS and passwords.
             shipped: the rows that it must not take names from.
             patience: the limits.
-            notify: is told what the user should know of a wait.
+            notify: receives messages about waits.
 
         Raises:
             RegistryError: it cannot be had, or must not be trusted; `.fault` says which. What was
@@ -248,15 +249,15 @@ class Remote:
         """
         asked = self._now()
         limits = patience or replace(
-            Patience.configured(env), tries=3, overall_seconds=_PATIENCE_SECONDS
+            Patience.from_env(env), tries=3, overall_seconds=_PATIENCE_SECONDS
         )
-        with disk.writing("cannot keep a registry in", self.folder):
+        with disk.cache_errors("cannot keep a registry in", self.folder):
             disk.make(self._root, self.folder / "metadata")
-            ownership.require(self._root, self.folder / "metadata")
+            disk.require_safe(self._root, self.folder / "metadata")
             doing = "reads the same registry"
             wait = lock.Wait(_PATIENCE_SECONDS, notify, limits.sleep, limits.clock, doing)
-            with lock.held(self.folder / "lock", wait):
-                before = self.reading()
+            with lock.acquire(self.folder / "lock", wait):
+                before = self.last_reading()
                 if before and before.checked > asked and self.is_fresh(before):
                     return before  # another process has read it meanwhile
                 reading = self._read(env, limits)
@@ -267,21 +268,23 @@ class Remote:
     def _read(self, env: Mapping[str, str], limits: Patience) -> Reading:
         url, metadata = self.trust.url, self.folder / "metadata"
         try:
-            from pjrt_hub.finding.store.registry import signed
+            from pjrt_hub.finding.store.registry import reader
         except ImportError as exc:
             hint = "run `pip install 'pjrt-hub[registry]'`"
-            raise _unused(url, "packages", str(exc), hint) from exc
+            raise _error(url, "packages", str(exc), hint) from exc
         with (
             TemporaryDirectory(dir=self.folder) as scratch,
-            Transport(env, sources=installers.reached(env), patience=limits.started()) as transport,
+            Transport(
+                env, sources=installers.read_mirror_sources(env), patience=limits.start()
+            ) as transport,
         ):
-            path, expires = signed.read(url, self.trust.root, metadata, Path(scratch), transport)
+            path, expires = reader.read(url, self.trust.root, metadata, Path(scratch), transport)
             try:
                 rows = read_rows(path)
             except ManifestError as exc:
                 text = exc.message.replace(os.fspath(path), path.name)
                 hint = "ask who publishes it to correct the row; a newer pjrt-hub may know it"
-                raise _unused(url, "malformed", text, hint) from exc
+                raise _error(url, "malformed", text, hint) from exc
         return Reading(rows, self._now(), expires.timestamp())
 
     def _keep(self, reading: Reading) -> None:

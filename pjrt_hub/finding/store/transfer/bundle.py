@@ -12,14 +12,16 @@ import os
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from pjrt_hub.errors import ArchiveError, DigestMismatchError, ManifestError
 from pjrt_hub.finding.contract.table import parse
-from pjrt_hub.finding.store.artifact.catalog import Artifact, write_rows
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact, write_rows
+from pjrt_hub.finding.store.transfer.partial import Progress, enter, report_to
 
 #: A change that an older pjrt-hub would misread raises this.
 FORMAT = 1
@@ -33,13 +35,17 @@ _MOST_ROWS_NBYTES = 16 << 20
 _END = bytes(2 * _BLOCK)
 
 
-def write(path: Path, rows: Iterable[Artifact], fetch: Callable[[Artifact, Path], Path]) -> None:
+def write(
+    path: Path,
+    rows: Iterable[Artifact],
+    fetch: Callable[[Artifact, Path], AbstractContextManager[Path]],
+) -> None:
     """Write a bundle; the same rows give the same bytes.
 
     Args:
         path: the file, which appears when it is whole.
         rows: what to put in.
-        fetch: brings a row's archive, verified, into the folder that it is given.
+        fetch: brings a row's archive, verified, into the folder that it is given, for a block.
 
     Raises:
         ArchiveError: two archives have one name.
@@ -48,34 +54,40 @@ def write(path: Path, rows: Iterable[Artifact], fetch: Callable[[Artifact, Path]
     """
     import tempfile
 
-    ordered = _ordered(path, rows)
+    ordered = _sort(path, rows)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
         partial = Path(scratch, "bundle")
         with partial.open("xb") as out:
             text = (_HEAD + write_rows(ordered)).encode()
-            out.write(_header(path, _ROWS_NAME, len(text)) + text + _padding(len(text)))
+            out.write(_header(path, _ROWS_NAME, len(text)) + text + _pad(len(text)))
             for row in ordered:
                 out.write(_header(path, f"{_FOLDER}/{row.file_name}", row.size))
                 folder = Path(scratch, row.sha256)
                 folder.mkdir()
-                archive_path = fetch(row, folder)
-                with archive_path.open("rb") as archive:
-                    _copy(archive, row, path, out.write)
-                out.write(_padding(row.size))
-                archive_path.unlink()
+                with fetch(row, folder) as archive_path:
+                    with archive_path.open("rb") as archive:
+                        _copy(archive, row, path, out.write)
+                    archive_path.unlink()
+                out.write(_pad(row.size))
             out.write(_END)
             out.flush()
             os.fsync(out.fileno())
         partial.replace(path)
 
 
-def read(path: Path, known: Sequence[Artifact], cache: Cache) -> tuple[Artifact, ...]:
+def read(
+    path: Path,
+    known: Sequence[Artifact],
+    cache: Cache,
+    listen: Callable[[str], Progress | None] = lambda label: None,
+) -> tuple[Artifact, ...]:
     """Verify a whole bundle, then publish its archives to the cache.
 
     Args:
         path: the bundle.
         known: the rows of this machine's registry or lock file: only they are believed.
         cache: where entries are kept.
+        listen: makes a listener to what is done with what it is given the name of.
 
     Returns:
         The rows that are in the cache now.
@@ -88,19 +100,26 @@ def read(path: Path, known: Sequence[Artifact], cache: Cache) -> tuple[Artifact,
     """
     with path.open("rb") as file:
         slots = list(_slots(path, file, known))
-        for slot in slots:
-            file.seek(slot.offset)
-            _copy(file, slot.row, path, lambda chunk: None)
+        with report_to(listen(path.name)) as progress:
+            enter(progress, "checking")
+            for slot in slots:
+                file.seek(slot.offset)
+                _copy(file, slot.row, path, lambda chunk: None)
         for slot in slots:
             if cache.lookup(slot.row):
                 continue
-            with cache.workspace(slot.row) as folder:
+            with (
+                cache.workspace(slot.row) as folder,
+                report_to(listen(slot.row.package)) as progress,
+            ):
+                enter(progress, "unpacking")
                 cache.require_space(slot.row.size + slot.row.nbytes)
                 archive_path = folder / "archive"
                 with archive_path.open("wb") as out:
                     file.seek(slot.offset)
                     _copy(file, slot.row, path, out.write)
                 cache.publish(slot.row, archive_path)
+                enter(progress, "done")
     return tuple(slot.row for slot in slots)
 
 
@@ -128,7 +147,7 @@ def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_S
         else:
             yield _Slot(ours, offset + _BLOCK)
         file.seek(offset := offset + _BLOCK + row.size)
-        padding = _padding(row.size)
+        padding = _pad(row.size)
         if file.read(len(padding)) != padding:
             _refuse(path, f"it is incomplete, or has bytes after {row.file_name}")
         offset += len(padding)
@@ -151,7 +170,7 @@ def _rows(path: Path, file: BinaryIO) -> tuple[Artifact, ...]:
     if header != _header(path, _ROWS_NAME, nbytes) or nbytes > _MOST_ROWS_NBYTES:
         _refuse(path, "it does not begin as a bundle does")
     raw = file.read(nbytes)
-    if len(raw) != nbytes or file.read(len(_padding(nbytes))) != _padding(nbytes):
+    if len(raw) != nbytes or file.read(len(_pad(nbytes))) != _pad(nbytes):
         _refuse(path, "it is incomplete")
     try:
         data = parse(raw)
@@ -167,13 +186,13 @@ def _rows(path: Path, file: BinaryIO) -> tuple[Artifact, ...]:
         _refuse(path, exc.message, exc)
     except (ValueError, TypeError, AttributeError) as exc:
         _refuse(path, f"its rows are malformed: {str(exc)[:200]}", exc)
-    ordered = _ordered(path, rows)
+    ordered = _sort(path, rows)
     if raw != (_HEAD + write_rows(ordered)).encode():
         _refuse(path, "its rows are not written as they must be")
     return ordered
 
 
-def _ordered(path: Path, rows: Iterable[Artifact]) -> tuple[Artifact, ...]:
+def _sort(path: Path, rows: Iterable[Artifact]) -> tuple[Artifact, ...]:
     by_name: dict[str, Artifact] = {}
     for row in rows:
         if by_name.setdefault(row.file_name, row).sha256 != row.sha256:
@@ -190,7 +209,7 @@ def _header(path: Path, name: str, nbytes: int) -> bytes:
         _refuse(path, f"{name} does not fit into a tar file: {exc}", exc)
 
 
-def _padding(nbytes: int) -> bytes:
+def _pad(nbytes: int) -> bytes:
     return bytes(-nbytes % _BLOCK)
 
 

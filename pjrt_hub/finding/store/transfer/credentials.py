@@ -38,7 +38,7 @@ class Credentials:
         self._netrc = _netrc(env)
         self._found: dict[str, Login | None] = {}
 
-    def known(self, url: str, user: str = "") -> Login | None:
+    def find(self, url: str, user: str = "") -> Login | None:
         """Return the login for an address, without asking anybody.
 
         Args:
@@ -60,7 +60,7 @@ class Credentials:
         return self._found[origin]
 
     def _from_keyring(self, service: str, user: str) -> Login | None:
-        for provider, ask in (("import", _imported), ("subprocess", self._command)):
+        for provider, ask in (("import", _ask_keyring_here), ("subprocess", self._command)):
             if self._keyring in ("auto", provider) and (login := ask(service, user)):
                 return login
         return None
@@ -110,7 +110,7 @@ class Secrets:
         texts = (user, password, header, header.rstrip("="))
         self._texts.update(form for text in texts for form in (text, quote(text, safe="")))
 
-    def hidden(self, text: str) -> str:
+    def hide(self, text: str) -> str:
         """Replace each secret in the text by `***`; short ones only as whole words."""
         for secret in sorted(self._texts - {""}, key=len, reverse=True):
             edge = r"\b" if len(secret) < _SHORT else ""
@@ -132,7 +132,7 @@ def split(url: str) -> tuple[str, str, str | None]:
     )
 
 
-def redacted(url: str) -> str:
+def redact(url: str) -> str:
     """Return an address for errors: no user, no password, no query, no fragment."""
     try:
         parts = urlsplit(url)
@@ -149,7 +149,7 @@ def _bare(url: str) -> str:
         return ""
 
 
-def _imported(service: str, user: str) -> Login | None:
+def _ask_keyring_here(service: str, user: str) -> Login | None:
     try:
         import keyring  # type: ignore[import-not-found, unused-ignore]
     except ImportError:

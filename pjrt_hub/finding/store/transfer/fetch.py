@@ -13,13 +13,22 @@ from pathlib import Path
 
 from pjrt_hub.base import log
 from pjrt_hub.errors import CacheError, DigestMismatchError, DownloadError, OfflineError
-from pjrt_hub.finding.store.artifact.catalog import Artifact
-from pjrt_hub.finding.store.cache.cache import Cache, Entry
-from pjrt_hub.finding.store.disk import lock, owner
+from pjrt_hub.finding.contract.variables import is_on
+from pjrt_hub.finding.store import lock
+from pjrt_hub.finding.store.cache.cache import Cache, CacheEntry
+from pjrt_hub.finding.store.cache.layout import is_ours
+from pjrt_hub.finding.store.catalog import Artifact
 from pjrt_hub.finding.store.transfer import flight, index
-from pjrt_hub.finding.store.transfer.credentials import redacted
-from pjrt_hub.finding.store.transfer.offline import is_offline
-from pjrt_hub.finding.store.transfer.partial import Partial, Progress, fill, forked
+from pjrt_hub.finding.store.transfer.credentials import redact
+from pjrt_hub.finding.store.transfer.partial import (
+    ARCHIVE_NAME,
+    Partial,
+    Progress,
+    enter,
+    fill,
+    fork_error,
+    report_to,
+)
 from pjrt_hub.finding.store.transfer.transport import Late, Patience, Refused
 
 #: How often an entry may be removed between its fetch and its lease.
@@ -35,7 +44,7 @@ def obtain(
     progress: Progress | None = None,
     notify: Callable[[str], None] | None = None,
     patience: Patience | None = None,
-) -> Entry:
+) -> CacheEntry:
     """Return the artifact's entry; fetch it first if the cache lacks it.
 
     Args:
@@ -43,8 +52,8 @@ def obtain(
         cache: where entries are kept.
         env: `PJRT_HUB_MIRRORS`, `PJRT_HUB_OFFLINE`, and the variables of pip, uv and TLS.
         offline: whether the network is forbidden.
-        progress: is told how a download goes.
-        notify: is told what the user should know of a wait.
+        progress: receives a download's progress.
+        notify: receives messages about waits.
         patience: the limits; the defaults suit a person at a terminal.
 
     Raises:
@@ -57,20 +66,21 @@ def obtain(
     """
     if entry := cache.lookup(artifact):
         return entry
-    if offline or is_offline(env):
+    if offline or is_on(env, "PJRT_HUB_OFFLINE"):
         raise OfflineError(
             f"{artifact.package} {artifact.version} is not in the cache {cache.root}, "
             "and the network is forbidden",
-            hint=f"run `pjrt-hub get {artifact.plugin}` once where there is a network",
+            hint=f"run `pjrt-hub fetch {artifact.plugin}` while there is a network, or bring it in "
+            "a bundle (docs/airgapped.md)",
         )
-    limits = patience or Patience.configured(env)
+    limits = patience or Patience.from_env(env)
     work = functools.partial(_fetch, artifact, cache, env, progress, notify, limits)
     key = (cache.root, artifact.sha256)
-    return flight.joined(key, work, patience_seconds=limits.lock_seconds)
+    return flight.share(key, work, patience_seconds=limits.lock_seconds)
 
 
 @contextmanager
-def leased(
+def lease(
     artifact: Artifact,
     cache: Cache,
     *,
@@ -78,7 +88,7 @@ def leased(
     offline: bool = False,
     progress: Progress | None = None,
     notify: Callable[[str], None] | None = None,
-) -> Iterator[Entry]:
+) -> Iterator[CacheEntry]:
     """Obtain like `obtain`, and keep the entry from removal during the `with` block.
 
     What is removed between the end of a fetch and the lease is fetched again, a few times.
@@ -105,18 +115,46 @@ def _fetch(
     progress: Progress | None,
     notify: Callable[[str], None] | None,
     limits: Patience,
-) -> Entry:
+) -> CacheEntry:
     wait = lock.Wait(limits.lock_seconds, notify, limits.sleep, limits.clock)
-    with cache.fetching(artifact, wait):
+    with cache.fetch_lock(artifact, wait):
         if entry := cache.lookup(artifact):
             return entry
-        with cache.workspace(artifact) as folder:
-            already = sum(path.stat().st_size for path in folder.iterdir())
+        with (
+            cache.workspace(artifact) as folder,
+            _note_what_is_kept(artifact, folder),
+            report_to(progress),
+        ):
+            already = _nbytes(folder)
             cache.require_space(artifact.size - already + artifact.nbytes)
             archive_path = download(artifact, folder, env=env, progress=progress, patience=limits)
-            if not owner.is_ours(folder):
-                raise forked(artifact.package)
-            return cache.publish(artifact, archive_path)
+            if not is_ours(folder):
+                raise fork_error(artifact.package)
+            enter(progress, "unpacking")
+            entry = cache.publish(artifact, archive_path)
+            enter(progress, "done")
+            return entry
+
+
+@contextmanager
+def _note_what_is_kept(artifact: Artifact, folder: Path) -> Iterator[None]:
+    """Add to a Ctrl-C what the workspace keeps for the next attempt."""
+    try:
+        yield
+    except KeyboardInterrupt as exc:
+        whole = f"{artifact.size / 1e6:.1f} MB of {artifact.package}"
+        if nbytes := _nbytes(folder):
+            kept = f"{nbytes / 1e6:.1f} of {whole} are kept; run it again to continue"
+        else:
+            kept = f"none of the {whole} had come"
+        exc.add_note(f"interrupted: {kept}")
+        raise
+
+
+def _nbytes(folder: Path) -> int:
+    """Return how much of the archive an earlier attempt left."""
+    archive_path = folder / ARCHIVE_NAME
+    return archive_path.stat().st_size if archive_path.exists() else 0
 
 
 def download(
@@ -132,6 +170,13 @@ def download(
     Mirrors come first, then the artifact's own addresses, then the configured indexes. What an
     earlier attempt left in `folder` is continued.
 
+    Args:
+        artifact: the pin.
+        folder: where the archive goes.
+        env: as for `obtain`.
+        progress: receives the progress; the caller ends it.
+        patience: the limits.
+
     Returns:
         The path of the archive, whose size and sha256 are the pinned ones.
 
@@ -143,19 +188,21 @@ def download(
     """
     failures: index.Failures = []
     mismatch: DigestMismatchError | None = None
-    limits = patience.started()
+    limits = patience.start()
     with suppress(Late), closing(Partial(artifact, folder, progress)) as partial:
         if partial.is_pinned:
             return partial.path
         if partial.is_complete:
             partial.restart()
+        partial.enter("looking")
         look = functools.partial(index.addresses, artifact)
         with closing(index.search(env, limits, failures, look, artifact.urls)) as addresses:
             for url, transport in addresses:
-                shown = transport.shown(url)
+                shown = transport.redact(url)
                 log.step("store", "%s: from %s", artifact.file_name, shown, url=shown)
                 try:
                     fill(partial, url, transport)
+                    partial.enter("checking")
                     if not partial.is_pinned and partial.is_mixed:
                         # The file changed between two parts: once more, in one part.
                         partial.restart()
@@ -165,12 +212,14 @@ def download(
                     log.step("store", "%s: %s", shown, exc, url=shown, reason=str(exc))
                     if isinstance(exc, Late):
                         break
+                    partial.enter("looking")
                     continue
                 if partial.is_pinned:
                     return partial.path
                 mismatch = _mismatch(artifact, shown, partial)
                 failures.append((shown, f"its sha256 is {partial.sha256}"))
                 partial.restart()
+                partial.enter("looking")
     raise mismatch or _no_source(artifact, failures)
 
 
@@ -187,16 +236,16 @@ def _mismatch(artifact: Artifact, shown: str, partial: Partial) -> DigestMismatc
         expected=f"sha256:{artifact.sha256}",
         actual=f"sha256:{partial.sha256}",
         hint=f"{cause}: set PJRT_HUB_MIRRORS to a place that holds the original, and run "
-        f"`pjrt-hub get {artifact.plugin}` again",
+        f"`pjrt-hub fetch {artifact.plugin}` again",
     )
 
 
 def _no_source(artifact: Artifact, failures: index.Failures) -> DownloadError:
-    tried = "".join(f"\n  {redacted(place)}: {reason}" for place, reason in failures)
+    tried = "".join(f"\n  {redact(place)}: {reason}" for place, reason in failures)
     return DownloadError(
         f"no source gave {artifact.file_name} ({artifact.package} {artifact.version}, "
         f"{artifact.size:,} bytes){':' if tried else ': none is configured'}{tried}",
-        url=redacted(failures[-1][0]) if failures else "",
+        url=redact(failures[-1][0]) if failures else "",
         hint="check the network and the proxy, set PJRT_HUB_MIRRORS to a place that holds the "
         f"file, or install {artifact.package}=={artifact.version} yourself",
     )

@@ -20,7 +20,7 @@ _flights: dict[Hashable, Future[object]] = {}
 _changing = Lock()
 
 
-def joined(key: Hashable, work: Callable[[], T], *, patience_seconds: float) -> T:
+def share(key: Hashable, work: Callable[[], T], *, patience_seconds: float) -> T:
     """Return the result of `work`, done once for all threads that ask for `key` meanwhile.
 
     Its errors of ours are everybody's; where something else ended it, Ctrl-C for example, the

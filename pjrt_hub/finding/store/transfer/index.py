@@ -17,9 +17,10 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from pjrt_hub.base import digest
 from pjrt_hub.errors import DownloadError, StoreError
-from pjrt_hub.finding.store.artifact.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Artifact
 from pjrt_hub.finding.store.transfer import installers
-from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store.transfer.credentials import redact
+from pjrt_hub.finding.store.transfer.partial import local_path
 from pjrt_hub.finding.store.transfer.transport import Late, Page, Patience, Refused, Transport
 
 #: How a place is looked into: as a mirror, a file's own address, find-links, or an index.
@@ -35,7 +36,7 @@ _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class IndexFile:
     """An index's statements about one file; none of them is trusted.
 
     Attributes:
@@ -58,12 +59,12 @@ class File:
 
     @property
     def package(self) -> str:
-        """The normalized name of its distribution; empty if it is no wheel."""
+        """The normalized name of its distribution; empty if it is not a wheel."""
         return _wheel(self.name)[0]
 
     @property
     def version(self) -> str:
-        """Its distribution's version; empty if it is no wheel."""
+        """Its distribution's version; empty if it is not a wheel."""
         return _wheel(self.name)[1]
 
 
@@ -74,7 +75,7 @@ def releases(
     version: str = "",
     python: str = "",
     patience: Patience | None = None,
-) -> tuple[File, ...]:
+) -> tuple[IndexFile, ...]:
     """List a package's wheels that may be chosen, the newest version first.
 
     They come from the first place that has any: the mirrors, then the installers' find-links and
@@ -92,19 +93,19 @@ def releases(
         StoreError: no place is known.
     """
     failures: Failures = []
-    limits = (patience or Patience.configured(env)).started()
+    limits = (patience or Patience.from_env(env)).start()
     with suppress(Late), closing(search(env, limits, failures, partial(_wheels, package))) as found:
         for files, transport in found:
             chosen, reasons = _choosable(files, version, python)
             if chosen:
                 return chosen
-            where, why = transport.shown(files[0].url), transport.hidden("; ".join(reasons))
+            where, why = transport.redact(files[0].url), transport.hide("; ".join(reasons))
             failures.append((where, why))
             break
-    tried = "".join(f"\n  {redacted(place)}: {reason}" for place, reason in failures)
+    tried = "".join(f"\n  {redact(place)}: {reason}" for place, reason in failures)
     raise DownloadError(
         f"no wheel of {package}{version and f' {version}'} can be chosen:{tried}",
-        url=redacted(failures[-1][0]) if failures else "",
+        url=redact(failures[-1][0]) if failures else "",
         hint=f"see what there is with `pip index versions {package}`, or name another version",
     )
 
@@ -130,23 +131,25 @@ def search(
         Late: the overall time is over.
     """
 
-    def looked(kind: Kind, place: str) -> Iterator[tuple[_Found, Transport]]:
+    def search(kind: Kind, place: str) -> Iterator[tuple[_Found, Transport]]:
         try:
             for found in look(kind, place, transport):
                 yield found, transport
         except Late as exc:
-            failures.append((place, transport.hidden(str(exc))))
+            failures.append((place, transport.hide(str(exc))))
             raise
         except (Refused, OSError) as exc:  # a page may repeat the login
-            failures.append((place, transport.hidden(str(exc))))
+            failures.append((place, transport.hide(str(exc))))
 
-    with Transport(env, sources=installers.reached(env), patience=patience) as transport:
+    with Transport(
+        env, sources=installers.read_mirror_sources(env), patience=patience
+    ) as transport:
         for base in mirrors(env):
-            yield from looked("mirror", base)
+            yield from search("mirror", base)
         for url in own:
-            yield from looked("own", url)
+            yield from search("own", url)
     try:
-        sources = installers.configured(env)
+        sources = installers.read_sources(env)
     except StoreError as exc:
         if not failures:
             raise
@@ -154,9 +157,9 @@ def search(
         return
     with Transport(env, sources=sources, patience=patience) as transport:
         for place in sources.find_links:
-            yield from looked("find-links", place)
+            yield from search("find-links", place)
         for base in sources.indexes:
-            yield from looked("index", base)
+            yield from search("index", base)
 
 
 def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -179,16 +182,18 @@ def addresses(artifact: Artifact, kind: Kind, place: str, transport: Transport) 
         yield f"{place.rstrip('/')}/{quote(artifact.file_name)}"
         # It does not hold the file by name, so it may be a Simple API.
         with suppress(Refused):
-            yield from _named(artifact, _page(place, artifact.package, transport), place)
+            yield from _named_urls(artifact, _page(place, artifact.package, transport), place)
     else:
-        yield from _named(artifact, _read(artifact.package, kind, place, transport), place)
+        yield from _named_urls(artifact, _read(artifact.package, kind, place, transport), place)
 
 
-def _wheels(package: str, kind: Kind, place: str, transport: Transport) -> Iterator[list[File]]:
+def _wheels(
+    package: str, kind: Kind, place: str, transport: Transport
+) -> Iterator[list[IndexFile]]:
     path = _local(place)
     if path is not None and kind != "index" and path.is_dir() and not _project(path, package):
         files = [
-            File(child.name, child.absolute().as_uri(), size=child.stat().st_size)
+            IndexFile(child.name, child.absolute().as_uri(), size=child.stat().st_size)
             for child in path.iterdir()
             if child.is_file()
         ]
@@ -201,8 +206,8 @@ def _wheels(package: str, kind: Kind, place: str, transport: Transport) -> Itera
 
 
 def _choosable(
-    files: Iterable[File], version: str, python: str
-) -> tuple[tuple[File, ...], list[str]]:
+    files: Iterable[IndexFile], version: str, python: str
+) -> tuple[tuple[IndexFile, ...], list[str]]:
     """Return the files that may be chosen, the newest version first, and why not the others."""
     import platform
 
@@ -229,7 +234,7 @@ def _choosable(
     return tuple(newest), list(reasons)
 
 
-def _named(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
+def _named_urls(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
     files = _files(page, base)
     found = [file.url for file in files if file.name == artifact.file_name]
     if not found:
@@ -237,14 +242,14 @@ def _named(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
     yield from found
 
 
-def _files(page: Page, base: str) -> list[File]:
+def _files(page: Page, base: str) -> list[IndexFile]:
     """Return the files that a page names, with its index's password for those of the same host."""
     kind = page.content_type.partition(";")[0].strip().lower()
     read = _in_json if kind.endswith("json") else _in_html
     try:
         # Names of files are ASCII, whatever the rest of the page is written in.
         return [
-            File(
+            IndexFile(
                 unquote(urlsplit(url).path.rpartition("/")[2]), _with_credentials(url, base), **said
             )
             for url, said in read(page.content.decode("utf-8", "replace"), page.url)
@@ -260,7 +265,7 @@ def _files(page: Page, base: str) -> list[File]:
         RecursionError,
         AssertionError,
     ) as exc:
-        raise Refused(f"the page {redacted(page.url)} is malformed: {_brief(exc)}") from exc
+        raise Refused(f"the page {redact(page.url)} is malformed: {_brief(exc)}") from exc
 
 
 def _in_json(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -359,7 +364,7 @@ def _local(place: str) -> Path | None:
     except ValueError as exc:
         raise Refused(f"not a usable address: {exc}") from exc
     if parts.scheme == "file":
-        return Path(unquote(parts.path))
+        return local_path(place)
     return None if "://" in place else Path(place).expanduser()
 
 

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pjrt_hub.base import digest, safe_path
 from pjrt_hub.errors import StoreError
-from pjrt_hub.finding.store.disk import ownership
+from pjrt_hub.finding.store import disk
 
 _INSTALLER_SECONDS = 60
 #: The options of pip that say where and how it looks.
@@ -61,7 +61,7 @@ class Sources:
     trusted_hosts: tuple[str, ...] = ()
 
 
-def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:
+def read_sources(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:
     """Ask the installers of this environment for their configuration.
 
     pip answers for itself, so that its files and variables mean what they mean to pip. uv's
@@ -80,9 +80,9 @@ def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sour
     said = _pip_configuration(pip, env) if pip else _pip_variables(env)
     uv = _uv_configuration(env, directory or Path())
     find_links = (*said.get("find-links", "").split(), *uv.find_links)
-    reached = _reached(said, uv)
+    connection = _connection(said, uv)
     if _is_true(said.get("no-index", "")) or uv.no_index:
-        return replace(reached, find_links=find_links)
+        return replace(connection, find_links=find_links)
     main = said.get("index-url", "").split()
     indexes = [*main, *uv.indexes, *said.get("extra-index-url", "").split()]
     if not main and not uv.has_default and (default := _default_index(pip, env)):
@@ -94,18 +94,18 @@ def configured(env: Mapping[str, str], *, directory: Path | None = None) -> Sour
             "address that holds the file",
         )
     return replace(
-        reached,
+        connection,
         indexes=tuple(dict.fromkeys(indexes)),
         find_links=tuple(dict.fromkeys(find_links)),
     )
 
 
-def reached(env: Mapping[str, str]) -> Sources:
+def read_mirror_sources(env: Mapping[str, str]) -> Sources:
     """Return how to reach mirrors, for which no installer is asked: as the variables say."""
-    return _reached(_pip_variables(env), _uv_configuration(env, None))
+    return _connection(_pip_variables(env), _uv_configuration(env, None))
 
 
-def _reached(said: Mapping[str, str], uv: _Uv) -> Sources:
+def _connection(said: Mapping[str, str], uv: _Uv) -> Sources:
     # Without a prompt pip asks no keyring of its own accord, since that may prompt.
     keyring = said.get("keyring-provider", "auto").strip()
     if keyring == "auto" and _is_true(said.get("no-input", "")):
@@ -146,7 +146,7 @@ def _pip_configuration(pip: list[str], env: Mapping[str, str]) -> dict[str, str]
     import ast
 
     layers: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
-    for line in _said([*pip, "config", "list"], env).splitlines():
+    for line in _output([*pip, "config", "list"], env).splitlines():
         name, equals, value = line.partition("=")
         section, dot, option = name.partition(".")
         if equals and dot and section in layers:
@@ -168,9 +168,9 @@ def _pip_variables(env: Mapping[str, str]) -> dict[str, str]:
 def _default_index(pip: list[str] | None, env: Mapping[str, str]) -> str | None:
     """Read the index that an installer uses by default from its own help."""
     if pip:
-        return _address_after("--index-url", _said([*pip, "download", "--help"], env))
+        return _address_after("--index-url", _output([*pip, "download", "--help"], env))
     if uv := safe_path.which("uv", env):
-        return _address_after("--default-index", _said([uv, "help", "pip", "install"], env))
+        return _address_after("--default-index", _output([uv, "help", "pip", "install"], env))
     return None
 
 
@@ -181,7 +181,7 @@ def _address_after(option: str, text: str) -> str | None:
     return found.group().rstrip(".,") if found else None
 
 
-def _said(command: list[str], env: Mapping[str, str]) -> str:
+def _output(command: list[str], env: Mapping[str, str]) -> str:
     # A wide terminal keeps an address on one line of the help.
     wide = {**safe_path.environment(env), "COLUMNS": "1000", "NO_COLOR": "1"}
     try:
@@ -243,8 +243,8 @@ def _uv_configuration(env: Mapping[str, str], directory: Path | None) -> _Uv:
             no_index = no_index or part.get("no-index") is True
             keyring += _texts(part, "keyring-provider")
             trusted += _texts(part, "allow-insecure-host")
-    main = [_unnamed(url, env) for url in default if url][:1]
-    others = [_unnamed(url, env) for url in extra if url]
+    main = [_index_url(url, env) for url in default if url][:1]
+    others = [_index_url(url, env) for url in extra if url]
     return _Uv(
         (*others, *main),
         tuple(filter(None, find_links)),
@@ -269,7 +269,7 @@ def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def _unnamed(index: str, env: Mapping[str, str]) -> str:
+def _index_url(index: str, env: Mapping[str, str]) -> str:
     """Return the address of an index that may be written "name=url", with its login."""
     named = re.match(r"([\w.-]+)=", index)
     return _with_login(index[named.end() :], named.group(1), env) if named else index
@@ -298,10 +298,10 @@ def _uv_tables(env: Mapping[str, str], directory: Path) -> Iterator[dict[str, An
     with suppress(FileNotFoundError):  # the current directory is gone
         directory = directory.absolute()
     for folder in (directory, *directory.parents):
-        if path := ownership.found(folder, "uv.toml"):
+        if path := disk.find(folder, "uv.toml"):
             yield _toml(path)
             break
-        path = ownership.found(folder, "pyproject.toml")
+        path = disk.find(folder, "pyproject.toml")
         tool = _toml(path).get("tool") if path else None
         if _is_table(tool) and _is_table(tool.get("uv")):
             yield tool["uv"]

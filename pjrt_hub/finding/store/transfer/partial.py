@@ -10,15 +10,17 @@ import json
 import os
 import re
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Literal, Protocol
+from urllib.parse import urlsplit
 
 from pjrt_hub.base import digest
 from pjrt_hub.errors import CacheError
-from pjrt_hub.finding.store.artifact.catalog import Artifact
-from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.transfer.credentials import redact
 from pjrt_hub.finding.store.transfer.transport import (
     Dropped,
     Pace,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     import httpx
 
+#: What a partial file is called in its folder.
+ARCHIVE_NAME = "archive"
 _CHUNK = 256 << 10
 _HASHED_AT_ONCE = 1 << 20
 #: What a file may hold that no pin bounds.
@@ -40,17 +44,51 @@ _MOST_NBYTES = 8 << 30
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
+#: What is done at the moment: asking for the file; waiting before another attempt; receiving it;
+#: comparing it with its pin; writing its members to the disk; nothing more, since all succeeded.
+Phase = Literal["looking", "waiting", "fetching", "checking", "unpacking", "done"]
+
+
 class Progress(Protocol):
-    """A listener to a download's progress; sizes are in bytes."""
+    """A listener to a download's progress; sizes are in bytes.
+
+    One that also has a method `enter(phase)` is told each `Phase` as it begins, and also counts a
+    file of unknown size, whose `total` is None.
+    """
 
     def start(self, total: int, already: int) -> None:
-        """Begin a download, or begin it again from `already` bytes."""
+        """Begin a download, or begin it again.
+
+        Args:
+            total: the size of the file.
+            already: how much of it is there.
+        """
 
     def advance(self, n: int) -> None:
-        """Count `n` more bytes."""
+        """Count more bytes.
+
+        Args:
+            n: how many.
+        """
 
     def finish(self) -> None:
         """End the download, whether it succeeded or not."""
+
+
+def enter(progress: Progress | None, phase: Phase) -> None:
+    """Tell a listener that has `enter` what is done from now on."""
+    if (told := getattr(progress, "enter", None)) is not None:
+        told(phase)
+
+
+@contextmanager
+def report_to(progress: Progress | None) -> Iterator[Progress | None]:
+    """Finish a listener with the block."""
+    try:
+        yield progress
+    finally:
+        if progress:
+            progress.finish()
 
 
 class Partial:
@@ -59,22 +97,24 @@ class Partial:
     Args:
         pin: None for a file that nobody has pinned yet, whose server says how large it is, or not.
         folder: a private folder.
-        progress: is told how it goes, once the size is known.
+        progress: receives the progress; the caller ends it.
     """
 
     def __init__(self, pin: Artifact | None, folder: Path, progress: Progress | None) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        self.path = folder / "archive"
+        self.path = folder / ARCHIVE_NAME
         self.size = pin.size if pin else None
         self.is_mixed = False
         self.pin = pin
         self._origin_path = folder / "origin.json"
         self._progress = progress
         self._process = os.getpid()
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | disk.NOFOLLOW
         self._file = os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0)
-        # Nothing vouches for what an earlier process left: it is hashed again.
+        # An earlier process left this, so it is hashed again.
+        if os.fstat(self._file.fileno()).st_size:
+            self.enter("checking")
         self._digest = hashlib.file_digest(self._file, "sha256")
         self._waiting: list[bytes] = []
         self._waiting_nbytes = 0
@@ -89,8 +129,10 @@ class Partial:
     def close(self) -> None:
         self._beside.shutdown()
         self._file.close()
-        if self._progress:
-            self._progress.finish()
+
+    def enter(self, phase: Phase) -> None:
+        """Tell the listener what is done from now on."""
+        enter(self._progress, phase)
 
     @property
     def sha256(self) -> str:
@@ -115,7 +157,8 @@ class Partial:
     @property
     def is_page(self) -> bool:
         """Whether it begins like a page, not like an archive."""
-        return is_page(os.pread(self._file.fileno(), 64, 0))
+        with self.path.open("rb") as file:
+            return is_page(file.read(64))
 
     @property
     def is_pinned(self) -> bool:
@@ -130,7 +173,7 @@ class Partial:
         view = memoryview(chunk)
         while view:
             view = view[self._file.write(view) :]
-        if self._progress and self.size is not None:
+        if self._progress and self._is_told:
             self._progress.advance(len(chunk))
             self._require_no_fork()
 
@@ -157,9 +200,13 @@ class Partial:
         self._begin()
 
     def _begin(self) -> None:
-        if self._progress and self.size is not None:
-            self._progress.start(self.size, self.nbytes)
+        if self._progress and self._is_told:
+            self._progress.start(self.size, self.nbytes)  # type: ignore[arg-type]
             self._require_no_fork()
+
+    @property
+    def _is_told(self) -> bool:
+        return self.size is not None or hasattr(self._progress, "enter")
 
     def _require_no_fork(self) -> None:
         """Raise an error in a forked process, which must not continue its parent's download.
@@ -170,7 +217,7 @@ class Partial:
             CacheError: this is not the process that began.
         """
         if os.getpid() != self._process:
-            raise forked(self.pin.package if self.pin else "a file")
+            raise fork_error(self.pin.package if self.pin else "a file")
 
     def _hash(self) -> None:
         """Hash received bytes; hashing releases the GIL, so it runs beside the network."""
@@ -189,7 +236,7 @@ class Partial:
         validator = response.headers.get("etag", "")
         if not validator or validator.startswith("W/"):
             validator = response.headers.get("last-modified", "")
-        origin = {"url": redacted(url), "validator": validator}
+        origin = {"url": redact(url), "validator": validator}
         self._origin_path.write_text(json.dumps(origin), "utf-8")
 
     def range_headers(self, url: str) -> dict[str, str]:
@@ -199,13 +246,13 @@ class Partial:
         headers = {"Range": f"bytes={self.nbytes}-"}
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             origin = json.loads(digest.content(self._origin_path))
-            if origin["url"] == redacted(url) and origin["validator"]:
+            if origin["url"] == redact(url) and origin["validator"]:
                 return {**headers, "If-Range": str(origin["validator"])}
         # Without a pin nothing would tell that the parts are of two files.
         return headers if self.pin else {}
 
 
-def forked(package: str) -> CacheError:
+def fork_error(package: str) -> CacheError:
     """Make the error for a process that continues its parent's download."""
     return CacheError(
         f"the process was forked while it fetched {package}",
@@ -224,7 +271,7 @@ def fill(partial: Partial, url: str, transport: Transport) -> None:
         Refused: this address does not give the file.
     """
     if urlsplit(url).scheme == "file":
-        copy(partial, Path(unquote(urlsplit(url).path)), transport.patience)
+        copy(partial, url, transport.patience)
         return
     patience = transport.patience
     failures, furthest, ranged = 0, partial.nbytes, True
@@ -243,13 +290,16 @@ def fill(partial: Partial, url: str, transport: Transport) -> None:
                 return
             if failures >= patience.tries:
                 raise Refused(f"{drop}, {failures} times in a row, at {partial.came}") from drop
+            partial.enter("waiting")
             patience.wait(failures, drop.wait_seconds)
+            partial.enter("looking")
 
 
 def _receive(partial: Partial, url: str, transport: Transport) -> None:
     """Receive the part of the file that one connection brings."""
     with transport.stream(url, partial.range_headers(url)) as response:
         _accept(partial, url, response)
+        partial.enter("fetching")
         pace = Pace(transport.patience)
         for chunk in response.iter_raw():
             if not partial.nbytes and is_page(chunk):
@@ -309,16 +359,22 @@ def is_page(head: bytes) -> bool:
     return head.lstrip().startswith(b"<")
 
 
-def copy(partial: Partial, path: Path, patience: Patience) -> None:
+def local_path(url: str) -> Path:
+    """Return the path that a file: address names."""
+    from urllib.request import url2pathname
+
+    return Path(url2pathname(urlsplit(url).path))
+
+
+def copy(partial: Partial, url: str, patience: Patience) -> None:
     """Copy a file of this machine, and check it against the same pin.
 
     Raises:
         Refused: it cannot be had.
     """
-    partial.restart()
     try:
         # A pipe would wait for ever.
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        source = os.open(local_path(url), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as exc:
         raise Refused(f"cannot be read: {exc.strerror}") from exc
     found = os.fstat(source)
@@ -328,11 +384,14 @@ def copy(partial: Partial, path: Path, patience: Patience) -> None:
     with os.fdopen(source, "rb", buffering=0) as file:
         size = found.st_size
         if partial.pin is None:
+            partial.restart()
             partial.expect(size)
         elif size != partial.size:
             raise Refused(f"it has {size:,} bytes, the pin says {partial.size:,} bytes")
+        partial.enter("fetching")
+        partial.is_mixed = file.seek(partial.nbytes) > 0
         while chunk := file.read(min(_CHUNK, partial.most_nbytes - partial.nbytes)):
             partial.append(chunk)
-            patience.left()
+            patience.remaining()
     if not partial.is_complete:
         raise Refused("it became shorter while it was read")

@@ -25,10 +25,10 @@ from urllib.request import getproxies
 
 from pjrt_hub.base import log
 from pjrt_hub.errors import OfflineError, StoreError
+from pjrt_hub.finding.contract.variables import is_on
 from pjrt_hub.finding.store.transfer import certificates
-from pjrt_hub.finding.store.transfer.credentials import Credentials, Secrets, redacted, split
+from pjrt_hub.finding.store.transfer.credentials import Credentials, Secrets, redact, split
 from pjrt_hub.finding.store.transfer.installers import Sources
-from pjrt_hub.finding.store.transfer.offline import VARIABLE, is_offline
 
 if TYPE_CHECKING:
     import logging
@@ -120,7 +120,7 @@ class Patience:
     now: Callable[[], float] = time.time
 
     @classmethod
-    def configured(cls, env: Mapping[str, str]) -> Patience:
+    def from_env(cls, env: Mapping[str, str]) -> Patience:
         """Return the defaults, with `PJRT_HUB_DOWNLOAD_SECONDS`.
 
         Raises:
@@ -140,11 +140,11 @@ class Patience:
             )
         return cls(overall_seconds=seconds)
 
-    def started(self) -> Patience:
+    def start(self) -> Patience:
         """Return the same limits, with the overall time running from now on."""
         return replace(self, deadline=self.clock() + self.overall_seconds)
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Return the rest of the overall time, in seconds.
 
         Raises:
@@ -161,7 +161,7 @@ class Patience:
 
         back_off = 0.25 * 2 ** (failures - 1) * random.uniform(0.8, 1.2)
         seconds = back_off if asked_seconds is None else asked_seconds
-        self.sleep(min(max(seconds, 0.0), self.longest_wait_seconds, self.left()))
+        self.sleep(min(max(seconds, 0.0), self.longest_wait_seconds, self.remaining()))
 
 
 class Pace:
@@ -180,7 +180,7 @@ class Pace:
         """
         limits, now = self._patience, self._patience.clock()
         self._came += nbytes
-        limits.left()
+        limits.remaining()
         if now - self._since >= limits.floor_seconds:
             if self._came < limits.floor_nbytes:
                 raise Dropped(
@@ -224,7 +224,7 @@ class Transport:
 
         sources = sources or Sources()
         self.patience = patience
-        self._is_offline = is_offline(env)
+        self._is_offline = is_on(env, "PJRT_HUB_OFFLINE")
         self._credentials = Credentials(env, sources.keyring, sources.indexes)
         self._trusted_hosts = sources.trusted_hosts
         self._secrets = Secrets()
@@ -274,10 +274,10 @@ class Transport:
 
         if self._is_offline:
             raise OfflineError(
-                f"{redacted(url)} is needed, and {VARIABLE} forbids the network",
-                hint=f"unset {VARIABLE}, or set PJRT_HUB_MIRRORS to a folder that holds the file",
+                f"{redact(url)} is needed, and PJRT_HUB_OFFLINE forbids the network",
+                hint="unset PJRT_HUB_OFFLINE, or set PJRT_HUB_MIRRORS to a folder that holds the "
+                "file",
             )
-
         try:
             with self._private():
                 response = self._follow(url, dict(headers or {}))
@@ -287,22 +287,22 @@ class Transport:
                 finally:
                     response.close()
         except (Refused, Dropped) as exc:
-            exc.args = (self.hidden(str(exc)),)  # a server may repeat what it was sent
+            exc.args = (self.hide(str(exc)),)  # a server may repeat what it was sent
             raise
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError):
             raise Refused("not a usable address") from None
         except _failures() as exc:
-            self.patience.left()
+            self.patience.remaining()
             # Not from it: it may quote the server, and a traceback would show that.
             raise self._failure(exc, url) from None
 
-    def hidden(self, text: str) -> str:
+    def hide(self, text: str) -> str:
         """Remove the logins and queries that were sent from a text."""
-        return self._secrets.hidden(text)
+        return self._secrets.hide(text)
 
-    def shown(self, url: str) -> str:
+    def redact(self, url: str) -> str:
         """Return an address for errors, even if a server built it from a login."""
-        return self.hidden(redacted(url))
+        return self.hide(redact(url))
 
     def page(self, url: str, *, accept: str, most_nbytes: int | None = None) -> Page:
         """Read a page of an index, with the same patience as a download.
@@ -362,7 +362,7 @@ class Transport:
             if response.status_code not in _REDIRECTS or following is None:
                 return response
             response.close()
-            log.step("store", "%s leads to %s", self.shown(url), self.shown(str(following.url)))
+            log.step("store", "%s leads to %s", self.redact(url), self.redact(str(following.url)))
             # A login of the last host stays there; the next one's is looked up anew.
             url = str(following.url)
         raise Refused(f"more than {_MOST_REDIRECTS} redirects")
@@ -371,7 +371,7 @@ class Transport:
         """Send one request; ask the keyring if the server wants an unknown login."""
         self._secrets.add_address(url)
         bare, user, password = split(url)
-        login = (user, password) if password is not None else self._credentials.known(bare, user)
+        login = (user, password) if password is not None else self._credentials.find(bare, user)
         response = self._ask(bare, headers, login)
         if response.status_code != 401 or login or not (login := self._credentials.ask(bare, user)):
             return response
@@ -385,7 +385,7 @@ class Transport:
 
         if login:
             self._secrets.add_login(*login)
-        limits, left = self.patience, self.patience.left()
+        limits, left = self.patience, self.patience.remaining()
         bell = _Bell(min(limits.connect_seconds + limits.read_seconds, left))
         request = self._client.build_request(
             "GET",
@@ -414,7 +414,7 @@ class Transport:
 
         if reason := self._tls_failure(exc, url):
             return Refused(reason)
-        said = self.hidden(str(exc))
+        said = self.hide(str(exc))
         if "location header" in said:  # which httpx reads by itself, and quotes
             return Refused("it redirects to an address that cannot be read")
         if isinstance(exc, httpx.ProxyError):
@@ -427,7 +427,7 @@ class Transport:
             return (Refused if is_final else Dropped)(f"the proxy did not connect: {said}")
         if not isinstance(exc, httpx.TransportError):
             return Dropped(f"the proxy did not answer as SOCKS does: {said}")
-        return Dropped(self.hidden(_spoken(exc)))
+        return Dropped(self.hide(_describe(exc)))
 
     def _tls_failure(self, exc: BaseException, url: str) -> str:
         """Return why TLS will not work with this server, or an empty string."""
@@ -513,7 +513,7 @@ def forbidden(url: str) -> str:
         if _is_loopback(parts.hostname):
             return ""
         return f"plain http to {parts.hostname} is refused: give its https address"
-    return f"only https is asked, not {redacted(url)}"
+    return f"only https is asked, not {redact(url)}"
 
 
 def _is_loopback(host: str) -> bool:
@@ -531,7 +531,7 @@ class _Bell:
     """Ends a connection whose answer has not begun after some seconds, however it drips."""
 
     def __init__(self, seconds: float) -> None:
-        self._timer = None if seconds == math.inf else threading.Timer(seconds, self._ring)
+        self._timer = None if seconds == math.inf else threading.Timer(seconds, self._shut_down)
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> None:
@@ -550,7 +550,7 @@ class _Bell:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             self._socket = info["return_value"].get_extra_info("socket") or self._socket
 
-    def _ring(self) -> None:
+    def _shut_down(self) -> None:
         if self._socket is not None:
             with suppress(OSError):
                 # Not SSLSocket's own, which would take TLS away from under the reader.
@@ -582,7 +582,7 @@ def _failures() -> tuple[type[Exception], ...]:
     return (httpx.TransportError, *((socksio.SOCKSError,) if socksio else ()))
 
 
-def _spoken(exc: httpx.TransportError) -> str:
+def _describe(exc: httpx.TransportError) -> str:
     import httpx
 
     if isinstance(exc, httpx.ConnectTimeout):

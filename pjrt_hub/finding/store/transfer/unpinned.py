@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.host import HostTag
@@ -17,9 +17,9 @@ from pjrt_hub.errors import ArchiveError, DownloadError, PluginLoadError, StoreE
 from pjrt_hub.finding.contract import headers
 from pjrt_hub.finding.contract.binary import ENTRY_POINT
 from pjrt_hub.finding.store.archive import archive
-from pjrt_hub.finding.store.artifact.catalog import Artifact, Member
+from pjrt_hub.finding.store.catalog import Artifact, Member
 from pjrt_hub.finding.store.transfer import installers
-from pjrt_hub.finding.store.transfer.credentials import redacted
+from pjrt_hub.finding.store.transfer.credentials import redact
 from pjrt_hub.finding.store.transfer.installers import Sources
 from pjrt_hub.finding.store.transfer.partial import Partial, Progress, copy, fill
 from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transport
@@ -44,7 +44,7 @@ def receive(
         url: an https: or file: address.
         folder: an empty private folder.
         env: the variables of the installers and of TLS.
-        progress: is told how it goes, where the size is known.
+        progress: receives the progress; the caller ends it.
         patience: the limits.
 
     Returns:
@@ -54,28 +54,29 @@ def receive(
         DownloadError: the file cannot be had.
         OSError: `folder` cannot be written.
     """
-    limits = (patience or Patience.configured(env)).started()
+    limits = (patience or Patience.from_env(env)).start()
     try:
         with closing(Partial(None, folder, progress)) as partial:
+            partial.enter("looking")
             if urlsplit(url).scheme == "file":
-                copy(partial, Path(unquote(urlsplit(url).path)), limits)
+                copy(partial, url, limits)
             else:
                 with Transport(env, sources=_sources(env), patience=limits) as transport:
                     fill(partial, url, transport)
             return partial.path
     except Refused as exc:
         raise DownloadError(
-            f"{redacted(url)} cannot be fetched: {exc}",
-            url=redacted(url),
+            f"{redact(url)} cannot be fetched: {exc}",
+            url=redact(url),
             hint="check the address, the network and the proxy, or name a file on this machine",
         ) from exc
 
 
 def _sources(env: Mapping[str, str]) -> Sources:
     try:
-        return installers.configured(env)
+        return installers.read_sources(env)
     except StoreError:  # no installer to ask
-        return installers.reached(env)
+        return installers.read_mirror_sources(env)
 
 
 def measure(
@@ -153,7 +154,7 @@ def needs(
         libraries: all that the archive has.
 
     Raises:
-        ArchiveError: one of them is no library.
+        ArchiveError: one of them is not a library.
     """
     members, waiting = [library], [library]
     glibc: tuple[int, ...] = ()

@@ -77,19 +77,19 @@ void copy_strided(char *to, const int64_t *to_strides, const char *from, const i
 PJRT_Error *array_type(int type, const int64_t *dims, size_t rank, ArrayType *array) {
   *array = (ArrayType){.type = type, .rank = rank};
   if (element_size(type) == 0)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "there are no buffers of the type %d", type);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "there are no buffers of the type %d", type);
   if (!shape_size(type, dims, rank, &array->size))
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                      "no array has such dimensions: %zu of them, negative or too large", rank);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                        "no array has such dimensions: %zu of them, negative or too large", rank);
   array->dims = malloc((rank + 1) * sizeof(int64_t));
-  if (array->dims == NULL) return no_memory(array->size);
+  if (array->dims == NULL) return plugin_no_memory(array->size);
   if (rank > 0) memcpy(array->dims, dims, rank * sizeof(int64_t));
   return NULL;
 }
 
 ArrayType array_type_copy(const ArrayType *array) {
   ArrayType copy = *array;
-  copy.dims = need(1, (array->rank + 1) * sizeof(int64_t));
+  copy.dims = plugin_zeroed(1, (array->rank + 1) * sizeof(int64_t));
   memcpy(copy.dims, array->dims, array->rank * sizeof(int64_t));
   return copy;
 }
@@ -110,5 +110,5 @@ PJRT_Error *check_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank) {
   for (size_t i = 0; row_major && i < rank; i++)
     row_major = layout->tiled.minor_to_major[i] == (int64_t)(rank - 1 - i);
   if (row_major) return NULL;
-  return make_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has row-major buffers only");
+  return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has row-major buffers only");
 }

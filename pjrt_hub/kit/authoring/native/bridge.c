@@ -2,12 +2,12 @@
 #include "plugin.h"
 
 PJRT_Error *python_is_ending(void) {
-  return make_error(PJRT_Error_Code_CANCELLED, "Python is ending, and this plugin is written in it");
+  return plugin_error(PJRT_Error_Code_CANCELLED, "Python is ending, and this plugin is written in it");
 }
 
 PJRT_Error *wrong_answer(const char *name) {
   PyErr_Clear();
-  return make_error(PJRT_Error_Code_INTERNAL, "the backend's %s gave something else than it should", name);
+  return plugin_error(PJRT_Error_Code_INTERNAL, "the backend's %s gave something else than it should", name);
 }
 
 /* The exception that is set, as an error. */
@@ -21,7 +21,7 @@ static PJRT_Error *raised(PyObject *bridge, const char *name) {
   if (traceback != NULL) PyException_SetTraceback(value, traceback);
   PyObject *answer = PyObject_CallMethod(bridge, "failure", "Os", value, name);
   PJRT_Error *error = upcall_failure(answer, &code, &text, &size)
-                          ? make_error_of((PJRT_Error_Code)code, text, size)
+                          ? plugin_error_of((PJRT_Error_Code)code, text, size)
                           : wrong_answer(name);
   Py_XDECREF(answer);
   Py_XDECREF(type);

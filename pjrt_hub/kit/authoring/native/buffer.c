@@ -2,8 +2,8 @@
 #include "plugin.h"
 
 /* Takes the array type, the storage and the promise. */
-PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, Promise *ready) {
-  PJRT_Buffer *buffer = need(1, sizeof(PJRT_Buffer));
+PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, PluginPromise *ready) {
+  PJRT_Buffer *buffer = plugin_zeroed(1, sizeof(PJRT_Buffer));
   client_share(device->client);
   buffer->device = device;
   buffer->array = array;
@@ -14,24 +14,24 @@ PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, 
 }
 
 static PJRT_Error *deleted(void) {
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted or donated");
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted or donated");
 }
 
 /* Shares what is in it; either pointer may be NULL. */
-PJRT_Error *buffer_take(PJRT_Buffer *buffer, Storage **storage, Promise **ready) {
+PJRT_Error *buffer_take(PJRT_Buffer *buffer, Storage **storage, PluginPromise **ready) {
   pthread_mutex_lock(&buffer->lock);
   bool there = buffer->storage != NULL;
   if (there && storage != NULL) *storage = storage_share(buffer->storage);
-  if (there && ready != NULL) *ready = promise_share(buffer->ready);
+  if (there && ready != NULL) *ready = plugin_promise_share(buffer->ready);
   pthread_mutex_unlock(&buffer->lock);
   return there ? NULL : deleted();
 }
 
 /* The same, and deletes the buffer, unless there are references by pointer: those keep it. */
-PJRT_Error *buffer_donate(PJRT_Buffer *buffer, Storage **storage, Promise **ready) {
+PJRT_Error *buffer_donate(PJRT_Buffer *buffer, Storage **storage, PluginPromise **ready) {
   pthread_mutex_lock(&buffer->lock);
   *storage = buffer->storage;
-  if (*storage != NULL) *ready = promise_share(buffer->ready);
+  if (*storage != NULL) *ready = plugin_promise_share(buffer->ready);
   if (*storage != NULL && buffer->external > 0)
     storage_share(*storage);
   else
@@ -60,7 +60,7 @@ void buffer_destroy(PJRT_Buffer *buffer) {
   PJRT_Client *client = buffer->device->client;
   storage_let_go(buffer->storage);
   storage_let_go(buffer->pinned);
-  promise_let_go(buffer->ready);
+  plugin_promise_let_go(buffer->ready);
   free(buffer->array.dims);
   pthread_mutex_destroy(&buffer->lock);
   free(buffer);
@@ -131,9 +131,9 @@ FUNCTION(PJRT_Buffer_IsDeleted) {
 TELLS(PJRT_Buffer_IsOnCpu, is_on_cpu, !args->buffer->device->client->backend->own_memory)
 
 FUNCTION(PJRT_Buffer_ReadyEvent) {
-  Promise *ready;
+  PluginPromise *ready;
   PJRT_Error *error = buffer_take(args->buffer, NULL, &ready);
-  args->event = event_of(error == NULL ? ready : promise_kept(error));
+  args->event = plugin_event(error == NULL ? ready : plugin_promise_kept(error));
   return NULL;
 }
 
@@ -141,18 +141,18 @@ FUNCTION(PJRT_Buffer_ReadyEvent) {
 
 static PJRT_Error *no_pointer(PJRT_Buffer *buffer) {
   if (!buffer->device->client->backend->own_memory) return NULL;
-  return make_error(PJRT_Error_Code_UNIMPLEMENTED,
-                    "the backend's device memory has no address in this process");
+  return plugin_error(PJRT_Error_Code_UNIMPLEMENTED,
+                      "the backend's device memory has no address in this process");
 }
 
 /* A program may still be writing; shares the storage once it has. */
 static PJRT_Error *finished(PJRT_Buffer *buffer, Storage **storage) {
-  Promise *ready;
+  PluginPromise *ready;
   PJRT_Error *error = no_pointer(buffer);
   if (error == NULL) error = buffer_take(buffer, storage, &ready);
   if (error != NULL) return error;
-  error = promise_await(ready);
-  promise_let_go(ready);
+  error = plugin_promise_await(ready);
+  plugin_promise_let_go(ready);
   if (error != NULL) storage_let_go(*storage);
   return error;
 }
@@ -203,7 +203,7 @@ FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
   pthread_mutex_unlock(&buffer->lock);
   storage_let_go(pinned);
   if (held) return NULL;
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "nobody holds a reference to the buffer");
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "nobody holds a reference to the buffer");
 }
 
 /* Buffers that are made of others' memory, of none, or later */
@@ -212,7 +212,7 @@ FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
 static PJRT_Error *place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Device **chosen) {
   *chosen = memory != NULL ? DEVICE_OF(memory) : device;
   if (*chosen != NULL) return NULL;
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "neither a device nor a memory is given");
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "neither a device nor a memory is given");
 }
 
 FUNCTION_OF_SIZE(PJRT_Client_CreateViewOfDeviceBuffer,
@@ -224,33 +224,33 @@ FUNCTION_OF_SIZE(PJRT_Client_CreateViewOfDeviceBuffer,
   PJRT_Error *error = place(args->device, memory, &device);
   if (error == NULL) error = check_layout(args->layout, args->num_dims);
   if (error == NULL && device->client->backend->own_memory)
-    error = make_error(PJRT_Error_Code_UNIMPLEMENTED, "the backend has memory of its own");
+    error = plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "the backend has memory of its own");
   if (error == NULL && (uintptr_t)args->device_buffer_ptr % ALIGNMENT)
-    error = make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the memory is not aligned for its elements");
+    error = plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the memory is not aligned for its elements");
   if (error == NULL) error = array_type(args->element_type, args->dims, args->num_dims, &array);
   if (error != NULL) return error;
   Storage *storage = storage_view(args->device_buffer_ptr, array.size, args->on_delete_callback,
                                   args->on_delete_callback_arg);
-  args->buffer = buffer_new(device, array, storage, promise_kept(NULL));
+  args->buffer = buffer_new(device, array, storage, plugin_promise_kept(NULL));
   return NULL;
 }
 
 /* A buffer on a device with room for its array. */
 static PJRT_Error *with_room(PJRT_Device *device, int type, const int64_t *dims, size_t rank,
-                             const PJRT_Buffer_MemoryLayout *layout, Promise *ready,
+                             const PJRT_Buffer_MemoryLayout *layout, PluginPromise *ready,
                              PJRT_Buffer **buffer) {
   ArrayType array;
   PJRT_Error *error = check_layout(layout, rank);
   if (error == NULL) error = array_type(type, dims, rank, &array);
   Storage *storage = error == NULL ? storage_room(device, array.size) : NULL;
   if (error == NULL && storage == NULL) {
-    error = no_memory(array.size);
+    error = plugin_no_memory(array.size);
     free(array.dims);
   }
   if (error == NULL)
     *buffer = buffer_new(device, array, storage, ready);
   else
-    promise_let_go(ready);
+    plugin_promise_let_go(ready);
   return error;
 }
 
@@ -259,10 +259,10 @@ FUNCTION(PJRT_Client_CreateUninitializedBuffer) {
   PJRT_Error *error = place(args->device, args->memory, &device);
   if (error == NULL)
     error = with_room(device, args->shape_element_type, args->shape_dims, args->shape_num_dims,
-                      args->shape_layout, promise_kept(NULL), &args->buffer);
+                      args->shape_layout, plugin_promise_kept(NULL), &args->buffer);
   if (error != NULL) return error;
   Storage *storage = args->buffer->storage, *staging = storage_staging(storage);
-  error = staging == NULL ? no_memory(storage->size)
+  error = staging == NULL ? plugin_no_memory(storage->size)
                           : storage_fill(storage, staging, &args->buffer->array);
   storage_let_go(staging);
   if (error != NULL) buffer_destroy(args->buffer);
@@ -274,25 +274,25 @@ FUNCTION_OF_SIZE(PJRT_Client_CreateErrorBuffer, THROUGH(PJRT_Client_CreateErrorB
   PJRT_Error *error = place(NULL, args->memory, &device);
   if (error != NULL) return error;
   PJRT_Error *carried =
-      make_error_of(args->error_code, args->error_message, args->error_message_size);
+      plugin_error_of(args->error_code, args->error_message, args->error_message_size);
   if (HAS(args, PJRT_Client_CreateErrorBuffer_Args, num_payload) && args->num_payload > 0)
-    with_payloads(carried, args->payload, args->num_payload);
+    plugin_error_add(carried, args->payload, args->num_payload);
   return with_room(device, args->shape_element_type, args->shape_dims, args->shape_num_dims,
-                   args->shape_layout, promise_kept(carried), &args->buffer);
+                   args->shape_layout, plugin_promise_kept(carried), &args->buffer);
 }
 
 /* An alias is filled with a copy of what it is to be. */
 struct PJRT_FulfillAliasBufferCallback {
   ArrayType array;
   Storage *to, *from;
-  Promise *ready;
+  PluginPromise *ready;
 };
 
 static void alias_end(PJRT_FulfillAliasBufferCallback *alias) {
   free(alias->array.dims);
   storage_let_go(alias->to);
   storage_let_go(alias->from);
-  promise_let_go(alias->ready);
+  plugin_promise_let_go(alias->ready);
   free(alias);
 }
 
@@ -301,12 +301,12 @@ FUNCTION(PJRT_Client_CreateAliasBuffer) {
   PJRT_Error *error = place(NULL, args->memory, &device);
   if (error == NULL)
     error = with_room(device, args->shape_element_type, args->shape_dims, args->shape_num_dims,
-                      args->shape_layout, promise_new(), &args->alias_buffer);
+                      args->shape_layout, plugin_promise(), &args->alias_buffer);
   if (error != NULL) return error;
-  PJRT_FulfillAliasBufferCallback *alias = need(1, sizeof *alias);
+  PJRT_FulfillAliasBufferCallback *alias = plugin_zeroed(1, sizeof *alias);
   alias->array = array_type_copy(&args->alias_buffer->array);
   alias->to = storage_share(args->alias_buffer->storage);
-  alias->ready = promise_share(args->alias_buffer->ready);
+  alias->ready = plugin_promise_share(args->alias_buffer->ready);
   args->fulfill_alias_buffer_cb = alias;
   return NULL;
 }
@@ -314,31 +314,31 @@ FUNCTION(PJRT_Client_CreateAliasBuffer) {
 static void fulfil(const PJRT_Error *error, void *argument) {
   PJRT_FulfillAliasBufferCallback *alias = argument;
   Storage *host = NULL;
-  PJRT_Error *failed = copy_error(error);
+  PJRT_Error *failed = plugin_error_copy(error);
   if (failed == NULL) failed = storage_on_host(alias->from, &alias->array, &host);
   if (failed == NULL) failed = storage_fill(alias->to, host, &alias->array);
   storage_let_go(host);
-  promise_keep(alias->ready, failed);
+  plugin_promise_keep(alias->ready, failed);
   alias_end(alias);
 }
 
 FUNCTION(PJRT_Client_FulfillAliasBuffer) {
   PJRT_FulfillAliasBufferCallback *alias = args->fulfill_alias_buffer_cb;
   PJRT_Error *error = NULL;
-  Promise *ready = NULL;
+  PluginPromise *ready = NULL;
   if (args->status_code != PJRT_Error_Code_OK)
-    error = make_error_of(args->status_code, args->error_message, args->error_message_size);
+    error = plugin_error_of(args->status_code, args->error_message, args->error_message_size);
   else if (args->buffer->array.size != alias->array.size)
-    error = make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer has another size than its alias");
+    error = plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer has another size than its alias");
   else
     error = buffer_take(args->buffer, &alias->from, &ready);
   if (error == NULL) {
-    promise_then(ready, fulfil, alias);
+    plugin_promise_then(ready, fulfil, alias);
   } else {
-    promise_keep(alias->ready, error);
+    plugin_promise_keep(alias->ready, error);
     alias_end(alias);
   }
-  promise_let_go(ready);
+  plugin_promise_let_go(ready);
   return NULL;
 }
 
@@ -346,14 +346,14 @@ FUNCTION(PJRT_Client_FulfillAliasBuffer) {
 FUNCTION(PJRT_Buffer_Bitcast) {
   ArrayType array;
   Storage *storage;
-  Promise *ready;
+  PluginPromise *ready;
   PJRT_Error *error = no_pointer(args->buffer);
   if (error == NULL) error = check_layout(args->device_layout, args->num_dims);
   if (error == NULL) error = array_type(args->element_type, args->dims, args->num_dims, &array);
   if (error != NULL) return error;
   if (array.size != args->buffer->array.size)
-    error = make_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu bytes cannot be read as %zu",
-                       args->buffer->array.size, array.size);
+    error = plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu bytes cannot be read as %zu",
+                         args->buffer->array.size, array.size);
   else
     error = buffer_take(args->buffer, &storage, &ready);
   if (error != NULL) {
@@ -367,38 +367,38 @@ FUNCTION(PJRT_Buffer_Bitcast) {
 
 /* Both must be done: the program that fills the buffer, and what the host waits for. */
 typedef struct {
-  Promise *first, *both;
+  PluginPromise *first, *both;
 } Dependency;
 
 static void first_done(const PJRT_Error *error, void *both) {
-  promise_keep(both, copy_error(error));
-  promise_let_go(both);
+  plugin_promise_keep(both, plugin_error_copy(error));
+  plugin_promise_let_go(both);
 }
 
 static void dependency_done(PJRT_Buffer_DonateWithControlDependency_Callback_Args *args) {
   Dependency *dependency = args->callback_data;
   if (args->error_code == PJRT_Error_Code_OK)
-    promise_then(dependency->first, first_done, promise_share(dependency->both));
+    plugin_promise_then(dependency->first, first_done, plugin_promise_share(dependency->both));
   else
-    promise_keep(dependency->both, make_error_of(args->error_code, args->error_message,
-                                                 args->error_message_size));
-  promise_let_go(dependency->first);
-  promise_let_go(dependency->both);
+    plugin_promise_keep(dependency->both, plugin_error_of(args->error_code, args->error_message,
+                                                          args->error_message_size));
+  plugin_promise_let_go(dependency->first);
+  plugin_promise_let_go(dependency->both);
   free(dependency);
 }
 
 FUNCTION(PJRT_Buffer_DonateWithControlDependency) {
   PJRT_Buffer *buffer = args->buffer;
   Storage *storage;
-  Promise *ready;
+  PluginPromise *ready;
   PJRT_Error *error = buffer_take(buffer, &storage, &ready);
   if (error != NULL) return error;
   buffer_delete(buffer);
-  Dependency *dependency = need(1, sizeof(Dependency));
-  *dependency = (Dependency){ready, promise_new()};
+  Dependency *dependency = plugin_zeroed(1, sizeof(Dependency));
+  *dependency = (Dependency){ready, plugin_promise()};
   args->callback_data = dependency;
   args->dependency_ready_callback = dependency_done;
   args->out_buffer = buffer_new(buffer->device, array_type_copy(&buffer->array), storage,
-                                promise_share(dependency->both));
+                                plugin_promise_share(dependency->both));
   return NULL;
 }

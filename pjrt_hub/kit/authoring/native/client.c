@@ -2,16 +2,16 @@
 #include "plugin.h"
 
 static PJRT_Client *client_of(PJRT_TopologyDescription *topology) {
-  PJRT_Client *client = need(1, sizeof(PJRT_Client));
+  PJRT_Client *client = plugin_zeroed(1, sizeof(PJRT_Client));
   size_t count = topology->num_devices;
   atomic_init(&client->references, 1);
   client->backend = topology->backend;
   client->topology = topology;
   client->num_devices = count;
-  client->devices = need(count + 1, sizeof(PJRT_Device));
-  client->list = need(count + 1, sizeof(PJRT_Device *));
-  client->addressable = need(count + 1, sizeof(PJRT_Device *));
-  client->memories = need(count + 1, sizeof(PJRT_Memory *));
+  client->devices = plugin_zeroed(count + 1, sizeof(PJRT_Device));
+  client->list = plugin_zeroed(count + 1, sizeof(PJRT_Device *));
+  client->addressable = plugin_zeroed(count + 1, sizeof(PJRT_Device *));
+  client->memories = plugin_zeroed(count + 1, sizeof(PJRT_Memory *));
   pthread_mutex_init(&client->lock, NULL);
   for (size_t i = 0; i < count; i++) {
     PJRT_Device *device = client->list[i] = &client->devices[i];
@@ -100,7 +100,7 @@ TELLS_LIST(PJRT_Client_AddressableMemories, addressable_memories, args->client->
 FUNCTION(PJRT_Client_LookupDevice) {
   args->device = client_device(args->client, args->id);
   if (args->device != NULL) return NULL;
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "there is no device with the id %d", args->id);
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "there is no device with the id %d", args->id);
 }
 
 FUNCTION(PJRT_Client_LookupAddressableDevice) {
@@ -110,24 +110,24 @@ FUNCTION(PJRT_Client_LookupAddressableDevice) {
       return NULL;
   }
   args->addressable_device = NULL;
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                    "there is no addressable device with the local hardware id %d",
-                    args->local_hardware_id);
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                      "there is no addressable device with the local hardware id %d",
+                      args->local_hardware_id);
 }
 
 FUNCTION(PJRT_Client_DefaultDeviceAssignment) {
   int64_t replicas = args->num_replicas, partitions = args->num_partitions;
   if (replicas < 1 || partitions < 1)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                      "an assignment of %d replicas and %d partitions is none", args->num_replicas,
-                      args->num_partitions);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                        "an assignment of %d replicas and %d partitions is none", args->num_replicas,
+                        args->num_partitions);
   if ((uint64_t)(replicas * partitions) > args->default_assignment_size)
-    return make_error(PJRT_Error_Code_FAILED_PRECONDITION,
-                      "%lld ids do not fit into the %zu places of the caller's memory",
-                      (long long)(replicas * partitions), args->default_assignment_size);
+    return plugin_error(PJRT_Error_Code_FAILED_PRECONDITION,
+                        "%lld ids do not fit into the %zu places of the caller's memory",
+                        (long long)(replicas * partitions), args->default_assignment_size);
   if ((uint64_t)(replicas * partitions) > args->client->num_devices)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "%lld devices are needed, there are %zu",
-                      (long long)(replicas * partitions), args->client->num_devices);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "%lld devices are needed, there are %zu",
+                        (long long)(replicas * partitions), args->client->num_devices);
   for (int64_t i = 0; i < replicas * partitions; i++)
     args->default_assignment[i] = args->client->list[i]->description->id;
   return NULL;

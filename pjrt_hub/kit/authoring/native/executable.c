@@ -6,7 +6,7 @@
 static bool read_arrays(PyObject *list, ArrayType **arrays, size_t *count) {
   if (!PyList_Check(list)) return false;
   size_t size = (size_t)PyList_Size(list);
-  *arrays = need(size + 1, sizeof(ArrayType));
+  *arrays = plugin_zeroed(size + 1, sizeof(ArrayType));
   for (*count = 0; *count < size; (*count)++) {
     int type;
     PyObject *dims;
@@ -18,7 +18,7 @@ static bool read_arrays(PyObject *list, ArrayType **arrays, size_t *count) {
     if (rank > MAX_RANK || PyErr_Occurred()) return false;
     PJRT_Error *error = array_type(type, numbers, (size_t)rank, &(*arrays)[*count]);
     if (error == NULL) continue;
-    destroy_error(error);
+    plugin_error_destroy(error);
     return false;
   }
   return true;
@@ -27,7 +27,7 @@ static bool read_arrays(PyObject *list, ArrayType **arrays, size_t *count) {
 static bool read_numbers(PyObject *list, int64_t **numbers, size_t *count) {
   if (!PyList_Check(list)) return false;
   *count = (size_t)PyList_Size(list);
-  *numbers = need(*count + 1, sizeof(int64_t));
+  *numbers = plugin_zeroed(*count + 1, sizeof(int64_t));
   for (size_t i = 0; i < *count; i++)
     (*numbers)[i] = PyLong_AsLongLong(PyList_GetItem(list, (Py_ssize_t)i));
   return !PyErr_Occurred();
@@ -38,11 +38,11 @@ static void lay_out(PJRT_Executable *executable) {
   size_t count = executable->num_outputs, dims = 0, kinds = count;
   for (size_t i = 0; i < count; i++) dims += executable->outputs[i].rank;
   if (executable->num_parameters > kinds) kinds = executable->num_parameters;
-  executable->output_types = need(count + 1, sizeof(PJRT_Buffer_Type));
-  executable->output_ranks = need(count + 1, sizeof(size_t));
-  executable->output_dims = need(dims + 1, sizeof(int64_t));
-  executable->kinds = need(kinds + 1, sizeof(char *));
-  executable->kind_sizes = need(kinds + 1, sizeof(size_t));
+  executable->output_types = plugin_zeroed(count + 1, sizeof(PJRT_Buffer_Type));
+  executable->output_ranks = plugin_zeroed(count + 1, sizeof(size_t));
+  executable->output_dims = plugin_zeroed(dims + 1, sizeof(int64_t));
+  executable->kinds = plugin_zeroed(kinds + 1, sizeof(char *));
+  executable->kind_sizes = plugin_zeroed(kinds + 1, sizeof(size_t));
   dims = 0;
   for (size_t i = 0; i < count; i++) {
     const ArrayType *output = &executable->outputs[i];
@@ -66,7 +66,7 @@ static PJRT_Executable *executable_of(Backend *backend, PyObject *answer) {
                         &replicas, &partitions, &parameters, &outputs, &donated, &devices, &cost,
                         &code_size))
     return NULL;
-  PJRT_Executable *executable = need(1, sizeof(PJRT_Executable));
+  PJRT_Executable *executable = plugin_zeroed(1, sizeof(PJRT_Executable));
   atomic_init(&executable->references, 1);
   executable->backend = backend;
   executable->object = Py_NewRef(object);
@@ -140,9 +140,10 @@ static PJRT_Error *compile(Backend *backend, PyObject *known_by, const PJRT_Prog
   PyGILState_STATE state;
   if (!upcall_begins(&state)) return python_is_ending();
   PyObject *arguments = Py_BuildValue(
-      "(Oy#s#y#)", known_by != NULL ? known_by : Py_None, program->code,
-      (Py_ssize_t)program->code_size, program->format, (Py_ssize_t)program->format_size,
-      options != NULL ? options : "", (Py_ssize_t)options_size);
+      "(O,N,N,N)", known_by != NULL ? known_by : Py_None,
+      upcall_bytes(program->code, program->code_size),
+      PyUnicode_FromStringAndSize(program->format, (Py_ssize_t)program->format_size),
+      upcall_bytes(options, options_size));
   PJRT_Error *error = executable_asked(backend, "compile", arguments, executable);
   upcall_ends(state);
   return error;
@@ -152,22 +153,22 @@ static PJRT_Error *compile(Backend *backend, PyObject *known_by, const PJRT_Prog
 static PJRT_Error *load(PJRT_Client *client, PJRT_Executable *executable,
                         PJRT_LoadedExecutable **loaded) {
   size_t count = executable->num_devices;
-  PJRT_Device **devices = need(count + 1, sizeof(PJRT_Device *));
+  PJRT_Device **devices = plugin_zeroed(count + 1, sizeof(PJRT_Device *));
   for (size_t i = 0; i < count; i++) {
     devices[i] = client_device(client, executable->devices[i]);
     if (devices[i] != NULL) continue;
     free(devices);
     PJRT_Error *error =
-        make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the program is for the device %lld, which is not there",
-                   (long long)executable->devices[i]);
+        plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the program is for the device %lld, which is not there",
+                     (long long)executable->devices[i]);
     executable_let_go(executable);
     return error;
   }
-  PJRT_LoadedExecutable *made = need(1, sizeof(PJRT_LoadedExecutable));
+  PJRT_LoadedExecutable *made = plugin_zeroed(1, sizeof(PJRT_LoadedExecutable));
   made->executable = executable;
   made->client = client_share(client);
   made->devices = devices;
-  made->logical = need(count + 1, sizeof(PJRT_LogicalDeviceIds));
+  made->logical = plugin_zeroed(count + 1, sizeof(PJRT_LogicalDeviceIds));
   for (size_t i = 0; i < count; i++)
     made->logical[i] = (PJRT_LogicalDeviceIds){(int)(i / executable->num_partitions),
                                                (int)(i % executable->num_partitions)};
@@ -190,7 +191,7 @@ FUNCTION(PJRT_Compile) {
 
 FUNCTION(PJRT_Client_Load) {
   if (args->executable->backend != args->client->backend)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the executable is another plugin's");
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the executable is another plugin's");
   return load(args->client, executable_share(args->executable), &args->loaded_executable);
 }
 
@@ -203,10 +204,10 @@ FUNCTION_OF_SIZE(PJRT_Executable_DeserializeAndLoad,
   PyGILState_STATE state;
   if (!upcall_begins(&state)) return python_is_ending();
   PyObject *arguments = Py_BuildValue(
-      "(Oy#y#)", args->client->state, args->serialized_executable,
-      (Py_ssize_t)args->serialized_executable_size,
-      overridden ? args->overridden_serialized_compile_options : "",
-      (Py_ssize_t)(overridden ? args->overridden_serialized_compile_options_size : 0));
+      "(O,N,N)", args->client->state,
+      upcall_bytes(args->serialized_executable, args->serialized_executable_size),
+      upcall_bytes(overridden ? args->overridden_serialized_compile_options : NULL,
+                   overridden ? args->overridden_serialized_compile_options_size : 0));
   PJRT_Error *error =
       executable_asked(args->client->backend, "deserialize", arguments, &executable);
   upcall_ends(state);
@@ -351,8 +352,8 @@ FUNCTION(PJRT_Executable_OptimizedProgram) {
     return NULL;
   }
   if (program->code_size < executable->optimized.size)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu bytes do not fit into %zu",
-                      executable->optimized.size, program->code_size);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu bytes do not fit into %zu",
+                        executable->optimized.size, program->code_size);
   memcpy(program->code, executable->optimized.text, executable->optimized.size);
   return NULL;
 }

@@ -3,7 +3,7 @@
 
 typedef struct {
   Storage *storage;
-  Promise *ready;
+  PluginPromise *ready;
   PJRT_Buffer *donor; /* gets it back where the call fails */
 } Value;
 
@@ -13,7 +13,7 @@ typedef struct {
   PJRT_Client *client;
   size_t num_devices;
   Value *inputs, *outputs; /* the devices' rows, one after the other */
-  Promise *done;
+  PluginPromise *done;
   atomic_size_t pending; /* inputs that are not ready, and one for the beginning */
   int launch_id;
   int64_t *kept; /* numbers of the inputs that the host will not give up */
@@ -31,7 +31,7 @@ static size_t outputs_of(const Task *task) {
 static void values_end(Value *values, size_t count) {
   for (size_t i = 0; i < count; i++) {
     storage_let_go(values[i].storage);
-    promise_let_go(values[i].ready);
+    plugin_promise_let_go(values[i].ready);
   }
   free(values);
 }
@@ -39,7 +39,7 @@ static void values_end(Value *values, size_t count) {
 static void task_end(Task *task) {
   values_end(task->inputs, inputs_of(task));
   values_end(task->outputs, outputs_of(task));
-  promise_let_go(task->done);
+  plugin_promise_let_go(task->done);
   executable_let_go(task->executable);
   client_let_go(task->client);
   free(task->kept);
@@ -111,14 +111,14 @@ static PJRT_Error *run(Task *task) {
 /* Tells whoever waits; takes the error. */
 static void finish(Task *task, PJRT_Error *error) {
   for (size_t i = 0; i < outputs_of(task); i++)
-    promise_keep(task->outputs[i].ready, copy_error(error));
-  promise_keep(task->done, error);
+    plugin_promise_keep(task->outputs[i].ready, plugin_error_copy(error));
+  plugin_promise_keep(task->done, error);
 }
 
 static PJRT_Error *input_error(const Task *task) {
   PJRT_Error *error = NULL;
   for (size_t i = 0; error == NULL && i < inputs_of(task); i++)
-    error = promise_error(task->inputs[i].ready);
+    error = plugin_error_copy(task->inputs[i].ready->error);
   return error;
 }
 
@@ -141,7 +141,7 @@ static void run_later(Task *task) {
   task->job.run = run_now;
   worker_expect(task->client->worker);
   atomic_init(&task->pending, count + 1);
-  for (size_t i = 0; i < count; i++) promise_then(task->inputs[i].ready, input_ready, task);
+  for (size_t i = 0; i < count; i++) plugin_promise_then(task->inputs[i].ready, input_ready, task);
   input_ready(NULL, task);
 }
 
@@ -150,19 +150,19 @@ static void run_later(Task *task) {
 static PJRT_Error *check_argument(const Task *task, PJRT_Buffer *buffer, PJRT_Device *device,
                                   size_t number) {
   const ArrayType *wanted = &task->executable->parameters[number];
-  if (buffer == NULL) return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "argument %zu is NULL", number);
+  if (buffer == NULL) return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "argument %zu is NULL", number);
   const ArrayType *found = &buffer->array;
   if (buffer->device != device)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                      "argument %zu is on device %d, the program runs on device %d", number,
-                      buffer->device->description->id, device->description->id);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                        "argument %zu is on device %d, the program runs on device %d", number,
+                        buffer->device->description->id, device->description->id);
   if (found->type == wanted->type && found->rank == wanted->rank &&
       memcmp(found->dims, wanted->dims, found->rank * sizeof(int64_t)) == 0)
     return NULL;
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                    "argument %zu has another element type or shape than the program's parameter: "
-                    "type %d of %zu bytes instead of type %d of %zu bytes",
-                    number, found->type, found->size, wanted->type, wanted->size);
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                      "argument %zu has another element type or shape than the program's parameter: "
+                      "type %d of %zu bytes instead of type %d of %zu bytes",
+                      number, found->type, found->size, wanted->type, wanted->size);
 }
 
 static bool is_donated(const PJRT_Executable *executable, const PJRT_ExecuteOptions *options, size_t number) {
@@ -179,8 +179,8 @@ static PJRT_Error *check_donation(const PJRT_Executable *executable, const PJRT_
   for (size_t i = 0; i < executable->num_parameters; i++)
     for (size_t j = 0; is_donated(executable, options, i) && j < executable->num_parameters; j++)
       if (i != j && row[i] == row[j])
-        return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                          "argument %zu is donated, and argument %zu is the same buffer", i, j);
+        return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                            "argument %zu is donated, and argument %zu is the same buffer", i, j);
   return NULL;
 }
 
@@ -200,8 +200,8 @@ static PJRT_Error *take_row(Task *task, const PJRT_ExecuteOptions *options, PJRT
   for (size_t i = 0; error == NULL && i < executable->num_outputs; i++) {
     Value *value = &task->outputs[number * executable->num_outputs + i];
     value->storage = storage_room(device, executable->outputs[i].size);
-    value->ready = promise_new();
-    if (value->storage == NULL) error = no_memory(executable->outputs[i].size);
+    value->ready = plugin_promise();
+    if (value->storage == NULL) error = plugin_no_memory(executable->outputs[i].size);
   }
   return error;
 }
@@ -211,7 +211,7 @@ static void give_row(const Task *task, PJRT_Buffer **row, PJRT_Device *device, s
   for (size_t i = 0; i < executable->num_outputs; i++) {
     const Value *value = &task->outputs[number * executable->num_outputs + i];
     row[i] = buffer_new(device, array_type_copy(&executable->outputs[i]),
-                        storage_share(value->storage), promise_share(value->ready));
+                        storage_share(value->storage), plugin_promise_share(value->ready));
   }
 }
 
@@ -225,21 +225,21 @@ static PJRT_Error *check_call(const PJRT_LoadedExecutable_Execute_Args *args) {
   const PJRT_Executable *executable = args->executable->executable;
   size_t devices = args->execute_device != NULL ? 1 : executable->num_devices;
   if (atomic_load(&args->executable->deleted))
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the executable was deleted");
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the executable was deleted");
   if (args->options->num_send_ops > 0 || args->options->num_recv_ops > 0)
-    return make_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has no host transfers");
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has no host transfers");
   if (devices == 0)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "a portable program needs an execute_device");
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "a portable program needs an execute_device");
   if (args->execute_device != NULL && executable->num_devices > 1)
-    return make_error(PJRT_Error_Code_UNIMPLEMENTED,
-                      "a program on %zu devices is run by one call for all of them",
-                      executable->num_devices);
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED,
+                        "a program on %zu devices is run by one call for all of them",
+                        executable->num_devices);
   if (args->num_devices != devices)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "rows for %zu devices, the program has %zu",
-                      args->num_devices, devices);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "rows for %zu devices, the program has %zu",
+                        args->num_devices, devices);
   if (args->num_args != executable->num_parameters)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu arguments, the program takes %zu",
-                      args->num_args, executable->num_parameters);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu arguments, the program takes %zu",
+                        args->num_args, executable->num_parameters);
   return NULL;
 }
 
@@ -247,7 +247,7 @@ static PJRT_Error *check_call(const PJRT_LoadedExecutable_Execute_Args *args) {
    otherwise. */
 static bool at_once(const Task *task) {
   bool ready = !task->executable->backend->asynchronous;
-  for (size_t i = 0; ready && i < inputs_of(task); i++) ready = promise_is_kept(task->inputs[i].ready);
+  for (size_t i = 0; ready && i < inputs_of(task); i++) ready = plugin_promise_is_kept(task->inputs[i].ready);
   return ready;
 }
 
@@ -256,16 +256,16 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
   PJRT_Device *const *devices = args->execute_device != NULL ? &args->execute_device : loaded->devices;
   PJRT_Error *error = check_call(args);
   if (error != NULL) return error;
-  Task *task = need(1, sizeof(Task));
+  Task *task = plugin_zeroed(1, sizeof(Task));
   task->executable = executable_share(loaded->executable);
   task->client = client_share(loaded->client);
   task->num_devices = args->num_devices;
-  task->inputs = need(inputs_of(task) + 1, sizeof(Value));
-  task->outputs = need(outputs_of(task) + 1, sizeof(Value));
-  task->done = promise_new();
+  task->inputs = plugin_zeroed(inputs_of(task) + 1, sizeof(Value));
+  task->outputs = plugin_zeroed(outputs_of(task) + 1, sizeof(Value));
+  task->done = plugin_promise();
   task->launch_id = args->options->launch_id;
   task->num_kept = args->options->num_non_donatable_input_indices;
-  task->kept = need(task->num_kept + 1, sizeof(int64_t));
+  task->kept = plugin_zeroed(task->num_kept + 1, sizeof(int64_t));
   if (task->num_kept > 0)
     memcpy(task->kept, args->options->non_donatable_input_indices, task->num_kept * sizeof(int64_t));
   for (size_t i = 0; error == NULL && i < args->num_devices; i++)
@@ -277,7 +277,7 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
     if (carried == NULL) error = run(task);
     if (error == NULL) finish(task, carried);
   } else if (error == NULL && !client_has_worker(task->client)) {
-    error = make_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there can be no more threads");
+    error = plugin_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there can be no more threads");
   }
   if (error != NULL) {
     give_back(task);
@@ -287,7 +287,7 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
   for (size_t i = 0; i < args->num_devices; i++) {
     give_row(task, args->output_lists[i], devices[i], i);
     if (args->device_complete_events != NULL)
-      args->device_complete_events[i] = event_of(promise_share(task->done));
+      args->device_complete_events[i] = plugin_event(plugin_promise_share(task->done));
   }
   if (now)
     task_end(task);
@@ -302,7 +302,7 @@ struct PJRT_ExecuteContext {
 
 FUNCTION(PJRT_ExecuteContext_Create) {
   args->context = calloc(1, sizeof(PJRT_ExecuteContext));
-  return args->context == NULL ? no_memory(1) : NULL;
+  return args->context == NULL ? plugin_no_memory(1) : NULL;
 }
 
 FUNCTION(PJRT_ExecuteContext_Destroy) {

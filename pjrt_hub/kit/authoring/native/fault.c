@@ -31,6 +31,13 @@ static unsigned char record[RECORD]; /* slots in their order; the oldest RECORD 
 static size_t num_recorded;
 _Static_assert(NUM_SLOTS <= 256, "a slot is a byte of the record");
 
+PJRT_Error *wrong_size(const char *name, size_t expected, size_t found) {
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                      "unexpected %s_Args size: expected %zu, got %zu: the caller is older than the "
+                      "versions that this plugin serves",
+                      name, expected, found);
+}
+
 PJRT_Error *fault_answer(int slot, bool *answered) {
   Fault fault = {0};
   pthread_mutex_lock(&lock);
@@ -46,7 +53,7 @@ PJRT_Error *fault_answer(int slot, bool *answered) {
   nanosleep(&pause, NULL);
   *answered = fault.dropped || fault.code != PJRT_Error_Code_OK;
   if (fault.code == PJRT_Error_Code_OK) return NULL;
-  return make_error_of((PJRT_Error_Code)fault.code, fault.text, strlen(fault.text));
+  return plugin_error_of((PJRT_Error_Code)fault.code, fault.text, strlen(fault.text));
 }
 
 /* record_begins(): forgets all faults and calls; from here on calls are counted. */

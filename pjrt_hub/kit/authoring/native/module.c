@@ -55,5 +55,9 @@ PyMODINIT_FUNC PyInit__plugin(void) {
   StorageType = (PyTypeObject *)PyType_FromSpec(&storage_spec);
   if (StorageType == NULL) return NULL;
   pthread_atfork(NULL, NULL, upcall_reset);
-  return PyModule_Create(&definition);
+  PyObject *module = PyModule_Create(&definition);
+#ifdef Py_GIL_DISABLED /* backends and what is kept of them here rely on it */
+  if (module != NULL && PyUnstable_Module_SetGIL(module, Py_MOD_GIL_USED) < 0) Py_CLEAR(module);
+#endif
+  return module;
 }

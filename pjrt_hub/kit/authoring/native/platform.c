@@ -53,7 +53,7 @@ PJRT_TopologyDescription *topology_of(Backend *backend, PyObject *answer) {
                         &fingerprint, &attributes, &devices) ||
       !PyList_Check(devices))
     return NULL;
-  PJRT_TopologyDescription *topology = need(1, sizeof(PJRT_TopologyDescription));
+  PJRT_TopologyDescription *topology = plugin_zeroed(1, sizeof(PJRT_TopologyDescription));
   size_t count = (size_t)PyList_Size(devices);
   topology->backend = backend;
   topology->name = text_of(name);
@@ -61,8 +61,8 @@ PJRT_TopologyDescription *topology_of(Backend *backend, PyObject *answer) {
   topology->serialized = text_of(serialized);
   topology->fingerprint = fingerprint;
   topology->process_index = process_index;
-  topology->devices = need(count + 1, sizeof(PJRT_DeviceDescription));
-  topology->list = need(count + 1, sizeof(PJRT_DeviceDescription *));
+  topology->devices = plugin_zeroed(count + 1, sizeof(PJRT_DeviceDescription));
+  topology->list = plugin_zeroed(count + 1, sizeof(PJRT_DeviceDescription *));
   bool well = named_values(attributes, &topology->attributes, &topology->num_attributes);
   for (size_t i = 0; well && i < count; i++) {
     PJRT_DeviceDescription *device = topology->list[i] = &topology->devices[i];
@@ -90,8 +90,9 @@ PJRT_Error *topology_create(Backend *backend, PJRT_TopologyDescription_Create_Ar
   PyGILState_STATE state;
   if (!upcall_begins(&state)) return python_is_ending();
   PyObject *options = dict_of(args->create_options, args->num_options);
-  PyObject *arguments = options == NULL ? NULL : Py_BuildValue("(s#N)", args->topology_name,
-                                      (Py_ssize_t)args->topology_name_size, options);
+  PyObject *arguments = options == NULL ? NULL : Py_BuildValue(
+      "(NN)",
+      PyUnicode_FromStringAndSize(args->topology_name, (Py_ssize_t)args->topology_name_size), options);
   PJRT_Error *error = topology_asked(backend, "topology", arguments, &args->topology);
   upcall_ends(state);
   return error;
@@ -100,8 +101,8 @@ PJRT_Error *topology_create(Backend *backend, PJRT_TopologyDescription_Create_Ar
 PJRT_Error *topology_deserialize(Backend *backend, PJRT_TopologyDescription_Deserialize_Args *args) {
   PyGILState_STATE state;
   if (!upcall_begins(&state)) return python_is_ending();
-  PyObject *arguments = Py_BuildValue("(y#)", args->serialized_topology,
-                                      (Py_ssize_t)args->serialized_topology_size);
+  PyObject *arguments = Py_BuildValue(
+      "(N)", upcall_bytes(args->serialized_topology, args->serialized_topology_size));
   PJRT_Error *error = topology_asked(backend, "topology_of", arguments, &args->topology);
   upcall_ends(state);
   return error;
@@ -152,7 +153,7 @@ static void *get_user_data(PJRT_Memory *memory, const void *key) {
 }
 
 static void set_user_data(PJRT_Memory *memory, const void *key, void *data, void (*deleter)(void *)) {
-  UserData *new = need(1, sizeof(UserData));
+  UserData *new = plugin_zeroed(1, sizeof(UserData));
   pthread_mutex_lock(&user_data_lock);
   *new = (UserData){((Memory *)memory)->data, key, data, deleter};
   ((Memory *)memory)->data = new;
@@ -173,7 +174,7 @@ void memory_init(PJRT_Device *device) {
   int size = snprintf(text, sizeof text, "%s(id=%d)", MEMORY_KIND, id);
   memory->base.vtable = &memory_vtable;
   memory->device = device;
-  memory->debug = (Text){copy_text(text, (size_t)size), (size_t)size};
+  memory->debug = (Text){plugin_copy_text(text, (size_t)size), (size_t)size};
   device->memories[0] = &memory->base;
 }
 

@@ -1,8 +1,8 @@
 /* What the files of a plugin in Python share. Objects, their lifetimes and every answer that needs no
    Python are here in C; only compiling, running and where a device has memory of its own ask Python.
-   Each file uses those before it: value, error, fault, bridge, event, worker, platform, client, array,
+   Each file uses those before it: value, fault, bridge, event, worker, platform, client, array,
    storage, buffer, transfer, executable, execute, table, module. interpreter/ and launcher/ hold a library
-   of their own each.
+   of their own each. Errors and promises are those of the headers for plugins in C.
 
    Rules that hold everywhere in it:
    - Python is asked between upcall_begins and upcall_ends only, and with no lock of ours held: while it
@@ -13,9 +13,9 @@
 
 #include "upcall.h"
 
-#include <pthread.h>
+#include "pjrt_plugin/promise.h"
+
 #include <stdatomic.h>
-#include <string.h>
 
 enum { PLUGINS = 256 }; /* backends of one process */
 
@@ -24,28 +24,14 @@ typedef struct {
   char *text;
   size_t size;
 } Text;
-void *need(size_t count, size_t nbytes);
-char *copy_text(const char *text, size_t size);
 Text text_of(PyObject *object);
 void text_free(Text text);
 bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count);
 PyObject *dict_of(const PJRT_NamedValue *values, size_t count);
 void named_values_free(PJRT_NamedValue *values, size_t count);
 
-/* error.c */
-PJRT_Error *make_error(PJRT_Error_Code code, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-PJRT_Error *make_error_of(PJRT_Error_Code code, const char *text, size_t size);
-PJRT_Error *wrong_size(const char *name, size_t expected, size_t found);
-PJRT_Error *with_payloads(PJRT_Error *error, const PJRT_NamedValue *payloads, size_t count);
-PJRT_Error *copy_error(const PJRT_Error *error);
-PJRT_Error_Code error_code(const PJRT_Error *error);
-void error_text(const PJRT_Error *error, const char **text, size_t *size);
-void error_visit(const PJRT_Error *error, PJRT_Error_PayloadVisitor visit, void *argument);
-void destroy_error(PJRT_Error *error);
-PJRT_Error *no_memory(size_t size);
-
 /* fault.c */
+PJRT_Error *wrong_size(const char *name, size_t expected, size_t found);
 PJRT_Error *fault_answer(int slot, bool *answered);
 extern atomic_bool faults_armed;
 PyObject *record_begins(PyObject *module, PyObject *unused);
@@ -118,20 +104,6 @@ PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Erro
 PJRT_Error *python_is_ending(void);
 PJRT_Error *wrong_answer(const char *name);
 void let_go_of_python(PyObject *object);
-
-/* event.c: a Promise is something that will be done; a PJRT_Event is the host's hold on one. */
-typedef struct Promise Promise;
-typedef void Then(const PJRT_Error *error, void *argument);
-Promise *promise_new(void);
-Promise *promise_kept(PJRT_Error *error);
-Promise *promise_share(Promise *promise);
-void promise_let_go(Promise *promise);
-void promise_keep(Promise *promise, PJRT_Error *error);
-bool promise_is_kept(Promise *promise);
-PJRT_Error *promise_error(Promise *promise);
-PJRT_Error *promise_await(Promise *promise);
-void promise_then(Promise *promise, Then *then, void *argument);
-PJRT_Event *event_of(Promise *promise);
 
 /* worker.c */
 typedef struct Worker Worker;
@@ -267,13 +239,13 @@ struct PJRT_Buffer {
   ArrayType array;
   pthread_mutex_t lock; /* for the rest */
   Storage *storage;     /* NULL once deleted */
-  Promise *ready;
+  PluginPromise *ready;
   size_t external; /* references by pointer, which keep: */
   Storage *pinned;
 };
-PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, Promise *ready);
-PJRT_Error *buffer_take(PJRT_Buffer *buffer, Storage **storage, Promise **ready);
-PJRT_Error *buffer_donate(PJRT_Buffer *buffer, Storage **storage, Promise **ready);
+PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, PluginPromise *ready);
+PJRT_Error *buffer_take(PJRT_Buffer *buffer, Storage **storage, PluginPromise **ready);
+PJRT_Error *buffer_donate(PJRT_Buffer *buffer, Storage **storage, PluginPromise **ready);
 void buffer_give_back(PJRT_Buffer *buffer, Storage *storage);
 void buffer_delete(PJRT_Buffer *buffer);
 void buffer_destroy(PJRT_Buffer *buffer);

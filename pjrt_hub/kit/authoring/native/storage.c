@@ -127,7 +127,7 @@ PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **
   PyGILState_STATE state;
   PJRT_Error *error = NULL;
   *host = storage_staging(storage);
-  if (*host == NULL) return no_memory(storage->size);
+  if (*host == NULL) return plugin_no_memory(storage->size);
   if (*host == storage) return NULL;
   if (!upcall_begins(&state)) return python_is_ending();
   PyObject *arguments = Py_BuildValue("(NN)", storage_for_python(storage), array_type_for_python(array));

@@ -8,7 +8,7 @@ static int num_plugins; /* guarded by the GIL */
 /* What these functions ask of the plugin, a host plugin in Python has not. */
 #define ABSENT(name)                                                                  \
   FUNCTION_OF_SIZE(name, sizeof(size_t)) {                                            \
-    return make_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has no %s", #name); \
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has no %s", #name); \
   }
 ABSENT(PJRT_CopyToDeviceStream_Destroy)
 ABSENT(PJRT_CopyToDeviceStream_AddChunk)
@@ -25,16 +25,16 @@ ABSENT(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace)
 
 /* Errors are what faults are told by, so their functions are not beside them. */
 
-void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) { destroy_error(args->error); }
+void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) { plugin_error_destroy(args->error); }
 
 void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
-  error_text(args->error, &args->message, &args->message_size);
+  plugin_error_message(args->error, &args->message, &args->message_size);
 }
 
-TELLS(PJRT_Error_GetCode, code, error_code(args->error))
+TELLS(PJRT_Error_GetCode, code, plugin_error_code(args->error))
 
 FUNCTION(PJRT_Error_ForEachPayload) {
-  error_visit(args->error, args->visitor, args->user_arg);
+  plugin_error_visit(args->error, args->visitor, args->user_arg);
   return NULL;
 }
 

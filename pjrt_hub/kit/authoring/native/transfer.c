@@ -8,7 +8,7 @@ static PJRT_Error *fill_from_host(PJRT_Client_BufferFromHostBuffer_Args *args, c
   int64_t from[MAX_RANK], to[MAX_RANK];
   size_t width = element_size(array->type);
   Storage *staging = storage_staging(storage);
-  if (staging == NULL) return no_memory(array->size);
+  if (staging == NULL) return plugin_no_memory(array->size);
   dense_strides(to, array->dims, array->rank, width, NULL);
   memcpy(from, args->num_byte_strides > 0 ? args->byte_strides : to, array->rank * sizeof(int64_t));
   copy_strided(staging->data, to, args->data, from, array->dims, array->rank, width);
@@ -20,23 +20,23 @@ static PJRT_Error *fill_from_host(PJRT_Client_BufferFromHostBuffer_Args *args, c
 FUNCTION(PJRT_Client_BufferFromHostBuffer) {
   PJRT_Device *device = args->memory != NULL ? DEVICE_OF(args->memory) : args->device;
   if (device == NULL || (args->data == NULL && args->num_dims == 0))
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "no data, or neither a device nor a memory");
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "no data, or neither a device nor a memory");
   if (args->num_byte_strides > 0 && args->num_byte_strides != args->num_dims)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu strides for %zu dimensions",
-                      args->num_byte_strides, args->num_dims);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu strides for %zu dimensions",
+                        args->num_byte_strides, args->num_dims);
   ArrayType array;
   PJRT_Error *error = check_layout(args->device_layout, args->num_dims);
   if (error == NULL) error = array_type(args->type, args->dims, args->num_dims, &array);
   if (error != NULL) return error;
   Storage *storage = storage_room(device, array.size);
-  error = storage == NULL ? no_memory(array.size) : fill_from_host(args, &array, storage);
+  error = storage == NULL ? plugin_no_memory(array.size) : fill_from_host(args, &array, storage);
   if (error != NULL) {
     storage_let_go(storage);
     free(array.dims);
     return error;
   }
-  args->buffer = buffer_new(device, array, storage, promise_kept(NULL));
-  args->done_with_host_buffer = event_of(promise_kept(NULL));
+  args->buffer = buffer_new(device, array, storage, plugin_promise_kept(NULL));
+  args->done_with_host_buffer = plugin_event(plugin_promise_kept(NULL));
   return NULL;
 }
 
@@ -49,7 +49,7 @@ typedef struct {
   int64_t strides[MAX_RANK]; /* of the host's array; of a raw copy: */
   bool raw;
   int64_t offset, size;
-  Promise *done;
+  PluginPromise *done;
 } Reading;
 
 static PJRT_Error *check_range(const Reading *reading) {
@@ -57,16 +57,16 @@ static PJRT_Error *check_range(const Reading *reading) {
   if (reading->offset >= 0 && reading->size >= 0 && reading->offset <= whole &&
       reading->size <= whole - reading->offset)
     return NULL;
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                    "%lld bytes from %lld on are not all in a buffer of %lld bytes",
-                    (long long)reading->size, (long long)reading->offset, (long long)whole);
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                      "%lld bytes from %lld on are not all in a buffer of %lld bytes",
+                      (long long)reading->size, (long long)reading->offset, (long long)whole);
 }
 
 static void read_now(const PJRT_Error *pending, void *argument) {
   Reading *reading = argument;
   const ArrayType *array = &reading->array;
   Storage *host = NULL;
-  PJRT_Error *error = copy_error(pending);
+  PJRT_Error *error = plugin_error_copy(pending);
   if (error == NULL && reading->raw) error = check_range(reading);
   if (error == NULL) error = storage_on_host(reading->storage, array, &host);
   if (error == NULL && reading->raw) {
@@ -79,28 +79,28 @@ static void read_now(const PJRT_Error *pending, void *argument) {
   }
   storage_let_go(host);
   storage_let_go(reading->storage);
-  promise_keep(reading->done, error);
-  promise_let_go(reading->done);
+  plugin_promise_keep(reading->done, error);
+  plugin_promise_let_go(reading->done);
   free(reading->array.dims);
   free(reading);
 }
 
 /* Of a buffer that was not deleted: a reading that is to begin with begin_reading. */
-static PJRT_Error *reading_of(PJRT_Buffer *buffer, Reading **reading, Promise **ready) {
+static PJRT_Error *reading_of(PJRT_Buffer *buffer, Reading **reading, PluginPromise **ready) {
   Storage *storage;
   PJRT_Error *error = buffer_take(buffer, &storage, ready);
   if (error != NULL) return error;
-  *reading = need(1, sizeof(Reading));
+  *reading = plugin_zeroed(1, sizeof(Reading));
   (*reading)->array = array_type_copy(&buffer->array);
   (*reading)->storage = storage;
-  (*reading)->done = promise_new();
+  (*reading)->done = plugin_promise();
   return NULL;
 }
 
-static PJRT_Event *begin_reading(Reading *reading, Promise *ready) {
-  PJRT_Event *event = event_of(promise_share(reading->done));
-  promise_then(ready, read_now, reading);
-  promise_let_go(ready);
+static PJRT_Event *begin_reading(Reading *reading, PluginPromise *ready) {
+  PJRT_Event *event = plugin_event(plugin_promise_share(reading->done));
+  plugin_promise_then(ready, read_now, reading);
+  plugin_promise_let_go(ready);
   return event;
 }
 
@@ -110,15 +110,15 @@ static PJRT_Error *host_strides(const PJRT_Buffer_MemoryLayout *layout, const Ar
   const int64_t *order = layout == NULL ? NULL : layout->tiled.minor_to_major;
   if (layout != NULL &&
       (layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled || layout->tiled.num_tiles > 0))
-    return make_error(PJRT_Error_Code_UNIMPLEMENTED, "host layouts are orders of dimensions here");
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "host layouts are orders of dimensions here");
   uint64_t seen = 0;
   for (size_t i = 0; layout != NULL && i < array->rank; i++)
     if (layout->tiled.minor_to_major_size == array->rank && order[i] >= 0 &&
         order[i] < (int64_t)array->rank)
       seen |= (uint64_t)1 << order[i];
   if (layout != NULL && (size_t)__builtin_popcountll(seen) != array->rank)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the host layout is no order of %zu dimensions",
-                      array->rank);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the host layout is not an order of %zu dimensions",
+                        array->rank);
   dense_strides(strides, array->dims, array->rank, element_size(array->type), order);
   return NULL;
 }
@@ -133,10 +133,10 @@ FUNCTION(PJRT_Buffer_ToHostBuffer) {
     return NULL;
   }
   if (args->dst_size < array->size)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu bytes do not fit into %zu", array->size,
-                      args->dst_size);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu bytes do not fit into %zu", array->size,
+                        args->dst_size);
   Reading *reading;
-  Promise *ready;
+  PluginPromise *ready;
   error = reading_of(args->src, &reading, &ready);
   if (error != NULL) return error;
   reading->to = args->dst;
@@ -147,7 +147,7 @@ FUNCTION(PJRT_Buffer_ToHostBuffer) {
 
 FUNCTION(PJRT_Buffer_CopyRawToHost) {
   Reading *reading;
-  Promise *ready;
+  PluginPromise *ready;
   PJRT_Error *error = reading_of(args->buffer, &reading, &ready);
   if (error != NULL) return error;
   reading->raw = true;
@@ -161,25 +161,25 @@ FUNCTION(PJRT_Buffer_CopyRawToHost) {
 /* A raw copy whose destination comes later. */
 typedef struct {
   Reading *reading;
-  Promise *ready;
+  PluginPromise *ready;
 } Later;
 
 static void destination_known(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *args) {
   Later *later = args->callback_data;
-  Promise *ready = later->ready;
+  PluginPromise *ready = later->ready;
   if (args->error_code != PJRT_Error_Code_OK) {
-    promise_let_go(ready);
-    ready = promise_kept(
-        make_error_of(args->error_code, args->error_message, args->error_message_size));
+    plugin_promise_let_go(ready);
+    ready = plugin_promise_kept(
+        plugin_error_of(args->error_code, args->error_message, args->error_message_size));
   }
   later->reading->to = args->dst;
-  promise_then(ready, read_now, later->reading);
-  promise_let_go(ready);
+  plugin_promise_then(ready, read_now, later->reading);
+  plugin_promise_let_go(ready);
   free(later);
 }
 
 FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
-  Later *later = need(1, sizeof(Later));
+  Later *later = plugin_zeroed(1, sizeof(Later));
   PJRT_Error *error = reading_of(args->buffer, &later->reading, &later->ready);
   if (error != NULL) {
     free(later);
@@ -188,7 +188,7 @@ FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
   later->reading->raw = true;
   later->reading->offset = args->offset;
   later->reading->size = args->transfer_size;
-  args->event = event_of(promise_share(later->reading->done));
+  args->event = plugin_event(plugin_promise_share(later->reading->done));
   args->callback_data = later;
   args->future_ready_callback = destination_known;
   return NULL;
@@ -199,15 +199,15 @@ FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
 typedef struct {
   ArrayType array;
   Storage *to, *from;
-  Promise *done;
+  PluginPromise *done;
 } Copying;
 
 static void copy_now(const PJRT_Error *pending, void *argument) {
   Copying *copying = argument;
-  PJRT_Error *error = copy_error(pending);
+  PJRT_Error *error = plugin_error_copy(pending);
   if (error == NULL) error = storage_copy(copying->to, copying->from, &copying->array);
-  promise_keep(copying->done, error);
-  promise_let_go(copying->done);
+  plugin_promise_keep(copying->done, error);
+  plugin_promise_let_go(copying->done);
   storage_let_go(copying->to);
   storage_let_go(copying->from);
   free(copying->array.dims);
@@ -216,22 +216,22 @@ static void copy_now(const PJRT_Error *pending, void *argument) {
 
 static PJRT_Error *copy_of(PJRT_Buffer *source, PJRT_Device *device, PJRT_Buffer **copy) {
   Storage *from;
-  Promise *ready;
+  PluginPromise *ready;
   if (device->client->backend != source->device->client->backend)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the device is another plugin's");
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the device is another plugin's");
   PJRT_Error *error = buffer_take(source, &from, &ready);
   if (error != NULL) return error;
   Storage *to = storage_room(device, source->array.size);
   if (to == NULL) {
     storage_let_go(from);
-    promise_let_go(ready);
-    return no_memory(source->array.size);
+    plugin_promise_let_go(ready);
+    return plugin_no_memory(source->array.size);
   }
-  Copying *copying = need(1, sizeof(Copying));
-  *copying = (Copying){array_type_copy(&source->array), storage_share(to), from, promise_new()};
-  *copy = buffer_new(device, array_type_copy(&source->array), to, promise_share(copying->done));
-  promise_then(ready, copy_now, copying);
-  promise_let_go(ready);
+  Copying *copying = plugin_zeroed(1, sizeof(Copying));
+  *copying = (Copying){array_type_copy(&source->array), storage_share(to), from, plugin_promise()};
+  *copy = buffer_new(device, array_type_copy(&source->array), to, plugin_promise_share(copying->done));
+  plugin_promise_then(ready, copy_now, copying);
+  plugin_promise_let_go(ready);
   return NULL;
 }
 
@@ -246,7 +246,7 @@ FUNCTION(PJRT_Buffer_CopyToMemory) {
 typedef struct {
   ArrayType array;
   Storage *storage, *staging;
-  Promise *ready;
+  PluginPromise *ready;
   bool last, retrieved;
 } Part;
 
@@ -262,12 +262,12 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Destroy) {
   if (manager == NULL) return NULL;
   for (size_t i = 0; i < manager->count; i++) {
     Part *part = &manager->parts[i];
-    if (part->ready != NULL && !promise_is_kept(part->ready))
-      promise_keep(part->ready, make_error(PJRT_Error_Code_INTERNAL,
-                                           "the transfer ended before all of the buffer had come"));
+    if (part->ready != NULL && !plugin_promise_is_kept(part->ready))
+      plugin_promise_keep(part->ready, plugin_error(PJRT_Error_Code_INTERNAL,
+                                                    "the transfer ended before all of the buffer had come"));
     storage_let_go(part->storage);
     storage_let_go(part->staging);
-    promise_let_go(part->ready);
+    plugin_promise_let_go(part->ready);
     free(part->array.dims);
   }
   pthread_mutex_destroy(&manager->lock);
@@ -278,10 +278,10 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Destroy) {
 
 FUNCTION(PJRT_Client_CreateBuffersForAsyncHostToDevice) {
   if (args->memory == NULL)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "no memory is given for the buffers");
-  PJRT_AsyncHostToDeviceTransferManager *manager = need(1, sizeof *manager);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "no memory is given for the buffers");
+  PJRT_AsyncHostToDeviceTransferManager *manager = plugin_zeroed(1, sizeof *manager);
   manager->device = DEVICE_OF(args->memory);
-  manager->parts = need(args->num_shape_specs + 1, sizeof(Part));
+  manager->parts = plugin_zeroed(args->num_shape_specs + 1, sizeof(Part));
   pthread_mutex_init(&manager->lock, NULL);
   PJRT_Error *error = NULL;
   for (size_t i = 0; error == NULL && i < args->num_shape_specs; i++) {
@@ -292,8 +292,8 @@ FUNCTION(PJRT_Client_CreateBuffersForAsyncHostToDevice) {
     if (error != NULL) break;
     part->storage = storage_room(manager->device, part->array.size);
     part->staging = part->storage == NULL ? NULL : storage_staging(part->storage);
-    part->ready = promise_new();
-    if (part->staging == NULL) error = no_memory(part->array.size);
+    part->ready = plugin_promise();
+    if (part->staging == NULL) error = plugin_no_memory(part->array.size);
   }
   args->transfer_manager = manager;
   if (error == NULL) return NULL;
@@ -307,11 +307,11 @@ static Part *part_of(PJRT_AsyncHostToDeviceTransferManager *manager, int index) 
 }
 
 static PJRT_Error *no_part(int index) {
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the transfer has no buffer %d", index);
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the transfer has no buffer %d", index);
 }
 
 static PJRT_Error *no_more(int index) {
-  return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "of buffer %d all has come, or an error", index);
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "of buffer %d all has come, or an error", index);
 }
 
 /* Takes some of a part; once the last was announced and all is there, it is ready. */
@@ -321,11 +321,11 @@ static PJRT_Error *receive(PJRT_AsyncHostToDeviceTransferManager *manager, int i
   if (part == NULL) return no_part(index);
   int64_t whole = (int64_t)part->array.size;
   if (offset < 0 || size < 0 || offset > whole || size > whole - offset)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                      "%lld bytes at %lld are not all in a buffer of %lld bytes", (long long)size,
-                      (long long)offset, (long long)whole);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                        "%lld bytes at %lld are not all in a buffer of %lld bytes", (long long)size,
+                        (long long)offset, (long long)whole);
   pthread_mutex_lock(&manager->lock);
-  if (part->last || promise_is_kept(part->ready)) {
+  if (part->last || plugin_promise_is_kept(part->ready)) {
     pthread_mutex_unlock(&manager->lock);
     return no_more(index);
   }
@@ -339,14 +339,14 @@ static PJRT_Error *receive(PJRT_AsyncHostToDeviceTransferManager *manager, int i
     memcpy((char *)part->staging->data + offset, data, (size_t)size);
   }
   pthread_mutex_unlock(&manager->lock);
-  if (last) promise_keep(part->ready, storage_fill(part->storage, part->staging, &part->array));
+  if (last) plugin_promise_keep(part->ready, storage_fill(part->storage, part->staging, &part->array));
   return NULL;
 }
 
 FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferData) {
   PJRT_Error *error = receive(args->transfer_manager, args->buffer_index, args->data, NULL,
                               args->offset, args->transfer_size, args->is_last_transfer);
-  if (error == NULL) args->done_with_h2d_transfer = event_of(promise_kept(NULL));
+  if (error == NULL) args->done_with_h2d_transfer = plugin_event(plugin_promise_kept(NULL));
   return error;
 }
 
@@ -358,13 +358,13 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral) {
       (args->shape_element_type != (PJRT_Buffer_Type)part->array.type ||
        args->shape_num_dims != part->array.rank ||
        memcmp(args->shape_dims, part->array.dims, part->array.rank * sizeof(int64_t)) != 0))
-    error = make_error(PJRT_Error_Code_INVALID_ARGUMENT, "the literal has another shape than buffer %d",
-                       args->buffer_index);
+    error = plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the literal has another shape than buffer %d",
+                         args->buffer_index);
   if (error == NULL) error = host_strides(args->shape_layout, &part->array, strides);
   if (error == NULL)
     error = receive(args->transfer_manager, args->buffer_index, args->data, strides, 0,
                     (int64_t)part->array.size, true);
-  if (error == NULL) args->done_with_h2d_transfer = event_of(promise_kept(NULL));
+  if (error == NULL) args->done_with_h2d_transfer = plugin_event(plugin_promise_kept(NULL));
   return error;
 }
 
@@ -376,10 +376,10 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer) {
   part->retrieved = true;
   pthread_mutex_unlock(&args->transfer_manager->lock);
   if (again)
-    return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "buffer %d was retrieved before",
-                      args->buffer_index);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "buffer %d was retrieved before",
+                        args->buffer_index);
   args->buffer_out = buffer_new(args->transfer_manager->device, array_type_copy(&part->array),
-                                storage_share(part->storage), promise_share(part->ready));
+                                storage_share(part->storage), plugin_promise_share(part->ready));
   return NULL;
 }
 
@@ -397,9 +397,9 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_BufferSize) {
 FUNCTION(PJRT_AsyncHostToDeviceTransferManager_SetBufferError) {
   Part *part = part_of(args->transfer_manager, args->buffer_index);
   if (part == NULL) return no_part(args->buffer_index);
-  if (promise_is_kept(part->ready)) return no_more(args->buffer_index);
-  promise_keep(part->ready,
-               make_error_of(args->error_code, args->error_message, args->error_message_size));
+  if (plugin_promise_is_kept(part->ready)) return no_more(args->buffer_index);
+  plugin_promise_keep(part->ready,
+                      plugin_error_of(args->error_code, args->error_message, args->error_message_size));
   return NULL;
 }
 

@@ -1,21 +1,6 @@
 /* Values: texts and PJRT_NamedValue, copied from Python's and made Python's again. */
 #include "plugin.h"
 
-/* Zeroed memory. There is no way to say that there is none, so the process ends; what may be large is
-   asked for otherwise. */
-void *need(size_t count, size_t nbytes) {
-  void *memory = calloc(count, nbytes);
-  if (memory == NULL) abort();
-  return memory;
-}
-
-/* With a NUL behind it. */
-char *copy_text(const char *text, size_t size) {
-  char *copy = need(1, size + 1);
-  if (size > 0) memcpy(copy, text, size);
-  return copy;
-}
-
 /* A copy of a str or bytes, with a NUL behind it; of {NULL, 0} an exception is set. */
 Text text_of(PyObject *object) {
   Text text = {NULL, 0};
@@ -26,7 +11,7 @@ Text text_of(PyObject *object) {
   else if (object != NULL)
     data = PyUnicode_AsUTF8AndSize(object, &size);
   if (data == NULL) return text;
-  return (Text){copy_text(data, (size_t)size), (size_t)size};
+  return (Text){plugin_copy_text(data, (size_t)size), (size_t)size};
 }
 
 void text_free(Text text) { free(text.text); }
@@ -53,7 +38,7 @@ static bool named_value(PyObject *name, PyObject *value, PJRT_NamedValue *to) {
     to->value_size = text.size;
   } else if (PySequence_Check(value)) {
     Py_ssize_t count = PySequence_Size(value);
-    int64_t *numbers = need((size_t)(count > 0 ? count : 1), sizeof(int64_t));
+    int64_t *numbers = plugin_zeroed((size_t)(count > 0 ? count : 1), sizeof(int64_t));
     for (Py_ssize_t i = 0; i < count; i++) {
       PyObject *item = PySequence_GetItem(value, i);
       numbers[i] = item == NULL ? -1 : PyLong_AsLongLong(item);
@@ -77,7 +62,7 @@ bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count) {
     return false;
   }
   *count = 0;
-  *values = need((size_t)PyDict_Size(dict) + 1, sizeof(PJRT_NamedValue));
+  *values = plugin_zeroed((size_t)PyDict_Size(dict) + 1, sizeof(PJRT_NamedValue));
   while (PyDict_Next(dict, &position, &name, &value))
     if (!named_value(name, value, &(*values)[(*count)++])) return false;
   return true;

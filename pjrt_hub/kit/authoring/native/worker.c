@@ -36,7 +36,7 @@ static void *work(void *argument) {
 
 /* NULL where there can be no more threads. */
 Worker *worker_new(void) {
-  Worker *worker = need(1, sizeof(Worker));
+  Worker *worker = plugin_zeroed(1, sizeof(Worker));
   pthread_mutex_init(&worker->lock, NULL);
   pthread_cond_init(&worker->changed, NULL);
   if (pthread_create(&worker->thread, NULL, work, worker) == 0) {

@@ -6,10 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from pjrt_hub.kit.authoring.rule import ERROR, WARNING, rule
-from pjrt_hub.kit.authoring.shipment import EntryPoint, Shipment
-
-Found = Iterator[tuple[str, str]]
+from pjrt_hub.kit.authoring.linting import ERROR, WARNING, Found, rule
+from pjrt_hub.kit.authoring.package_files import EntryPoint, PackageFiles
 
 _GROUPS = {
     "pjrt_plugins": "pjrt-hub",
@@ -22,59 +20,59 @@ _FRAMEWORKS = ("jax", "jaxlib", "torch", "torch_xla", "tensorflow", "numpy")
 
 
 @rule(401, WARNING)
-def every_framework_finds_it(shipment: Shipment) -> Found:
+def every_framework_finds_it(package: PackageFiles) -> Found:
     """There is an entry point for pjrt-hub, JAX and torch_xla each.
 
     A framework without one does not know of the plugin, however it is installed.
     """
-    if shipment.info is None or not shipment.plugins:
+    if package.info is None or not package.plugins:
         return
-    groups = {point.group for point in shipment.entry_points}
-    groups |= {name for name in _NAMESPACES if (shipment.root / name).is_dir()}
+    groups = {point.group for point in package.entry_points}
+    groups |= {name for name in _NAMESPACES if (package.root / name).is_dir()}
     for group, framework in _GROUPS.items():
         if group not in groups:
-            yield shipment.path.name, f"no entry point in {group!r}, where {framework} looks"
+            yield package.path.name, f"no entry point in {group!r}, where {framework} looks"
 
 
 @rule(402, ERROR)
-def modules_are_there(shipment: Shipment) -> Found:
+def modules_are_there(package: PackageFiles) -> Found:
     """The module of every entry point is in the package."""
-    for point in _known(shipment):
-        if _source(shipment, point.module) is None and not _is_folder(shipment, point.module):
+    for point in _points(package):
+        if _source(package, point.module) is None and not _is_folder(package, point.module):
             yield str(point), f"there is no module {point.module}"
 
 
 @rule(403, ERROR)
-def jax_points_at_a_module(shipment: Shipment) -> Found:
+def jax_points_at_a_module(package: PackageFiles) -> Found:
     """An entry point of jax_plugins names a module, and no object in it.
 
     JAX imports the whole value as a module and calls its initialize().
     """
-    for point in _known(shipment, "jax_plugins"):
+    for point in _points(package, "jax_plugins"):
         if point.attribute:
             yield str(point), f"{point.value!r} names an object; JAX takes {point.module!r}"
 
 
 @rule(404, ERROR)
-def jax_module_has_initialize(shipment: Shipment) -> Found:
+def jax_module_has_initialize(package: PackageFiles) -> Found:
     """The module of jax_plugins defines initialize().
 
     JAX logs an error at every start and goes on without the plugin.
     """
-    for point in _known(shipment, "jax_plugins"):
-        tree = _tree(shipment, point.module)
+    for point in _points(package, "jax_plugins"):
+        tree = _tree(package, point.module)
         if tree is not None and "initialize" not in _names(tree):
             yield str(point), f"{point.module} has no initialize()"
 
 
 @rule(405, ERROR)
-def torch_xla_points_at_a_class(shipment: Shipment) -> Found:
+def torch_xla_points_at_a_class(package: PackageFiles) -> Found:
     """An entry point of torch_xla.plugins names a class that is there.
 
     `import torch_xla` makes an object of each; if that fails, the import fails.
     """
-    for point in _known(shipment, "torch_xla.plugins"):
-        tree = _tree(shipment, point.module)
+    for point in _points(package, "torch_xla.plugins"):
+        tree = _tree(package, point.module)
         if not point.attribute:
             yield str(point), f"{point.value!r} names no class"
         elif tree is not None and point.attribute.partition(".")[0] not in _names(tree):
@@ -82,27 +80,27 @@ def torch_xla_points_at_a_class(shipment: Shipment) -> Found:
 
 
 @rule(406, ERROR)
-def nothing_is_initialized_at_import(shipment: Shipment) -> Found:
+def nothing_is_initialized_at_import(package: PackageFiles) -> Found:
     """No module calls initialize() or loads a library when it is imported.
 
     Frameworks import plugins of all vendors at their start, wanted or not: it must cost nothing
     and cannot fail. Do it in initialize(), or later.
     """
-    for path in _modules(shipment):
-        tree = _parsed(path)
+    for path in _modules(package):
+        tree = _parse(path)
         for call in _calls_at_import(tree) if tree else ():
-            yield f"{shipment.name(path)}:{call.lineno}", f"{ast.unparse(call)[:80]} at import"
+            yield f"{package.name(path)}:{call.lineno}", f"{ast.unparse(call)[:80]} at import"
 
 
 @rule(407, WARNING)
-def no_framework_is_imported_early(shipment: Shipment) -> Found:
+def no_framework_is_imported_early(package: PackageFiles) -> Found:
     """The modules of pjrt_plugins and jax_plugins import no framework at their top.
 
     Those who use another framework would wait for it, or fail where it is not installed. Import it
     in the function that needs it.
     """
-    for point in _known(shipment, "pjrt_plugins", "jax_plugins"):
-        tree = _tree(shipment, point.module)
+    for point in _points(package, "pjrt_plugins", "jax_plugins"):
+        tree = _tree(package, point.module)
         for node in tree.body if tree else ():
             names = []
             if isinstance(node, ast.Import):
@@ -115,63 +113,63 @@ def no_framework_is_imported_early(shipment: Shipment) -> Found:
 
 
 @rule(408, ERROR)
-def torch_xla_keeps_the_name(shipment: Shipment) -> Found:
+def torch_xla_keeps_the_name(package: PackageFiles) -> Found:
     """An entry point of torch_xla.plugins has no underscore in its name.
 
     torch_xla cuts the device type at the underscore, and then finds no plugin.
     """
-    for point in _known(shipment, "torch_xla.plugins"):
+    for point in _points(package, "torch_xla.plugins"):
         if "_" in point.name:
             yield str(point), f"torch_xla looks for {point.name.partition('_')[0].upper()!r}"
 
 
 @rule(409, ERROR)
-def jax_does_not_abort(shipment: Shipment) -> Found:
+def jax_does_not_abort(package: PackageFiles) -> Found:
     """A plugin that registers with JAX has the functions without which JAX aborts.
 
     JAX calls them without checking, and ends the user's process if one is NULL, and mostly if it
     answers UNIMPLEMENTED; docs/authoring.md lists them.
     """
-    if not any(point.group == "jax_plugins" for point in shipment.entry_points):
+    if not any(point.group == "jax_plugins" for point in package.entry_points):
         return
-    for path, found in shipment.hosts.items():
-        yield from ((shipment.name(path), each) for each in found if "JAX" in each)
+    for path, found in package.hosts.items():
+        yield from ((package.name(path), each) for each in found if "JAX" in each)
 
 
-def _known(shipment: Shipment, *groups: str) -> Iterator[EntryPoint]:
-    return (each for each in shipment.entry_points if each.group in (groups or _GROUPS))
+def _points(package: PackageFiles, *groups: str) -> Iterator[EntryPoint]:
+    return (each for each in package.entry_points if each.group in (groups or _GROUPS))
 
 
-def _is_folder(shipment: Shipment, module: str) -> bool:
-    return shipment.root.joinpath(*module.split(".")).is_dir()
+def _is_folder(package: PackageFiles, module: str) -> bool:
+    return package.root.joinpath(*module.split(".")).is_dir()
 
 
-def _source(shipment: Shipment, module: str) -> Path | None:
-    path = shipment.root.joinpath(*module.split("."))
+def _source(package: PackageFiles, module: str) -> Path | None:
+    path = package.root.joinpath(*module.split("."))
     return next(
         (each for each in (path / "__init__.py", path.with_suffix(".py")) if each.is_file()), None
     )
 
 
-def _tree(shipment: Shipment, module: str) -> ast.Module | None:
-    path = _source(shipment, module)
-    return _parsed(path) if path else None
+def _tree(package: PackageFiles, module: str) -> ast.Module | None:
+    path = _source(package, module)
+    return _parse(path) if path else None
 
 
-def _parsed(path: Path) -> ast.Module | None:
+def _parse(path: Path) -> ast.Module | None:
     try:
         return ast.parse(path.read_text("utf-8", "replace"))
     except (SyntaxError, ValueError):
         return None
 
 
-def _modules(shipment: Shipment) -> list[Path]:
-    """The source files that the import of an entry point's module runs, as far as names tell."""
+def _modules(package: PackageFiles) -> list[Path]:
+    """Lists the source files that the imports of entry points run, as far as names tell."""
     found = {
         path
-        for point in _known(shipment)
+        for point in _points(package)
         for module in _with_parents(point.module)
-        if (path := _source(shipment, module)) is not None
+        if (path := _source(package, module)) is not None
     }
     return sorted(found)
 
@@ -182,7 +180,7 @@ def _with_parents(module: str) -> list[str]:
 
 
 def _names(tree: ast.Module) -> set[str]:
-    """The names that a module defines or imports at its top, conditions and all."""
+    """Collects the names that a module defines or imports at its top, conditions and all."""
     names: set[str] = set()
     for node in _top(tree.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):

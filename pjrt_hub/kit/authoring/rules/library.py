@@ -10,10 +10,8 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract import headers, linking
 from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary
 from pjrt_hub.finding.contract.shippers import shipper
-from pjrt_hub.kit.authoring.rule import ERROR, WARNING, rule
-from pjrt_hub.kit.authoring.shipment import Shipment
-
-Found = Iterator[tuple[str, str]]
+from pjrt_hub.kit.authoring.linting import ERROR, WARNING, Found, rule
+from pjrt_hub.kit.authoring.package_files import PackageFiles
 
 #: Folders in which everybody, or whoever built the library, may write.
 _WRITABLE = ("/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/Users", "/builds", "/workspace")
@@ -22,70 +20,70 @@ _MUCH_NBYTES = 1_000_000
 
 
 @rule(101, ERROR)
-def has_a_plugin(shipment: Shipment) -> Found:
+def has_a_plugin(package: PackageFiles) -> Found:
     """A library exports GetPjrtApi.
 
     It is the one symbol that every framework looks up; without it there is no plugin. A universal
     library exports it for each machine.
     """
-    plugins = {each.path for each in shipment.plugins}
+    plugins = {each.path for each in package.plugins}
     if not plugins:
-        there = list(dict.fromkeys(shipment.name(each.path) for each in shipment.natives))
+        there = list(dict.fromkeys(package.name(each.path) for each in package.natives))
         text = f"no library exports {ENTRY_POINT}; found: {_some(there) or 'none'}"
-        yield shipment.path.name, text
-    for each in shipment.natives:
+        yield package.path.name, text
+    for each in package.natives:
         if each.path in plugins and not each.exported:
             text = f"its part for {each.machine} does not export {ENTRY_POINT}"
-            yield shipment.name(each.path), text
+            yield package.name(each.path), text
 
 
 @rule(102, ERROR)
-def libraries_can_be_read(shipment: Shipment) -> Found:
+def libraries_can_be_read(package: PackageFiles) -> Found:
     """Every library is a whole 64-bit library: ELF, Mach-O or PE.
 
     A truncated file, a pointer of Git LFS or a page of HTML under the name of a library does not
     load; fetch the real file before packing.
     """
-    for path, why in shipment.unreadable.items():
-        yield shipment.name(path), why.replace(str(path), "it", 1)
+    for path, why in package.unreadable.items():
+        yield package.name(path), why.replace(str(path), "it", 1)
 
 
 @rule(103, WARNING)
-def has_one_plugin(shipment: Shipment) -> Found:
+def has_one_plugin(package: PackageFiles) -> Found:
     """One library exports GetPjrtApi, not several.
 
     Tools that look for a plugin by the names of files cannot choose between two; ship each in a
     package of its own, or name each in a manifest.
     """
-    names = list(dict.fromkeys(shipment.name(each.path) for each in shipment.plugins))
+    names = list(dict.fromkeys(package.name(each.path) for each in package.plugins))
     if len(names) > 1:
         text = f"{len(names)} libraries export {ENTRY_POINT}: {', '.join(names)}"
-        yield shipment.path.name, text
+        yield package.path.name, text
 
 
 @rule(104, WARNING)
-def exports_only_the_entry(shipment: Shipment) -> Found:
+def exports_only_the_entry(package: PackageFiles) -> Found:
     """The plugin exports GetPjrtApi and nothing else.
 
     Other exported symbols are taken for those of other libraries in the process, or replace them:
     two copies of protobuf or LLVM end in a crash. Link with a version script, with
     -fvisibility=hidden and --exclude-libs,ALL, on macOS with -exported_symbol _GetPjrtApi.
     """
-    for path in dict.fromkeys(each.path for each in shipment.plugins):
+    for path in dict.fromkeys(each.path for each in package.plugins):
         others = [name for name in headers.exports(path) if name != ENTRY_POINT]
         if others:
-            yield shipment.name(path), f"{len(others)} more are exported: {_some(others)}"
+            yield package.name(path), f"{len(others)} more are exported: {_some(others)}"
 
 
 @rule(105, ERROR)
-def run_paths_are_safe(shipment: Shipment) -> Found:
+def run_paths_are_safe(package: PackageFiles) -> Found:
     """No library is searched in the working directory, or where others may write.
 
     The loader searches run paths first. An empty or relative one is the user's working directory,
     and whoever can write there can run code as that user. Use $ORIGIN, on macOS @loader_path, and
     there @rpath before the name of each needed library.
     """
-    for library, name in _each(shipment):
+    for library, name in _each(package):
         for path in library.run_paths:
             if not path.startswith(("/", *library.origins)):
                 yield name, f"the run path {path!r} is relative" if path else "a run path is empty"
@@ -96,45 +94,45 @@ def run_paths_are_safe(shipment: Shipment) -> Found:
 
 
 @rule(106, WARNING)
-def run_paths_are_relative(shipment: Shipment) -> Found:
+def run_paths_are_relative(package: PackageFiles) -> Found:
     """Run paths begin with $ORIGIN, on macOS with @loader_path.
 
     An absolute one names a folder of the machine that built the library, or of one distribution of
     Linux; elsewhere it finds nothing, or another version.
     """
-    for library, name in _each(shipment):
+    for library, name in _each(package):
         absolute = [path for path in library.run_paths if path[:1] == "/" and not _is_open(path)]
         if absolute:
             yield name, f"absolute: {_some(absolute)}"
 
 
 @rule(107, ERROR)
-def stack_is_not_executable(shipment: Shipment) -> Found:
+def stack_is_not_executable(package: PackageFiles) -> Found:
     """No library asks for an executable stack.
 
     Loading one makes the stacks of the whole process executable, which newer kernels and glibc
     refuse. It comes from an assembler file without a .note.GNU-stack section; link with
     -z noexecstack.
     """
-    for library in shipment.natives:
+    for library in package.natives:
         if library.shared and library.executable_stack:
-            yield shipment.name(library.path), "it asks for an executable stack"
+            yield package.name(library.path), "it asks for an executable stack"
 
 
 @rule(108, ERROR)
-def has_no_text_relocations(shipment: Shipment) -> Found:
+def has_no_text_relocations(package: PackageFiles) -> Found:
     """No library has text relocations.
 
     The loader would have to write into its code, which SELinux forbids, and no two processes
     share that memory. Compile everything with -fPIC.
     """
-    for library in shipment.natives:
+    for library in package.natives:
         if library.text_relocations:
-            yield shipment.name(library.path), "it has text relocations (DT_TEXTREL)"
+            yield package.name(library.path), "it has text relocations (DT_TEXTREL)"
 
 
 @rule(109, WARNING)
-def needed_libraries_are_there(shipment: Shipment) -> Found:
+def needed_libraries_are_there(package: PackageFiles) -> Found:
     """Every library that a plugin needs is in the package, in the system, or preloaded.
 
     The finding names the package that ships a missing library, if known: require it in the
@@ -142,18 +140,18 @@ def needed_libraries_are_there(shipment: Shipment) -> Found:
     """
     host = HostTag.current()
     preloaded = {
-        name for each in shipment.manifests for load in each.preloads for name in load.libraries
+        name for each in package.manifests for load in each.preloads for name in load.libraries
     }
     # On Windows a package's Python says where its libraries lie.
-    folders = sorted({str(each.path.parent) for each in shipment.natives})
+    folders = sorted({str(each.path.parent) for each in package.natives})
     search = linking.Search(package=tuple(folders))
-    for plugin, _ in _each(shipment):
+    for plugin, _ in _each(package):
         if not plugin.exported or (plugin.system == "linux" and plugin.machine != host.arch):
             continue
         lost: dict[tuple[str, str, str], list[str]] = {}
-        for each in linking.missing(plugin, search):
+        for each in linking.find_missing(plugin, search):
             if each.name not in preloaded and each.name not in plugin.unanchored:
-                place = shipment.name(each.needed_by)
+                place = package.name(each.needed_by)
                 lost.setdefault((place, *shipper(each.name)), []).append(each.name)
         for (place, who, how), names in lost.items():
             text = f"needed and not found: {', '.join(names)}"
@@ -161,51 +159,51 @@ def needed_libraries_are_there(shipment: Shipment) -> Found:
 
 
 @rule(110, WARNING)
-def has_no_debug_information(shipment: Shipment) -> Found:
+def has_no_debug_information(package: PackageFiles) -> Found:
     """Libraries carry no debug information.
 
     It is often larger than the code. Keep it aside with objcopy --only-keep-debug.
     """
-    for name, nbytes, _ in _of_role(shipment, "debug"):
+    for name, nbytes, _ in _of_role(package, "debug"):
         yield name, f"{_megabytes(nbytes)} of debug information"
 
 
 @rule(111, WARNING)
-def is_stripped(shipment: Shipment) -> Found:
+def is_stripped(package: PackageFiles) -> Found:
     """Libraries carry no table of local symbols.
 
     Nothing reads it at run time; strip --strip-unneeded takes it away, on macOS strip -x.
     """
-    for name, nbytes, whole in _of_role(shipment, "symbols"):
+    for name, nbytes, whole in _of_role(package, "symbols"):
         text = f"{_megabytes(nbytes)} of {_megabytes(whole)} are symbols that nothing reads"
         yield name, text
 
 
-def _each(shipment: Shipment) -> Iterator[tuple[Binary, str]]:
-    """Each library with its name; of a universal one, one part of those that link alike."""
+def _each(package: PackageFiles) -> Iterator[tuple[Binary, str]]:
+    """Yields each library with its name; of a universal one, one of the parts that link alike."""
     seen = set()
-    for each in shipment.natives:
+    for each in package.natives:
         alike = (each.path, each.run_paths, each.needed, each.optional, each.exported)
         if alike not in seen:
             seen.add(alike)
-            yield each, shipment.name(each.path)
+            yield each, package.name(each.path)
 
 
-def _of_role(shipment: Shipment, role: str) -> Iterator[tuple[str, int, int]]:
-    """The libraries of which many bytes have a role: name, those bytes, and all."""
-    for path in dict.fromkeys(each.path for each in shipment.natives):
+def _of_role(package: PackageFiles, role: str) -> Iterator[tuple[str, int, int]]:
+    """Yields the libraries with many bytes of a role: name, those bytes, and all."""
+    for path in dict.fromkeys(each.path for each in package.natives):
         nbytes = sum(each.nbytes for each in headers.sections(path) if each.role == role)
         if nbytes >= _MUCH_NBYTES:
-            yield shipment.name(path), nbytes, os.path.getsize(path)
+            yield package.name(path), nbytes, os.path.getsize(path)
 
 
 def _is_open(path: str) -> bool:
-    """Whether somebody else may own the folder, or make it."""
+    """Says whether somebody else may own the folder, or make it."""
     return any(PurePosixPath(path).is_relative_to(each) for each in _WRITABLE)
 
 
 def _some(names: list[str]) -> str:
-    """A few of many."""
+    """Lists a few of many."""
     return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
 
 

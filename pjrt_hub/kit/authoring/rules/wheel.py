@@ -6,17 +6,14 @@ import base64
 import csv
 import hashlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from pjrt_hub.finding.contract.binary import Binary
 from pjrt_hub.finding.contract.headers import exports
 from pjrt_hub.finding.contract.names import canonical
-from pjrt_hub.kit.authoring.rule import ERROR, WARNING, rule
-from pjrt_hub.kit.authoring.shipment import Shipment
+from pjrt_hub.kit.authoring.linting import ERROR, WARNING, Found, rule
+from pjrt_hub.kit.authoring.package_files import PackageFiles
 from pjrt_hub.kit.authoring.wheel import platform_tag
-
-Found = Iterator[tuple[str, str]]
 
 _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
@@ -32,140 +29,140 @@ _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
 
 @rule(201, ERROR)
-def is_named_as_a_wheel(shipment: Shipment) -> Found:
+def is_named_as_a_wheel(package: PackageFiles) -> Found:
     """The file's name is that of a wheel, and its metadata agrees.
 
     Installers read name, version and tags from the file's name before they open it, and refuse a
     wheel that says something else inside.
     """
-    if shipment.wheel is None:
+    if package.wheel is None:
         return
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     try:
-        name, version, _, _ = parse_wheel_filename(shipment.wheel.name)
+        name, version, _, _ = parse_wheel_filename(package.wheel.name)
     except InvalidWheelFilename as exc:
-        yield shipment.wheel.name, str(exc)
+        yield package.wheel.name, str(exc)
         return
-    if shipment.metadata is None:
-        yield shipment.wheel.name, "it has not exactly one .dist-info folder with METADATA"
+    if package.metadata is None:
+        yield package.wheel.name, "it has not exactly one .dist-info folder with METADATA"
         return
     for header, expected, found in (
-        ("Name", str(name), canonical(shipment.metadata["Name"] or "")),
-        ("Version", str(version), shipment.metadata["Version"] or ""),
+        ("Name", str(name), canonical(package.metadata["Name"] or "")),
+        ("Version", str(version), package.metadata["Version"] or ""),
     ):
         if found != expected:
             yield "METADATA", f"{header} is {found!r}, the file's name says {expected!r}"
 
 
 @rule(202, ERROR)
-def tags_name_the_architecture(shipment: Shipment) -> Found:
+def tags_name_the_architecture(package: PackageFiles) -> Found:
     """The wheel's tags name the system and the architectures of every library in it.
 
     An installer believes the tag: under a wrong one, or "any", the package is installed where its
     library cannot be loaded. A universal2 wheel is installed on both of Apple's architectures: a
     library in it has a part for each.
     """
-    for path in dict.fromkeys(each.path for each in shipment.natives):
-        parts = [each for each in shipment.natives if each.path == path]
+    for path in dict.fromkeys(each.path for each in package.natives):
+        parts = [each for each in package.natives if each.path == path]
         built = {f"{each.system}-{each.machine}" for each in parts}
-        wrong = [tag for tag in _platforms(shipment) if not _promised(tag) <= built]
+        wrong = [tag for tag in _platforms(package) if not _platforms_of(tag) <= built]
         if wrong:
             text = f"built for {' and '.join(sorted(built))}, the wheel's tag is {', '.join(wrong)}"
-            yield shipment.name(path), text
+            yield package.name(path), text
 
 
 @rule(203, ERROR)
-def tags_promise_no_older_system(shipment: Shipment) -> Found:
+def tags_promise_no_older_system(package: PackageFiles) -> Found:
     """The wheel's tags promise no older glibc, and no older macOS, than its libraries need.
 
     manylinux_2_17 is installed on every system with glibc 2.17; a library that needs 2.27 fails
     there when it is loaded. Tag what is true, or build on an older system; for macOS
     MACOSX_DEPLOYMENT_TARGET says for which.
     """
-    for tag in _platforms(shipment):
-        for library in shipment.natives:
+    for tag in _platforms(package):
+        for library in package.natives:
             if _is_older(tag, library):
                 text = f"needs {platform_tag(library)}, the wheel's tag is {tag}"
-                yield shipment.name(library.path), text
+                yield package.name(library.path), text
 
 
 @rule(204, WARNING)
-def tags_can_be_published(shipment: Shipment) -> Found:
+def tags_can_be_published(package: PackageFiles) -> Found:
     """A wheel for Linux has a manylinux or musllinux tag.
 
     Package indexes refuse linux_x86_64, which says nothing about the system that it needs.
     """
-    for tag in _platforms(shipment):
+    for tag in _platforms(package):
         if tag.startswith("linux_"):
-            fitting = sorted({platform_tag(each) for each in shipment.natives})
-            yield str(shipment.path.name), f"the tag is {tag}; fitting: {', '.join(fitting)}"
+            fitting = sorted({platform_tag(each) for each in package.natives})
+            yield str(package.path.name), f"the tag is {tag}; fitting: {', '.join(fitting)}"
 
 
 @rule(205, WARNING)
-def tags_leave_python_open(shipment: Shipment) -> Found:
+def tags_leave_python_open(package: PackageFiles) -> Found:
     """The Python tag is py3 where no file is an extension module.
 
     A library that is loaded by its path fits every Python; cp311 keeps it from all others.
     """
-    if shipment.wheel is None:
+    if package.wheel is None:
         return
-    bound = sorted({python for python, abi, _ in _tags(shipment) if abi != "none"})
-    if bound and not any(map(_is_module, shipment.natives)):
-        yield shipment.wheel.name, f"only for {', '.join(bound)}, and has no extension module"
+    bound = sorted({python for python, abi, _ in _tags(package) if abi != "none"})
+    if bound and not any(map(_is_module, package.natives)):
+        yield package.wheel.name, f"only for {', '.join(bound)}, and has no extension module"
 
 
 @rule(206, ERROR)
-def wheel_file_agrees(shipment: Shipment) -> Found:
+def wheel_file_agrees(package: PackageFiles) -> Found:
     """The file WHEEL has the tags of the file's name.
 
     Tools rename wheels to retag them; installers compare both.
     """
-    if shipment.wheel is None or shipment.tags is None:
+    if package.wheel is None or package.tags is None:
         return
     inside = {
         tuple(part)
-        for text in shipment.tags.get_all("Tag", [])
+        for text in package.tags.get_all("Tag", [])
         for part in [text.strip().split("-")]
     }
-    outside = set(_tags(shipment))
+    outside = set(_tags(package))
     if outside and inside != outside:
         listed = ", ".join(sorted("-".join(tag) for tag in inside)) or "none"
         yield "WHEEL", f"its tags are {listed}"
 
 
 @rule(207, WARNING)
-def is_no_pure_library(shipment: Shipment) -> Found:
+def is_no_pure_library(package: PackageFiles) -> Found:
     """WHEEL says Root-Is-Purelib: false where there is a native library.
 
     Otherwise it goes to the folder for packages without native code, which some systems share
     between architectures.
     """
-    pure = shipment.tags is not None and (shipment.tags["Root-Is-Purelib"] or "").strip() == "true"
-    if pure and shipment.natives:
+    pure = package.tags is not None and (package.tags["Root-Is-Purelib"] or "").strip() == "true"
+    if pure and package.natives:
         yield "WHEEL", "Root-Is-Purelib is true, and there are native libraries"
 
 
 @rule(208, ERROR)
-def record_is_true(shipment: Shipment) -> Found:
+def record_is_true(package: PackageFiles) -> Found:
     """RECORD lists every file with its size and digest.
 
     Installers and auditors compare them; one that differs was changed after the build.
     """
-    if shipment.info is None or shipment.wheel is None:
+    if package.info is None or package.wheel is None:
         return
-    record = shipment.info / "RECORD"
+    record = package.info / "RECORD"
     if not record.is_file():
-        yield shipment.info.name, "there is no RECORD"
+        yield package.info.name, "there is no RECORD"
         return
     with record.open(encoding="utf-8", errors="replace", newline="") as file:
         try:
             listed = {row[0]: row[1:] for row in csv.reader(file) if row}
         except csv.Error as exc:
-            yield shipment.name(record), f"is no list of files: {exc}"
+            yield package.name(record), f"is not a list of files: {exc}"
             return
-    there = {shipment.name(path): path for path in shipment.files}
-    unlisted = {f"{shipment.info.name}/{name}" for name in _UNLISTED}
+    there = {package.name(path): path for path in package.files}
+    unlisted = {f"{package.info.name}/{name}" for name in _UNLISTED}
     for name in sorted(there.keys() - listed.keys() - unlisted):
         yield name, "is not in RECORD"
     for name in sorted(listed.keys() - there.keys()):
@@ -176,66 +173,66 @@ def record_is_true(shipment: Shipment) -> Found:
 
 
 @rule(209, WARNING)
-def licence_is_named(shipment: Shipment) -> Found:
+def licence_is_named(package: PackageFiles) -> Found:
     """The metadata names a licence, and its text is in the wheel.
 
     Many users may not install a package without known terms. Set `license` to an SPDX expression
     and `license-files` in pyproject.toml.
     """
-    if shipment.metadata is None:
+    if package.metadata is None:
         return
-    classifiers = shipment.metadata.get_all("Classifier", [])
-    named = shipment.metadata["License-Expression"] or shipment.metadata["License"]
+    classifiers = package.metadata.get_all("Classifier", [])
+    named = package.metadata["License-Expression"] or package.metadata["License"]
     if not named and not any(each.startswith("License ::") for each in classifiers):
         yield "METADATA", "no License-Expression"
     words = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
-    if not any(path.name.upper().startswith(words) for path in shipment.files):
-        yield shipment.path.name, "no text of a licence"
+    if not any(path.name.upper().startswith(words) for path in package.files):
+        yield package.path.name, "no text of a licence"
 
 
 @rule(210, WARNING)
-def is_not_large(shipment: Shipment) -> Found:
+def is_not_large(package: PackageFiles) -> Found:
     """The wheel is not larger than 100 MB.
 
     That is the limit of public indexes, which raise it for those who ask.
     """
-    if shipment.wheel is not None:
-        nbytes = shipment.wheel.stat().st_size
+    if package.wheel is not None:
+        nbytes = package.wheel.stat().st_size
         if nbytes > _LARGE_NBYTES:
-            yield shipment.wheel.name, f"{nbytes / 1e6:.0f} MB"
+            yield package.wheel.name, f"{nbytes / 1e6:.0f} MB"
 
 
 @rule(211, WARNING)
-def python_is_bounded_below(shipment: Shipment) -> Found:
+def python_is_bounded_below(package: PackageFiles) -> Found:
     """The metadata says which Python it requires.
 
     Otherwise an installer on an older Python takes it, and its code fails there.
     """
-    if shipment.metadata is not None and not shipment.metadata["Requires-Python"]:
+    if package.metadata is not None and not package.metadata["Requires-Python"]:
         yield "METADATA", "no Requires-Python"
 
 
 def _is_module(library: Binary) -> bool:
-    """Whether Python can import a library, whatever its file is called."""
+    """Says whether Python can import a library, whatever its file is called."""
     named = any(mark in library.path.name for mark in (".cpython-", ".abi3.", ".pyd"))
     return named or any(each.startswith(("PyInit_", "PyInitU_")) for each in exports(library.path))
 
 
-def _tags(shipment: Shipment) -> list[tuple[str, str, str]]:
-    """(python, abi, platform) of a wheel's name; none of what is no wheel."""
-    parts = shipment.wheel.stem.split("-") if shipment.wheel else []
+def _tags(package: PackageFiles) -> list[tuple[str, str, str]]:
+    """Returns (python, abi, platform) of a wheel's name; none if it is not a wheel."""
+    parts = package.wheel.stem.split("-") if package.wheel else []
     if len(parts) not in (5, 6):
         return []
     python, abi, platform = (part.split(".") for part in parts[-3:])
     return [(one, two, three) for one in python for two in abi for three in platform]
 
 
-def _platforms(shipment: Shipment) -> list[str]:
-    return sorted({platform for _, _, platform in _tags(shipment)})
+def _platforms(package: PackageFiles) -> list[str]:
+    return sorted({platform for _, _, platform in _tags(package)})
 
 
-def _promised(tag: str) -> set[str]:
-    """The systems and machines that a tag promises: "linux-x86_64"; of "any", what nothing is."""
+def _platforms_of(tag: str) -> set[str]:
+    """Returns the systems and machines of a tag: "linux-x86_64"; of "any", what nothing is."""
     if found := _LINUX.search(tag):
         return {f"linux-{found[1].replace('i686', 'i386')}"}
     if found := _MACOS.fullmatch(tag):
@@ -244,7 +241,7 @@ def _promised(tag: str) -> set[str]:
 
 
 def _is_older(tag: str, library: Binary) -> bool:
-    """Whether a tag promises an older system than a library needs."""
+    """Says whether a tag promises an older system than a library needs."""
     if found := _MACOS.fullmatch(tag):
         promised = (int(found[1]), int(found[2]))
         if library.machine == "aarch64":

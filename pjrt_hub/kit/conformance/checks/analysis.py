@@ -35,7 +35,7 @@ _COSTS, _STATS = "PJRT_Executable_GetCostAnalysis", "PJRT_Executable_GetCompiled
 
 @check(needs="plugin", number=146, seconds=60)
 def flops(subject: Subject) -> None:
-    """The cost of a product of 64 x 64 matrices -> 2 * 64^3 operations, within a factor of 2."""
+    """Ask for the cost of a product of 64 x 64 matrices -> 2 * 64^3 flops, within a factor of 2."""
     found = _costs(subject, subject.compile_executable(_MATMUL)).get("flops")
     if not isinstance(found, float):
         raise Unsupported("the cost analysis tells no flops")
@@ -44,7 +44,7 @@ def flops(subject: Subject) -> None:
 
 @check(needs="plugin", number=146, seconds=60)
 def costs(subject: Subject) -> None:
-    """All costs of that product -> finite numbers, none negative, each name once."""
+    """Ask for all costs of that product -> finite numbers, none negative, each name once."""
     executable = subject.compile_executable(_MATMUL)
     _costs(subject, executable)
     found = unchecked.named_values(subject.api, _COSTS, executable=executable)
@@ -59,7 +59,7 @@ def costs(subject: Subject) -> None:
 
 @check(needs="plugin", number=147, since=40, seconds=60)
 def memory_stats(subject: Subject) -> None:
-    """The memory of a product of 64 x 64 matrices -> its arguments and output have their bytes."""
+    """Ask for the memory of that product -> at least the bytes of its arguments and output."""
     stats = _stats(subject, subject.compile_executable(_MATMUL))
     for name, least in (("argument", 2 * _NBYTES), ("output", _NBYTES)):
         found = getattr(stats, f"{name}_size_in_bytes")
@@ -70,7 +70,7 @@ def memory_stats(subject: Subject) -> None:
 
 @check(needs="plugin", number=147, since=40, seconds=60)
 def memory_stats_of_donation(subject: Subject) -> None:
-    """The memory of a program that takes its argument's -> alias_size_in_bytes is the array's."""
+    """Ask for the memory of a donating program -> alias_size_in_bytes is the array's."""
     stats = _stats(subject, subject.compile_executable(_DONATING))
     found = stats.alias_size_in_bytes
     if found == 0 and subject.target is None and _keeps(subject):
@@ -81,17 +81,17 @@ def memory_stats_of_donation(subject: Subject) -> None:
 
 @check(needs="plugin", number=147, since=72, seconds=60)
 def peak_memory(subject: Subject) -> None:
-    """The peak of a product of 64 x 64 matrices -> at least one array, or 0 where it is unknown."""
+    """Ask for the peak memory of that product -> at least one array, or 0 if unknown."""
     found = _stats(subject, subject.compile_executable(_MATMUL)).peak_memory_in_bytes
     if found == 0:
-        subject.note("the peak is not told")
+        subject.note("the peak is not reported")
         return
     expect(found >= _NBYTES, f"peak_memory_in_bytes: expected {_NBYTES} or more, found {found}")
 
 
 @check(needs="plugin", number=148, seconds=60)
 def stable(subject: Subject) -> None:
-    """Costs and memory, asked twice -> the same; whether the costs moved is told."""
+    """Ask twice for costs and memory -> the same; a moved list is noted."""
     executable = subject.compile_executable(_MATMUL)
     first, second = _costs(subject, executable), _costs(subject, executable)
     equal(second, first, "the costs, asked again")
@@ -101,7 +101,7 @@ def stable(subject: Subject) -> None:
 
 
 def _keeps(subject: Subject) -> bool:
-    """Whether the argument that the program might take over is there after a run."""
+    """Says whether an argument that the program might take over is there after a run."""
     argument = subject.put(np.ones((_SIZE, _SIZE), np.float32))
     subject.execute(subject.compile(_DONATING), [argument])
     return not subject.call("PJRT_Buffer_IsDeleted", buffer=argument)

@@ -77,7 +77,7 @@ def _are_kept(questions: Callable[[Subject], Iterator[Question]], subject: Subje
         if not subject.api.has(function):
             continue
         try:
-            read = unchecked.kept(subject.api, function, **{member: address})
+            read = unchecked.reader(subject.api, function, **{member: address})
         except PjrtError:  # whether it may refuse is for another check
             continue
         answers.append((function, read, read()))
@@ -100,5 +100,5 @@ for _area, _number, _needs, _questions, _words in (
         number=_number,
         needs=_needs,
         name="answers_stay",
-        title=f"Ask {_words} for all texts and lists -> the first is still there after the last",
+        title=f"Ask {_words} for all texts and lists -> the first answer is intact after the last",
     )(partial(_are_kept, _questions))

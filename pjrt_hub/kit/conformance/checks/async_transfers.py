@@ -10,8 +10,8 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.checks.transfers import in_device_order
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, refused
-from pjrt_hub.kit.conformance.refusal import LOST, loses, refuses
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error
+from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, expect_given_error, expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.capi import irregular
@@ -40,7 +40,7 @@ class _Transfer:
         subject.own(_MANAGER, self._address)
 
     def call(self, function: str, **fields: Any) -> Any:
-        """One of the manager's functions, by the end of its name."""
+        """Calls one of the manager's functions, by the end of its name."""
         return self._subject.call(
             f"PJRT_{_MANAGER}_{function}", transfer_manager=self._address, **fields
         )
@@ -68,7 +68,7 @@ class _Transfer:
 
 @check(area="transfers", since=60, number=110)
 def parts(subject: Subject) -> None:
-    """Send the second half, then the first as the last -> pending before, then the values."""
+    """Send the second half, then the first as the last part -> pending before, then the values."""
     transfer = _Transfer(subject, [8])
     buffer = transfer.buffer(0)
     event = subject.ready(buffer)
@@ -84,7 +84,7 @@ def parts(subject: Subject) -> None:
 
 @check(area="transfers", since=60, number=110)
 def parts_memory_is_free(subject: Subject) -> None:
-    """Overwrite the memory of each part once its event fires -> the buffer has the old values."""
+    """Overwrite each part's memory once its event fires -> the buffer has the old values."""
     transfer = _Transfer(subject, [8])
     buffer = transfer.buffer(0)
     for start in (0, 4):
@@ -121,29 +121,31 @@ def parts_buffers(subject: Subject) -> None:
 def parts_past_the_end(subject: Subject) -> None:
     """Send 8 bytes to offset 28 of 32, destroy the manager -> the part is refused, both return."""
     transfer = _Transfer(subject, [8])
-    refuses(subject, lambda: transfer.send(0, NUMBERS[:2], 28), "a part past the end")
+    expect_refusal(subject, lambda: transfer.send(0, NUMBERS[:2], 28), "a part past the end")
     transfer.end()  # waits for ever where the refused part still counts as under way
 
 
 @check(area="transfers", since=62, number=111)
 def parts_of_a_failed_buffer(subject: Subject) -> None:
-    """Fail one of two buffers, fill the other -> the first has code and text, the other values."""
+    """Fail one of two buffers, fill the other -> the first has the error, the other its values."""
     transfer = _Transfer(subject, [8], [8])
     failed, filled = transfer.buffer(0), transfer.buffer(1)
-    transfer.call("SetBufferError", buffer_index=0, **LOST)
+    transfer.call("SetBufferError", buffer_index=0, **GIVEN_ERROR)
     transfer.send(1, NUMBERS, 0, last=True)
-    loses(subject, lambda: subject.await_(subject.ready(failed)), "awaiting the failed one")
+    expect_given_error(
+        subject, lambda: subject.await_(subject.ready(failed)), "awaiting the failed one"
+    )
     equal(subject.get(filled).tolist(), NUMBERS.tolist(), "the values of the other buffer")
 
 
 @check(area="transfers", since=60, number=111)
 def parts_abandoned(subject: Subject) -> None:
-    """Destroy the manager before the last part -> the buffer becomes ready, with an error."""
+    """Destroy the manager before the last part -> the buffer becomes ready with an error."""
     transfer = _Transfer(subject, [8])
     buffer = transfer.buffer(0)
     transfer.send(0, NUMBERS[:4], 0)
     transfer.end()
-    refused(lambda: subject.await_(subject.ready(buffer)), what="awaiting an abandoned buffer")
+    expect_error(lambda: subject.await_(subject.ready(buffer)), what="awaiting an abandoned buffer")
     subject.usable()
 
 
@@ -153,7 +155,7 @@ def _by_columns(subject: Subject) -> Struct:
 
 @check(area="transfers", since=60, number=112)
 def parts_with_layout(subject: Subject) -> None:
-    """Send the bytes of an f32[2,3] that lies by columns -> its values."""
+    """Send a column-major f32[2,3] as such -> its values."""
     wish = _by_columns(subject)
     try:
         transfer = _Transfer(subject, [2, 3], layouts=[wish])
@@ -163,7 +165,7 @@ def parts_with_layout(subject: Subject) -> None:
     order = irregular.minor_to_major(subject.api, buffer)
     if order != (0, 1):
         raise Unsupported(f"it ignores the layout that is asked for: the buffer's is {order}")
-    transfer.send(0, memory_layout.stored(MATRIX, order), 0, last=True)
+    transfer.send(0, memory_layout.to_memory(MATRIX, order), 0, last=True)
     found = in_device_order(subject, buffer)
     equal(found.tolist(), MATRIX.T.reshape(-1).tolist(), "the values by columns")
 

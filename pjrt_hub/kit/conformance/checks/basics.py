@@ -13,7 +13,7 @@ from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect, text
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.capi.counted import Counted
+from pjrt_hub.running.capi.call_counter import CallCounter
 from pjrt_hub.running.program.program import Program
 
 _NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -23,21 +23,21 @@ _SLOW = 5
 
 @check(needs="plugin", seconds=120, number=23, proves=("PJRT_Client_Create",))
 def client(subject: Subject) -> None:
-    """Create a client -> it comes."""
+    """Create a client -> there is one."""
     expect(subject.client != 0, "expected a PJRT_Client, found NULL")
     _note_slow(subject, "PJRT_Client_Create")
 
 
 @check(needs="plugin", number=27, proves=("PJRT_Client_PlatformName",))
 def platform(subject: Subject) -> None:
-    """Ask the client what its platform is called -> a name."""
+    """Ask the client for its platform's name -> a name."""
     name = text(_ask_client(subject, "PlatformName"), "the platform's name")
     expect(bool(name), "expected the platform's name, found none")
 
 
 @check(needs="plugin", proves=("PJRT_Client_PlatformVersion",))
 def platform_version(subject: Subject) -> None:
-    """Ask the client for its platform's version -> a text."""
+    """Ask the client for its platform's version -> text."""
     text(_ask_client(subject, "PlatformVersion"), "the platform's version")
 
 
@@ -66,7 +66,7 @@ def device_kind(subject: Subject) -> None:
 
 @check(number=92, proves=("PJRT_Client_BufferFromHostBuffer",))
 def put(subject: Subject) -> None:
-    """Put an f32[2,3] on the device -> a buffer; its events come."""
+    """Put an f32[2,3] on the device -> a buffer, and its events fire."""
     subject.put(_NUMBERS)
 
 
@@ -86,14 +86,14 @@ def dimensions(subject: Subject) -> None:
 
 @check(number=103, proves=("PJRT_Buffer_ToHostBuffer",))
 def read(subject: Subject) -> None:
-    """Put an f32[2,3] on the device, copy it back -> the same values."""
+    """Put an f32[2,3] on the device and copy it back -> the same values."""
     found = subject.get(subject.put(_NUMBERS))
     equal(found.tolist(), _NUMBERS.tolist(), "the values that come back")
 
 
 @check(number=114, proves=("PJRT_Event_IsReady",))
 def is_ready(subject: Subject) -> None:
-    """Await a buffer's ready event, ask whether it is ready -> it is."""
+    """Await a buffer's ready event, then ask IsReady -> true."""
     event = subject.ready(subject.put(_NUMBERS))
     subject.call("PJRT_Event_Await", event=event)
     found = subject.call("PJRT_Event_IsReady", event=event)
@@ -102,16 +102,16 @@ def is_ready(subject: Subject) -> None:
 
 @check(number=115, proves=("PJRT_Event_OnReady",))
 def callback(subject: Subject) -> None:
-    """OnReady on a buffer's ready event -> the callback comes."""
-    event, called = subject.ready(subject.put(_NUMBERS)), Counted()
+    """Call OnReady on a buffer's ready event -> the callback is called."""
+    event, called = subject.ready(subject.put(_NUMBERS)), CallCounter()
     subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
-    errors = called.settled()
+    errors = called.wait()
     expect(len(errors) > 0, "a callback on a ready event: expected a call, found none")
 
 
 @check(number=59, seconds=120, proves=("PJRT_Client_Compile",))
 def compile(subject: Subject) -> None:
-    """Compile a + b of f32[4] in any form that programs have -> a loaded executable."""
+    """Compile a + b of f32[4] in any form of programs -> a loaded executable."""
     _require_taken(subject, TEXT, ARTIFACT, BYTECODE)
     _note_slow(subject, "PJRT_Client_Compile")
 
@@ -130,13 +130,13 @@ def artifact(subject: Subject) -> None:
 
 @check(seconds=120)
 def bytecode(subject: Subject) -> None:
-    """Compile a + b as MLIR's own bytecode, which need not be taken -> a loaded executable."""
+    """Compile a + b as MLIR bytecode, which plugins may refuse -> a loaded executable."""
     _may_refuse(subject, BYTECODE)
 
 
 @check(number=59, seconds=120, proves=(TEXT,))
 def stablehlo_text(subject: Subject) -> None:
-    """Compile a + b as StableHLO text, which need not be taken -> a loaded executable."""
+    """Compile a + b as StableHLO text, which plugins may refuse -> a loaded executable."""
     _may_refuse(subject, TEXT)
 
 

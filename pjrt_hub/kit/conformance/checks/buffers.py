@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from pjrt_hub.errors import DataLossError, PjrtError, ResourceExhaustedError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, refused
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import LOST, LOST_AND_MORE, loses, refuses
+from pjrt_hub.kit.conformance.refusal import (
+    GIVEN_ERROR,
+    GIVEN_ERROR_AND_MORE,
+    expect_given_error,
+    expect_refusal,
+)
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.capi import irregular
@@ -21,7 +27,7 @@ _INVALID, _TOKEN, _UNKNOWN = 0, 23, 99
 
 
 def _refuses_type(subject: Subject, code: int) -> None:
-    refuses(
+    expect_refusal(
         subject,
         lambda: subject.put(NUMBERS, type=code),
         f"a host array of PJRT_Buffer_Type {code}",
@@ -48,7 +54,7 @@ def type_token(subject: Subject) -> None:
 
 def _refuses_dimensions(subject: Subject, *dims: int) -> None:
     what = f"an array of {list(dims)}"
-    refuses(subject, lambda: subject.put(NUMBERS, dims=dims), what)
+    expect_refusal(subject, lambda: subject.put(NUMBERS, dims=dims), what)
 
 
 @check(number=93)
@@ -59,7 +65,7 @@ def dimension_negative(subject: Subject) -> None:
 
 @check(number=93)
 def dimensions_overflow(subject: Subject) -> None:
-    """Put a host array of more bytes than a size can tell -> refused."""
+    """Put a host array of more bytes than 64 bits can count -> refused."""
     _refuses_dimensions(subject, 1 << 32, 1 << 32)  # whose product is 0 in 64 bits
 
 
@@ -78,7 +84,7 @@ def on_device_size(subject: Subject) -> None:
 
 @check(since=56, number=97)
 def on_device_size_can_be_copied(subject: Subject) -> None:
-    """Copy as many raw bytes as the size on the device -> accepted."""
+    """Copy as many raw bytes as the size on the device -> success."""
     buffer = subject.put(NUMBERS)
     size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
     memory = np.zeros(size, np.uint8)
@@ -94,7 +100,7 @@ def on_device_size_can_be_copied(subject: Subject) -> None:
 
 @check(number=98)
 def dimensions(subject: Subject) -> None:
-    """Put arrays of rank 0 to 6 -> their dimensions, unpadded too, none of them dynamic."""
+    """Put arrays of rank 0 to 6 -> their dimensions, also unpadded, none dynamic."""
     for rank in range(7):
         shape = list(range(1, rank + 1))
         buffer = subject.put(np.zeros(shape, np.float32))
@@ -117,7 +123,7 @@ func.func @main(%a: tensor<4x3xf32>, %n: tensor<i32>)
 
 @check(number=98)
 def bounded_dimensions(subject: Subject) -> None:
-    """A program gives 2 rows of at most 4 -> dimensions [4, 3], unpadded [2, 3], dynamic [0]."""
+    """Return 2 rows of at most 4 -> dimensions [4, 3], unpadded [2, 3], dynamic [0]."""
     try:
         executable = subject.compile(_FIRST_ROWS)
     except PjrtError as exc:
@@ -133,7 +139,7 @@ def bounded_dimensions(subject: Subject) -> None:
 
 @check(number=99)
 def device(subject: Subject) -> None:
-    """Put an array on each device -> Device is that device."""
+    """Put an array on each device -> the buffer's Device is that device."""
     for each in subject.devices:
         buffer = subject.put(NUMBERS, device=each)
         equal(subject.call("PJRT_Buffer_Device", buffer=buffer), each, "the buffer's device")
@@ -141,7 +147,7 @@ def device(subject: Subject) -> None:
 
 @check(number=99)
 def memory(subject: Subject) -> None:
-    """Put an array into each memory of each device -> it lies there and nowhere else."""
+    """Put an array into each memory of each device -> the buffer's Memory is that memory."""
     ask = "PJRT_Device_AddressableMemories"
     for each in [each for of in subject.devices for each in subject.call(ask, device=of)]:
         kind = subject.call("PJRT_Memory_Kind", memory=each).decode()
@@ -153,7 +159,7 @@ def memory(subject: Subject) -> None:
 
 @check(number=99)
 def default_memory(subject: Subject) -> None:
-    """Put an array on each device, without a memory -> Memory is that device's default memory."""
+    """Put an array on each device without a memory -> it lies in the device's default memory."""
     for each in subject.devices:
         buffer = subject.put(NUMBERS, device=each)
         wanted = subject.call("PJRT_Device_DefaultMemory", device=each)
@@ -162,7 +168,7 @@ def default_memory(subject: Subject) -> None:
 
 @check(number=100)
 def delete(subject: Subject) -> None:
-    """Delete a buffer, twice -> IsDeleted is false before and true after."""
+    """Delete a buffer twice -> IsDeleted is false before and true after."""
     buffer = subject.put(NUMBERS)
     equal(subject.call("PJRT_Buffer_IsDeleted", buffer=buffer), False, "IsDeleted before Delete")
     for _ in range(2):
@@ -170,7 +176,7 @@ def delete(subject: Subject) -> None:
         equal(subject.call("PJRT_Buffer_IsDeleted", buffer=buffer), True, "IsDeleted after Delete")
 
 
-def _deleted(subject: Subject) -> int:
+def _deleted_buffer(subject: Subject) -> int:
     buffer = subject.put(NUMBERS)
     subject.call("PJRT_Buffer_Delete", buffer=buffer)
     return buffer
@@ -179,8 +185,8 @@ def _deleted(subject: Subject) -> int:
 @check(number=100)
 def ready_event_of_deleted(subject: Subject) -> None:
     """Await the ready event of a deleted buffer -> refused, by the call or the event."""
-    buffer = _deleted(subject)
-    refuses(
+    buffer = _deleted_buffer(subject)
+    expect_refusal(
         subject,
         lambda: subject.await_(subject.ready(buffer)),
         "the ready event of a deleted buffer",
@@ -190,25 +196,25 @@ def ready_event_of_deleted(subject: Subject) -> None:
 @check(number=100)
 def read_of_deleted(subject: Subject) -> None:
     """Copy a deleted buffer to the host -> refused, by the call or the event."""
-    buffer = _deleted(subject)
-    refuses(subject, lambda: subject.get(buffer, np.float32), "a copy of a deleted buffer")
+    buffer = _deleted_buffer(subject)
+    expect_refusal(subject, lambda: subject.get(buffer, np.float32), "a copy of a deleted buffer")
 
 
 @check(number=100)
 def copy_of_deleted(subject: Subject) -> None:
     """Copy a deleted buffer to the device's memory -> refused, by the call or the copy's event."""
-    buffer = _deleted(subject)
+    buffer = _deleted_buffer(subject)
     place = subject.call("PJRT_Device_DefaultMemory", device=subject.device)
 
     def copy() -> None:
         made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=place)
         subject.await_(subject.ready(subject.own("Buffer", made)))
 
-    refuses(subject, copy, "a copy of a deleted buffer")
+    expect_refusal(subject, copy, "a copy of a deleted buffer")
 
 
-def _shape(subject: Subject) -> dict[str, object]:
-    """The fields that most functions share which make an f32[4] from nothing."""
+def _shape(subject: Subject) -> dict[str, Any]:
+    """Returns the fields that functions share which make an f32[4] from nothing."""
     return {
         "client": subject.client,
         "memory": subject.call("PJRT_Device_DefaultMemory", device=subject.device),
@@ -220,7 +226,7 @@ def _shape(subject: Subject) -> dict[str, object]:
 
 @check(since=69, number=101)
 def uninitialized(subject: Subject) -> None:
-    """Make an f32[4] without a value -> type, dimensions and memory are right, it becomes ready."""
+    """Create an uninitialized f32[4] -> its type, dimensions, memory; it becomes ready."""
     fields = _shape(subject)
     made = subject.call("PJRT_Client_CreateUninitializedBuffer", **fields)
     buffer = subject.own("Buffer", made)
@@ -233,20 +239,20 @@ def uninitialized(subject: Subject) -> None:
 
 @check(since=69, number=101)
 def uninitialized_without_end(subject: Subject) -> None:
-    """Make an array of a pebibyte, without a value -> refused, usually with RESOURCE_EXHAUSTED."""
+    """Create an uninitialized array of a pebibyte -> refused, usually with RESOURCE_EXHAUSTED."""
     fields = {**_shape(subject), "shape_dims": [1 << 48]}
 
     def make() -> None:
         made = subject.call("PJRT_Client_CreateUninitializedBuffer", **fields)
         subject.await_(subject.ready(subject.own("Buffer", made)))
 
-    refuses(subject, make, "an array of a pebibyte", code=ResourceExhaustedError.code)
+    expect_refusal(subject, make, "an array of a pebibyte", code=ResourceExhaustedError.code)
 
 
-def _error_buffer(subject: Subject, **fields: object) -> int:
+def _error_buffer(subject: Subject, **fields: Any) -> int:
     inputs = {
         **_shape(subject),
-        **LOST,
+        **GIVEN_ERROR,
         **fields,
     }
     if subject.minor >= 117:
@@ -257,26 +263,26 @@ def _error_buffer(subject: Subject, **fields: object) -> int:
 
 @check(since=82, number=102)
 def error_buffer(subject: Subject) -> None:
-    """Make a buffer that has failed -> its event and a copy have the error's code and text."""
+    """Create an error buffer -> its event and a copy have the error's code and text."""
     buffer = _error_buffer(subject)
     for what, call in {
         "awaiting it": lambda: subject.await_(subject.ready(buffer)),
         "copying it": lambda: subject.get(buffer, np.float32),
     }.items():
-        loses(subject, call, what, DataLossError.code)
+        expect_given_error(subject, call, what, DataLossError.code)
     subject.usable()
 
 
 @check(since=82, number=102)
 def error_buffer_in_words(subject: Subject) -> None:
-    """Make a failed buffer, its text goes on behind its size -> its event has the text alone."""
-    buffer = _error_buffer(subject, **LOST_AND_MORE)
-    loses(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting it")
+    """Create an error buffer with text behind the given size -> its event has no more."""
+    buffer = _error_buffer(subject, **GIVEN_ERROR_AND_MORE)
+    expect_given_error(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting it")
 
 
 @check(since=82, number=102)
 def error_buffer_as_argument(subject: Subject) -> None:
-    """Run a program on a buffer that has failed -> its output fails with the same code."""
+    """Run a program on an error buffer -> its output fails with the same code."""
     executable = subject.compile(ADD)
     arguments = [_error_buffer(subject), subject.put(NUMBERS)]
 
@@ -284,27 +290,27 @@ def error_buffer_as_argument(subject: Subject) -> None:
         (output,) = subject.execute(executable, arguments)
         return subject.get(output, np.float32).tolist()
 
-    refused(run, DataLossError.code, what="reading the output of a failed argument")
+    expect_error(run, DataLossError.code, what="reading the output of a failed argument")
     subject.usable()
 
 
 @check(since=103, number=102)
 def error_buffer_with_payload(subject: Subject) -> None:
-    """Make a failed buffer with a payload -> the error of its event carries it."""
+    """Create an error buffer with a payload -> the error of its event has it."""
     buffer = _error_buffer(subject, payload={"pjrt.hub/reason": "tested"})
-    error = refused(lambda: subject.await_(subject.ready(buffer)), what="awaiting it")
+    error = expect_error(lambda: subject.await_(subject.ready(buffer)), what="awaiting it")
     equal(dict(error.payloads), {"pjrt.hub/reason": b"tested"}, "the payloads")
 
 
 def _alias(subject: Subject) -> tuple[int, int]:
-    """A buffer that stands for one to come, and what fulfils it."""
+    """Makes an alias buffer, and returns what fulfills it as well."""
     answer = subject.call("PJRT_Client_CreateAliasBuffer", **_shape(subject))
     return subject.own("Buffer", answer.alias_buffer), answer.fulfill_alias_buffer_cb
 
 
 @check(since=77, number=103)
 def alias(subject: Subject) -> None:
-    """Fulfil an alias by a buffer -> pending before, then ready with its value."""
+    """Create an alias and fulfill it with a buffer -> pending before, then ready with its value."""
     buffer, fulfil = _alias(subject)
     event = subject.ready(buffer)
     expect(
@@ -325,20 +331,20 @@ def alias(subject: Subject) -> None:
 
 @check(since=77, number=103)
 def alias_fails(subject: Subject) -> None:
-    """Fulfil an alias by an error -> its event has the error's text."""
+    """Create an alias and fulfill it with an error -> its event has the error's text."""
     buffer, fulfil = _alias(subject)
     try:
         subject.call(
             "PJRT_Client_FulfillAliasBuffer",
             client=subject.client,
             buffer=0,
-            status_code=LOST["error_code"],
-            error_message=LOST["error_message"],
+            status_code=GIVEN_ERROR["error_code"],
+            error_message=GIVEN_ERROR["error_message"],
             fulfill_alias_buffer_cb=fulfil,
         )
     except DataLossError:
         subject.note("FulfillAliasBuffer returns the very error that it was given")
-    loses(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting the alias")
+    expect_given_error(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting the alias")
 
 
 def _bitcast(subject: Subject, buffer: int, code: int, dims: list[int]) -> int:
@@ -355,7 +361,7 @@ def _bitcast(subject: Subject, buffer: int, code: int, dims: list[int]) -> int:
 
 @check(since=98, number=104)
 def bitcast(subject: Subject) -> None:
-    """Bitcast an f32[4] to s32[2,2] -> the same bytes, the source is deleted."""
+    """Bitcast an f32[4] to s32[2,2] -> the same bytes, and the source is deleted."""
     source = subject.put(NUMBERS)
     cast = _bitcast(subject, source, S32, [2, 2])
     found = subject.get(cast)
@@ -367,7 +373,7 @@ def bitcast(subject: Subject) -> None:
 def bitcast_to_another_size(subject: Subject) -> None:
     """Bitcast an f32[4] to s32[5] -> refused."""
     source = subject.put(NUMBERS)
-    refuses(
+    expect_refusal(
         subject, lambda: _bitcast(subject, source, S32, [5]), "a bitcast of 16 bytes to 20 bytes"
     )
 
@@ -394,7 +400,7 @@ def layout(subject: Subject) -> None:
 
 
 def _raw(subject: Subject, buffer: int) -> bytes:
-    """The bytes of a buffer as they lie on the device."""
+    """Returns the bytes of a buffer as they lie on the device."""
     size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
     memory = np.zeros(size, np.uint8)
     into = {"dst": memory.ctypes.data, "offset": 0, "transfer_size": size}
@@ -404,7 +410,7 @@ def _raw(subject: Subject, buffer: int) -> bytes:
 
 @check(number=100)
 def each_of_its_own(subject: Subject) -> None:
-    """Put one array twice, delete the first buffer -> the second is another one, and stays."""
+    """Put one array twice, delete the first buffer -> the second is a different one, and stays."""
     first, second = subject.put(NUMBERS), subject.put(NUMBERS)
     expect(second != first, "expected a buffer for each call, found one for both")
     subject.call("PJRT_Buffer_Delete", buffer=first)

@@ -8,39 +8,36 @@ from typing import Any
 import numpy as np
 
 from pjrt_hub.errors import FailedPreconditionError, InvalidArgumentError, PjrtError
-from pjrt_hub.kit.conformance import part
+from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, code_name, equal, expect, text
-from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import table
 
 _PAGE_NBYTES = 4096
 _DMA_NBYTES = 1 << 20
 #: Functions that destroy something, and take NULL for nothing.
-_DESTROYS = (
-    "PJRT_Error_Destroy",
-    "PJRT_Event_Destroy",
-    "PJRT_Buffer_Destroy",
-    "PJRT_Executable_Destroy",
-    "PJRT_LoadedExecutable_Destroy",
-    "PJRT_TopologyDescription_Destroy",
-    "PJRT_ExecuteContext_Destroy",
-    "PJRT_Client_Destroy",
+_DESTROYS = tuple(
+    f"PJRT_{kind}_Destroy"
+    for kind in (
+        *("Error", "Event", "Buffer", "Executable", "LoadedExecutable", "TopologyDescription"),
+        *("ExecuteContext", "Client"),
+    )
 )
 _READABLE_PROCESS_INFO = 78  # before that the struct did not tell its size
 
 
 @check(needs="plugin", seconds=40, number=23)
 def create_again(subject: Subject) -> None:
-    """Create a client, destroy it, create another one in the same process -> both work."""
+    """Create a client, destroy it, create another in the same process -> both work."""
     if died := _ends(subject, two_lives):
         raise Failed(f"expected two clients one after the other, found that the process {died}")
 
 
 @check(number=24)
 def two_clients(subject: Subject) -> None:
-    """Create a second client beside the first -> both work, or a clear error."""
+    """Create a second client beside the first -> both work, or an error says why not."""
     try:
         second = _create(subject, subject.options)
     except PjrtError as exc:
@@ -58,7 +55,7 @@ def two_clients(subject: Subject) -> None:
 
 @check(number=27)
 def platform(subject: Subject) -> None:
-    """The platform's name and version, twice -> the same text, without a NUL in it."""
+    """Ask twice for the platform's name and version -> the same text, without NUL."""
     for name in ("PJRT_Client_PlatformName", "PJRT_Client_PlatformVersion"):
         first, second = (subject.call(name, client=subject.client) for _ in range(2))
         equal(second, first, f"{name}, asked again")
@@ -67,14 +64,14 @@ def platform(subject: Subject) -> None:
 
 @check(number=28)
 def process_index(subject: Subject) -> None:
-    """The process index of a client of one process -> 0."""
+    """Ask a client of one process for its process index -> 0."""
     index = subject.call("PJRT_Client_ProcessIndex", client=subject.client)
     equal(index, 0, "the process index")
 
 
 @check(needs="plugin", number=29)
 def destroy_nothing(subject: Subject) -> None:
-    """Destroy NULL by every function that destroys -> nothing happens, or an error."""
+    """Call each Destroy function with NULL -> success, or an error."""
     for name in _DESTROYS:
         if not subject.api.has(name):
             continue
@@ -87,7 +84,7 @@ def destroy_nothing(subject: Subject) -> None:
 
 @check(needs="plugin", seconds=40, number=30)
 def buffer_outlives_client(subject: Subject) -> None:
-    """Destroy a buffer after its client -> told; the header promises nothing."""
+    """Destroy a buffer after its client -> what happens is noted; the header promises nothing."""
     if died := _ends(subject, client_before_buffer):
         subject.note(f"the process {died}: destroy buffers before their client")
     else:
@@ -96,7 +93,7 @@ def buffer_outlives_client(subject: Subject) -> None:
 
 @check(number=31)
 def default_assignment(subject: Subject) -> None:
-    """The default assignment of as many replicas as devices -> ids of devices, each once."""
+    """Ask for the default assignment of one replica per device -> each device id once."""
     known = sorted(_device_ids(subject))
     found = _assignment(subject, len(known), 1, len(known))
     equal(sorted(found), known, "the device ids of the default assignment")
@@ -105,7 +102,7 @@ def default_assignment(subject: Subject) -> None:
 
 @check(number=32)
 def assignment_too_small(subject: Subject) -> None:
-    """An assignment of 4 x 2 in room for 7, one of all devices in room for one less -> an error."""
+    """Ask for assignments that do not fit into the caller's memory -> an error."""
     every = len(_device_ids(subject))
     for replicas, partitions in ((4, 2), (every, 1)):
         room = replicas * partitions - 1
@@ -114,19 +111,19 @@ def assignment_too_small(subject: Subject) -> None:
 
 @check(number=33)
 def assignment_overflow(subject: Subject) -> None:
-    """The default assignment of 65536 x 65537 with room for 65536 -> an error: nothing wraps."""
+    """Ask for an assignment of 65536 x 65537 with room for 65536 -> an error: nothing wraps."""
     _refuses_assignment(subject, 65536, 65537, 65536, FailedPreconditionError.code)
 
 
 @check(number=34)
 def assignment_negative(subject: Subject) -> None:
-    """The default assignment of -1 replicas -> an error, usually INVALID_ARGUMENT."""
+    """Ask for the default assignment of -1 replicas -> an error, usually INVALID_ARGUMENT."""
     _refuses_assignment(subject, -1, 1, 1, InvalidArgumentError.code)
 
 
 @check(number=34)
 def assignment_zero(subject: Subject) -> None:
-    """The default assignment of 0 replicas -> an error, usually INVALID_ARGUMENT."""
+    """Ask for the default assignment of 0 replicas -> an error, usually INVALID_ARGUMENT."""
     _refuses_assignment(subject, 0, 1, 1, InvalidArgumentError.code)
 
 
@@ -141,7 +138,7 @@ def global_process_info(subject: Subject) -> None:
 
 @check(since=67, number=36)
 def dma_map(subject: Subject) -> None:
-    """Map 1 MiB of aligned host memory, unmap it -> success; unmap it once more -> an error."""
+    """Map 1 MiB of aligned host memory, unmap it twice -> success, then an error."""
     memory = np.zeros(_DMA_NBYTES + _PAGE_NBYTES, np.uint8)
     address = -(-memory.ctypes.data // _PAGE_NBYTES) * _PAGE_NBYTES
     subject.call("PJRT_Client_DmaMap", client=subject.client, data=address, size=_DMA_NBYTES)
@@ -149,11 +146,11 @@ def dma_map(subject: Subject) -> None:
         "PJRT_Client_DmaUnmap", client=subject.client, data=address
     )
     unmap()
-    refuses(subject, unmap, "unmapping what is not mapped")
+    expect_refusal(subject, unmap, "unmapping what is not mapped")
 
 
 def two_lives(subject: Subject) -> None:
-    """Two clients one after the other, in a process of their own."""
+    """Makes two clients one after the other, in a process of their own."""
     client = subject.client  # skips where there is no device, or another process has it
     subject.call("PJRT_Client_Destroy", client=client)
     again = _create(subject, subject.options)
@@ -163,17 +160,17 @@ def two_lives(subject: Subject) -> None:
 
 
 def client_before_buffer(subject: Subject) -> None:
-    """A client destroyed before its buffer, in a process of their own."""
+    """Destroys a client before its buffer, in a process of their own."""
     buffer = subject.put(np.arange(4, dtype=np.float32))
     subject.api.call("PJRT_Client_Destroy", client=subject.client)
     subject.api.call("PJRT_Buffer_Destroy", buffer=buffer)
 
 
 def _ends(subject: Subject, function: Callable[[Subject], None]) -> str:
-    """How the process that ran a function died, empty where it did not."""
+    """Says how the process that ran a function died, if it did."""
     try:
-        part.run(subject, function, seconds=30)
-    except part.Died as exc:
+        separate_process.run(subject, function, seconds=30)
+    except separate_process.Died as exc:
         return str(exc)
     return ""
 
@@ -203,7 +200,7 @@ def _assignment(subject: Subject, replicas: int, partitions: int, room: int) -> 
 def _refuses_assignment(
     subject: Subject, replicas: int, partitions: int, room: int, code: int
 ) -> None:
-    refuses(
+    expect_refusal(
         subject,
         lambda: _assignment(subject, replicas, partitions, room),
         f"an assignment of {replicas} x {partitions} with room for {room}",

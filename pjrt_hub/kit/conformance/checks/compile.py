@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.kit.conformance.artifact import ARTIFACT, TEXT, add_hlo, labelled
+from pjrt_hub.kit.conformance.artifact import ARTIFACT, TEXT, add_hlo, artifact_for
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.capi import irregular, wire
+from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program.compile_options import CompileOptions
 
 _F32, _S32 = dtypes.of_numpy("float32").code, dtypes.of_numpy("int32").code
@@ -46,13 +46,13 @@ def stablehlo_text(subject: Subject) -> None:
 
 @check(number=60)
 def artifact_of_current_version(subject: Subject) -> None:
-    """Compile a + b as a portable artifact of the plugin's own StableHLO -> the exact values."""
+    """Compile a + b as an artifact of the plugin's current StableHLO -> the exact values."""
     _add_of(subject, "current")
 
 
 @check(number=61)
 def artifact_of_minimum_version(subject: Subject) -> None:
-    """Compile a + b as an artifact of the oldest StableHLO it promises -> the exact values."""
+    """Compile a + b as an artifact of the plugin's minimum StableHLO -> the exact values."""
     _add_of(subject, "minimum")
 
 
@@ -64,7 +64,7 @@ def artifact_of_newer_version(subject: Subject) -> None:
     for version in ((major, minor + 1, 0), (major, minor + 20, patch), (major + 98, 0, 0)):
         text = ".".join(map(str, version))
         try:
-            executable = subject.compile(labelled(ADD, version))
+            executable = subject.compile(artifact_for(ADD, version))
         except PjrtError as exc:
             expect(bool(exc.message), "expected an error that says why, found no message")
             continue
@@ -75,7 +75,7 @@ def artifact_of_newer_version(subject: Subject) -> None:
 
 @check(number=63)
 def mhlo_text(subject: Subject) -> None:
-    """Compile a + b as MHLO text -> told whether it is taken."""
+    """Compile a + b as MHLO text -> the exact values or an error; which one is noted."""
     _either(subject, _MHLO.encode(), "mlir", "MHLO text")
 
 
@@ -88,51 +88,51 @@ def hlo_proto(subject: Subject) -> None:
 @check(number=65)
 def unknown_format(subject: Subject) -> None:
     """Compile a program of the format "invalid" -> an error, usually INVALID_ARGUMENT."""
-    refuses(subject, lambda: subject.compile(ADD, format="invalid"), 'the format "invalid"')
+    expect_refusal(subject, lambda: subject.compile(ADD, format="invalid"), 'the format "invalid"')
 
 
 @check(number=66)
 def junk_mlir(subject: Subject) -> None:
-    """Compile text that is no MLIR -> an error."""
-    refuses(subject, lambda: subject.compile(b"this is no program"), "junk as MLIR")
+    """Compile text that is not MLIR -> an error."""
+    expect_refusal(subject, lambda: subject.compile(b"this is no program"), "junk as MLIR")
 
 
 @check(number=66)
 def junk_hlo(subject: Subject) -> None:
-    """Compile bytes that are no HloModuleProto -> an error."""
-    refuses(subject, lambda: subject.compile(b"\xff" * 64, format="hlo"), "junk as HLO")
+    """Compile bytes that are not an HloModuleProto -> an error."""
+    expect_refusal(subject, lambda: subject.compile(b"\xff" * 64, format="hlo"), "junk as HLO")
 
 
 @check(number=66)
 def truncated_artifact(subject: Subject) -> None:
-    """Compile an artifact that ends in the middle -> an error."""
+    """Compile the first half of an artifact -> an error."""
     subject.require(ARTIFACT)
-    whole = labelled(ADD, (1, 0, 0))
-    refuses(subject, lambda: subject.compile(whole[: len(whole) // 2]), "half an artifact")
+    whole = artifact_for(ADD, (1, 0, 0))
+    expect_refusal(subject, lambda: subject.compile(whole[: len(whole) // 2]), "half an artifact")
 
 
 @check(number=66)
 def empty_program(subject: Subject) -> None:
-    """Compile nothing -> an error."""
-    refuses(subject, lambda: subject.compile(b""), "an empty program")
+    """Compile an empty program -> an error."""
+    expect_refusal(subject, lambda: subject.compile(b""), "an empty program")
 
 
 @check(number=66)
 def undefined_value(subject: Subject) -> None:
-    """Compile a program that uses a value it does not define -> an error."""
+    """Compile a program that uses an undefined value -> an error."""
     program = ADD.replace("add %a, %b", "add %a, %c")
-    refuses(subject, lambda: subject.compile(program), "a value that is not defined")
+    expect_refusal(subject, lambda: subject.compile(program), "a value that is not defined")
 
 
 @check(number=67)
 def junk_options(subject: Subject) -> None:
-    """Compile with junk for options -> an error, usually INVALID_ARGUMENT."""
-    refuses(subject, lambda: subject.compile(ADD, options=b"\xff" * 32), "junk as options")
+    """Compile with invalid options -> an error, usually INVALID_ARGUMENT."""
+    expect_refusal(subject, lambda: subject.compile(ADD, options=b"\xff" * 32), "junk as options")
 
 
 @check(number=68)
 def empty_options(subject: Subject) -> None:
-    """Compile with options of no bytes -> the exact values, or an error."""
+    """Compile with empty options -> the exact values, or an error."""
     try:
         executable = subject.compile(ADD, options=b"")
     except PjrtError as exc:
@@ -147,12 +147,12 @@ def too_many_replicas(subject: Subject) -> None:
     """Compile for more replicas than there are devices -> an error."""
     many = len(subject.call("PJRT_Client_Devices", client=subject.client)) + 1
     options = CompileOptions(num_replicas=many).serialize()
-    refuses(subject, lambda: subject.compile(ADD, options=options), f"{many} replicas")
+    expect_refusal(subject, lambda: subject.compile(ADD, options=options), f"{many} replicas")
 
 
 @check(needs="devices:2", number=70)
 def device_assignment(subject: Subject) -> None:
-    """Compile for the second device -> it runs there, and its addressable devices say so."""
+    """Compile for the second device -> it runs there, and is the addressable device."""
     executable, second = _for_second(subject)
     found = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
     equal(found, [second], "the addressable devices")
@@ -161,10 +161,10 @@ def device_assignment(subject: Subject) -> None:
 
 @check(needs="devices:2", number=70, since=79)
 def serialized_device_assignment(subject: Subject) -> None:
-    """The device assignment of a program for the second device -> 1 x 1, that device's id."""
+    """Ask a program for the second device for its assignment -> 1 x 1, that device's id."""
     executable, second = _for_second(subject)
     name = "PJRT_LoadedExecutable_GetDeviceAssignment"
-    message = irregular.serialized(subject.api, name, executable=executable)
+    message = subject.api.call(name, executable=executable)
     fields = dict(wire.fields(memoryview(message)))
     for number in (_ASSIGNMENT_REPLICAS, _ASSIGNMENT_PARTITIONS):
         equal(fields.get(number), 1, f"field {number} of the DeviceAssignmentProto")
@@ -178,14 +178,20 @@ def serialized_device_assignment(subject: Subject) -> None:
 
 @check(needs="devices:2", number=70, since=96)
 def logical_ids(subject: Subject) -> None:
-    """The logical ids of a program for the second device -> replica 0, partition 0."""
+    """Ask a program for the second device for its logical ids -> replica 0, partition 0."""
     executable, _ = _for_second(subject)
-    equal(irregular.logical_ids(subject.api, executable), [(0, 0)], "the logical ids")
+    equal(
+        subject.api.call(
+            "PJRT_LoadedExecutable_AddressableDeviceLogicalIds", executable=executable
+        ),
+        [(0, 0)],
+        "the logical ids",
+    )
 
 
 @check(needs="plugin", number=71, seconds=60)
 def counts(subject: Subject) -> None:
-    """The counts of a program of two outputs -> 1 replica, 1 partition, 2 outputs; code size."""
+    """Ask a program of two outputs for its counts -> 1 replica, 1 partition, 2 outputs."""
     executable = subject.compile_executable(_TWO_OUTPUTS)
     for what, wanted in (("NumReplicas", 1), ("NumPartitions", 1), ("NumOutputs", 2)):
         equal(subject.call(f"PJRT_Executable_{what}", executable=executable), wanted, what)
@@ -195,7 +201,7 @@ def counts(subject: Subject) -> None:
 
 @check(needs="plugin", number=71, seconds=60)
 def name(subject: Subject) -> None:
-    """The name of a program -> text; another one than the module's is told."""
+    """Ask a program for its name -> text; a name that is not the module's is noted."""
     found = subject.call(
         "PJRT_Executable_Name", executable=subject.compile_executable(_TWO_OUTPUTS)
     )
@@ -206,17 +212,17 @@ def name(subject: Subject) -> None:
 
 @check(needs="plugin", number=71, since=29, seconds=60)
 def output_types(subject: Subject) -> None:
-    """The types and dimensions of two outputs -> f32[3,2] and s32[]."""
+    """Ask for the types and dimensions of two outputs -> f32[3,2] and s32[]."""
     executable = subject.compile_executable(_TWO_OUTPUTS)
     found = subject.call("PJRT_Executable_OutputElementTypes", executable=executable)
     equal(list(found), [_F32, _S32], "the element types of the outputs")
-    dims = irregular.output_dimensions(subject.api, executable)
+    dims = subject.api.call("PJRT_Executable_OutputDimensions", executable=executable)
     equal(dims, [(3, 2), ()], "the dimensions of the outputs")
 
 
 @check(number=71)
 def fingerprint(subject: Subject) -> None:
-    """The fingerprint, asked and compiled twice -> the same, and not another program's."""
+    """Ask for the fingerprint of a program, compiled twice -> the same, unlike another's."""
     name = "PJRT_Executable_Fingerprint"
     executables = [subject.compile_executable(text) for text in (ADD, ADD, _TWO_OUTPUTS)]
     prints = [subject.call(name, executable=each) for each in executables]
@@ -229,17 +235,17 @@ def fingerprint(subject: Subject) -> None:
 
 @check(needs="plugin", number=72, since=87, seconds=60)
 def compile_options(subject: Subject) -> None:
-    """The compile options of an executable -> those that it was compiled with."""
+    """Ask an executable for its compile options -> those that it was compiled with."""
     executable = subject.compile_executable(options=CompileOptions(profile_version=7))
     name = "PJRT_Executable_GetCompileOptions"
-    found = CompileOptions.parse(irregular.serialized(subject.api, name, executable=executable))
+    found = CompileOptions.parse(subject.api.call(name, executable=executable))
     equal(found.profile_version, 7, "profile_version of the options that come back")
     equal(found.num_replicas, 1, "num_replicas of the options that come back")
 
 
 @check(number=73, seconds=60)
 def threads(subject: Subject) -> None:
-    """Compile one program in 4 threads at once -> 4 executables, each gives the exact values."""
+    """Compile one program in 4 threads at once -> 4 executables with exact values."""
     made: set[int] = set()
     for each in at_once([partial(subject.compile, ADD)] * 4):
         if isinstance(each, Exception):
@@ -253,7 +259,7 @@ def threads(subject: Subject) -> None:
 def _add_of(subject: Subject, which: str) -> None:
     """Runs a + b as an artifact of a version that the plugin tells."""
     subject.require(ARTIFACT)
-    subject.expect_add(subject.compile(labelled(ADD, subject.stablehlo(which))))
+    subject.expect_add(subject.compile(artifact_for(ADD, subject.stablehlo(which))))
 
 
 def _either(subject: Subject, code: bytes, form: str, what: str) -> None:
@@ -269,7 +275,7 @@ def _either(subject: Subject, code: bytes, form: str, what: str) -> None:
 
 
 def _for_second(subject: Subject) -> tuple[int, int]:
-    """A program compiled for the second device, and that device."""
+    """Compiles a program for the second device, and returns that device as well."""
     second = subject.devices[1]
     options = CompileOptions(device_ids=[[subject.describe(second, "Id")]])
     return subject.compile(ADD, options=options.serialize()), second

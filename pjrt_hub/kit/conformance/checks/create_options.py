@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pjrt_hub.errors import InvalidArgumentError, PjrtError
-from pjrt_hub.kit.conformance import part
-from pjrt_hub.kit.conformance.attempt import Tell, attempt
+from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, expect, refused
+from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, expect, expect_error
 from pjrt_hub.kit.conformance.refusal import note_code
+from pjrt_hub.kit.conformance.separate_process import Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject
 
 _UNKNOWN = {"no_such_option_of_pjrt": 1}
@@ -45,9 +45,9 @@ Attempt = tuple[str, str]  # an option, and the type that it is given
 
 @check(area="client", needs="plugin", number=25)
 def unknown_option(subject: Subject) -> None:
-    """Create a client with an option that nobody knows -> an error, usually INVALID_ARGUMENT."""
+    """Create a client with an unknown option -> an error, usually INVALID_ARGUMENT."""
     what = "an unknown create option"
-    error = refused(lambda: _create(subject, _UNKNOWN), what=what)
+    error = expect_error(lambda: _create(subject, _UNKNOWN), what=what)
     if error.code != InvalidArgumentError.code:
         _require_device(subject, error)
         note_code(subject, error, what, InvalidArgumentError.code)
@@ -55,14 +55,14 @@ def unknown_option(subject: Subject) -> None:
 
 @check(area="client", needs="plugin", number=26, seconds=120)
 def mistyped_option(subject: Subject) -> None:
-    """A client with each known option of each other type -> an error, and no crash."""
-    known = dict(_known(subject))
+    """Create clients with known options of wrong types -> an error each, and no crash."""
+    known = dict(_known_options(subject))
     if not known:
         raise Skipped("no option of this plugin is known; give one with --option")
     attempts = [(name, each) for name, right in known.items() for each in _VALUES if each != right]
     try:
-        answers = part.run(subject, try_options, attempts, seconds=110)
-    except part.Died as exc:
+        answers = separate_process.run(subject, try_options, attempts, seconds=110)
+    except separate_process.Died as exc:
         raise Skipped(f"the process {exc}") from exc
     wrong = []
     for (name, given), answer in zip(attempts, answers, strict=False):
@@ -78,7 +78,7 @@ def mistyped_option(subject: Subject) -> None:
 
 
 def try_options(subject: Subject, attempts: list[Attempt]) -> list[str]:
-    """What a plugin does to options, each of which may end a process."""
+    """Creates clients with options, each of which may end a process."""
     answers = list[str]()
     for _ in range(_MOST_DEATHS):
         rest = attempts[len(answers) :]
@@ -101,7 +101,7 @@ def _try(subject: Subject, attempts: list[Attempt], tell: Tell) -> None:
             tell(json.dumps(_ACCEPTED))
 
 
-def _known(subject: Subject) -> Iterator[Attempt]:
+def _known_options(subject: Subject) -> Iterator[Attempt]:
     """Options by name: those in the plugin's words, its manifest's, the platform's, those given.
 
     The type is empty where it is not known.
@@ -116,7 +116,7 @@ def _known(subject: Subject) -> Iterator[Attempt]:
 
 
 def _refusals(subject: Subject, options: dict[str, Any] | None = None) -> list[str]:
-    """Why it makes no client of these options; empty where it makes one."""
+    """Says why it makes no client of these options; empty where it makes one."""
     try:
         subject.destroy(_create(subject, options or {}))
     except PjrtError as exc:
@@ -136,7 +136,7 @@ def _create(subject: Subject, options: dict[str, Any]) -> int:
 
 
 def _platform(subject: Subject) -> str:
-    """Which plugin it is, also where no client can be made."""
+    """Says which plugin it is, also where no client can be made."""
     try:
         name: bytes = subject.call("PJRT_Client_PlatformName", client=subject.client)
     except (Skipped, Unsupported):

@@ -10,7 +10,7 @@ from pjrt_hub.errors import NotFoundError, PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal
 from pjrt_hub.kit.conformance.programs import DOUBLE
-from pjrt_hub.kit.conformance.refusal import LOST, loses, refuses
+from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, expect_given_error, expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import custom_calls, table
 
@@ -23,7 +23,7 @@ _WITH_HANDLERS = ("Host", "CUDA", "ROCM")
 
 @check(area="extensions", extension="FFI", number=17)
 def custom_call(subject: Subject) -> None:
-    """Register a handler, run a program that calls it -> called; on the host its values arrive."""
+    """Register a handler, run a program that calls it -> one call, and its values on the host."""
     calls: list[str] = []
     _register(subject, _HANDLER, lambda frame: calls.append(_double(frame)))
     try:
@@ -39,11 +39,11 @@ def custom_call(subject: Subject) -> None:
 
 @check(area="extensions", extension="FFI", number=17)
 def user_data(subject: Subject) -> None:
-    """Give an execute context data of a registered type -> the handler finds it."""
+    """Add data of a registered type to an execute context -> the handler finds it."""
     node, name = subject.extension("FFI"), "pjrt_hub.conformance.data"
     context = subject.call("PJRT_ExecuteContext_Create")
     try:
-        kind = int(node.call("PJRT_FFI_Type_Register", type_name=name, type_info={}))
+        kind = node.call("PJRT_FFI_Type_Register", type_name=name, type_info={})
         node.call("PJRT_FFI_UserData_Add", context=context, user_data={"type_id": kind, "data": 42})
         seen: list[int | None] = []
 
@@ -60,7 +60,7 @@ def user_data(subject: Subject) -> None:
 
 @check(area="extensions", extension="FFI", number=17)
 def second_handler(subject: Subject) -> None:
-    """Register two handlers by one name -> one of them is called; whether it is refused is told."""
+    """Register two handlers by one name -> one of them is called; which one is noted."""
     name, called = "pjrt_hub.conformance.twice", list[str]()
 
     def handler(which: str) -> custom_calls.PythonEntry:
@@ -80,8 +80,8 @@ def second_handler(subject: Subject) -> None:
 
 @check(area="extensions", extension="FFI", number=17)
 def unknown_custom_call(subject: Subject) -> None:
-    """A program that calls a handler nobody registered -> an error, and no crash."""
-    refuses(
+    """Run a program that calls an unregistered handler -> an error, and no crash."""
+    expect_refusal(
         subject,
         lambda: _run_custom_call(subject, "pjrt_hub.conformance.nobody"),
         "a custom call of a handler that nobody registered",
@@ -91,17 +91,19 @@ def unknown_custom_call(subject: Subject) -> None:
 
 @check(area="extensions", extension="FFI", number=91)
 def failing_custom_call(subject: Subject) -> None:
-    """A custom call fails in the first of two runs -> that one fails with its text, not both."""
+    """Let a custom call fail in the first of two runs -> only that run fails, with its text."""
     name = "pjrt_hub.conformance.fails_once"
-    failures = [(LOST["error_code"], LOST["error_message"].encode())]
+    failures = [(GIVEN_ERROR["error_code"], GIVEN_ERROR["error_message"].encode())]
     _hand_over(subject, name, lambda _: failures.pop() if failures else None)
-    loses(subject, lambda: _run_custom_call(subject, name), "a run whose custom call fails")
+    expect_given_error(
+        subject, lambda: _run_custom_call(subject, name), "a run whose custom call fails"
+    )
     _run_custom_call(subject, name)
     subject.usable()
 
 
 def _platform(subject: Subject) -> str:
-    """What XLA FFI calls the platform of the client."""
+    """Returns XLA FFI's name of the client's platform."""
     name: str = subject.call("PJRT_Client_PlatformName", client=subject.client).decode()
     return {"cpu": "Host", "gpu": "CUDA"}.get(name, name.upper())
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Skipped, code_name, equal, expect, refused, text
+from pjrt_hub.kit.conformance.finding import Skipped, code_name, equal, expect, expect_error, text
 from pjrt_hub.kit.conformance.programs import DOUBLE, SLOW_SHAPE
 from pjrt_hub.kit.conformance.refusal import note_code
 from pjrt_hub.kit.conformance.slow import slow
 from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.capi import irregular, unchecked
+from pjrt_hub.running.capi import unchecked
 
 _16_KIB = 16 << 10
 _INTERNAL = 13
@@ -21,7 +21,7 @@ _INTERNAL = 13
 
 @check(number=37)
 def lists(subject: Subject) -> None:
-    """All devices and the addressable ones -> both non-empty, the second inside the first."""
+    """List all devices and the addressable ones -> both non-empty, the second within the first."""
     every, usable = (_devices(subject, kind) for kind in ("Devices", "AddressableDevices"))
     expect(bool(every) and bool(usable), f"expected devices, found {len(every)}, {len(usable)}")
     expect(0 not in every, "expected devices, found NULL among them")
@@ -31,7 +31,7 @@ def lists(subject: Subject) -> None:
 
 @check(number=37)
 def lists_are_kept(subject: Subject) -> None:
-    """All devices, asked twice -> the same ones in the same order; a list that moved is told."""
+    """List the devices twice -> the same in the same order; a moved list is noted."""
     for kind, field in (("Devices", "devices"), ("AddressableDevices", "addressable_devices")):
         first, second = _devices(subject, kind), _devices(subject, kind)
         equal(second, first, f"PJRT_Client_{kind}, asked again")
@@ -40,7 +40,7 @@ def lists_are_kept(subject: Subject) -> None:
 
 @check(number=37)
 def ids(subject: Subject) -> None:
-    """The id of each device -> not negative, each of its own, the same when asked again."""
+    """Ask each device twice for its id -> different ids from 0, the same both times."""
     devices = _devices(subject, "Devices")
     found = [_id(subject, device) for device in devices]
     expect(min(found) >= 0, f"expected ids from 0, found {found}")
@@ -69,7 +69,7 @@ def look_up_addressable(subject: Subject) -> None:
 
 @check(number=39)
 def look_up_unknown(subject: Subject) -> None:
-    """Look up the id -1, and one past the last -> an error, usually NOT_FOUND."""
+    """Look up the id -1 and one past the last -> an error, usually NOT_FOUND."""
     past = max(_id(subject, device) for device in _devices(subject, "Devices")) + 1
     for number in (-1, past):
         _refuses_id(subject, lambda number=number: _look_up(subject, number), f"the id {number}")
@@ -78,7 +78,7 @@ def look_up_unknown(subject: Subject) -> None:
 
 @check(number=39)
 def look_up_unknown_addressable(subject: Subject) -> None:
-    """Look up the local hardware id -1, and one past the last -> an error, usually NOT_FOUND."""
+    """Look up the local hardware id -1 and one past the last -> an error, usually NOT_FOUND."""
     locals_ = [subject.call("PJRT_Device_LocalHardwareId", device=each) for each in subject.devices]
     wanted = {-1, max(locals_) + 1} - set(locals_)
     for number in sorted(wanted):
@@ -89,7 +89,7 @@ def look_up_unknown_addressable(subject: Subject) -> None:
 
 @check(number=40)
 def addressable(subject: Subject) -> None:
-    """IsAddressable of each device -> true for the client's addressable ones, and for no other."""
+    """Ask IsAddressable of each device -> true for the client's addressable devices only."""
     for device in _devices(subject, "Devices"):
         found = subject.call("PJRT_Device_IsAddressable", device=device)
         equal(bool(found), device in subject.devices, f"device {_id(subject, device)} addressable")
@@ -97,7 +97,7 @@ def addressable(subject: Subject) -> None:
 
 @check(number=40)
 def process_index(subject: Subject) -> None:
-    """The process index of each addressable device -> the client's."""
+    """Ask each addressable device for its process index -> the client's."""
     wanted = subject.call("PJRT_Client_ProcessIndex", client=subject.client)
     for device in subject.devices:
         found = subject.describe(device, "ProcessIndex")
@@ -106,7 +106,7 @@ def process_index(subject: Subject) -> None:
 
 @check(number=41)
 def texts(subject: Subject) -> None:
-    """The kind, the debug string and the string of each device -> UTF-8; none is empty."""
+    """Ask each device for its kind, debug string and string -> UTF-8, none empty."""
     for device in _devices(subject, "Devices"):
         for name in ("Kind", "DebugString", "ToString"):
             expect(
@@ -117,7 +117,7 @@ def texts(subject: Subject) -> None:
 
 @check(number=42)
 def attributes(subject: Subject) -> None:
-    """The attributes of each device description -> names, each once, the same when asked again."""
+    """Ask each device description twice for its attributes -> the same, each name once."""
     for device in _devices(subject, "Devices"):
         description = subject.call("PJRT_Device_GetDescription", device=device)
         function = "PJRT_DeviceDescription_Attributes"
@@ -133,15 +133,15 @@ def attributes(subject: Subject) -> None:
 
 @check(number=42, since=92)
 def live_attributes(subject: Subject) -> None:
-    """The attributes of each device itself -> readable, and freed by their deleter."""
+    """Ask each device for its live attributes -> readable, and their deleter frees them."""
     for device in subject.devices:
-        found = irregular.device_attributes(subject.api, device)
+        found = subject.api.call("PJRT_Device_GetAttributes", device=device)
         expect(all(found), f"expected a name of each attribute, found {list(found)}")
 
 
 @check(number=43)
 def memory_stats(subject: Subject) -> None:
-    """What each device counts beside an array -> in use up to the limit and to its own peak."""
+    """Ask each device that holds an array for its statistics -> in use is below limit and peak."""
     for device in subject.devices:
         subject.put(np.zeros(_16_KIB // 4, np.float32), device=device)
         stats = subject.call("PJRT_Device_MemoryStats", device=device)
@@ -156,7 +156,7 @@ def memory_stats(subject: Subject) -> None:
 
 @check(number=44)
 def memory_in_use(subject: Subject) -> None:
-    """Put 16 KiB on the device, destroy them -> in use grows by that at least, and comes back."""
+    """Put 16 KiB on the device, destroy them -> bytes in use grow by that much, then fall again."""
     before = _in_use(subject)
     buffer = subject.put(np.zeros(_16_KIB // 4, np.float32))
     during = _in_use(subject)
@@ -170,7 +170,7 @@ def memory_in_use(subject: Subject) -> None:
 
 @check(number=44, since=106)
 def clear_memory_stats(subject: Subject) -> None:
-    """Put 16 KiB there, destroy them, clear the counts -> the peak is what is in use."""
+    """Put 16 KiB, destroy them, clear the statistics -> the peak is what is in use."""
     subject.destroy(subject.put(np.zeros(_16_KIB // 4, np.float32)))
     stats = subject.call("PJRT_Device_MemoryStats", device=subject.device)
     subject.call("PJRT_Device_ClearMemoryStats", device=subject.device)
@@ -192,7 +192,7 @@ def async_tracking_event(subject: Subject) -> None:
 
 @check(number=46, since=85)
 def poison_nothing(subject: Subject) -> None:
-    """Poison a launch that there is not -> false, and no error."""
+    """Poison an unknown launch -> false, and no error."""
     equal(bool(_poison(subject, 123_456)), False, "whether an unknown launch was poisoned")
     subject.usable()
 
@@ -205,7 +205,7 @@ def poison(subject: Subject) -> None:
     (output,) = subject.execute(executable, [identity], launch_id=launch)
     if not _poison(subject, launch):
         raise Skipped("the launch was not poisoned: it may have been over")
-    error = refused(lambda: subject.await_(subject.ready(output)), what="a poisoned output")
+    error = expect_error(lambda: subject.await_(subject.ready(output)), what="a poisoned output")
     expect("poison of a check" in error.message, f"expected its message, found {error.message}")
     if error.code != _INTERNAL:
         subject.note(f"a poisoned output: {code_name(error.code)}, where INTERNAL was given")
@@ -221,7 +221,7 @@ def _id(subject: Subject, device: int) -> int:
 
 
 def _look_up(subject: Subject, number: int) -> int:
-    return int(subject.call("PJRT_Client_LookupDevice", client=subject.client, id=number))
+    return subject.call("PJRT_Client_LookupDevice", client=subject.client, id=number)
 
 
 def _look_up_local(subject: Subject, number: int) -> int:
@@ -230,12 +230,12 @@ def _look_up_local(subject: Subject, number: int) -> int:
 
 
 def _refuses_id(subject: Subject, call: Any, what: str) -> None:
-    error = refused(call, what=what)
+    error = expect_error(call, what=what)
     note_code(subject, error, what, InvalidArgumentError.code, NotFoundError.code)
 
 
 def _in_use(subject: Subject) -> int:
-    return int(subject.call("PJRT_Device_MemoryStats", device=subject.device).bytes_in_use)
+    return subject.call("PJRT_Device_MemoryStats", device=subject.device).bytes_in_use
 
 
 def _poison(subject: Subject, launch: int) -> bool:

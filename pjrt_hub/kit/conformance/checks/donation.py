@@ -10,7 +10,7 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect
-from pjrt_hub.kit.conformance.refusal import LOST, loses, refuses
+from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, expect_given_error, expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.capi import irregular
@@ -23,7 +23,7 @@ SUM = [11.0, 22.0, 33.0, 44.0]
 
 
 def _add(donated: Sequence[int]) -> str:
-    """The text of a + b, then of a - b, whose outputs take over the arguments in `donated`."""
+    """Writes a + b, then a - b, whose outputs take over the arguments in `donated`."""
     alias = {
         index: f" {{tf.aliasing_output = {place} : i32}}" for place, index in enumerate(donated)
     }
@@ -36,7 +36,7 @@ def _add(donated: Sequence[int]) -> str:
     }}"""
 
 
-def _deleted(subject: Subject, *buffers: int) -> list[bool]:
+def _are_deleted(subject: Subject, *buffers: int) -> list[bool]:
     return [subject.call("PJRT_Buffer_IsDeleted", buffer=each) for each in buffers]
 
 
@@ -49,8 +49,8 @@ def _takes_over(subject: Subject, donated: Mapping[int, Array], *kept: int) -> N
 
     A program might take over what is donated; where it does not, that is told.
     """
-    equal(_deleted(subject, *kept), [False] * len(kept), "IsDeleted of what is kept")
-    alive = [each for each in donated if not _deleted(subject, each)[0]]
+    equal(_are_deleted(subject, *kept), [False] * len(kept), "IsDeleted of what is kept")
+    alive = [each for each in donated if not _are_deleted(subject, each)[0]]
     if alive:
         subject.note(f"donates nothing of {len(alive)} argument(s) that it might take over")
     for each in alive:
@@ -61,13 +61,13 @@ def _require_donation(subject: Subject) -> None:
     """Skips a check of what happens to donated buffers, where the plugin donates none."""
     a = subject.put(A)
     subject.execute(subject.compile(_add([0])), [a, subject.put(B)])
-    if not _deleted(subject, a)[0]:
+    if not _are_deleted(subject, a)[0]:
         raise Skipped("the plugin donates nothing, which it need not do")
 
 
 @check(number=123)
 def donated(subject: Subject) -> None:
-    """Run a + b over a -> the sum; a is deleted or as it was, b is as it was."""
+    """Run a + b, donating a -> the sum; a is deleted or unchanged, b is unchanged."""
     a, b = subject.put(A), subject.put(B)
     outputs = subject.execute(subject.compile(_add([0])), [a, b])
     equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
@@ -76,7 +76,7 @@ def donated(subject: Subject) -> None:
 
 @check(number=124)
 def swapped(subject: Subject) -> None:
-    """Run a + b over b and a - b over a -> both values; each is deleted or as it was."""
+    """Run a + b and a - b, donating b and a -> both values; each is deleted or unchanged."""
     a, b = subject.put(A), subject.put(B)
     outputs = subject.execute(subject.compile(_add([1, 0])), [a, b])
     equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
@@ -101,12 +101,12 @@ def twelfth_argument(subject: Subject) -> None:
 
 @check(number=125)
 def kept(subject: Subject) -> None:
-    """Run a + b over a with a non-donatable -> the sum; a is alive with its values."""
+    """Run a + b with a donated but non-donatable in this call -> the sum; a keeps its values."""
     a, b = subject.put(A), subject.put(B)
     executable = subject.compile(_add([0]))
     outputs = subject.execute(executable, [a, b], non_donatable_input_indices=[0])
     equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
-    equal(_deleted(subject, a), [False], "IsDeleted of a")
+    equal(_are_deleted(subject, a), [False], "IsDeleted of a")
     equal(_values(subject, [a]), [A.tolist()], "the values of a")
 
 
@@ -124,7 +124,7 @@ module attributes {mhlo.input_output_alias = [{
 
 @check(number=126)
 def must_alias_of_kept(subject: Subject) -> None:
-    """Run what must alias a with a non-donatable -> refused, or the sum; a is alive either way."""
+    """Run with a "must alias" argument that is non-donatable -> refused or the sum; a is kept."""
     a, b = subject.put(A), subject.put(B)
     executable = subject.compile(_MUST_ALIAS)
     try:
@@ -138,7 +138,7 @@ def must_alias_of_kept(subject: Subject) -> None:
 
 
 def _refuses_pair(subject: Subject, donated: Sequence[int]) -> None:
-    """One buffer as both arguments: refused before anything is donated."""
+    """Fails unless one buffer as both arguments is refused before anything is donated."""
     _require_donation(subject)
     buffer, executable = subject.put(A), subject.compile(_add(donated))
     which = " and ".join(f"argument {index}" for index in sorted(donated))
@@ -146,32 +146,32 @@ def _refuses_pair(subject: Subject, donated: Sequence[int]) -> None:
     def run() -> object:
         return _values(subject, subject.execute(executable, [buffer, buffer]))
 
-    refuses(subject, run, f"one buffer as both arguments, of which {which} is donated")
-    equal(_deleted(subject, buffer), [False], "IsDeleted of the refused buffer")
+    expect_refusal(subject, run, f"one buffer as both arguments, of which {which} is donated")
+    equal(_are_deleted(subject, buffer), [False], "IsDeleted of the refused buffer")
     equal(_values(subject, [buffer]), [A.tolist()], "the values of the refused buffer")
 
 
 @check(number=127)
 def same_buffer_donated_twice(subject: Subject) -> None:
-    """Run a + b over both, on one buffer as both -> refused, the buffer is kept."""
+    """Run a + b on one buffer as both, donating both -> refused, the buffer is kept."""
     _refuses_pair(subject, [0, 1])
 
 
 @check(number=127)
 def same_buffer_donated_first(subject: Subject) -> None:
-    """Run a + b over a, on one buffer as both -> refused, the buffer is kept."""
+    """Run a + b on one buffer as both, donating a -> refused, the buffer is kept."""
     _refuses_pair(subject, [0])
 
 
 @check(number=127)
 def same_buffer_donated_second(subject: Subject) -> None:
-    """Run a + b over b, on one buffer as both -> refused, the buffer is kept."""
+    """Run a + b on one buffer as both, donating b -> refused, the buffer is kept."""
     _refuses_pair(subject, [1])
 
 
 @check(number=128)
 def used_after(subject: Subject) -> None:
-    """Use a donated buffer in a run, a copy and its event -> each refused."""
+    """Use a donated buffer in a run, a copy and its event -> each is refused."""
     _require_donation(subject)
     a, b = subject.put(A), subject.put(B)
     executable = subject.compile(_add([0]))
@@ -180,14 +180,16 @@ def used_after(subject: Subject) -> None:
     def run() -> object:
         return _values(subject, subject.execute(executable, [a, b]))
 
-    refuses(subject, run, "a run on a donated buffer")
-    refuses(subject, lambda: subject.get(a, np.float32), "a copy of a donated buffer")
-    refuses(subject, lambda: subject.await_(subject.ready(a)), "the event of a donated buffer")
+    expect_refusal(subject, run, "a run on a donated buffer")
+    expect_refusal(subject, lambda: subject.get(a, np.float32), "a copy of a donated buffer")
+    expect_refusal(
+        subject, lambda: subject.await_(subject.ready(a)), "the event of a donated buffer"
+    )
 
 
 @check(number=84)
 def threads(subject: Subject) -> None:
-    """4 threads donate one buffer at once -> one runs and has the sum, three are refused."""
+    """Donate one buffer in 4 threads at once -> one run has the sum, three are refused."""
     _require_donation(subject)
     a, b = subject.put(A), subject.put(B)
     executable = subject.compile(_add([0]))
@@ -214,7 +216,7 @@ func.func @main(%a: tensor<32x32xf32> {tf.aliasing_output = 0 : i32}) -> tensor<
 
 @check(number=129)
 def thousand_steps(subject: Subject) -> None:
-    """Run a donating step 1000 times, not destroying what was donated -> exact, memory flat."""
+    """Run a donating step 1000 times, keeping donated buffers -> exact, no more memory."""
     executable = subject.compile(_STEP)
     value = subject.put(np.zeros((32, 32), np.float32))
     before = _bytes_in_use(subject)
@@ -230,7 +232,7 @@ def thousand_steps(subject: Subject) -> None:
 
 def _bytes_in_use(subject: Subject) -> int | None:
     try:
-        return int(subject.call("PJRT_Device_MemoryStats", device=subject.device).bytes_in_use)
+        return subject.call("PJRT_Device_MemoryStats", device=subject.device).bytes_in_use
     except (Unsupported, PjrtError):
         return None
 
@@ -250,26 +252,26 @@ def _dependent(subject: Subject, source: int) -> tuple[int, Callable[[int, str],
 
 @check(since=88, number=130)
 def control_dependency(subject: Subject) -> None:
-    """Donate with a dependency, end that -> the source is deleted, the heir has its values."""
+    """Donate with a control dependency, end it -> source deleted, the heir has its values."""
     source = subject.put(A)
     heir, settle = _dependent(subject, source)
     settle(0, "")
     subject.await_(subject.ready(heir))
     equal(_values(subject, [heir]), [A.tolist()], "the values of the heir")
-    equal(_deleted(subject, source), [True], "IsDeleted of the source")
+    equal(_are_deleted(subject, source), [True], "IsDeleted of the source")
 
 
 @check(since=88, number=130)
 def control_dependency_fails(subject: Subject) -> None:
-    """Donate with a dependency, fail that -> the heir's event has the error's text."""
+    """Donate with a control dependency, fail it -> the heir's event has the error's text."""
     heir, settle = _dependent(subject, subject.put(A))
-    settle(*LOST.values())
-    loses(subject, lambda: subject.await_(subject.ready(heir)), "awaiting the heir")
+    settle(*GIVEN_ERROR.values())
+    expect_given_error(subject, lambda: subject.await_(subject.ready(heir)), "awaiting the heir")
 
 
 @check(number=131)
 def referenced(subject: Subject) -> None:
-    """Run a + b over a while a has an external reference -> the sum or refused, a's memory kept."""
+    """Donate a buffer with an external reference -> the sum or refused; the memory is kept."""
     a, b = subject.put(A), subject.put(B)
     executable = subject.compile(_add([0]))
     subject.call("PJRT_Buffer_IncreaseExternalReferenceCount", buffer=a)
@@ -282,5 +284,5 @@ def referenced(subject: Subject) -> None:
         subject.note("donating a buffer with an external reference makes a copy")
     finally:
         subject.call("PJRT_Buffer_DecreaseExternalReferenceCount", buffer=a)
-    equal(_deleted(subject, a), [False], "IsDeleted of a")
+    equal(_are_deleted(subject, a), [False], "IsDeleted of a")
     equal(_values(subject, [a]), [A.tolist()], "the values of a")

@@ -43,7 +43,7 @@ def _bytes(element: ElementType) -> np.ndarray[Any, Any]:
 
 
 def _patterns(element: ElementType) -> np.ndarray[Any, Any]:
-    """Every value of a type of less than a byte, in the two's complement of a byte if signed."""
+    """Lists every value of a sub-byte type, in the two's complement of a byte if signed."""
     count = 1 << element.bits
     patterns = np.arange(count, dtype=np.uint8)
     negative = (patterns >= count // 2) & (element.name in _SIGNED)
@@ -88,7 +88,7 @@ def _round_trip(element: ElementType) -> Callable[[Subject], None]:
     return run
 
 
-def _transposed(element: ElementType) -> Callable[[Subject], None]:
+def _transposition(element: ElementType) -> Callable[[Subject], None]:
     def run(subject: Subject) -> None:
         given = _bytes(element)
         by_columns = np.ascontiguousarray(given.transpose(1, 0, 2))
@@ -105,7 +105,7 @@ for _element in dtypes.ELEMENT_TYPES:
         since=_element.since,
         number=92,
         name=f"round_trip_{_element.numpy}",
-        title=f"Put {_element.name} and copy it back -> type, dimensions and bytes are the same.",
+        title=f"Put {_element.name} and copy it back -> the same type, dimensions and bytes.",
     )(_round_trip(_element))
     if _element.bits < 8:
         check(
@@ -114,4 +114,4 @@ for _element in dtypes.ELEMENT_TYPES:
             number=94,
             name=f"transposed_{_element.numpy}",
             title=f"Put {_element.name} by columns and copy it back by rows -> the same values.",
-        )(_transposed(_element))
+        )(_transposition(_element))

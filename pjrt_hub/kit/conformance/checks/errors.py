@@ -22,8 +22,8 @@ Call = tuple[str, dict[str, Any]]
 
 @check(number=119)
 def codes(subject: Subject) -> None:
-    """The code of each error that can be provoked, twice -> from 1 to 16, the same both times."""
-    for what, error in _provoked(subject, _calls(subject)):
+    """Ask twice for the code of each error that can be provoked -> from 1 to 16, the same."""
+    for what, error in _provoke(subject, _calls(subject)):
         first, second = (subject.call("PJRT_Error_GetCode", error=error) for _ in range(2))
         expect(first in _CODES, f"{what}: expected a code from 1 to 16, found {first}")
         equal(second, first, f"{what}: its code, asked again")
@@ -31,8 +31,8 @@ def codes(subject: Subject) -> None:
 
 @check(needs="plugin", number=119)
 def codes_without_client(subject: Subject) -> None:
-    """The code and message of errors before there is a client -> 1 to 16, UTF-8."""
-    for what, error in _provoked(subject, _early_calls(subject)):
+    """Provoke errors before there is a client -> codes from 1 to 16, messages in UTF-8."""
+    for what, error in _provoke(subject, _early_calls(subject)):
         code = subject.call("PJRT_Error_GetCode", error=error)
         expect(code in _CODES, f"{what}: expected a code from 1 to 16, found {code}")
         _read(subject, error, what)
@@ -40,8 +40,8 @@ def codes_without_client(subject: Subject) -> None:
 
 @check(number=119)
 def messages(subject: Subject) -> None:
-    """The message of each error that can be provoked, twice -> a text in UTF-8, the same."""
-    for what, error in _provoked(subject, _calls(subject)):
+    """Ask twice for the message of each error that can be provoked -> the same UTF-8 text."""
+    for what, error in _provoke(subject, _calls(subject)):
         first, second = (_read(subject, error, what) for _ in range(2))
         equal(second, first, f"{what}: its message, asked again")
         expect(bool(first), f"{what}, the message: expected the reason, found none")
@@ -49,8 +49,8 @@ def messages(subject: Subject) -> None:
 
 @check(number=119, since=107)
 def tables(subject: Subject) -> None:
-    """The functions that each error's first field points at -> the same code and message."""
-    for what, error in _provoked(subject, _calls(subject)):
+    """Call the functions of each error's own table -> the same code and message."""
+    for what, error in _provoke(subject, _calls(subject)):
         message = subject.api.call("PJRT_Error_Message", error=error)
         found = unchecked.by_its_table(error)
         expect(found is not None, f"{what}: expected a table of all functions, found none")
@@ -60,14 +60,14 @@ def tables(subject: Subject) -> None:
 
 @check(number=119)
 def two_at_once(subject: Subject) -> None:
-    """Two errors alive at once -> each has its own message, also after the other is destroyed."""
-    failing = _failing(subject)
+    """Keep two errors alive at once -> each keeps its message when the other is destroyed."""
+    failing = _failing_calls(subject)
     if len(failing) < 2:
         raise Unsupported("fewer than two calls that were tried made an error")
     (first, first_call), (second, second_call) = failing[:2]
-    with unchecked.provoked(subject.api, first_call[0], **first_call[1]) as error:
+    with unchecked.provoke(subject.api, first_call[0], **first_call[1]) as error:
         before = _read(subject, error, first)
-        with unchecked.provoked(subject.api, second_call[0], **second_call[1]) as another:
+        with unchecked.provoke(subject.api, second_call[0], **second_call[1]) as another:
             expect(another != error, "expected two errors, found one address for both")
             equal(_read(subject, error, first), before, "the first message beside the second")
             _read(subject, another, second)
@@ -76,9 +76,9 @@ def two_at_once(subject: Subject) -> None:
 
 @check(number=119)
 def other_thread(subject: Subject) -> None:
-    """Read an error in another thread than the one that met it -> the same code and message."""
-    what, (function, fields) = _failing(subject)[0]
-    with unchecked.provoked(subject.api, function, **fields) as error:
+    """Read an error in another thread -> the same code and message."""
+    what, (function, fields) = _failing_calls(subject)[0]
+    with unchecked.provoke(subject.api, function, **fields) as error:
         here = _read(subject, error, what)
         there: list[str] = []
         reader = threading.Thread(target=lambda: there.append(_read(subject, error, what)))
@@ -89,11 +89,11 @@ def other_thread(subject: Subject) -> None:
 
 @check(number=119)
 def many(subject: Subject) -> None:
-    """200 errors, each destroyed once -> all alike, and the client is usable."""
-    what, (function, fields) = _failing(subject)[0]
+    """Provoke 200 errors, destroy each once -> all alike, and the client is usable."""
+    what, (function, fields) = _failing_calls(subject)[0]
     seen = set()
     for _ in range(_ROUNDS):
-        with unchecked.provoked(subject.api, function, **fields) as error:
+        with unchecked.provoke(subject.api, function, **fields) as error:
             expect(bool(error), f"{what}: expected an error each time, found success")
             seen.add(subject.call("PJRT_Error_GetCode", error=error))
     equal(len(seen), 1, "different codes of one error")
@@ -102,10 +102,10 @@ def many(subject: Subject) -> None:
 
 @check(number=120)
 def unknown_codes(subject: Subject) -> None:
-    """The codes of all errors that can be provoked -> how many say UNKNOWN is told."""
+    """Ask for the codes of all errors that can be provoked -> those with UNKNOWN are noted."""
     found = {
         what: subject.call("PJRT_Error_GetCode", error=error)
-        for what, error in _provoked(subject, _calls(subject))
+        for what, error in _provoke(subject, _calls(subject))
     }
     vague = [what for what, code in found.items() if code == UnknownError.code]
     if vague:
@@ -115,10 +115,10 @@ def unknown_codes(subject: Subject) -> None:
 
 @check(number=121, since=99)
 def payloads(subject: Subject) -> None:
-    """Visit the payloads of each error -> no crash; names are not empty; those found are told."""
+    """Visit the payloads of each error -> no crash and no empty name; those found are noted."""
     if not subject.api.has("PJRT_Error_ForEachPayload"):
         raise Unsupported("the plugin lacks PJRT_Error_ForEachPayload")
-    for what, error in _provoked(subject, _calls(subject)):
+    for what, error in _provoke(subject, _calls(subject)):
         found = hotpath.payloads(subject.api.address, error)
         expect(all(found), f"{what}: expected a name of each payload, found none")
         if found:
@@ -127,8 +127,8 @@ def payloads(subject: Subject) -> None:
 
 @check(number=122)
 def usable_afterwards(subject: Subject) -> None:
-    """A + b after each error that can be provoked -> the exact values."""
-    for _ in _provoked(subject, _calls(subject)):
+    """Run a + b after each error that can be provoked -> the exact values."""
+    for _ in _provoke(subject, _calls(subject)):
         subject.usable()
 
 
@@ -136,7 +136,7 @@ def _calls(subject: Subject) -> dict[str, Call]:
     """Calls that any plugin should refuse, and none may crash at; those first that are cheap."""
     client, options = subject.client, CompileOptions().serialize()
     program = {"code": "this is no program", "format": "mlir"}
-    add = subject.written(ADD)
+    add = subject.encode_program(ADD)
     return {
         "no such device": ("PJRT_Client_LookupDevice", {"client": client, "id": -1}),
         "no such local device": (
@@ -184,13 +184,13 @@ def _early_calls(subject: Subject) -> dict[str, Call]:
     }
 
 
-def _provoked(subject: Subject, calls: dict[str, Call]) -> Iterator[tuple[str, int]]:
+def _provoke(subject: Subject, calls: dict[str, Call]) -> Iterator[tuple[str, int]]:
     """Yields what was wrong and the error that came; what is accepted is another check's matter."""
     met = False
     for what, (function, fields) in calls.items():
         if not subject.api.has(function):
             continue
-        with unchecked.provoked(subject.api, function, **fields) as error:
+        with unchecked.provoke(subject.api, function, **fields) as error:
             if error:
                 met = True
                 yield what, error
@@ -198,12 +198,12 @@ def _provoked(subject: Subject, calls: dict[str, Call]) -> Iterator[tuple[str, i
         raise Unsupported("no call that was tried made an error")
 
 
-def _failing(subject: Subject) -> list[tuple[str, Call]]:
-    """The calls that make an error, at least one."""
+def _failing_calls(subject: Subject) -> list[tuple[str, Call]]:
+    """Returns the calls that make an error, at least one."""
     calls = _calls(subject)
-    return [(what, calls[what]) for what, _ in _provoked(subject, calls)]
+    return [(what, calls[what]) for what, _ in _provoke(subject, calls)]
 
 
 def _read(subject: Subject, error: int, what: str) -> str:
-    """The message of an error, which must be text."""
+    """Reads the message of an error, which must be text."""
     return text(subject.api.call("PJRT_Error_Message", error=error), f"{what}, the message")

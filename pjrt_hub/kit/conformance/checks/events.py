@@ -7,10 +7,10 @@ import time
 import numpy as np
 
 from pjrt_hub.errors import DataLossError, PjrtError
-from pjrt_hub.kit.conformance import part
+from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Unsupported, equal, expect
-from pjrt_hub.kit.conformance.refusal import LOST, LOST_AND_MORE, loses
+from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, expect_given_error
 from pjrt_hub.kit.conformance.slow import (
     is_identity,
     is_late,
@@ -21,14 +21,14 @@ from pjrt_hub.kit.conformance.slow import (
 )
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
-from pjrt_hub.running.capi.counted import Counted, taken
+from pjrt_hub.running.capi.call_counter import CallCounter, take_error
 
 NUMBERS = np.arange(1, 5, dtype=np.float32)
 
 
 @check(number=114)
 def ready(subject: Subject) -> None:
-    """Await a buffer's ready event twice -> both succeed, IsReady is true and Error is null."""
+    """Await a buffer's ready event twice -> success; IsReady is true and Error is NULL."""
     event = subject.ready(subject.put(NUMBERS))
     for _ in range(2):
         subject.call("PJRT_Event_Await", event=event)
@@ -41,7 +41,7 @@ def ready(subject: Subject) -> None:
 
 @check(number=114)
 def becomes_ready(subject: Subject) -> None:
-    """Await the event of running work -> the work is done, IsReady is true."""
+    """Await the event of running work -> the work is done, and IsReady is true."""
     buffer = slow(subject)
     event = subject.ready(buffer)
     if subject.call("PJRT_Event_IsReady", event=event):
@@ -66,7 +66,7 @@ def await_is_not_early(subject: Subject) -> None:
 
 @check(number=114)
 def is_ready_is_not_early(subject: Subject) -> None:
-    """Ask IsReady of running work until it is true, then read the output -> it is there at once."""
+    """Poll IsReady of running work, then read the output -> it is there at once."""
 
     def wait(output: int, _: int) -> None:
         event = subject.ready(output)
@@ -78,78 +78,76 @@ def is_ready_is_not_early(subject: Subject) -> None:
 
 @check(number=115)
 def callback_is_not_early(subject: Subject) -> None:
-    """OnReady on the event of running work, then read the output -> it is there at once."""
+    """Wait for a callback of running work, then read the output -> it is there at once."""
 
     def wait(output: int, _: int) -> None:
-        called = Counted()
+        called = CallCounter()
         event = subject.ready(output)
         subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
-        called.first()
+        called.wait_first()
 
     expect(not is_late(subject, wait), "the callback: expected after the work, found during it")
 
 
 def _errors_of_callback(subject: Subject, event: int) -> list[PjrtError | None]:
-    """What one callback on an event is called with, in all its calls."""
-    called = Counted()
+    """Returns the errors of all calls of one callback on an event."""
+    called = CallCounter()
     subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
-    return [taken(subject.api.address, error) for error in called.settled()]
+    return [take_error(subject.api.address, error) for error in called.wait()]
 
 
 @check(number=115)
 def callback_after_completion(subject: Subject) -> None:
-    """OnReady on a ready event -> the callback comes once, with a null error."""
+    """Call OnReady on a ready event -> one call, with a NULL error."""
     event = subject.ready(subject.put(NUMBERS))
     equal(_errors_of_callback(subject, event), [None], "the errors of the callback's calls")
 
 
 @check(number=115)
 def callback_before_completion(subject: Subject) -> None:
-    """OnReady on the event of running work -> the callback comes once, with a null error."""
+    """Call OnReady on the event of running work -> one call, with a NULL error."""
     event = subject.ready(slow(subject))
     equal(_errors_of_callback(subject, event), [None], "the errors of the callback's calls")
 
 
 @check(number=115)
 def several_callbacks(subject: Subject) -> None:
-    """Three times OnReady on one event -> each callback comes once."""
+    """Call OnReady three times on one event -> each callback is called once."""
     event = subject.ready(slow(subject))
-    called = [Counted() for _ in range(3)]
+    called = [CallCounter() for _ in range(3)]
     for each in called:
         subject.call("PJRT_Event_OnReady", event=event, callback=each.address, user_arg=0)
-    equal([len(each.settled()) for each in called], [1, 1, 1], "how often each callback came")
+    equal([len(each.wait()) for each in called], [1, 1, 1], "how often each callback came")
 
 
 @check(number=115)
 def callback_outlives_its_event(subject: Subject) -> None:
-    """OnReady, then destroy the pending event -> the callback comes once all the same."""
+    """Call OnReady, then destroy the pending event -> the callback is still called once."""
     event = subject.ready(slow(subject))
-    called = Counted()
+    called = CallCounter()
     subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
     subject.destroy(event)
-    equal(len(called.settled()), 1, "how often the callback came")
+    equal(len(called.wait()), 1, "how often the callback came")
 
 
 @check(number=115, seconds=60)
 def callback_uses_its_event(subject: Subject) -> None:
-    """A callback asks its event, awaits it, registers another callback, destroys it -> all work."""
+    """Query, await and destroy an event in its callback, and register another -> all work."""
     rounds = slow_rounds(subject)
     for what in (0, rounds):
         try:
-            part.run(subject, uses_its_event, what, seconds=20)
-        except part.Died as exc:
+            separate_process.run(subject, uses_its_event, what, seconds=20)
+        except separate_process.Died as exc:
             when = "running work" if what else "a ready event"
             raise Failed(f"a callback of {when} that uses its event: the process {exc}") from exc
 
 
 def uses_its_event(subject: Subject, rounds: int) -> None:
-    """A callback of an event that calls the event's functions, in a process that may hang.
+    """Calls an event's functions in its callback, in a process that may hang.
 
-    Args:
-        subject: the plugin.
-        rounds: of the work whose end is awaited; 0 for an event that is ready.
+    The event is of work of so many `rounds`, or ready where they are 0.
     """
-    call, nested, done = subject.api.call, Counted(), []
+    call, nested, done = subject.api.call, CallCounter(), []
 
     def use() -> None:
         done.append(call("PJRT_Event_IsReady", event=event))
@@ -162,18 +160,18 @@ def uses_its_event(subject: Subject, rounds: int) -> None:
     else:
         buffer = subject.put(NUMBERS)
     event = subject.disown(subject.ready(buffer))
-    called = Counted(use)
+    called = CallCounter(use)
     if not rounds:
         subject.call("PJRT_Event_Await", event=event)
     call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
-    equal(len(called.settled()), 1, "how often the callback came")
-    equal(len(nested.settled()), 1, "how often the callback came that the callback registered")
+    equal(len(called.wait()), 1, "how often the callback came")
+    equal(len(nested.wait()), 1, "how often the callback came that the callback registered")
     equal(done, [True], "IsReady inside the callback")
 
 
 @check(since=89, number=116)
 def created_is_pending(subject: Subject) -> None:
-    """Create an event, then set it to OK -> not ready before, ready without an error after."""
+    """Create an event, set it to OK -> not ready before, ready without an error after."""
     event = subject.own("Event", subject.call("PJRT_Event_Create"))
     expect(
         not subject.call("PJRT_Event_IsReady", event=event),
@@ -189,36 +187,36 @@ def created_is_pending(subject: Subject) -> None:
 
 @check(since=89, number=116)
 def created_fails(subject: Subject) -> None:
-    """Create an event, then set it to an error -> Await gives its code and text."""
-    event = _failed(subject)
-    loses(subject, lambda: subject.await_(event), "awaiting it", DataLossError.code)
+    """Create an event, set it to an error -> Await returns its code and text."""
+    event = _failed_event(subject)
+    expect_given_error(subject, lambda: subject.await_(event), "awaiting it", DataLossError.code)
 
 
 @check(since=89, number=116)
 def created_fails_in_words(subject: Subject) -> None:
-    """Set an event to an error whose text goes on behind its size -> Await gives the text alone."""
+    """Set an event to an error with text behind the given size -> Await returns no more."""
     event = subject.own("Event", subject.call("PJRT_Event_Create"))
-    subject.call("PJRT_Event_Set", event=event, **LOST_AND_MORE)
-    loses(subject, lambda: subject.await_(event), "awaiting it")
+    subject.call("PJRT_Event_Set", event=event, **GIVEN_ERROR_AND_MORE)
+    expect_given_error(subject, lambda: subject.await_(event), "awaiting it")
 
 
 @check(since=89, number=115)
 def callback_of_a_failure(subject: Subject) -> None:
-    """OnReady on a failed event -> the callback comes once, with an error of that code."""
-    errors = _errors_of_callback(subject, _failed(subject))
+    """Call OnReady on a failed event -> one call, with an error of that code."""
+    errors = _errors_of_callback(subject, _failed_event(subject))
     codes = [None if error is None else error.code for error in errors]
     equal(codes, [DataLossError.code], "the codes of the callback's errors")
 
 
-def _failed(subject: Subject) -> int:
+def _failed_event(subject: Subject) -> int:
     event = subject.own("Event", subject.call("PJRT_Event_Create"))
-    subject.call("PJRT_Event_Set", event=event, **LOST)
+    subject.call("PJRT_Event_Set", event=event, **GIVEN_ERROR)
     return event
 
 
 @check(number=117)
 def destroyed_while_pending(subject: Subject) -> None:
-    """Destroy the event of running work -> the work goes on to its end."""
+    """Destroy the event of running work -> the work is completed."""
     buffer = slow(subject)
     subject.destroy(subject.ready(buffer))
     expect(is_identity(subject, buffer), "the buffer has another value than computed")
@@ -226,7 +224,7 @@ def destroyed_while_pending(subject: Subject) -> None:
 
 @check(number=118)
 def awaited_by_threads(subject: Subject) -> None:
-    """4 threads await the same buffer 100 times each -> all return without an error."""
+    """Await the same buffer in 4 threads, 100 times each -> no error."""
     buffer = slow(subject)
 
     def wait() -> None:

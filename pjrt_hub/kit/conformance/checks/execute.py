@@ -11,7 +11,7 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import equal, expect
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
-from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.slow import is_identity, is_late, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
@@ -35,7 +35,7 @@ def add(subject: Subject) -> None:
 
 @check(number=74)
 def add_again(subject: Subject) -> None:
-    """Run one executable three times on other values -> each run gives its own."""
+    """Run one executable three times on different values -> the right values each time."""
     executable, b = subject.compile(ADD), subject.put(B)
     for step in range(3):
         (total,) = subject.execute(executable, [subject.put(A + step), b])
@@ -55,7 +55,7 @@ def no_arguments(subject: Subject) -> None:
 
 @check(number=75)
 def two_outputs(subject: Subject) -> None:
-    """Run a program with two outputs of other types -> both, in their order."""
+    """Run a program with two outputs of different types -> both, in order."""
     text = """func.func @main(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xi32>) {
       %n = stablehlo.negate %a : tensor<4xf32>
       %i = stablehlo.convert %a : (tensor<4xf32>) -> tensor<4xi32>
@@ -68,14 +68,14 @@ def two_outputs(subject: Subject) -> None:
 
 @check(number=75)
 def no_outputs(subject: Subject) -> None:
-    """Run a program without outputs -> it succeeds and gives none."""
+    """Run a program without outputs -> success, and no output."""
     text = "func.func @main(%a: tensor<4xf32>) { return }"
     equal(_run(subject, text, A), [], "the outputs")
 
 
 @check(number=75)
 def identity(subject: Subject) -> None:
-    """Run a program that gives its argument -> equal, and the argument is still there."""
+    """Run a program that returns its argument, destroy that -> the output has its values."""
     text = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }"
     argument = subject.put(A)
     (output,) = subject.execute(subject.compile(text), [argument])
@@ -85,7 +85,7 @@ def identity(subject: Subject) -> None:
 
 @check(number=75)
 def outputs_of_their_own(subject: Subject) -> None:
-    """Run a program with equal outputs, and its argument, twice -> a buffer for each of them."""
+    """Run a program that returns equal outputs and its argument twice -> a buffer for each."""
     text = """func.func @main(%a: tensor<4xf32>)
         -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
       %n = stablehlo.negate %a : tensor<4xf32>
@@ -102,7 +102,7 @@ def outputs_of_their_own(subject: Subject) -> None:
 
 @check(number=75, seconds=60)
 def thousand_arguments(subject: Subject) -> None:
-    """Run a program of 1000 arguments -> the last minus the first, so their order is kept."""
+    """Subtract the first of 1000 arguments from the last -> 999, so that their order is kept."""
     names = ", ".join(f"%a{i}: tensor<f32>" for i in range(1000))
     text = f"""func.func @main({names}) -> tensor<f32> {{
       %d = stablehlo.subtract %a999, %a0 : tensor<f32>
@@ -153,7 +153,7 @@ def constant_without_elements(subject: Subject) -> None:
 
 
 def _refuses_arguments(subject: Subject, arguments: Sequence[int], what: str) -> None:
-    """An error of the call, of the output, or of what is read of it."""
+    """Fails unless the call, the output, or what is read of it is an error."""
     executable = subject.compile(ADD)
 
     def run() -> object:
@@ -162,7 +162,7 @@ def _refuses_arguments(subject: Subject, arguments: Sequence[int], what: str) ->
             for each in subject.execute(executable, arguments)
         ]
 
-    refuses(subject, run, f"a program of two f32[4], run on {what}")
+    expect_refusal(subject, run, f"a program of two f32[4], run on {what}")
 
 
 @check(number=77)
@@ -180,14 +180,14 @@ def too_many_arguments(subject: Subject) -> None:
 
 @check(number=77)
 def too_many_rows(subject: Subject) -> None:
-    """Run a + b for one device on the arguments of two -> refused."""
+    """Run a + b for one device on the arguments of two devices -> refused."""
     executable, row = subject.compile(ADD), [subject.put(A), subject.put(B)]
 
     def run() -> object:
         rows, _ = subject.launch(executable, [row, row])
         return [subject.get(total).tolist() for (total,) in rows]
 
-    refuses(subject, run, "a program for one device, run on two rows of arguments")
+    expect_refusal(subject, run, "a program for one device, run on two rows of arguments")
 
 
 @check(number=78)
@@ -205,14 +205,14 @@ def larger_argument(subject: Subject) -> None:
 
 @check(number=79)
 def argument_of_another_type(subject: Subject) -> None:
-    """Run a + b of f32[4] on an s32[4] of as many bytes -> refused."""
+    """Run a + b of f32[4] on an s32[4], which has as many bytes -> refused."""
     integers = subject.put(np.arange(4, dtype=np.int32))
     _refuses_arguments(subject, [subject.put(A), integers], "an f32[4] and an s32[4]")
 
 
 @check(number=79)
 def argument_of_another_shape(subject: Subject) -> None:
-    """Run a + b of f32[4] on an f32[2,2] of as many bytes -> refused, or their sum."""
+    """Run a + b of f32[4] on an f32[2,2], which has as many bytes -> refused, or their sum."""
     arguments = [subject.put(A), subject.put(B.reshape(2, 2))]
     try:
         (total,) = subject.execute(subject.compile(ADD), arguments)
@@ -234,7 +234,7 @@ def deleted_argument(subject: Subject) -> None:
 
 @check(number=82)
 def complete_events(subject: Subject) -> None:
-    """Run with events of completion -> one for each device, which succeeds with the value there."""
+    """Run with completion events -> one for each device, which succeeds once the value is there."""
     executable = subject.compile(ADD)
     ((total,),), events = subject.launch(
         executable, [[subject.put(A), subject.put(B)]], events=True
@@ -256,7 +256,7 @@ def complete_is_not_early(subject: Subject) -> None:
 
 @check(number=82)
 def execute_device(subject: Subject) -> None:
-    """Run with execute_device, the device it was compiled for -> the output lies there."""
+    """Run with execute_device set to the program's device -> the output lies there."""
     ((total,),), _ = subject.launch(
         subject.compile(ADD),
         [[subject.put(A), subject.put(B)]],
@@ -268,7 +268,7 @@ def execute_device(subject: Subject) -> None:
 
 @check(number=83)
 def chain(subject: Subject) -> None:
-    """64 runs, each on the output of the last, inputs destroyed at once -> the exact value."""
+    """Run 64 times, each on the last output, destroying inputs at once -> the exact value."""
     executable, one = subject.compile(ADD), subject.put(np.ones(4, np.float32))
     value = subject.put(np.zeros(4, np.float32))
     for _ in range(64):
@@ -280,7 +280,7 @@ def chain(subject: Subject) -> None:
 
 @check(number=83)
 def executable_destroyed_early(subject: Subject) -> None:
-    """Destroy executable and arguments while the program runs -> the output is right."""
+    """Destroy executable and arguments while the program runs -> the right output."""
     executable = slow_program(subject)
     arguments = slow_arguments(subject)
     (output,) = subject.execute(executable, arguments)
@@ -306,7 +306,7 @@ def threads(subject: Subject) -> None:
 
 @check(number=85)
 def deleted_executable(subject: Subject) -> None:
-    """Delete an executable -> IsDeleted is false, then true, and it does not run any more."""
+    """Delete an executable -> IsDeleted becomes true, and a run is refused."""
     executable, argument = subject.compile(DOUBLE), subject.put(A)
     before = subject.call("PJRT_LoadedExecutable_IsDeleted", executable=executable)
     equal(before, False, "IsDeleted before Delete")
@@ -318,7 +318,7 @@ def deleted_executable(subject: Subject) -> None:
         (output,) = subject.launch(executable, [[argument]], num_outputs=1)[0][0]
         return subject.get(output).tolist()
 
-    refuses(subject, run, "a run of a deleted executable")
+    expect_refusal(subject, run, "a run of a deleted executable")
 
 
 def _adds_with(subject: Subject, **options: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    refused,
+    expect_error,
 )
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import note_code
@@ -50,7 +51,7 @@ _UNASKED = frozenset(table.EXTENSIONS) - {
 
 @check(needs="library", number=12)
 def chain(subject: Subject) -> None:
-    """Walk the chain from node to node -> it ends, each node is whole, no type comes twice."""
+    """Walk the extension chain -> it ends, each node is whole, and no type comes twice."""
     nodes = _chain(subject)
     expect(
         len(nodes) <= _LONGEST_CHAIN,
@@ -72,7 +73,7 @@ def chain(subject: Subject) -> None:
 
 @check(needs="library", number=13)
 def node_sizes(subject: Subject) -> None:
-    """The struct_size of each known node -> it ends between two functions, not inside one."""
+    """Read the struct_size of each known node -> it ends between two functions, not inside one."""
     known = {extension.type: (name, extension) for name, extension in table.EXTENSIONS.items()}
     for kind, size in _chain(subject):
         if kind not in known:
@@ -88,7 +89,7 @@ def node_sizes(subject: Subject) -> None:
 
 @check(needs="plugin", number=13)
 def node_functions(subject: Subject) -> None:
-    """The functions inside each known node -> none that callers take for granted is NULL."""
+    """Read the functions of each known node -> none that callers take for granted is NULL."""
     api, lost = subject.api, []
     for name in api.extensions:
         if name not in table.EXTENSIONS:
@@ -109,14 +110,14 @@ def node_functions(subject: Subject) -> None:
 
 @check(needs="plugin", number=22)
 def unasked(subject: Subject) -> None:
-    """The extensions that no other check asks -> told."""
+    """List the extensions that no other check uses -> they are noted."""
     if found := [name for name in subject.api.extensions if name in _UNASKED]:
         subject.note(f"present and not asked: {', '.join(found)}")
 
 
 @check(extension="MemoryDescriptions", needs="topology", number=18)
 def memory_descriptions(subject: Subject) -> None:
-    """The memories of each device description -> the default is one of them; kinds have names."""
+    """List the memories of each device description -> the default is one; kinds have names."""
     call = subject.extension("MemoryDescriptions").call
     for device in subject.call(
         "PJRT_TopologyDescription_GetDeviceDescriptions", topology=subject.topology
@@ -139,7 +140,7 @@ def memory_descriptions(subject: Subject) -> None:
 
 @check(extension="PhaseCompile", needs="topology", number=19)
 def phase_names(subject: Subject) -> None:
-    """The names of the compiler's phases -> at least one, none empty, none twice."""
+    """Ask for the names of the compiler's phases -> at least one, none empty, none twice."""
     with _phase_compiler(subject) as compiler:
         names = _phases(subject, compiler)
     expect(bool(names) and all(names), f"expected names of phases, found {names}")
@@ -148,9 +149,9 @@ def phase_names(subject: Subject) -> None:
 
 @check(extension="PhaseCompile", needs="topology", number=19)
 def unknown_phase(subject: Subject) -> None:
-    """Run a phase that there is not -> an error; what no phase at all gives is told."""
+    """Run an unknown phase -> an error; the result of no phase at all is noted."""
     with _phase_compiler(subject) as compiler:
-        error = refused(
+        error = expect_error(
             lambda: _run_phases(subject, compiler, ["no such phase"]), what="an unknown phase"
         )
         note_code(subject, error, "an unknown phase", InvalidArgumentError.code)
@@ -164,7 +165,7 @@ def unknown_phase(subject: Subject) -> None:
 
 @check(extension="PhaseCompile", needs="topology", number=19, seconds=60)
 def first_phase(subject: Subject) -> None:
-    """Run the first phase over a + b -> programs of that phase, with code in each."""
+    """Run the first phase on a + b -> programs of that phase, each with code."""
     with _phase_compiler(subject) as compiler:
         first = _phases(subject, compiler)[0]
         programs = _run_phases(subject, compiler, [first])
@@ -180,16 +181,14 @@ def first_phase(subject: Subject) -> None:
 
 @check(extension="AbiVersion", number=20)
 def abi_versions(subject: Subject) -> None:
-    """The ABI versions of the client and of a program -> compatible, and with themselves."""
+    """Compare the ABI versions of the client and of a program -> each is compatible."""
     node = subject.extension("AbiVersion")
     executable = subject.executable(subject.compile(ADD))
     runtime = node.call("PJRT_Client_RuntimeAbiVersion", client=subject.client)
     program = node.call("PJRT_Executable_GetAbiVersion", executable=executable)
     try:
         for name, version in (("Runtime", runtime), ("Executable", program)):
-            proto = irregular.serialized(
-                node, f"PJRT_{name}AbiVersion_ToProto", abi_version=version
-            )
+            proto = node.call(f"PJRT_{name}AbiVersion_ToProto", abi_version=version)
             expect(bool(proto), f"expected a message of the {name}AbiVersion, found no bytes")
         node.call(
             "PJRT_RuntimeAbiVersion_IsCompatibleWithRuntime",
@@ -208,10 +207,10 @@ def abi_versions(subject: Subject) -> None:
 
 @check(extension="AbiVersion", needs="plugin", number=20)
 def abi_version_of_junk(subject: Subject) -> None:
-    """ABI versions from bytes that are no message -> an error."""
+    """Read ABI versions from invalid bytes -> an error."""
     node = subject.extension("AbiVersion")
     for name in ("Runtime", "Executable"):
-        refused(
+        expect_error(
             lambda name=name: node.call(  # type: ignore[misc]
                 f"PJRT_{name}AbiVersion_FromProto", serialized_proto=b"\xff" * 32
             ),
@@ -221,7 +220,7 @@ def abi_version_of_junk(subject: Subject) -> None:
 
 @check(extension="Stream", number=21)
 def stream(subject: Subject) -> None:
-    """The stream for others' events; let it wait for a ready buffer -> both succeed."""
+    """Get the stream for external events, let it wait for a ready buffer -> both succeed."""
     node = subject.extension("Stream")
     found = node.call("PJRT_Get_Stream_For_External_Ready_Events", device=subject.device)
     buffer = subject.put(_TWO_BY_THREE)
@@ -230,7 +229,7 @@ def stream(subject: Subject) -> None:
 
 @check(extension="RawBuffer", number=22)
 def raw_buffer(subject: Subject) -> None:
-    """An alias of a buffer: size, copy in, copy out -> the bytes, there and in the buffer."""
+    """Alias a buffer, copy bytes in and out -> the same bytes."""
     call, buffer = subject.extension("RawBuffer").call, subject.put(_TWO_BY_THREE)
     raw = call("PJRT_RawBuffer_CreateRawAliasOfBuffer", buffer=buffer)
     try:
@@ -250,7 +249,7 @@ def raw_buffer(subject: Subject) -> None:
 
 @check(extension="Shardings", number=22)
 def shardings(subject: Subject) -> None:
-    """The shardings of a + b on one device -> two of parameters and one of outputs, or none."""
+    """Ask a + b on one device for shardings -> two of parameters and one of outputs, or none."""
     executable, call = subject.executable(subject.compile(ADD)), subject.extension("Shardings").call
     for name, count in (("Parameter", 2), ("Output", 1)):
         found = call(f"PJRT_Shardings_PJRT_Executable_{name}Shardings", executable=executable)
@@ -259,17 +258,17 @@ def shardings(subject: Subject) -> None:
 
 @check(extension="Triton", needs="plugin", number=22)
 def triton_of_junk(subject: Subject) -> None:
-    """Compile by Triton what is no module -> an error."""
+    """Compile an invalid module by Triton -> an error."""
     node = subject.extension("Triton")
-    given = {"arch_name": "9.0", "num_warps": 4, "num_ctas": 1, "num_stages": 3}
-    refused(
+    given: dict[str, Any] = {"arch_name": "9.0", "num_warps": 4, "num_ctas": 1, "num_stages": 3}
+    expect_error(
         lambda: node.call("PJRT_Triton_Compile", module="this is no module", **given),
         what="a module of junk",
     )
 
 
 def _chain(subject: Subject) -> list[tuple[int, int]]:
-    """Type and size of each node, one more than the longest chain at most."""
+    """Returns type and size of each node, at most one more than the longest chain."""
     try:
         entry = Entry.of(subject.path)
     except OSError as exc:

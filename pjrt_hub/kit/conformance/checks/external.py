@@ -10,12 +10,12 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Skipped, equal, expect
 from pjrt_hub.kit.conformance.programs import DOUBLE
-from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import empty_aligned
 from pjrt_hub.running.capi import custom_calls
-from pjrt_hub.running.capi.counted import Counted
+from pjrt_hub.running.capi.call_counter import CallCounter
 
 NUMBERS = np.arange(1, 5, dtype=np.float32)
 
@@ -38,7 +38,7 @@ def _read(address: int) -> list[float]:
 
 @check(number=132)
 def pointer(subject: Subject) -> None:
-    """Ask for the pointer to a ready buffer's memory, twice -> the same, not NULL."""
+    """Ask twice for the pointer to a ready buffer's memory -> the same, not NULL."""
     buffer = subject.put(NUMBERS)
     first = _pointer(subject, buffer)
     equal(_pointer(subject, buffer), first, "the pointer asked for again")
@@ -46,7 +46,7 @@ def pointer(subject: Subject) -> None:
 
 @check(number=132)
 def pointer_on_host(subject: Subject) -> None:
-    """Read at the pointer, where the device's memory is the host's -> the values."""
+    """Read at the pointer, where device memory is host memory -> the values."""
     buffer = subject.put(NUMBERS)
     _on_host(subject, buffer)
     equal(_read(_pointer(subject, buffer)), NUMBERS.tolist(), "the values at the pointer")
@@ -54,7 +54,7 @@ def pointer_on_host(subject: Subject) -> None:
 
 @check(number=132)
 def unsafe_pointer(subject: Subject) -> None:
-    """Ask for UnsafePointer -> the address that OpaqueDeviceMemoryDataPointer gives."""
+    """Ask for UnsafePointer -> the address that OpaqueDeviceMemoryDataPointer returns."""
     buffer = subject.put(NUMBERS)
     found = subject.call("PJRT_Buffer_UnsafePointer", buffer=buffer)
     equal(found, _pointer(subject, buffer), "UnsafePointer")
@@ -66,7 +66,7 @@ def _count(subject: Subject, way: str, buffer: int) -> None:
 
 @check(number=133)
 def references(subject: Subject) -> None:
-    """Increase the external references twice, decrease them twice -> ok, the values are kept."""
+    """Increase and decrease the external references twice -> success, the values are kept."""
     buffer = subject.put(NUMBERS)
     for way in ("Increase", "Increase", "Decrease", "Decrease"):
         _count(subject, way, buffer)
@@ -79,12 +79,12 @@ def too_few_references(subject: Subject) -> None:
     buffer = subject.put(NUMBERS)
     _count(subject, "Increase", buffer)
     _count(subject, "Decrease", buffer)
-    refuses(subject, lambda: _count(subject, "Decrease", buffer), "a decrease below zero")
+    expect_refusal(subject, lambda: _count(subject, "Decrease", buffer), "a decrease below zero")
 
 
 @check(number=138)
 def reference_outlives_delete(subject: Subject) -> None:
-    """Increase the external references, delete -> the memory has its values until the decrease."""
+    """Increase the external references, delete -> the memory is kept until the decrease."""
     buffer = subject.put(NUMBERS)
     _on_host(subject, buffer)
     address = _pointer(subject, buffer)
@@ -100,12 +100,12 @@ class _View(NamedTuple):
     """A buffer over memory that is there already, and what is called when the plugin lets go."""
 
     buffer: int
-    deleted: Counted
+    deleted: CallCounter
 
 
 def _view(subject: Subject, address: int) -> _View:
-    """A view of four numbers, which are in the device's memory."""
-    deleted = Counted()
+    """Makes a view of four numbers, which are in the device's memory."""
+    deleted = CallCounter()
     place = {"device": subject.device}
     if subject.minor >= 66:
         place["memory"] = subject.call("PJRT_Device_DefaultMemory", device=subject.device)
@@ -125,7 +125,7 @@ def _view(subject: Subject, address: int) -> _View:
 
 
 def _host_memory(subject: Subject, shift: int = 0) -> np.ndarray[Any, Any]:
-    """The numbers in host memory, `shift` elements after a boundary of 64 bytes."""
+    """Puts the numbers into host memory, `shift` elements after a boundary of 64 bytes."""
     _on_host(subject, subject.put(NUMBERS))
     memory = empty_aligned(64)[shift : shift + 4]
     memory[:] = NUMBERS
@@ -134,7 +134,7 @@ def _host_memory(subject: Subject, shift: int = 0) -> np.ndarray[Any, Any]:
 
 @check(number=134)
 def view(subject: Subject) -> None:
-    """Make a view of aligned host memory, read it -> its values, type, dimensions and device."""
+    """Create a view of aligned host memory, read it -> its values, type, dimensions and device."""
     memory = _host_memory(subject)
     buffer = _view(subject, memory.ctypes.data).buffer
     equal(subject.get(buffer).tolist(), NUMBERS.tolist(), "the view's values")
@@ -153,34 +153,34 @@ def view_as_argument(subject: Subject) -> None:
 
 @check(number=134)
 def view_destroyed(subject: Subject) -> None:
-    """Destroy a view -> its callback comes once, not before."""
+    """Destroy a view -> its callback is called once, not before."""
     memory = _host_memory(subject)
     view = _view(subject, memory.ctypes.data)
     equal(len(view.deleted.calls), 0, "how often the callback came before the end")
     subject.destroy(view.buffer)
-    equal(len(view.deleted.settled()), 1, "how often the callback came")
+    equal(len(view.deleted.wait()), 1, "how often the callback came")
 
 
 @check(number=134)
 def view_deleted(subject: Subject) -> None:
-    """Delete a view, then destroy it -> its callback comes once."""
+    """Delete a view, then destroy it -> its callback is called once."""
     memory = _host_memory(subject)
     view = _view(subject, memory.ctypes.data)
     subject.call("PJRT_Buffer_Delete", buffer=view.buffer)
     subject.destroy(view.buffer)
-    equal(len(view.deleted.settled()), 1, "how often the callback came")
+    equal(len(view.deleted.wait()), 1, "how often the callback came")
 
 
 @check(number=138)
 def view_referenced(subject: Subject) -> None:
-    """Reference a view, delete it, let the reference go -> its callback comes once, then."""
+    """Reference a view, delete it, drop the reference -> its callback is called once, only then."""
     memory = _host_memory(subject)
     view = _view(subject, memory.ctypes.data)
     _count(subject, "Increase", view.buffer)
     subject.call("PJRT_Buffer_Delete", buffer=view.buffer)
     equal(len(view.deleted.calls), 0, "how often the callback came before the reference went")
     _count(subject, "Decrease", view.buffer)
-    equal(len(view.deleted.settled()), 1, "how often the callback came")
+    equal(len(view.deleted.wait()), 1, "how often the callback came")
 
 
 @check(number=135)
@@ -194,7 +194,7 @@ def view_of_changing_memory(subject: Subject) -> None:
 
 @check(number=136)
 def view_of_unaligned_memory(subject: Subject) -> None:
-    """Make a view of memory 4 bytes after a boundary of 64 -> the values, or refused."""
+    """Create a view of memory that is not aligned to 64 bytes -> the values, or refused."""
     memory = _host_memory(subject, shift=1)
     try:
         buffer = _view(subject, memory.ctypes.data).buffer
@@ -207,14 +207,14 @@ def view_of_unaligned_memory(subject: Subject) -> None:
 
 @check(number=137)
 def view_of_a_buffer(subject: Subject) -> None:
-    """Make a view of another buffer's memory, destroy it -> the values; the buffer keeps them."""
+    """Create a view of a buffer's memory, destroy it -> the values; the buffer keeps them."""
     source = subject.put(NUMBERS)
     _count(subject, "Increase", source)
     try:
         view = _view(subject, _pointer(subject, source))
         equal(subject.get(view.buffer).tolist(), NUMBERS.tolist(), "the view's values")
         subject.destroy(view.buffer)
-        equal(len(view.deleted.settled()), 1, "how often the callback came")
+        equal(len(view.deleted.wait()), 1, "how often the callback came")
     finally:
         _count(subject, "Decrease", source)
     equal(subject.get(source).tolist(), NUMBERS.tolist(), "the values of what was viewed")

@@ -28,7 +28,7 @@ _STRIDED: dict[str, tuple[str, Callable[[], np.ndarray[Any, Any]]]] = {
 }
 
 
-def _strided(make: Callable[[], np.ndarray[Any, Any]]) -> Callable[[Subject], None]:
+def _strided_put(make: Callable[[], np.ndarray[Any, Any]]) -> Callable[[Subject], None]:
     def run(subject: Subject) -> None:
         array = make()
         try:
@@ -46,7 +46,7 @@ for _name, (_words, _make) in _STRIDED.items():
         number=95,
         name=f"strides_{_name}",
         title=f"Put an array {_words} -> the values come back by rows.",
-    )(_strided(_make))
+    )(_strided_put(_make))
 
 
 _LONG = np.arange(1 << 16, dtype=np.float32)
@@ -82,7 +82,7 @@ def _has_values(subject: Subject, put: _Put) -> None:
 
 
 def _fires(subject: Subject, event: int) -> bool:
-    """Whether an event becomes ready within seconds."""
+    """Says whether an event becomes ready within seconds."""
     deadline = time.monotonic() + 10
     while not (fired := subject.call("PJRT_Event_IsReady", event=event)):
         if time.monotonic() > deadline:
@@ -93,7 +93,7 @@ def _fires(subject: Subject, event: int) -> bool:
 
 @check(area="transfers", number=96)
 def memory_only_during_call(subject: Subject) -> None:
-    """Put with ImmutableOnlyDuringCall and overwrite the memory at once -> the old values."""
+    """Put with ImmutableOnlyDuringCall, overwrite the memory at once -> the old values."""
     put = _put(subject, _DURING_CALL)
     put.memory[:] = -1
     _has_values(subject, put)
@@ -135,7 +135,7 @@ def memory_mutable_zero_copy(subject: Subject) -> None:
 
 @check(area="transfers", number=96)
 def memory_of_running_work(subject: Subject) -> None:
-    """Run on what ImmutableZeroCopy gave, destroy it, overwrite when done fires -> old values."""
+    """Run on a zero-copy buffer, destroy it, overwrite the memory when done fires -> old values."""
     identity, rounds = slow_arguments(subject)
     put = _put(subject, _IMMUTABLE, subject.get(identity))
     (output,) = subject.execute(slow_program(subject), [put.buffer, rounds])

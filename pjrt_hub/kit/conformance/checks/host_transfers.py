@@ -8,9 +8,9 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
 from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.capi import hotpath, transfer_callbacks
+from pjrt_hub.running.capi import hotpath, irregular
 from pjrt_hub.running.capi.call import Struct
-from pjrt_hub.running.capi.counted import Counted
+from pjrt_hub.running.capi.call_counter import CallCounter
 
 _SHAPE = (8, 128)
 _SENT = np.arange(1024, dtype=np.float32).reshape(_SHAPE)
@@ -47,7 +47,7 @@ class _Exchange:
         self.sent = bytearray()
         self.ends: list[tuple[int, bool]] = []  # of each chunk: total bytes, whether it is the last
         self.filled: list[int] = []  # bytes in the stream before, between and after the chunks
-        self.freed = Counted()
+        self.freed = CallCounter()
         self.events: list[int] = []
 
     def send(self, chunk: bytes, total: int, done: bool) -> None:
@@ -71,7 +71,7 @@ class _Exchange:
 
 @check(area="execute", number=90)
 def exchange(subject: Subject) -> None:
-    """Run a program that sends and receives -> every byte both ways, totals, one last chunk."""
+    """Run a program that sends and receives -> all bytes both ways, totals, one last chunk."""
     try:
         executable = subject.compile(_EXCHANGE)
     except PjrtError as exc:
@@ -84,8 +84,8 @@ def exchange(subject: Subject) -> None:
     if subject.minor >= 108:
         members["use_major_to_minor_data_layout_for_callbacks"] = True
     options = Struct("PJRT_ExecuteOptions", members, subject.api.version)
-    transfer_callbacks.put_rows(options, "send", [[(_SEND, send_arg, send)]])
-    transfer_callbacks.put_rows(options, "recv", [[(_RECV, recv_arg, recv)]])
+    irregular.put_rows(options, "send", [[(_SEND, send_arg, send)]])
+    irregular.put_rows(options, "recv", [[(_RECV, recv_arg, recv)]])
     ((output,),), (event,) = subject.launch(
         executable, [[subject.put(_SENT)]], options.address, events=True
     )
@@ -99,5 +99,5 @@ def exchange(subject: Subject) -> None:
     equal(host.filled, [4096, 0, 2048], "the stream's total, and what was in it at each chunk")
     for each in host.events:
         subject.await_(each)
-    equal(len(host.freed.settled(2)), 2, "how many of two chunks were freed")
+    equal(len(host.freed.wait(2)), 2, "how many of two chunks were freed")
     del sender, receiver  # they had to live until here

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from pjrt_hub.errors import InvalidArgumentError, PjrtError
-from pjrt_hub.kit.conformance import part
+from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect
 from pjrt_hub.kit.conformance.subject import Subject
@@ -45,19 +45,15 @@ class _Counted:
 class _Lost:
     """A store that cannot be reached any more."""
 
-    def get(self, key: str, timeout: float) -> bytes:
+    def get(self, *_: object) -> Any:
         raise ConnectionError("the store is gone")
 
-    def try_get(self, key: str) -> bytes | None:
-        raise ConnectionError("the store is gone")
-
-    def put(self, key: str, value: bytes) -> None:
-        raise ConnectionError("the store is gone")
+    try_get = put = get
 
 
 @check(number=144)
 def callbacks(subject: Subject) -> None:
-    """Create a client with the callbacks of a store -> usable; how often each is called is told."""
+    """Create a client with the callbacks of a store -> usable; the number of calls is noted."""
     store = _Counted(InMemoryStore())
     client = _create(subject, store, subject.options)
     devices = subject.call("PJRT_Client_AddressableDevices", client=client)
@@ -67,16 +63,16 @@ def callbacks(subject: Subject) -> None:
 
 @check(seconds=60, number=145)
 def two_processes(subject: Subject) -> None:
-    """Two processes join by a store -> each knows twice the devices, and has its own index."""
+    """Join two processes by a store -> each knows both processes' devices, and its own index."""
     with tempfile.TemporaryDirectory() as folder:
         words = [(folder, number) for number in range(_PROCESSES)]
         with (
-            part.Part(subject, join, *words[0]) as first,
-            part.Part(subject, join, *words[1]) as last,
+            separate_process.SeparateProcess(subject, join, *words[0]) as first,
+            separate_process.SeparateProcess(subject, join, *words[1]) as last,
         ):
             try:
                 told = [each.answer(_SECONDS) for each in (first, last)]
-            except part.Died as exc:
+            except separate_process.Died as exc:
                 raise Failed(f"expected two clients, found that a process {exc}") from exc
     if not any(each["asked"] or each["processes"] > 1 for each in told):
         raise Unsupported("the plugin made clients of one process each, and asked no store")
@@ -93,10 +89,10 @@ def two_processes(subject: Subject) -> None:
 
 @check(seconds=60, number=145)
 def lost_store(subject: Subject) -> None:
-    """One process of two, with a store that only fails -> an error, not a client and not a hang."""
+    """Start one process of two with a store that fails -> an error, not a client and no hang."""
     try:
-        told = part.run(subject, join, "", 0, seconds=_SECONDS)
-    except part.Died as exc:
+        told = separate_process.run(subject, join, "", 0, seconds=_SECONDS)
+    except separate_process.Died as exc:
         raise Failed(f"expected an error, found that the process {exc}") from exc
     if not told["asked"]:
         if "error" in told:
@@ -109,7 +105,7 @@ def lost_store(subject: Subject) -> None:
 
 
 def join(subject: Subject, folder: str, number: int) -> dict[str, Any]:
-    """What one process of the job does: makes a client, and tells what it knows."""
+    """Makes the client of one process of the job, and tells what it knows."""
     store = _Counted(DirectoryStore(folder) if folder else _Lost())
     options = {**subject.options, "node_id": number, "num_nodes": _PROCESSES}
     try:

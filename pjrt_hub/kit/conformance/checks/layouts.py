@@ -11,7 +11,6 @@ from pjrt_hub.kit.conformance.finding import equal, expect
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.capi import irregular
 
 _F32 = dtypes.of_numpy("float32").code
 _TWO_BY_THREE = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -20,7 +19,7 @@ _ADD_2X3 = ADD.replace("4xf32", "2x3xf32")
 
 @check(area="extensions", extension="Layouts", number=14)
 def default_layout(subject: Subject) -> None:
-    """The client's default layout of f32[2,3], twice -> the same order of both dimensions."""
+    """Ask twice for the client's default layout of f32[2,3] -> the same order of dimensions."""
     texts = [_default_layout(subject) for _ in range(2)]
     equal(texts[1], texts[0], "the default layout, asked again")
     _orders(subject, texts[0])
@@ -28,42 +27,42 @@ def default_layout(subject: Subject) -> None:
 
 @check(area="extensions", extension="Layouts", number=14)
 def buffer_layout(subject: Subject) -> None:
-    """The layout of a buffer f32[2,3] -> the client's default."""
+    """Ask for the layout of an f32[2,3] buffer -> the client's default."""
     layout = subject.extension("Layouts").call(
         "PJRT_Layouts_PJRT_Buffer_MemoryLayout", buffer=subject.put(_TWO_BY_THREE)
     )
-    equal(_taken(subject, layout), _default_layout(subject), "the layout of a buffer f32[2,3]")
+    equal(_take_text(subject, layout), _default_layout(subject), "the layout of a buffer f32[2,3]")
 
 
 @check(area="extensions", extension="Layouts", number=15)
 def output_layouts(subject: Subject) -> None:
-    """The layouts of a program's outputs, twice -> one, the default; they are the executable's."""
+    """Ask twice for a program's output layouts -> one, the default; the caller frees none."""
     _executable_layouts(subject, "PJRT_Layouts_PJRT_Executable_GetOutputLayouts", 1)
 
 
 @check(area="extensions", extension="Layouts", number=15)
 def parameter_layouts(subject: Subject) -> None:
-    """The layouts of a program's parameters, twice -> two, the default each."""
+    """Ask twice for a program's parameter layouts -> two, each the default."""
     _executable_layouts(subject, "PJRT_Layouts_PJRT_Executable_GetParameterLayouts", 2)
 
 
 @check(area="extensions", extension="Layouts", needs="topology", number=16)
 def topology_layout(subject: Subject) -> None:
-    """The topology's default layout of f32[2,3] -> an order of both dimensions."""
+    """Ask for the topology's default layout of f32[2,3] -> an order of both dimensions."""
     layout = subject.extension("Layouts").call(
         "PJRT_Layouts_PJRT_Topology_GetDefaultLayout",
         topology_description=subject.topology,
         type=_F32,
         dims=(2, 3),
     )
-    _orders(subject, _taken(subject, layout))
+    _orders(subject, _take_text(subject, layout))
 
 
 def _default_layout(subject: Subject) -> str:
     layout = subject.extension("Layouts").call(
         "PJRT_Layouts_PJRT_Client_GetDefaultLayout", client=subject.client, type=_F32, dims=(2, 3)
     )
-    return _taken(subject, layout)
+    return _take_text(subject, layout)
 
 
 def _orders(subject: Subject, layout: str) -> None:
@@ -84,7 +83,7 @@ def _executable_layouts(subject: Subject, name: str, count: int) -> None:
             equal(_text(subject, layout), default, "the layout of f32[2,3]")
 
 
-def _taken(subject: Subject, layout: int) -> str:
+def _take_text(subject: Subject, layout: int) -> str:
     """Reads a layout that is the caller's, and destroys it."""
     try:
         return _text(subject, layout)
@@ -94,4 +93,4 @@ def _taken(subject: Subject, layout: int) -> str:
 
 def _text(subject: Subject, layout: int) -> str:
     node = subject.extension("Layouts")
-    return irregular.serialized(node, "PJRT_Layouts_MemoryLayout_Serialize", layout=layout).decode()
+    return node.call("PJRT_Layouts_MemoryLayout_Serialize", layout=layout).decode()

@@ -107,7 +107,7 @@ def _error(subject: Subject) -> Use:
     name, inputs = "PJRT_Client_LookupDevice", {"client": subject.client, "id": -1}
 
     def fail() -> None:
-        with unchecked.provoked(subject.api, name, **inputs) as error:
+        with unchecked.provoke(subject.api, name, **inputs) as error:
             if error:
                 subject.call("PJRT_Error_Message", error=error)
 
@@ -186,9 +186,9 @@ _KINDS = {
     "put": _Kind(_put, "Put an array and destroy the buffer"),
     "get": _Kind(_get, "Copy a buffer to the host"),
     "execute": _Kind(_execute, "Run a program, await its events, destroy its output"),
-    "donate": _Kind(_donate, "Run a program that takes over its argument"),
+    "donate": _Kind(_donate, "Run a program that donates its argument"),
     "compile": _Kind(_compile, "Compile a program and destroy it", 3, 1024),
-    "executable": _Kind(_executable, "Ask for a program's executable and what it tells"),
+    "executable": _Kind(_executable, "Ask for a program's executable and its properties"),
     "event": _Kind(_event, "Await a buffer's ready event and destroy it"),
     "error": _Kind(_error, "Provoke an error, read and destroy it"),
     "questions": _Kind(_questions, "Ask buffers, the device and the plugin"),
@@ -218,12 +218,12 @@ def _leaks(kind: _Kind, subject: Subject) -> None:
 
 
 def _after(use: Use, count: int) -> dict[str, int]:
-    """What the process holds after a round of uses, once nothing is on its way."""
+    """Measures what the process holds after a round of uses, once nothing is on its way."""
     for _ in range(count):
         use()
     gc.collect()
     time.sleep(0.005)
-    return ambient.held()
+    return ambient.holdings()
 
 
 for _name, _kind in _KINDS.items():
@@ -231,5 +231,5 @@ for _name, _kind in _KINDS.items():
         since=_kind.since,
         name=_name,
         seconds=120,
-        title=f"{_kind.title}, over and over -> memory, files and threads stay as they are",
+        title=f"{_kind.title}, repeatedly -> memory, open files and threads do not grow",
     )(partial(_leaks, _kind))

@@ -11,15 +11,15 @@ from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect, text
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.capi import irregular, unchecked
-from pjrt_hub.running.capi.counted import Counted
+from pjrt_hub.running.capi import unchecked
+from pjrt_hub.running.capi.call_counter import CallCounter
 
 _NO_KEY = 8  # a key is an address that its host knows for its own
 
 
 @check(number=47)
 def lists(subject: Subject) -> None:
-    """The client's memories -> each device's are among them, none is NULL, none comes twice."""
+    """List the client's memories -> each device's are among them, none NULL, none twice."""
     every = _memories(subject)
     equal(len(set(every)), len(every), "different memories")
     expect(0 not in every, "expected memories, found NULL among them")
@@ -30,7 +30,7 @@ def lists(subject: Subject) -> None:
 
 @check(number=47)
 def ids(subject: Subject) -> None:
-    """The id of each memory -> each of its own, the same when asked again."""
+    """Ask each memory twice for its id -> different ids, the same both times."""
     found = [_ask(subject, "Id", memory) for memory in _memories(subject)]
     equal(len(set(found)), len(found), "different ids of memories")
     equal([_ask(subject, "Id", memory) for memory in _memories(subject)], found, "the ids, again")
@@ -38,7 +38,7 @@ def ids(subject: Subject) -> None:
 
 @check(number=47)
 def texts(subject: Subject) -> None:
-    """The kind, the debug string and the string of each memory -> UTF-8; none is empty."""
+    """Ask each memory for its kind, debug string and string -> UTF-8, none empty."""
     for memory in _memories(subject):
         for name in ("Kind", "DebugString", "ToString"):
             found = text(_ask(subject, name, memory), name)
@@ -47,7 +47,7 @@ def texts(subject: Subject) -> None:
 
 @check(number=48, since=48)
 def kind_ids(subject: Subject) -> None:
-    """The kind ids of all memories -> equal where the kinds are, else different."""
+    """Ask all memories for kinds and kind ids -> equal ids exactly where the kinds are equal."""
     pairs = {
         (_ask(subject, "Kind", memory), _ask(subject, "Kind_Id", memory))
         for memory in _memories(subject)
@@ -58,7 +58,7 @@ def kind_ids(subject: Subject) -> None:
 
 @check(number=49)
 def default_memory(subject: Subject) -> None:
-    """The default memory of each device -> one of its own; a buffer without a memory lies there."""
+    """Ask each device for its default memory -> one of its own, in which new buffers lie."""
     for device in subject.devices:
         memory = subject.call("PJRT_Device_DefaultMemory", device=device)
         expect(
@@ -71,7 +71,7 @@ def default_memory(subject: Subject) -> None:
 
 @check(number=50)
 def devices_of_memories(subject: Subject) -> None:
-    """The devices of each memory -> those that have it among their memories, and no other."""
+    """Ask each memory for its devices -> exactly those that list the memory."""
     for memory in _memories(subject):
         found = set(_ask(subject, "AddressableByDevices", memory)) & set(subject.devices)
         wanted = {device for device in subject.devices if memory in _memories_of(subject, device)}
@@ -84,7 +84,7 @@ def devices_of_memories(subject: Subject) -> None:
 
 @check(number=51, since=32)
 def copies(subject: Subject) -> None:
-    """Copy a buffer to each memory and back -> it says that it lies there; equal bytes."""
+    """Copy a buffer to each memory and back -> it reports that memory, and has the same bytes."""
     given = np.arange(12, dtype=np.float32).reshape(3, 4)
     start = subject.put(given)
     home = subject.call("PJRT_Buffer_Memory", buffer=start)
@@ -103,23 +103,23 @@ def copies(subject: Subject) -> None:
 
 @check(number=52)
 def output_kinds(subject: Subject) -> None:
-    """The kinds of memory of a program's outputs -> one, as some memory has it."""
+    """Ask for the memory kinds of a program's outputs -> one, which some memory has."""
     _kinds(subject, "PJRT_Executable_OutputMemoryKinds", 1)
 
 
 @check(number=52, since=102)
 def parameter_kinds(subject: Subject) -> None:
-    """The kinds of memory of a program's parameters -> two, as some memory has them."""
+    """Ask for the memory kinds of a program's parameters -> two, which some memory has."""
     _kinds(subject, "PJRT_Executable_ParameterMemoryKinds", 2)
 
 
 @check(number=47, since=105)
 def user_data(subject: Subject) -> None:
-    """Keep data beside each memory by its first field's functions -> there, by its key only."""
+    """Store user data beside each memory -> each memory returns its own, by its own key only."""
     kept = [(each, _user_data(each)) for each in _memories(subject)]
     for memory, data in kept:
         equal(data.get(_NO_KEY), 0, "the user data by a key that was never set")
-        data.set(memory, memory + 1, Counted().address)
+        data.set(memory, memory + 1, CallCounter().address)
     for memory, data in kept:
         equal(data.get(memory), memory + 1, "the user data by the memory's key")
         others = [data.get(other) for other, _ in kept if other != memory]
@@ -128,7 +128,7 @@ def user_data(subject: Subject) -> None:
 
 @check(number=47, since=105)
 def user_data_ends(subject: Subject) -> None:
-    """Keep data beside a memory, destroy its client -> it is handed back once, not before."""
+    """Store user data beside a memory, destroy its client -> the deleter is called once."""
     try:
         client = subject.call("PJRT_Client_Create", create_options=subject.options)
     except PjrtError as exc:
@@ -137,11 +137,11 @@ def user_data_ends(subject: Subject) -> None:
     memories = subject.call("PJRT_Client_AddressableMemories", client=client)
     if not memories:
         raise Unsupported("the client has no memory")
-    ended = Counted()
+    ended = CallCounter()
     _user_data(memories[0]).set(_NO_KEY, memories[0], ended.address)
     equal(ended.calls, [], "what was handed back before the client's end")
     subject.destroy(client)
-    equal(ended.settled(), [memories[0]], "what was handed back")
+    equal(ended.wait(), [memories[0]], "what was handed back")
 
 
 def _user_data(memory: int) -> unchecked.UserData:
@@ -172,7 +172,7 @@ def _copy(subject: Subject, buffer: int, memory: int) -> int:
 
 def _kinds(subject: Subject, function: str, count: int) -> None:
     executable = subject.executable(subject.compile(ADD))
-    found = irregular.memory_kinds(subject.api, function, executable)
+    found = [kind.decode() for kind in subject.api.call(function, executable=executable)]
     equal(len(found), count, "kinds of memory")
     known = {_ask(subject, "Kind", memory).decode() for memory in _memories(subject)}
     expect(set(found) <= known, f"expected kinds of {sorted(known)}, found {found}")

@@ -10,9 +10,8 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
-from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.program.compile_options import CompileOptions
 
 NUMBERS = np.arange(1, 5, dtype=np.float32)
@@ -25,8 +24,8 @@ def _compile(subject: Subject, text: str, options: CompileOptions) -> int:
         raise Unsupported(f"it compiles no such program: {exc.message}") from exc
 
 
-def _replicated(subject: Subject, text: str, *rows: np.ndarray[Any, Any]) -> list[list[float]]:
-    """What each of two replicas gives for its row."""
+def _run_replicas(subject: Subject, text: str, *rows: np.ndarray[Any, Any]) -> list[list[float]]:
+    """Returns what each of two replicas gives for its row."""
     executable = _compile(subject, text, CompileOptions(num_replicas=2))
     devices = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
     arguments = [
@@ -45,7 +44,7 @@ def argument_of_another_device(subject: Subject) -> None:
     def run() -> object:
         return [subject.get(each).tolist() for each in subject.execute(executable, arguments)]
 
-    refuses(subject, run, "an argument on another device than the program's")
+    expect_refusal(subject, run, "an argument on another device than the program's")
 
 
 @check(area="execute", needs="devices:2", number=80)
@@ -61,7 +60,7 @@ def on_the_second_device(subject: Subject) -> None:
 
 @check(area="execute", needs="devices:2", number=82)
 def portable(subject: Subject) -> None:
-    """Compile for any device, run on each by execute_device -> the exact values, on that device."""
+    """Compile a portable program, run it on each device -> the exact values, on that device."""
     executable = _compile(subject, DOUBLE, CompileOptions(compile_portable_executable=True))
     for device in subject.devices[:2]:
         ((output,),), _ = subject.launch(
@@ -73,8 +72,8 @@ def portable(subject: Subject) -> None:
 
 @check(area="execute", needs="devices:2", number=87)
 def two_replicas(subject: Subject) -> None:
-    """Run two replicas of f(x) on other values -> each has its own, on its own device."""
-    found = _replicated(subject, DOUBLE, NUMBERS, 10 * NUMBERS)
+    """Run two replicas on different values -> each has its own result, on its own device."""
+    found = _run_replicas(subject, DOUBLE, NUMBERS, 10 * NUMBERS)
     equal(found, [(2 * NUMBERS).tolist(), (20 * NUMBERS).tolist()], "each replica's output")
 
 
@@ -89,19 +88,19 @@ def all_reduce(subject: Subject) -> None:
       }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<4xf32>
       return %sum : tensor<4xf32>
     }"""
-    found = _replicated(subject, text, NUMBERS, 10 * NUMBERS)
+    found = _run_replicas(subject, text, NUMBERS, 10 * NUMBERS)
     equal(found, [(11 * NUMBERS).tolist()] * 2, "each replica's sum")
 
 
 @check(area="execute", needs="devices:2", number=88)
 def all_gather(subject: Subject) -> None:
-    """Gather from two replicas -> both parts in order on both."""
+    """Gather from two replicas -> both have both parts, in order."""
     text = """func.func @main(%a: tensor<4xf32>) -> tensor<8xf32> {
       %all = "stablehlo.all_gather"(%a) {all_gather_dim = 0 : i64,
           replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<8xf32>
       return %all : tensor<8xf32>
     }"""
-    found = _replicated(subject, text, NUMBERS, 10 * NUMBERS)
+    found = _run_replicas(subject, text, NUMBERS, 10 * NUMBERS)
     both = [*NUMBERS.tolist(), *(10 * NUMBERS).tolist()]
     equal(found, [both] * 2, "what each replica has gathered")
 
@@ -115,13 +114,13 @@ def all_to_all(subject: Subject) -> None:
           : (tensor<4xf32>) -> tensor<4xf32>
       return %t : tensor<4xf32>
     }"""
-    found = _replicated(subject, text, NUMBERS, 10 * NUMBERS)
+    found = _run_replicas(subject, text, NUMBERS, 10 * NUMBERS)
     equal(found, [[1.0, 2.0, 10.0, 20.0], [3.0, 4.0, 30.0, 40.0]], "what each replica has")
 
 
 @check(area="execute", needs="devices:2", number=88)
 def reduce_scatter(subject: Subject) -> None:
-    """Sum over two replicas, half of it on each -> the first half, and the second."""
+    """Sum over two replicas and scatter -> the first half on one, the second on the other."""
     text = """func.func @main(%a: tensor<4xf32>) -> tensor<2xf32> {
       %part = "stablehlo.reduce_scatter"(%a) ({
       ^bb0(%x: tensor<f32>, %y: tensor<f32>):
@@ -131,25 +130,25 @@ def reduce_scatter(subject: Subject) -> None:
           : (tensor<4xf32>) -> tensor<2xf32>
       return %part : tensor<2xf32>
     }"""
-    found = _replicated(subject, text, NUMBERS, 10 * NUMBERS)
+    found = _run_replicas(subject, text, NUMBERS, 10 * NUMBERS)
     equal(found, [[11.0, 22.0], [33.0, 44.0]], "each replica's part of the sum")
 
 
 @check(area="execute", needs="devices:2", number=88)
 def collective_permute(subject: Subject) -> None:
-    """Give what replica 0 has to replica 1 -> zeros on the first, that on the second."""
+    """Send from replica 0 to replica 1 -> zeros on the first, its values on the second."""
     text = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
       %moved = "stablehlo.collective_permute"(%a) {
           source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>}
           : (tensor<4xf32>) -> tensor<4xf32>
       return %moved : tensor<4xf32>
     }"""
-    found = _replicated(subject, text, NUMBERS, 10 * NUMBERS)
+    found = _run_replicas(subject, text, NUMBERS, 10 * NUMBERS)
     equal(found, [[0.0] * 4, NUMBERS.tolist()], "what each replica has")
 
 
 def _product(mesh: str, rows: str, whole: str) -> str:
-    """The text of a b with attributes for what is split by rows, and for what is whole."""
+    """Writes a product with attributes for what is split by rows, and for what is whole."""
     return f"""{mesh}
     func.func @main(%a: tensor<4x8xf32> {rows}, %b: tensor<8x6xf32> {whole})
         -> (tensor<4x6xf32> {rows}) {{
@@ -160,7 +159,7 @@ def _product(mesh: str, rows: str, whole: str) -> str:
 
 
 def _splits(subject: Subject, text: str, *, shardy: bool) -> None:
-    """The rows of a product on two devices have the bytes that one device computes."""
+    """Fails unless the rows of a product on two devices have the bytes of one device's."""
     a = np.arange(32, dtype=np.float32).reshape(4, 8)
     b = np.arange(48, dtype=np.float32).reshape(8, 6) % 5
     arguments = [subject.put(a), subject.put(b)]
@@ -169,7 +168,9 @@ def _splits(subject: Subject, text: str, *, shardy: bool) -> None:
         num_partitions=2, use_spmd_partitioning=True, use_shardy_partitioner=shardy
     )
     executable = _compile(subject, text, options)
-    (shape,) = irregular.output_dimensions(subject.api, subject.executable(executable))
+    (shape,) = subject.api.call(
+        "PJRT_Executable_OutputDimensions", executable=subject.executable(executable)
+    )
     if shape == (4, 6):
         raise Unsupported("it heeds no such sharding: each device would give the whole product")
     devices = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
@@ -195,6 +196,6 @@ def split_by_shardy(subject: Subject) -> None:
 
 @check(area="execute", needs="devices:2", number=89)
 def split_by_annotation(subject: Subject) -> None:
-    """Run a product whose rows annotations split over two devices -> the bytes of one device."""
+    """Run a product split over two devices by annotations -> the same bytes as on one device."""
     rows, whole = '{mhlo.sharding = "{devices=[2,1]<=[2]}"}', '{mhlo.sharding = "{replicated}"}'
     _splits(subject, _product("", rows, whole), shardy=False)

@@ -24,8 +24,8 @@ _REFUSES = re.compile(
 )
 
 
-def running(program: Program) -> Callable[[Subject], None]:
-    """What the check of a program does."""
+def runner(program: Program) -> Callable[[Subject], None]:
+    """Makes the function of a program's check."""
 
     def run(subject: Subject) -> None:
         _require_elements(subject, program)
@@ -80,7 +80,7 @@ def _compare(
     if off is None:
         return
     if program.flushed:
-        for right in (numerics.flushed(wanted), program.flushed[place].array):
+        for right in (numerics.flush(wanted), program.flushed[place].array):
             near = numerics.ulps(found, right) <= within.ulps
             wanted = np.where(near, found, wanted)
         off = numerics.difference(found, wanted, within)
@@ -117,5 +117,5 @@ def _execute(subject: Subject, executable: int, arguments: list[int]) -> list[nu
 
 for _program in corpus.programs():
     check(name=_program.name, title=f"{_program.title} -> {_program.promise}", number=149)(
-        running(_program)
+        runner(_program)
     )

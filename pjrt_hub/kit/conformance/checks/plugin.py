@@ -17,7 +17,7 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    refused,
+    expect_error,
 )
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import note_code
@@ -31,53 +31,41 @@ _ATTRIBUTES = ("xla_version", "stablehlo_current_version", "stablehlo_minimum_ve
 #: What callers depend on: without one of these there are no errors, no events or no values, or
 #: nothing is ever given back.
 _NEEDED = (
-    "PJRT_Error_Destroy",
-    "PJRT_Error_Message",
-    "PJRT_Error_GetCode",
-    "PJRT_Event_Destroy",
-    "PJRT_Event_IsReady",
-    "PJRT_Event_Error",
-    "PJRT_Event_OnReady",
-    "PJRT_Client_Destroy",
-    "PJRT_Client_BufferFromHostBuffer",
-    "PJRT_Buffer_Destroy",
-    "PJRT_Buffer_Delete",
-    "PJRT_Buffer_IsDeleted",
-    "PJRT_Buffer_ReadyEvent",
-    "PJRT_LoadedExecutable_Destroy",
-    "PJRT_LoadedExecutable_Execute",
+    *("PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode"),
+    *("PJRT_Event_Destroy", "PJRT_Event_IsReady", "PJRT_Event_Error", "PJRT_Event_OnReady"),
+    *("PJRT_Client_Destroy", "PJRT_Client_BufferFromHostBuffer"),
+    *("PJRT_Buffer_Destroy", "PJRT_Buffer_Delete", "PJRT_Buffer_IsDeleted"),
+    *("PJRT_Buffer_ReadyEvent", "PJRT_LoadedExecutable_Destroy", "PJRT_LoadedExecutable_Execute"),
 )
 #: Questions that need nothing but a client, and change nothing.
 _GETTERS = (
-    "PJRT_Client_PlatformName",
-    "PJRT_Client_PlatformVersion",
-    "PJRT_Client_ProcessIndex",
-    "PJRT_Client_Devices",
-    "PJRT_Client_AddressableDevices",
-    "PJRT_Client_AddressableMemories",
-    "PJRT_Client_TopologyDescription",
+    *("PJRT_Client_PlatformName", "PJRT_Client_PlatformVersion", "PJRT_Client_ProcessIndex"),
+    *("PJRT_Client_Devices", "PJRT_Client_AddressableDevices"),
+    *("PJRT_Client_AddressableMemories", "PJRT_Client_TopologyDescription"),
 )
 
 
 @check(needs="library", number=1)
 def loads(subject: Subject) -> None:
-    """The loader opens the library, now and local -> it loads, nothing that it needs is missing."""
+    """Open the library as a loader does, with RTLD_NOW and RTLD_LOCAL -> it loads."""
     try:
         Entry.of(subject.path)
     except OSError as exc:
-        raise Failed(f"expected a library that loads, found: {exc}{_missing(subject)}") from exc
+        raise Failed(
+            f"expected a library that loads, found: {exc}{_missing_libraries(subject)}"
+        ) from exc
 
 
 @check(needs="library", number=2)
 def entry(subject: Subject) -> None:
-    """GetPjrtApi, twice -> the same table both times."""
+    """Call GetPjrtApi twice -> the same table both times."""
     first, second = _entry(subject), _entry(subject)
     equal(second.address, first.address, "the table of a second call of GetPjrtApi")
 
 
 @check(needs="library", number=3)
 def version(subject: Subject) -> None:
-    """The version in the table -> major 0, and a minor whose order of functions is known."""
+    """Read the version in the table -> major 0, and a minor whose order of functions is known."""
     found = _entry(subject).version
     verdict = compatible(DECLARED, found)
     expect(bool(verdict), f"expected 0.57 or newer of major 0, found {found}: {verdict.reason}")
@@ -87,7 +75,7 @@ def version(subject: Subject) -> None:
 
 @check(needs="library", number=4)
 def table_size(subject: Subject) -> None:
-    """The table's struct_size -> whole functions, and all that its version has."""
+    """Read the table's struct_size -> whole functions, and all that its version has."""
     read = _entry(subject)
     functions, rest = divmod(read.struct_size - FIRST_SLOT, _WORD)
     expect(
@@ -105,7 +93,7 @@ def table_size(subject: Subject) -> None:
 
 @check(needs="library", number=5)
 def functions(subject: Subject) -> None:
-    """All functions of the table, as far as its struct_size -> NULL, or the address of code."""
+    """Read all functions within the table's struct_size -> NULL, or the address of code."""
     names = {each.slot: name for name, each in table.FUNCTIONS.items()}
     slots = _entry(subject).slots()
     extents = custom_calls.code()  # once it is loaded
@@ -117,7 +105,7 @@ def functions(subject: Subject) -> None:
 
 @check(needs="library", number=5)
 def base_functions(subject: Subject) -> None:
-    """The functions that every version has -> none that a caller depends on is NULL."""
+    """Read the functions that every version has -> none that callers depend on is NULL."""
     slots = _slots(subject)
     missing = [
         name
@@ -132,7 +120,7 @@ def base_functions(subject: Subject) -> None:
 
 @check(needs="library", number=10, seconds=60)
 def initialize(subject: Subject) -> None:
-    """PJRT_Plugin_Initialize, twice -> success; a second refusal says that it was done already."""
+    """Call PJRT_Plugin_Initialize twice -> success; a refusal says that it was done already."""
     try:
         api = library.load(subject.path)
     except PjrtError as exc:
@@ -151,7 +139,7 @@ def initialize(subject: Subject) -> None:
 
 @check(needs="plugin", number=6)
 def absent_functions(subject: Subject) -> None:
-    """Functions past the end of the table or NULL -> the caller can tell, without a call."""
+    """Look for functions that are NULL or past the table -> callers can tell without a call."""
     absent = [name for name in table.FUNCTIONS if not subject.api.has(name)]
     for name in absent:
         try:
@@ -165,7 +153,7 @@ def absent_functions(subject: Subject) -> None:
 
 @check(needs="plugin", number=11)
 def attributes(subject: Subject) -> None:
-    """PJRT_Plugin_Attributes -> names, each once; StableHLO's versions, the minimum not above."""
+    """PJRT_Plugin_Attributes -> each name once; the minimum StableHLO is not above the current."""
     found = unchecked.named_values(subject.api, "PJRT_Plugin_Attributes")
     names = [name for name, _ in found]
     expect(all(names), f"expected a name of each attribute, found {names}")
@@ -186,7 +174,7 @@ def attributes(subject: Subject) -> None:
 
 @check(needs="plugin", number=11)
 def attributes_are_kept(subject: Subject) -> None:
-    """PJRT_Plugin_Attributes, twice -> the same values; whether they moved is told."""
+    """Call PJRT_Plugin_Attributes twice -> the same values; a moved list is noted."""
     name = "PJRT_Plugin_Attributes"
     first, second = (unchecked.named_values(subject.api, name) for _ in range(2))
     equal(second, first, "the attributes, asked again")
@@ -201,13 +189,13 @@ def empty_struct(subject: Subject) -> None:
 
 @check(needs="plugin", number=8)
 def longer_struct(subject: Subject) -> None:
-    """PJRT_Plugin_Attributes with 64 bytes more than is known -> accepted, none of them used."""
+    """PJRT_Plugin_Attributes with 64 extra bytes -> success, and the extra bytes are unchanged."""
     _accept_longer(subject, "PJRT_Plugin_Attributes")
 
 
 @check(number=7)
 def empty_structs(subject: Subject) -> None:
-    """Questions to a client with a struct_size of 0 -> an error, usually INVALID_ARGUMENT."""
+    """Query a client with a struct_size of 0 -> an error, usually INVALID_ARGUMENT."""
     for name in _GETTERS:
         _refuse_empty(subject, name, client=subject.client)
     subject.usable()
@@ -215,14 +203,14 @@ def empty_structs(subject: Subject) -> None:
 
 @check(number=8)
 def longer_structs(subject: Subject) -> None:
-    """Questions to a client with 64 bytes more than is known -> accepted, none of them used."""
+    """Query a client with 64 extra bytes -> success, and the extra bytes are unchanged."""
     for name in _GETTERS:
         _accept_longer(subject, name, client=subject.client)
 
 
 @check(needs="plugin", number=9)
 def older_client_create(subject: Subject) -> None:
-    """PJRT_Client_Create of 0.60, which ends before kv_try_get -> what lies behind is not read."""
+    """PJRT_Client_Create with the struct of 0.60 -> nothing behind its end is read or written."""
     name, options = "PJRT_Client_Create", subject.options
     args = Sized(f"{name}_Args", unchecked.size_at(f"{name}_Args", 60), create_options=options)
     try:
@@ -231,12 +219,12 @@ def older_client_create(subject: Subject) -> None:
         _note_refusal(subject, args, exc)
     else:
         subject.own("Client", args.client)
-    _untouched(args)
+    _expect_untouched(args)
 
 
 @check(number=9)
 def older_execute_options(subject: Subject) -> None:
-    """PJRT_ExecuteOptions of 0.57, 0.64, 0.78 -> what lies behind is not read, a + a is exact."""
+    """Run with PJRT_ExecuteOptions of 0.57, 0.64, 0.78 -> exact; nothing behind is read."""
     executable = subject.compile(ADD)
     a = subject.put(np.arange(4, dtype=np.float32))
     for minor in (57, 64, 78):
@@ -247,12 +235,12 @@ def older_execute_options(subject: Subject) -> None:
             _note_refusal(subject, options, exc)
             continue
         equal(subject.get(rows[0][0]).tolist(), [0, 2, 4, 6], f"a + a with options of 0.{minor}")
-        _untouched(options)
+        _expect_untouched(options)
 
 
 @check(number=9, since=40)
 def older_memory_stats(subject: Subject) -> None:
-    """PJRT_Executable_GetCompiledMemoryStats of older callers -> nothing behind is written."""
+    """PJRT_Executable_GetCompiledMemoryStats of older callers -> nothing is written behind it."""
     name = "PJRT_Executable_GetCompiledMemoryStats"
     executable = subject.executable(subject.compile(ADD))
     subject.call(name, executable=executable)
@@ -263,12 +251,12 @@ def older_memory_stats(subject: Subject) -> None:
             unchecked.call(subject.api, name, args)
         except PjrtError as exc:
             _note_refusal(subject, args, exc)
-        _untouched(args)
+        _expect_untouched(args)
 
 
 @check(number=9)
 def older_device_memory_stats(subject: Subject) -> None:
-    """PJRT_Device_MemoryStats of 0.112 -> nothing behind is written."""
+    """PJRT_Device_MemoryStats of 0.112 -> nothing is written behind it."""
     name = "PJRT_Device_MemoryStats"
     subject.call(name, device=subject.device)
     args = Sized(f"{name}_Args", unchecked.size_at(f"{name}_Args", 112), device=subject.device)
@@ -276,7 +264,7 @@ def older_device_memory_stats(subject: Subject) -> None:
         unchecked.call(subject.api, name, args)
     except PjrtError as exc:
         _note_refusal(subject, args, exc)
-    _untouched(args)
+    _expect_untouched(args)
 
 
 def _entry(subject: Subject) -> Entry:
@@ -296,12 +284,12 @@ def _slots(subject: Subject) -> list[int]:
     return read.slots()
 
 
-def _missing(subject: Subject) -> str:
-    """What the loader will not find, as far as the files tell it."""
+def _missing_libraries(subject: Subject) -> str:
+    """Says what the loader will not find, as far as the files tell it."""
     from pjrt_hub.finding.contract import headers, linking
 
     try:
-        lost = linking.missing(headers.inspect(subject.path), linking.Search())
+        lost = linking.find_missing(headers.inspect(subject.path), linking.Search())
     except (errors.PjrtHubError, OSError):
         return ""
     return f"; missing: {_list([each.name for each in lost])}" if lost else ""
@@ -316,7 +304,7 @@ def _refuse_empty(subject: Subject, name: str, **inputs: Any) -> None:
         return
     args = Sized(f"{name}_Args", 0, **inputs)
     what = f"{name} without a size"
-    error = refused(lambda: unchecked.call(subject.api, name, args), what=what)
+    error = expect_error(lambda: unchecked.call(subject.api, name, args), what=what)
     if isinstance(error, errors.UnimplementedError):
         return  # whatever the size
     note_code(subject, error, what, InvalidArgumentError.code)
@@ -332,17 +320,17 @@ def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:
         return  # whatever the size
     except PjrtError as exc:
         raise Failed(f"{name} with 64 bytes more: expected success, found {exc.message}") from exc
-    _untouched(args)
+    _expect_untouched(args)
 
 
 def _note_refusal(subject: Subject, args: Sized, error: PjrtError) -> None:
-    """The header lets a plugin refuse callers that are too old for it."""
+    """Notes a refusal of a caller that is too old for the plugin, which the header allows."""
     if "size" not in error.message:
         raise Skipped(error.message) from error
     subject.note(f"takes no {args.name} of {args.size} bytes: {error.message}")
 
 
-def _untouched(args: Sized) -> None:
+def _expect_untouched(args: Sized) -> None:
     changed = args.overwritten()
     expect(
         changed == 0,

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pjrt_hub.errors import PjrtError, PjrtHubError
-from pjrt_hub.kit.conformance import part
-from pjrt_hub.kit.conformance.attempt import Tell, attempt
+from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, expect
 from pjrt_hub.kit.conformance.programs import ADD
+from pjrt_hub.kit.conformance.separate_process import Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import ambient, library
 from pjrt_hub.running.sandbox import watch
@@ -50,7 +50,7 @@ class _State(NamedTuple):
         return cls(settings, limits, variables, ambient.handlers(), _open_files())
 
     def changes(self, after: _State) -> tuple[list[str], list[str]]:
-        """What is different, of which nothing may be, and what may."""
+        """Finds what must not be different, and what may be."""
         notes = list[str]()
         found = [
             f"{what} is {value}"
@@ -90,21 +90,21 @@ class _State(NamedTuple):
 
 @check(area="plugin", needs="library", seconds=60)
 def process(subject: Subject) -> None:
-    """Loading and PJRT_Plugin_Initialize -> the process is as before: files, folder, signals."""
+    """Load and initialize the plugin -> files, folder, signals and limits are unchanged."""
     _leaves_alone(subject, "loading")
 
 
 # Before anything is loaded here: a process inherits what a plugin did to the one that starts it.
 @check(area="client", name="process", needs="library", seconds=60)
 def process_of_client(subject: Subject) -> None:
-    """Create a client, compile, run, destroy it -> the process is as before, after each step."""
+    """Create a client, compile, run, destroy it -> the process is unchanged after each step."""
     _leaves_alone(subject, "client")
 
 
 def _leaves_alone(subject: Subject, what: str) -> None:
     try:
-        changes, notes = part.run(subject, changes_of, what, seconds=50)
-    except part.Died as exc:
+        changes, notes = separate_process.run(subject, changes_of, what, seconds=50)
+    except separate_process.Died as exc:
         raise Skipped(f"the process {exc}") from exc
     for each in notes:
         subject.note(each)
@@ -112,11 +112,9 @@ def _leaves_alone(subject: Subject, what: str) -> None:
 
 
 def changes_of(subject: Subject, what: str) -> tuple[list[str], list[str]]:
-    """What is different in a process after steps of a plugin: what must not be, and what may.
+    """Finds what differs after steps of a plugin: what must not, and what may.
 
-    Args:
-        subject: the plugin.
-        what: "loading", or "client" for what comes after it.
+    The steps are "loading", or "client" for what comes after it.
     """
     watch.adopt()
     output, path = tempfile.mkstemp()
@@ -185,26 +183,26 @@ _WORDS = {
 
 @check(area="plugin", name="exit", needs="plugin", seconds=60)
 def exit_of_process(subject: Subject) -> None:
-    """Load the plugin in a process and exit, without a client -> the exit status is 0, in time."""
+    """Load the plugin and exit without a client -> exit status 0, in time."""
     _exits(subject, "load")
 
 
 @check(area="client", name="exit", needs="plugin", seconds=60)
 def exit_of_client(subject: Subject) -> None:
-    """Run a program, destroy the client, exit -> the exit status is 0, in time."""
+    """Run a program, destroy the client, exit -> exit status 0, in time."""
     _exits(subject, "load", "run", "destroy")
 
 
 @check(area="client", name="exit_without_destroy", needs="plugin", seconds=60)
 def exit_without_destroy(subject: Subject) -> None:
-    """Run a program, exit while client, buffers and programs are alive -> the status is 0."""
+    """Run a program, exit while client, buffers and programs are alive -> exit status 0."""
     _exits(subject, "load", "run")
 
 
 def _exits(subject: Subject, *steps: str) -> None:
     try:
-        ended, words = part.run(subject, exits, *steps, seconds=50)
-    except part.Died as exc:
+        ended, words = separate_process.run(subject, exits, *steps, seconds=50)
+    except separate_process.Died as exc:
         raise Skipped(f"the process {exc}") from exc
     if words:
         subject.note(f"writes to the standard output at exit: {words!r}")
@@ -212,7 +210,7 @@ def _exits(subject: Subject, *steps: str) -> None:
 
 
 def exits(subject: Subject, *steps: str) -> tuple[str, str]:
-    """How a process ends by C's `exit` after steps of a plugin, and what it writes meanwhile."""
+    """Says how a process ends by C's `exit` after steps of a plugin, and what it writes then."""
     output, path = tempfile.mkstemp()
     os.unlink(path)
 

@@ -89,7 +89,7 @@ func.func @main(%a: tensor<2x3xf32>, %b: tensor<i32>)
 
 @check()
 def turned(subject: Subject) -> None:
-    """Programs that change the order of dimensions, read in every way -> numpy's values."""
+    """Run programs that reorder dimensions, read the results in every way -> numpy's values."""
     with _client(subject) as client:
         for name, (right, operation) in _TURNED.items():
             (result,) = _results(subject, client, _program(operation, "2x3x4xf32"), _CUBE)
@@ -98,7 +98,7 @@ def turned(subject: Subject) -> None:
 
 @check()
 def host_arrays(subject: Subject) -> None:
-    """Arrays by rows, by columns, with gaps and backwards, given and put -> the same values."""
+    """Use row-major, column-major, strided and reversed arrays -> the same values."""
     forms = {
         "by rows": _MATRIX,
         "by columns": np.asfortranarray(_MATRIX),
@@ -116,7 +116,7 @@ def host_arrays(subject: Subject) -> None:
 
 @check()
 def outputs(subject: Subject) -> None:
-    """A program with three outputs, of other types and shapes -> each in its place."""
+    """Run a program with three outputs of different types and shapes -> each in its place."""
     with _client(subject) as client:
         number, transposed, less = _results(subject, client, _THREE, _MATRIX, np.int32(-7))
         _reads(number, np.array(-7, np.int32), "the first output")
@@ -126,7 +126,7 @@ def outputs(subject: Subject) -> None:
 
 @check()
 def types(subject: Subject) -> None:
-    """An array of each type that the plugin takes, through a program -> the same bytes."""
+    """Pass an array of each type that the plugin takes through a program -> the same bytes."""
     found = list[str]()
     with _client(subject) as client:
         for kind in dtypes.ELEMENT_TYPES:
@@ -134,7 +134,7 @@ def types(subject: Subject) -> None:
             if array is None:
                 continue
             try:
-                program = _compile(subject, client, reversing(kind.name))
+                program = _compile(subject, client, reversal(kind.name))
             except (PjrtError, Skipped):
                 continue
             back = program(array).to_numpy()
@@ -152,7 +152,7 @@ def types(subject: Subject) -> None:
 
 @check()
 def chained(subject: Subject) -> None:
-    """Results that are arguments of the next call, 32 times, waiting for none -> the values."""
+    """Call programs 32 times on each other's results without waiting -> the values."""
     with _client(subject) as client:
         there = _compile(subject, client, _TRANSPOSE)
         back = _compile(subject, client, _TRANSPOSE_BACK)
@@ -165,7 +165,7 @@ def chained(subject: Subject) -> None:
 
 @check()
 def bound(subject: Subject) -> None:
-    """A call with its arguments bound, five times -> the values each time."""
+    """Call with bound arguments five times -> the values each time."""
     with _client(subject) as client:
         call = _compile(subject, client, _TRANSPOSE).bind(client.buffer_from_host(_MATRIX))
         for _ in range(5):
@@ -174,7 +174,7 @@ def bound(subject: Subject) -> None:
 
 @check()
 def donated(subject: Subject) -> None:
-    """A program that takes over the result of another -> the values; the result is gone or kept."""
+    """Donate the result of another program -> the values; what was donated is gone or unchanged."""
     with _client(subject) as client:
         back = _compile(subject, client, _TRANSPOSE_BACK)
         double = _compile(subject, client, _DONATED)
@@ -186,7 +186,7 @@ def donated(subject: Subject) -> None:
 
 @contextlib.contextmanager
 def _client(subject: Subject) -> Iterator[Client]:
-    """A client of pjrt-hub beside the subject's."""
+    """Opens a client of pjrt-hub beside the subject's."""
     subject.require_basics()
     try:
         client = Plugin(library.load(subject.path)).client(subject.options)
@@ -196,13 +196,13 @@ def _client(subject: Subject) -> Iterator[Client]:
         yield client
 
 
-def reversing(element: str) -> str:
-    """A program that turns the rows of an array of two rows of three elements of a type."""
+def reversal(element: str) -> str:
+    """Writes a program that reverses the rows of a 2x3 array of a type."""
     return _program("stablehlo.reverse %0, dims = [1] : $T", f"2x3x{element}")
 
 
 def _program(operation: str, shape: str) -> str:
-    """A function of one array that does one operation, where $T is the type of the array."""
+    """Writes a function of one array with one operation, where $T is the array's type."""
     kind = f"tensor<{shape}>"
     operation = operation.replace("$T", kind)
     given = operation.rpartition(" : ")[2].rpartition("-> ")[2]
@@ -210,8 +210,8 @@ def _program(operation: str, shape: str) -> str:
 
 
 def _compile(subject: Subject, client: Client, text: str) -> LoadedExecutable:
-    """A program in a form that the plugin takes."""
-    return client.compile(subject.written(text))
+    """Compiles a program in a form that the plugin takes."""
+    return client.compile(subject.encode_program(text))
 
 
 def _results(subject: Subject, client: Client, text: str, *arguments: Any) -> list[Buffer]:
@@ -220,7 +220,7 @@ def _results(subject: Subject, client: Client, text: str, *arguments: Any) -> li
 
 
 def _of_type(kind: dtypes.ElementType, version: ApiVersion) -> Array | None:
-    """Two rows of three numbers that every type can hold; None where one side has no such type."""
+    """Makes two rows of three numbers of a type; None where one side has no such type."""
     try:
         dtypes.require(kind, version)
         dtype = dtypes.numpy_dtype(kind.code)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import base64
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
 from pjrt_hub.errors import PjrtError, PluginInternalError, UnimplementedError
-from pjrt_hub.kit.conformance import part
+from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect, refused
+from pjrt_hub.kit.conformance.finding import (
+    Failed,
+    Skipped,
+    Unsupported,
+    equal,
+    expect,
+    expect_error,
+)
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import refuses
+from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import irregular, table, unchecked, wire
 from pjrt_hub.running.program.compile_options import CompileOptions
@@ -23,9 +31,9 @@ _FLIPS = 256
 
 @check(number=139)
 def round_trip(subject: Subject) -> None:
-    """Serialize a + b, deserialize it -> the exact values; another fingerprint is told."""
+    """Serialize a + b, deserialize it -> the exact values; a different fingerprint is noted."""
     first = subject.compile(ADD)
-    loaded = _load(subject, _serialized(subject, first))
+    loaded = _load(subject, _bytes_of(subject, first))
     subject.expect_add(loaded)
     name = "PJRT_Executable_Fingerprint"
     if subject.api.has(name):
@@ -38,17 +46,17 @@ def round_trip(subject: Subject) -> None:
 
 @check(needs="plugin", number=139, seconds=60)
 def serialize(subject: Subject) -> None:
-    """Serialize an executable -> bytes, which its deleter frees; the executable goes on."""
+    """Serialize an executable -> bytes, which its deleter frees; the executable still works."""
     executable = subject.compile_executable()
-    data = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
+    data = subject.api.call("PJRT_Executable_Serialize", executable=executable)
     expect(bool(data), "expected bytes of an executable, found none")
-    again = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
+    again = subject.api.call("PJRT_Executable_Serialize", executable=executable)
     expect(bool(again), "expected bytes when asked again, found none")
 
 
 @check(number=139)
 def deleters(subject: Subject) -> None:
-    """Ask for each answer that its caller frees -> the function that does so comes with it."""
+    """Ask for each answer that its caller frees -> it comes with a deleter."""
     loaded = subject.compile(ADD)
     asked = 0
     for name, what, address in (
@@ -71,21 +79,21 @@ def deleters(subject: Subject) -> None:
 @check(number=139, seconds=60)
 def new_process(subject: Subject) -> None:
     """Serialize a + b, deserialize it in a new process -> the exact values there."""
-    data = _serialized(subject, subject.compile(ADD))
+    data = _bytes_of(subject, subject.compile(ADD))
     try:
-        part.run(subject, load_and_run, base64.b64encode(data).decode(), seconds=45)
-    except part.Died as exc:
+        separate_process.run(subject, load_and_run, base64.b64encode(data).decode(), seconds=45)
+    except separate_process.Died as exc:
         raise Failed(f"expected the exact values in a new process, found that it {exc}") from exc
 
 
 def load_and_run(subject: Subject, data: str) -> None:
-    """What the new process does."""
+    """Runs an executable in the new process."""
     subject.expect_add(_load(subject, base64.b64decode(data)))
 
 
 @check(number=140)
 def junk(subject: Subject) -> None:
-    """Deserialize what is no executable -> an error."""
+    """Deserialize invalid bytes -> an error."""
     for what, data in {
         "no bytes": b"",
         "bytes of junk": b"\xff" * 64,
@@ -96,16 +104,16 @@ def junk(subject: Subject) -> None:
 
 @check(number=140)
 def truncated(subject: Subject) -> None:
-    """Deserialize an executable that lacks its second half, or a quarter -> an error."""
-    whole = _serialized(subject, subject.compile(ADD))
+    """Deserialize the first half and three quarters of an executable -> an error."""
+    whole = _bytes_of(subject, subject.compile(ADD))
     for size in (len(whole) // 2, len(whole) * 3 // 4):
         _refuses(subject, whole[:size], f"the first {size} of {len(whole)} bytes")
 
 
 @check(number=140)
 def flipped(subject: Subject) -> None:
-    """Deserialize an executable with one byte flipped, at 256 places -> no crash; told if taken."""
-    whole, taken = _serialized(subject, subject.compile(ADD)), 0
+    """Deserialize an executable with one byte flipped, 256 times -> no crash; success is noted."""
+    whole, taken = _bytes_of(subject, subject.compile(ADD)), 0
     places = range(0, len(whole), -(-len(whole) // _FLIPS))
     for place in places:
         damaged = bytearray(whole)
@@ -123,7 +131,7 @@ def flipped(subject: Subject) -> None:
 @check(needs="devices:2", number=141, since=71)
 def overridden_options(subject: Subject) -> None:
     """Deserialize a + b with options that name the second device -> it runs there."""
-    data = _serialized(subject, subject.compile(ADD))
+    data = _bytes_of(subject, subject.compile(ADD))
     second = subject.devices[1]
     options = CompileOptions(device_ids=[[subject.describe(second, "Id")]]).serialize()
     loaded = _load(subject, data, overridden_serialized_compile_options=options)
@@ -139,7 +147,7 @@ def load_twice(subject: Subject) -> None:
     made = subject.call(
         "PJRT_Compile",
         topology=subject.call("PJRT_Client_TopologyDescription", client=subject.client),
-        program={"code": subject.written(ADD), "format": "mlir"},
+        program={"code": subject.encode_program(ADD), "format": "mlir"},
         compile_options=options,
         client=subject.client,
     )
@@ -156,7 +164,7 @@ def load_twice(subject: Subject) -> None:
 
 @check(needs="plugin", number=143, seconds=60)
 def optimized_program(subject: Subject) -> None:
-    """The optimized program: ask for its size, then for that many bytes -> a message, a format."""
+    """Ask for the optimized program's size, then for its bytes -> a message, and a format."""
     executable = subject.compile_executable()
     code, form = irregular.optimized_program(subject.api, executable)
     expect(bool(code), "expected a program, found no bytes")
@@ -173,7 +181,7 @@ def optimized_program(subject: Subject) -> None:
 
 @check(needs="plugin", number=143, seconds=60)
 def optimized_program_too_small(subject: Subject) -> None:
-    """The optimized program with room for one byte less -> an error, nothing written behind."""
+    """Ask for the optimized program with a byte too little room -> an error, no overwriting."""
     executable = subject.compile_executable()
     code, _ = irregular.optimized_program(subject.api, executable)
     if not code:
@@ -185,7 +193,7 @@ def optimized_program_too_small(subject: Subject) -> None:
         code=room.ctypes.data,
         code_size=len(code) - 1,  # after the address, which counts nothing
     )
-    refused(
+    expect_error(
         lambda: subject.call(
             "PJRT_Executable_OptimizedProgram", executable=executable, program=program.address
         ),
@@ -194,16 +202,16 @@ def optimized_program_too_small(subject: Subject) -> None:
     equal(int(room[-1]), 0xA5, "the byte behind the room")
 
 
-def _serialized(subject: Subject, loaded: int) -> bytes:
-    """The bytes of an executable; where there are none, `serialize` alone is the defect."""
+def _bytes_of(subject: Subject, loaded: int) -> bytes:
+    """Serializes an executable; where there are no bytes, `serialize` alone is the defect."""
     executable = subject.executable(loaded)
-    data = irregular.serialized(subject.api, "PJRT_Executable_Serialize", executable=executable)
+    data = subject.api.call("PJRT_Executable_Serialize", executable=executable)
     if not data:
         raise Skipped("the plugin serializes an executable to no bytes")
     return data
 
 
-def _load(subject: Subject, data: bytes, **more: bytes) -> int:
+def _load(subject: Subject, data: bytes, **more: Any) -> int:
     loaded = subject.call(
         "PJRT_Executable_DeserializeAndLoad",
         client=subject.client,
@@ -214,4 +222,4 @@ def _load(subject: Subject, data: bytes, **more: bytes) -> int:
 
 
 def _refuses(subject: Subject, data: bytes, what: str) -> None:
-    refuses(subject, lambda: _load(subject, data), what, code=PluginInternalError.code)
+    expect_refusal(subject, lambda: _load(subject, data), what, code=PluginInternalError.code)

@@ -8,13 +8,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pjrt_hub.errors import NotFoundError, PjrtError
-from pjrt_hub.kit.conformance.artifact import ARTIFACT, labelled
+from pjrt_hub.kit.conformance.artifact import ARTIFACT, artifact_for
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, refused, text
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error, text
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.signature import Slot, flatten
 
@@ -23,7 +22,7 @@ _F32 = dtypes.of_numpy("float32").code
 
 @check(needs="topology", number=53)
 def texts(subject: Subject) -> None:
-    """The platform's name and version of a topology -> text; the name is not empty."""
+    """Ask a topology for its platform's name and version -> text; the name is not empty."""
     for name in ("PlatformName", "PlatformVersion"):
         found = text(_ask(subject, name), name)
         expect(bool(found) or name != "PlatformName", "the name: expected text, found none")
@@ -31,7 +30,7 @@ def texts(subject: Subject) -> None:
 
 @check(number=53)
 def of_client(subject: Subject) -> None:
-    """The topology of the client -> its platform, and as many devices as it has."""
+    """Ask for the client's topology -> the client's platform and number of devices."""
     mine = subject.call("PJRT_Client_TopologyDescription", client=subject.client)
     for name in ("PlatformName", "PlatformVersion"):
         wanted = subject.call(f"PJRT_Client_{name}", client=subject.client)
@@ -47,7 +46,7 @@ def of_client(subject: Subject) -> None:
 
 @check(needs="topology", number=53)
 def device_descriptions(subject: Subject) -> None:
-    """The device descriptions of a topology -> at least one, each with its own id and a kind."""
+    """List a topology's device descriptions -> at least one, each with its own id and a kind."""
     found = _ask(subject, "GetDeviceDescriptions")
     expect(bool(found), "expected a device description, found none")
     ids = [subject.call("PJRT_DeviceDescription_Id", device_description=each) for each in found]
@@ -60,7 +59,7 @@ def device_descriptions(subject: Subject) -> None:
 
 @check(needs="topology", number=54, since=101)
 def fingerprint(subject: Subject) -> None:
-    """The fingerprint of a topology, twice -> the same number; 0 is told."""
+    """Ask twice for a topology's fingerprint -> the same number; 0 is noted."""
     first, second = _ask(subject, "Fingerprint"), _ask(subject, "Fingerprint")
     equal(second, first, "the fingerprint, asked again")
     if first == 0:
@@ -69,8 +68,8 @@ def fingerprint(subject: Subject) -> None:
 
 @check(needs="topology", number=55)
 def serialize(subject: Subject) -> None:
-    """Serialize a topology, twice -> bytes; whether they are the same is told."""
-    first, second = _serialized(subject), _serialized(subject)
+    """Serialize a topology twice -> bytes; a difference is noted."""
+    first, second = _bytes_of(subject), _bytes_of(subject)
     expect(bool(first), "expected bytes of a topology, found none")
     if first != second:
         subject.note("serialized twice, the bytes are different")
@@ -78,9 +77,9 @@ def serialize(subject: Subject) -> None:
 
 @check(needs="topology", number=55, since=75)
 def deserialize(subject: Subject) -> None:
-    """Deserialize a serialized topology -> as many devices, the platform, the fingerprint."""
+    """Deserialize a serialized topology -> the same platform, fingerprint and number of devices."""
     with _compiler():
-        made = _deserialize(subject, _serialized(subject))
+        made = _deserialize(subject, _bytes_of(subject))
     again = subject.own("TopologyDescription", made)
     equal(
         len(_ask(subject, "GetDeviceDescriptions", again)),
@@ -94,15 +93,15 @@ def deserialize(subject: Subject) -> None:
 
 @check(needs="topology", number=55, since=75)
 def deserialize_junk(subject: Subject) -> None:
-    """Deserialize what is no topology -> an error."""
+    """Deserialize invalid bytes as a topology -> an error."""
     with _compiler():
-        subject.own("TopologyDescription", _deserialize(subject, _serialized(subject)))
-    refused(lambda: _deserialize(subject, b"\xff" * 64), what="a topology of junk")
+        subject.own("TopologyDescription", _deserialize(subject, _bytes_of(subject)))
+    expect_error(lambda: _deserialize(subject, b"\xff" * 64), what="a topology of junk")
 
 
 @check(needs="plugin", number=56)
 def create_unnamed(subject: Subject) -> None:
-    """Create a topology without a name -> one with devices, or an error that says why."""
+    """Create a topology without a name -> one with devices, or an error that says why not."""
     name = "PJRT_TopologyDescription_Create"
     try:
         made = subject.call(name, topology_name="", create_options={})
@@ -116,7 +115,7 @@ def create_unnamed(subject: Subject) -> None:
 
 @check(needs="plugin", number=56)
 def create_by_unknown_name(subject: Subject) -> None:
-    """Create a topology by a name that nobody knows -> an error; success is told."""
+    """Create a topology by an unknown name -> an error; success is noted."""
     name = "PJRT_TopologyDescription_Create"
     try:
         made = subject.call(name, topology_name="no such machine", create_options={})
@@ -136,10 +135,10 @@ def compile_for_it(subject: Subject) -> None:
 
 @check(needs="topology", number=60, seconds=60)
 def compile_artifacts(subject: Subject) -> None:
-    """Compile a + b for a topology as artifacts of its oldest and own StableHLO -> executables."""
+    """Compile artifacts of the oldest and own StableHLO for a topology -> executables."""
     subject.require(ARTIFACT)
     for which in ("minimum", "current"):
-        artifact = labelled(ADD, subject.stablehlo(which))
+        artifact = artifact_for(ADD, subject.stablehlo(which))
         with _compiler():
             _has_one_output(subject, subject.compile_ahead(artifact))
 
@@ -159,15 +158,15 @@ def load_what_was_compiled(subject: Subject) -> None:
 
 @check(needs="topology", number=57)
 def compile_junk(subject: Subject) -> None:
-    """Compile for a topology what is no program -> an error."""
+    """Compile an invalid program for a topology -> an error."""
     with _compiler():
         subject.compile_ahead()
-    refused(lambda: subject.compile_ahead(b"this is no program"), what="a program of junk")
+    expect_error(lambda: subject.compile_ahead(b"this is no program"), what="a program of junk")
 
 
 @check(needs="topology", number=58, since=110)
 def memory_kind_ids(subject: Subject) -> None:
-    """The ids of a topology's kinds of memory -> at least one, none twice."""
+    """Ask a topology for the ids of its memory kinds -> at least one, none twice."""
     found = _ask(subject, "GetMemorySpaceKindIds")
     expect(bool(found), "expected a kind of memory, found none")
     equal(len(set(found)), len(found), "different ids")
@@ -175,14 +174,14 @@ def memory_kind_ids(subject: Subject) -> None:
 
 @check(needs="topology", number=58, since=110)
 def canonical_shape(subject: Subject) -> None:
-    """The canonical shape of f32[2,3] in each kind of memory -> f32[2,3], minor dimension last."""
+    """Ask for the canonical shape of f32[2,3] in each memory kind -> f32[2,3], row-major."""
     for kind in _ask(subject, "GetMemorySpaceKindIds"):
         equal(_canonical(subject, kind), [Slot.of("f32", (2, 3))], "the canonical shape")
 
 
 @check(needs="topology", number=58, since=110)
 def canonical_shape_of_layout(subject: Subject) -> None:
-    """The canonical shape of f32[2,3] in the layout {0,1} -> that layout."""
+    """Ask for the canonical shape of f32[2,3] in the layout {0,1} -> that layout."""
     layout = {"type": 0, "tiled": {"minor_to_major": (0, 1)}}
     kind = _ask(subject, "GetMemorySpaceKindIds")[0]
     wanted = Slot.of("f32", (2, 3), layout=(0, 1))
@@ -193,13 +192,12 @@ def _ask(subject: Subject, name: str, topology: int = 0) -> Any:
     return subject.call(f"PJRT_TopologyDescription_{name}", topology=topology or subject.topology)
 
 
-def _serialized(subject: Subject) -> bytes:
-    name = "PJRT_TopologyDescription_Serialize"
-    return irregular.serialized(subject.api, name, topology=subject.topology)
+def _bytes_of(subject: Subject) -> bytes:
+    return subject.api.call("PJRT_TopologyDescription_Serialize", topology=subject.topology)
 
 
 def _deserialize(subject: Subject, data: bytes) -> int:
-    return int(subject.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data))
+    return subject.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
 
 
 def _has_one_output(subject: Subject, executable: int) -> None:
@@ -218,8 +216,7 @@ def _compiler() -> Iterator[None]:
 
 
 def _canonical(subject: Subject, kind: int, **given: Any) -> list[Slot]:
-    message = irregular.serialized(
-        subject.api,
+    message = subject.api.call(
         "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
         topology=subject.topology,
         memory_space_kind_id=kind,

@@ -11,7 +11,7 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
-from pjrt_hub.kit.conformance.refusal import LOST, loses, refuses
+from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, expect_given_error, expect_refusal
 from pjrt_hub.kit.conformance.slow import slow, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import memory_layout
@@ -23,14 +23,14 @@ MATRIX = NUMBERS.reshape(2, 3)
 
 @check(number=105)
 def size_for_the_host(subject: Subject) -> None:
-    """Copy to the host without a destination -> the size that it needs."""
+    """Ask for the size of a copy to the host -> the bytes of the array."""
     answer = subject.call("PJRT_Buffer_ToHostBuffer", src=subject.put(MATRIX))
     equal(answer.dst_size, MATRIX.nbytes, "the size for f32[2,3]")
 
 
 @check(number=105)
 def small_destination(subject: Subject) -> None:
-    """Copy 24 bytes to the host into 23 -> refused."""
+    """Copy 24 bytes to the host into memory of 23 -> refused."""
     buffer, array = subject.put(MATRIX), np.empty(MATRIX.nbytes, np.uint8)
 
     def copy() -> None:
@@ -42,7 +42,7 @@ def small_destination(subject: Subject) -> None:
         )
         subject.await_(answer.event)
 
-    refuses(subject, copy, "a copy of 24 bytes into 23")
+    expect_refusal(subject, copy, "a copy of 24 bytes into 23")
 
 
 @check(number=105)
@@ -70,13 +70,13 @@ func.func @main(%a: tensor<2x3xf32>) -> (tensor<2x3xf32> {mhlo.layout_mode = "{0
 
 
 def _by_columns(subject: Subject) -> int:
-    """Twice the matrix, by columns on the device where the plugin heeds layouts at all."""
+    """Returns twice the matrix, column-major where the plugin heeds layouts at all."""
     (buffer,) = subject.execute(subject.compile(_BY_COLUMNS), [subject.put(MATRIX)])
     return buffer
 
 
 def in_device_order(subject: Subject, buffer: int) -> np.ndarray[Any, Any]:
-    """The six f32 of a matrix as the device has them: what a copy without a host layout gives."""
+    """Copies the six f32 of a matrix without a host layout, which keeps the device's order."""
     found = np.empty(MATRIX.size, np.float32)
     _to_host(subject, buffer, found)
     return found
@@ -90,7 +90,7 @@ def _to_host(subject: Subject, buffer: int, found: np.ndarray[Any, Any]) -> None
 
 
 def _in_order(subject: Subject, buffer: int, order: tuple[int, ...]) -> list[float]:
-    """What a copy of a matrix gives in an order of dimensions, as it lies there."""
+    """Copies a matrix in an order of dimensions, and returns it as it lies there."""
     found = np.full(MATRIX.size, -1, np.float32)
     answer = subject.call(
         "PJRT_Buffer_ToHostBuffer",
@@ -105,19 +105,19 @@ def _in_order(subject: Subject, buffer: int, order: tuple[int, ...]) -> list[flo
 
 @check(number=106)
 def with_host_layout(subject: Subject) -> None:
-    """Ask a copy for columns, for rows, and for an order that is none -> as asked, or refused."""
+    """Copy in a column-major, row-major or invalid host layout -> as asked, or refused."""
     buffer = subject.put(MATRIX)
     found = _in_order(subject, buffer, (0, 1))
     equal(found, MATRIX.T.reshape(-1).tolist(), "the values by columns")
     for order in ((0, 0), (0,)):
-        refuses(subject, partial(_in_order, subject, buffer, order), f"the order {order}")
+        expect_refusal(subject, partial(_in_order, subject, buffer, order), f"the order {order}")
     turned = _by_columns(subject)
     equal(subject.get(turned).tolist(), (2 * MATRIX).tolist(), "the values by rows")
 
 
 @check(number=98)
 def device_layout(subject: Subject) -> None:
-    """Put a matrix to lie by columns on the device -> its layout says so, the values come back."""
+    """Put a matrix with a column-major layout -> it reports that layout, and has its values."""
     buffer = subject.put(MATRIX, device_layout=memory_layout.members((0, 1)))
     order = irregular.minor_to_major(subject.api, buffer)
     if order is None:
@@ -128,13 +128,13 @@ def device_layout(subject: Subject) -> None:
 
 @check(number=106)
 def without_host_layout(subject: Subject) -> None:
-    """Copy what lies by columns, asking for no layout -> the values in the device's order."""
+    """Copy a column-major output without a host layout -> the values in the device's order."""
     buffer = _by_columns(subject)
     order = irregular.minor_to_major(subject.api, buffer)
     if order is None:
         raise Unsupported("the layout is of strides")
     found = in_device_order(subject, buffer)
-    stored = memory_layout.stored(2 * MATRIX, order)
+    stored = memory_layout.to_memory(2 * MATRIX, order)
     equal(found.tolist(), stored.reshape(-1).tolist(), f"the values in the order {order}")
     if order == (0, 1):
         subject.note("a copy without a host layout has the device's order, here by columns")
@@ -155,7 +155,7 @@ def _raw(subject: Subject, buffer: int, offset: int, size: int) -> bytes:
 
 @check(since=56, number=107)
 def raw(subject: Subject) -> None:
-    """Copy raw bytes, all and from the middle and none -> the bytes of the values."""
+    """Copy raw bytes: all, some from the middle, none -> the bytes of the values."""
     buffer, wanted = subject.put(NUMBERS), NUMBERS.tobytes()
     for start, end in ((0, 24), (4, 12), (20, 24), (8, 8)):
         found = _raw(subject, buffer, start, end - start)
@@ -164,7 +164,7 @@ def raw(subject: Subject) -> None:
 
 @check(since=56, number=107)
 def raw_of_running_work(subject: Subject) -> None:
-    """Copy raw bytes of an output whose run waits for another one -> the bytes of its values."""
+    """Copy raw bytes of an output whose run waits for another -> the bytes of its values."""
     _, rounds = slow_arguments(subject)
     (buffer,) = subject.execute(slow_program(subject), [slow(subject), rounds])
     size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
@@ -179,14 +179,14 @@ def raw_past_the_end(subject: Subject) -> None:
     size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
     for offset, count in ((size, 4), (size - 4, 8), (0, size + 1)):
         read = partial(_raw, subject, buffer, offset, count)
-        refuses(subject, read, f"{count} raw bytes from {offset} of {size}")
+        expect_refusal(subject, read, f"{count} raw bytes from {offset} of {size}")
 
 
 @check(since=56, number=107)
 def raw_from_before(subject: Subject) -> None:
     """Copy raw bytes from a negative offset -> refused, by the call or the event."""
     buffer = subject.put(NUMBERS)
-    refuses(subject, lambda: _raw(subject, buffer, -4, 4), "4 raw bytes from -4")
+    expect_refusal(subject, lambda: _raw(subject, buffer, -4, 4), "4 raw bytes from -4")
 
 
 _FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
@@ -194,7 +194,7 @@ _FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
 
 @check(since=84, number=108)
 def raw_later(subject: Subject) -> None:
-    """Copy raw bytes to a place that is told later -> they arrive there after that, not before."""
+    """Copy raw bytes to a destination that is given later -> they arrive then, not before."""
     buffer, memory = subject.put(NUMBERS), np.zeros(8, np.uint8)
     answer = subject.call(
         "PJRT_Buffer_CopyRawToHostFuture", buffer=buffer, offset=4, transfer_size=8
@@ -212,24 +212,26 @@ def raw_later(subject: Subject) -> None:
 
 @check(since=84, number=108)
 def raw_never(subject: Subject) -> None:
-    """Copy raw bytes to a place that fails -> the event has the error's text."""
+    """Copy raw bytes to a destination that fails -> the event has the error's text."""
     answer = subject.call(
         "PJRT_Buffer_CopyRawToHostFuture", buffer=subject.put(NUMBERS), offset=0, transfer_size=8
     )
-    irregular.answer(_FUTURE, answer.future_ready_callback, answer.callback_data, *LOST.values())
-    loses(subject, lambda: subject.await_(answer.event), "awaiting the copy")
+    irregular.answer(
+        _FUTURE, answer.future_ready_callback, answer.callback_data, *GIVEN_ERROR.values()
+    )
+    expect_given_error(subject, lambda: subject.await_(answer.event), "awaiting the copy")
 
 
-def _copied(subject: Subject, buffer: int, device: int) -> int:
+def _copy_to_device(subject: Subject, buffer: int, device: int) -> int:
     made = subject.call("PJRT_Buffer_CopyToDevice", buffer=buffer, dst_device=device)
     return subject.own("Buffer", made)
 
 
 @check(needs="devices:2", number=109)
 def to_another_device(subject: Subject) -> None:
-    """Copy to the second device, destroying the source -> the values, on that device."""
+    """Copy to the second device, destroy the source -> the values, on that device."""
     source, second = subject.put(NUMBERS), subject.devices[1]
-    copy = _copied(subject, source, second)
+    copy = _copy_to_device(subject, source, second)
     subject.destroy(source)
     equal(subject.get(copy).tolist(), NUMBERS.tolist(), "the values of the copy")
     equal(subject.call("PJRT_Buffer_Device", buffer=copy), second, "the device of the copy")
@@ -237,10 +239,10 @@ def to_another_device(subject: Subject) -> None:
 
 @check(number=109)
 def to_the_same_device(subject: Subject) -> None:
-    """Copy to the device where it is -> a copy with the values, or refused."""
+    """Copy to the device on which it is -> a copy with the values, or refused."""
     source = subject.put(NUMBERS)
     try:
-        copy = _copied(subject, source, subject.device)
+        copy = _copy_to_device(subject, source, subject.device)
         found = subject.get(copy)
     except PjrtError:
         subject.usable()
@@ -251,10 +253,10 @@ def to_the_same_device(subject: Subject) -> None:
 
 @check(number=109)
 def copy_is_not_early(subject: Subject) -> None:
-    """Copy an output of running work to each memory and device -> ready once the output is."""
+    """Copy an output of running work to each memory and device -> ready only when the output is."""
     memories = subject.call("PJRT_Device_AddressableMemories", device=subject.device)
-    makes = [partial(_copied_to_memory, memory=each) for each in memories]
-    makes += [partial(_copied, device=each) for each in subject.devices[1:2]]
+    makes = [partial(_copy_to_memory, memory=each) for each in memories]
+    makes += [partial(_copy_to_device, device=each) for each in subject.devices[1:2]]
     for make in makes:
         source = slow(subject)
         try:
@@ -268,17 +270,17 @@ def copy_is_not_early(subject: Subject) -> None:
         expect(is_ready, "a copy: expected it pending like what is copied, found it ready")
 
 
-def _copied_to_memory(subject: Subject, buffer: int, memory: int) -> int:
+def _copy_to_memory(subject: Subject, buffer: int, memory: int) -> int:
     made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=memory)
     return subject.own("Buffer", made)
 
 
 @check(needs="devices:2", number=109)
 def sixteen_copies(subject: Subject) -> None:
-    """Copy 16 times to the second device at once, destroying the source -> 16 times the values."""
+    """Copy 16 times to the second device at once, destroy the source -> 16 times the values."""
     given = np.arange(1 << 16, dtype=np.float32)
     source = subject.put(given)
-    copies = [_copied(subject, source, subject.devices[1]) for _ in range(16)]
+    copies = [_copy_to_device(subject, source, subject.devices[1]) for _ in range(16)]
     subject.destroy(source)
     right = [np.array_equal(subject.get(each), given) for each in copies]
     equal(right, [True] * 16, "whether each copy has the values")
@@ -286,7 +288,7 @@ def sixteen_copies(subject: Subject) -> None:
 
 @check(seconds=60, number=113)
 def bandwidth(subject: Subject) -> None:
-    """Put 256 MiB and copy them back -> the same bytes; both speeds are told."""
+    """Put 256 MiB and copy them back -> the same bytes; both speeds are noted."""
     given = np.random.default_rng(0).integers(0, 1 << 62, 1 << 25)
     found = np.ones_like(given)  # touched, so that no page fault is measured
     start = time.monotonic()

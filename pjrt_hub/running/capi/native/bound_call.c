@@ -67,10 +67,10 @@ static PyObject *run(BoundCallObject *call) {
   ExecutableObject *exe = call->exe;
   if (exe == NULL) return raise_closed("this call was never bound to an executable");
   if (!executable_usable(exe)) return NULL;
-  Launches *launches = launches_for(exe->client);
-  if (call->single && launches == NULL && exe->num_outputs <= ON_STACK) return run_alone(call);
+  Gate *gate = gate_for(exe->client);
+  if (call->single && gate == NULL && exe->num_outputs <= ON_STACK) return run_alone(call);
   Launch launch;
-  if (launch_prepare(&launch, exe, call->num_devices, call->num_arguments, launches) < 0) return NULL;
+  if (launch_prepare(&launch, exe, call->num_devices, call->num_arguments, gate) < 0) return NULL;
   PyObject *result = NULL;
   launch.inputs = (PJRT_Buffer *const *const *)call->lists;
   if (launch_turn(&launch, exe, 0)) {
@@ -83,23 +83,48 @@ static PyObject *run(BoundCallObject *call) {
   return result;
 }
 
-static PyObject *takes_none(void) {
+COLD static PyObject *takes_none(void) {
   PyErr_SetString(PyExc_TypeError,
-                  "a bound call has its arguments already and takes none\n\n"
+                  "a bound call has its arguments already and takes none, only options\n\n"
                   "hint: exe(a, b) runs with others, exe.bind(a, b) binds others");
   return NULL;
 }
 
+COLD static PyObject *run_with(PyObject *self, PyObject *name, PyObject *value) {
+  if (PyUnicode_CompareWithASCIIString(name, "options") != 0) return takes_none();
+  if (value == Py_None || ((BoundCallObject *)self)->exe == NULL) return PyObject_CallNoArgs(self);
+  return PyObject_CallMethod(self, "_call_with", "O", value);
+}
+
+COLD static PyObject *run_named(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
+                                PyObject *names) {
+  Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
+  if (count == 0 && named == 0) return run((BoundCallObject *)self);
+  if (count != 0 || named != 1) return takes_none();
+  return run_with(self, PyTuple_GetItem(names, 0), arguments[0]);
+}
+
 static PyObject *bound_vectorcall(PyObject *self, PyObject *const *arguments, size_t nargsf,
                                   PyObject *names) {
-  if (PyVectorcall_NARGS(nargsf) != 0 || (names != NULL && PyTuple_Size(names) != 0))
-    return takes_none();
+  GUARD;
+  Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if (count != 0 || names != NULL) return run_named(self, arguments, count, names);
   return run((BoundCallObject *)self);
+}
+
+COLD static PyObject *run_with_dict(PyObject *self, PyObject *kwargs) {
+  PyObject *name, *value;
+  Py_ssize_t at = 0;
+  if (PyDict_Size(kwargs) != 1) return takes_none();
+  PyDict_Next(kwargs, &at, &name, &value);
+  return run_with(self, name, value);
 }
 
 /* How Python 3.11 calls a subclass, see executable_call. */
 static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-  if (PyTuple_Size(args) != 0 || (kwargs != NULL && PyDict_Size(kwargs) != 0)) return takes_none();
+  GUARD;
+  if (PyTuple_Size(args) != 0) return takes_none();
+  if (kwargs != NULL && PyDict_Size(kwargs) != 0) return run_with_dict(self, kwargs);
   return run((BoundCallObject *)self);
 }
 
@@ -137,6 +162,7 @@ static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *row
 }
 
 static PyObject *bound_bind(PyObject *self, PyObject *args) {
+  GUARD;
   BoundCallObject *call = (BoundCallObject *)self;
   PyObject *executable, *rows;
   int single, simplify;
@@ -197,6 +223,8 @@ static PyMemberDef members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(BoundCallObject, weakrefs), READONLY, NULL},
     {"executable", T_OBJECT, offsetof(BoundCallObject, exe), READONLY, "What it runs."},
     {"_rows", T_OBJECT, offsetof(BoundCallObject, rows), READONLY, "A row for each device."},
+    {"_single", T_BOOL, offsetof(BoundCallObject, single), READONLY, "Whether it is exe(a, b)."},
+    {"_simplify", T_BOOL, offsetof(BoundCallObject, simplify), READONLY, "As exe(...) takes it."},
     {NULL, 0, 0, 0, NULL},
 };
 

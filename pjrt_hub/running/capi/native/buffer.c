@@ -106,6 +106,7 @@ int buffer_traverse(PyObject *self, visitproc visit, void *arg) {
 }
 
 void buffer_dealloc(PyObject *self) {
+  GUARD;
   BufferObject *buffer = (BufferObject *)self;
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);

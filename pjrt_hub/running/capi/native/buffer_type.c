@@ -2,11 +2,13 @@
 #include "hotpath.h"
 
 static PyObject *buffer_check(PyObject *self, PyObject *unused) {
+  GUARD;
   if (!buffer_usable((BufferObject *)self)) return NULL;
   Py_RETURN_NONE;
 }
 
 static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
+  GUARD;
   PyObject *client, *shape, *device;
   unsigned long long ptr;
   int dtype;
@@ -23,6 +25,7 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
 
 /* Makes a Buffer of a copy of this one, which is all that this one is but where. */
 static PyObject *buffer_like(PyObject *self, PyObject *args) {
+  GUARD;
   BufferObject *buffer = (BufferObject *)self;
   unsigned long long ptr;
   PyObject *device;
@@ -37,10 +40,12 @@ static PyObject *buffer_like(PyObject *self, PyObject *args) {
 }
 
 static PyObject *buffer_address(PyObject *self, void *unused) {
+  GUARD;
   return PyLong_FromVoidPtr(((BufferObject *)self)->ptr);
 }
 
 static PyObject *buffer_lent(PyObject *self, void *unused) {
+  GUARD;
   return PyBool_FromLong(((BufferObject *)self)->child.views > 0);
 }
 
@@ -57,7 +62,7 @@ static PyMethodDef methods[] = {
     {"_put_plain", (PyCFunction)(void (*)(void))upload_plain, METH_FASTCALL | METH_CLASS,
      "_put_plain(client, array, place, known shapes) -> Buffer, or None where the array is not plain."},
     {"_order", buffer_order, METH_NOARGS, "As `layout`, but None for row-major."},
-    {"_check", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
+    {"require_open", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
     {"_array", buffer_array, METH_NOARGS, "As to_numpy(), or None where that takes more than a view."},
     {"_take_dropped", buffer_take_dropped, METH_NOARGS | METH_STATIC,
      "_take_dropped() -> what ended the latest memoryview of a Buffer and nobody saw, or None."},
@@ -85,8 +90,8 @@ static PyGetSetDef properties[] = {
     {"is_deleted", deletion_asked, NULL,
      "Whether it was deleted, donated, or closed with its client (PJRT_Buffer_IsDeleted).", NULL},
     {"_is_gone", deletion_looked, NULL, "The same, as far as the plugin tells.", NULL},
-    {"_address", buffer_address, NULL, "The PJRT_Buffer*.", NULL},
-    {"_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
+    {"address", buffer_address, NULL, "The PJRT_Buffer*.", NULL},
+    {"is_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -82,6 +82,7 @@ void client_finish_close(ClientObject *client) {
 }
 
 static PyObject *client_destroy_idle(PyObject *self, PyObject *unused) {
+  GUARD;
   destroy_idle((ClientObject *)self);
   Py_RETURN_NONE;
 }
@@ -98,6 +99,7 @@ void client_view_ended(ClientObject *client, Child *child) {
 }
 
 static PyObject *client_bind(PyObject *self, PyObject *args) {
+  GUARD;
   ClientObject *client = (ClientObject *)self;
   PyObject *functions;
   unsigned long long api, ptr;
@@ -121,13 +123,14 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
   }
   if (error != NULL) return raise_status(client->api, error, "PJRT_Client_AddressableDevices");
   client->sparing = devices.num_addressable_devices <= 1;
-  client->launches = launches_new(client->api);
-  if (client->launches == NULL) return NULL;
-  if (client->sparing) launches_skip(client); /* nothing is under way */
+  client->gate = gate_new(client->api);
+  if (client->gate == NULL) return NULL;
+  if (client->sparing) gate_skip(client); /* nothing is under way */
   Py_RETURN_NONE;
 }
 
 static PyObject *client_close(PyObject *self, PyObject *unused) {
+  GUARD;
   ClientObject *client = (ClientObject *)self;
   if (client->closed) Py_RETURN_NONE;
   client->closed = true;
@@ -136,23 +139,27 @@ static PyObject *client_close(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *client_check(PyObject *self, PyObject *unused) {
+  GUARD;
   if (!client_usable((ClientObject *)self)) return NULL;
   Py_RETURN_NONE;
 }
 
 static PyObject *client_enter_call(PyObject *self, PyObject *unused) {
+  GUARD;
   if (!client_usable((ClientObject *)self)) return NULL;
   client_enter((ClientObject *)self);
   Py_RETURN_NONE;
 }
 
 static PyObject *client_leave_call(PyObject *self, PyObject *unused) {
+  GUARD;
   client_leave((ClientObject *)self);
   Py_RETURN_NONE;
 }
 
 static PyObject *client_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *names) {
+  GUARD;
   ClientObject *client = (ClientObject *)self;
   if (!client_usable(client)) return NULL;
   client_enter(client);
@@ -173,6 +180,7 @@ static PyObject *client_in_call(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *in_call_enter(PyObject *self, PyObject *unused) {
+  GUARD;
   InCallObject *call = (InCallObject *)self;
   if (!client_usable(call->client)) return NULL;
   client_enter(call->client);
@@ -180,6 +188,7 @@ static PyObject *in_call_enter(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *in_call_exit(PyObject *self, PyObject *args) {
+  GUARD;
   client_leave(((InCallObject *)self)->client);
   Py_RETURN_NONE;
 }
@@ -209,15 +218,18 @@ PyType_Spec in_call_spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, in_call_slots};
 
 static PyObject *client_closed(PyObject *self, void *unused) {
+  GUARD;
   ClientObject *client = (ClientObject *)self;
   return PyBool_FromLong(client->closed || client->generation != fork_generation);
 }
 
 static PyObject *client_address(PyObject *self, void *unused) {
+  GUARD;
   return PyLong_FromVoidPtr(((ClientObject *)self)->ptr);
 }
 
 static PyObject *client_num_children(PyObject *self, void *unused) {
+  GUARD;
   Py_ssize_t count = 0;
   for (Child *child = ((ClientObject *)self)->children; child != NULL; child = child->next) count++;
   return PyLong_FromSsize_t(count);
@@ -231,13 +243,14 @@ static int client_traverse(PyObject *self, visitproc visit, void *arg) {
 
 /* Children hold the client, so when it dies none is left and nothing is in flight. */
 static void client_dealloc(PyObject *self) {
+  GUARD;
   ClientObject *client = (ClientObject *)self;
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   client->closed = true;
   destroy_idle(client);
-  if (client->launches != NULL && client->generation == fork_generation)
-    launches_let_go(client->launches);
+  if (client->gate != NULL && client->generation == fork_generation)
+    gate_let_go(client->gate);
   Py_XDECREF(client->functions);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
@@ -245,12 +258,12 @@ static void client_dealloc(PyObject *self) {
 
 static PyMethodDef methods[] = {
     {"_bind", client_bind, METH_VARARGS, "_bind(functions, api address, client address, on_host)"},
-    {"_check", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
+    {"require_open", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
     {"_enter", client_enter_call, METH_NOARGS, "A native call begins: close() waits for it."},
     {"_leave", client_leave_call, METH_NOARGS, "That native call ended."},
-    {"_call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
+    {"call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
      "_call(function, /, **inputs): calls a C function while close() waits."},
-    {"_in_call", client_in_call, METH_NOARGS,
+    {"in_call", client_in_call, METH_NOARGS,
      "As _call, around several steps: until the end of `with` close() frees nothing."},
     {"_close", client_close, METH_NOARGS, "Destroys the children and then the client."},
     {"_destroy_idle", client_destroy_idle, METH_NOARGS, "The end of a close that was put off."},
@@ -258,15 +271,15 @@ static PyMethodDef methods[] = {
 };
 
 static PyMemberDef members[] = {
-    {"_busy", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
-    {"_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
-    {"_lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
+    {"num_calls", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
+    {"is_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
+    {"lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef properties[] = {
     {"closed", client_closed, NULL, "Whether close() was called, or the process forked.", NULL},
-    {"_address", client_address, NULL, "The PJRT_Client*.", NULL},
+    {"address", client_address, NULL, "The PJRT_Client*.", NULL},
     {"_num_children", client_num_children, NULL, "How many native objects of it exist.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

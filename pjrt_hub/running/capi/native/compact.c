@@ -1,4 +1,4 @@
-/* Compact types: what capi/compact.py makes of Python's classes over the call path's types. */
+/* Compact types: what `compact` of capi/handle.py makes of Python's classes over the call path's types. */
 #include "hotpath.h"
 
 /* compact_type(base, name) -> a subclass as C makes it, whose instances have nothing more. */

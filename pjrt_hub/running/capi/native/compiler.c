@@ -61,8 +61,8 @@ static void transform(PJRT_XlaTransform_Callbacks *callbacks, PJRT_XlaTransform_
     FAIL(&args->header, PJRT_Error_Code_CANCELLED, ending, sizeof ending - 1);
     return;
   }
-  PyObject *answer = PyObject_CallFunction(self->callable, "y#", args->hlo_module.data,
-                                           (Py_ssize_t)args->hlo_module.size);
+  PyObject *answer = PyObject_CallFunction(
+      self->callable, "N", upcall_bytes(args->hlo_module.data, args->hlo_module.size));
   if (answer != NULL && PyBytes_Check(answer) && PyBytes_AsStringAndSize(answer, &bytes, &size) == 0) {
     args->header.data = copy(bytes, (size_t)size);
     args->header.cleanup_fn = free;

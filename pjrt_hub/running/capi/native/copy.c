@@ -4,6 +4,7 @@
 
 /* Buffer._copy_to_device(device, its address) -> Buffer or None (PJRT_Buffer_CopyToDevice). */
 PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+  GUARD;
   BufferObject *buffer = (BufferObject *)self;
   if (nargs != 2) return PyErr_Format(PyExc_TypeError, "_copy_to_device(device, address)");
   SIZED(PJRT_Buffer_CopyToDevice_Args, copy, .dst_device = PyLong_AsVoidPtr(args[1]));
@@ -77,6 +78,7 @@ static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes)
 /* Buffer._copy_raw(destination, event type) -> Event or None (PJRT_Buffer_CopyRawToHost): of the first
    bytes on the device. */
 PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+  GUARD;
   BufferObject *buffer = (BufferObject *)self;
   if (nargs != 2) return PyErr_Format(PyExc_TypeError, "_copy_raw(destination, event type)");
   if (!buffer_usable(buffer)) return NULL;

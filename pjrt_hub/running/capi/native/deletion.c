@@ -22,6 +22,7 @@ void deletion_catch_up(BufferObject *buffer) {
 /* The object keeps its PJRT_Buffer until it dies, because another thread may be inside a call with
    it; only the device memory is given back here. */
 PyObject *deletion_delete(PyObject *self, PyObject *unused) {
+  GUARD;
   BufferObject *buffer = (BufferObject *)self;
   if (buffer->deleted || buffer->ptr == NULL || buffer->client->closed) Py_RETURN_NONE;
   if (!client_usable(buffer->client)) return NULL;
@@ -56,6 +57,7 @@ static bool is_over(const BufferObject *buffer) {
 
 /* True once deleted, donated or destroyed with its client. */
 PyObject *deletion_asked(PyObject *self, void *unused) {
+  GUARD;
   BufferObject *buffer = (BufferObject *)self;
   bool deleted = true;
   PJRT_Error *error = is_over(buffer) ? NULL : ask_deleted(buffer->client->api, buffer->ptr, &deleted);
@@ -69,5 +71,6 @@ bool deletion_seen(const BufferObject *buffer) {
 }
 
 PyObject *deletion_looked(PyObject *self, void *unused) {
+  GUARD;
   return PyBool_FromLong(deletion_seen((BufferObject *)self));
 }

@@ -31,6 +31,7 @@ void dispatcher_reset(void) {
 }
 
 static Notice *new_notice(PyObject *object, bool call) {
+  GUARD;
   Notice *notice = calloc(1, sizeof(Notice));
   if (notice == NULL) {
     PyErr_NoMemory();
@@ -48,6 +49,7 @@ static Notice *new_notice(PyObject *object, bool call) {
 }
 
 static PyObject *notice_take(Notice *notice) {
+  GUARD;
   PyObject *object = notice->object;
   notice->object = NULL;
   if (notice->call && object != NULL) {
@@ -66,6 +68,7 @@ static void drop_notice(Notice *notice) {
 /* Python ends: what callbacks refer to, often the globals of a program and all that they hold, must
    not outlive it. Host arrays stay, because the plugin may still look into them. */
 PyObject *dispatcher_end(PyObject *module, PyObject *unused) {
+  GUARD;
   ending = true;
   while (calls.next_call != &calls) Py_XDECREF(notice_take(calls.next_call));
   Py_RETURN_NONE;

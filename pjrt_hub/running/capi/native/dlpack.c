@@ -147,7 +147,7 @@ PyObject *dlpack_borrow(PyObject *module, PyObject *capsule) {
   if (!versioned && !PyCapsule_IsValid(capsule, FRESH)) {
     if (PyCapsule_IsValid(capsule, USED) || PyCapsule_IsValid(capsule, USED_VERSIONED))
       return PyErr_Format(PyExc_ValueError, "the DLPack capsule was taken before: each works once");
-    return PyErr_Format(PyExc_TypeError, "%R is no DLPack capsule", capsule);
+    return PyErr_Format(PyExc_TypeError, "%R is not a DLPack capsule", capsule);
   }
   void *pointer = PyCapsule_GetPointer(capsule, versioned ? FRESH_VERSIONED : FRESH);
   PyObject *owner =

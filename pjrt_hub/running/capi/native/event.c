@@ -45,6 +45,7 @@ PyObject *event_wrap(PyTypeObject *type, ClientObject *client, PJRT_Event *ptr) 
 }
 
 static PyObject *event_bind(PyObject *self, PyObject *args) {
+  GUARD;
   EventObject *event = (EventObject *)self;
   PyObject *client;
   unsigned long long ptr;
@@ -58,6 +59,7 @@ static PyObject *event_bind(PyObject *self, PyObject *args) {
 }
 
 static PyObject *event_of(PyObject *type, PyObject *args) {
+  GUARD;
   PyObject *client, *kept = NULL;
   unsigned long long ptr;
   if (!PyArg_ParseTuple(args, "O!K|O", ClientType, &client, &ptr, &kept)) return NULL;
@@ -77,6 +79,7 @@ static int await(EventObject *event, double seconds) {
 }
 
 static PyObject *event_is_ready(PyObject *self, PyObject *unused) {
+  GUARD;
   EventObject *event = (EventObject *)self;
   if (!event_usable(event)) return NULL;
   int ready = event_state(event->client->api, event->ptr);
@@ -90,6 +93,7 @@ static PyObject *event_is_ready(PyObject *self, PyObject *unused) {
 
 /* _wait(seconds or None) -> bool: whether it became ready in time; raises the event's error. */
 static PyObject *event_wait(PyObject *self, PyObject *seconds) {
+  GUARD;
   EventObject *event = (EventObject *)self;
   double limit = -1.0;
   if (seconds != Py_None) {
@@ -118,6 +122,7 @@ static int event_traverse(PyObject *self, visitproc visit, void *arg) {
 }
 
 static void event_dealloc(PyObject *self) {
+  GUARD;
   EventObject *event = (EventObject *)self;
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
@@ -129,11 +134,12 @@ static void event_dealloc(PyObject *self) {
 }
 
 static PyObject *event_address(PyObject *self, void *unused) {
+  GUARD;
   return PyLong_FromVoidPtr(((EventObject *)self)->ptr);
 }
 
 static PyMethodDef methods[] = {
-    {"_of", event_of, METH_VARARGS | METH_CLASS, "_of(client, event address, object): owns it, and keeps the object until it is ready."},
+    {"of", event_of, METH_VARARGS | METH_CLASS, "of(client, event address, object): owns it, and keeps the object until it is ready."},
     {"_bind", event_bind, METH_VARARGS, "_bind(client, event address)"},
     {"_wait", event_wait, METH_O, "_wait(seconds or None) -> whether it became ready in time."},
     {"is_ready", event_is_ready, METH_NOARGS,
@@ -147,7 +153,7 @@ static PyMemberDef members[] = {
 };
 
 static PyGetSetDef properties[] = {
-    {"_address", event_address, NULL, "The PJRT_Event*.", NULL},
+    {"address", event_address, NULL, "The PJRT_Event*.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -72,7 +72,7 @@ static PJRT_Device **read_places(PyObject *devices) {
   PJRT_Device **places = calloc((size_t)count + 1, sizeof(PJRT_Device *));
   if (places == NULL) PyErr_NoMemory();
   for (Py_ssize_t d = 0; places != NULL && d < count; d++) {
-    PyObject *address = PyObject_GetAttrString(PyTuple_GetItem(devices, d), "_address");
+    PyObject *address = PyObject_GetAttrString(PyTuple_GetItem(devices, d), "address");
     if (address != NULL) places[d] = PyLong_AsVoidPtr(address);
     Py_XDECREF(address);
     if (PyErr_Occurred()) {
@@ -102,18 +102,23 @@ static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *argu
 static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
   if (take_row(launch, exe, arguments) < 0) return false;
   if (!launch_turn(launch, exe, 0)) return false;
-  if (launch->launches == NULL) return true;
+  if (launch->gate == NULL) return true;
   launch->arrays_put = true;
   if (take_row(launch, exe, arguments) == 0) return true;
   launch_refused(launch, exe);
   return false;
 }
 
-static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *const *arguments,
-                        Py_ssize_t count) {
+static PyObject *as_tuple(PyObject *const *arguments, Py_ssize_t count) {
   PyObject *tuple = PyTuple_New(count);
   for (Py_ssize_t i = 0; tuple != NULL && i < count; i++)
     PyTuple_SetItem(tuple, i, Py_NewRef(arguments[i]));
+  return tuple;
+}
+
+static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *const *arguments,
+                        Py_ssize_t count) {
+  PyObject *tuple = as_tuple(arguments, count);
   if (tuple == NULL) {
     drop_error(exe->client->api, error);
     return NULL;
@@ -123,20 +128,27 @@ static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *cons
   return NULL;
 }
 
+/* Whether it can be called as exe(a, b); raises what is to be called in its place. */
+static inline bool runs_on_one_device(const ExecutableObject *exe) {
+  if (!executable_usable(exe)) return false;
+  if (exe->num_devices == 1) return true;
+  if (exe->num_devices == 0)
+    PyErr_SetString(PyExc_TypeError,
+                    "the program belongs to no device: give execute_portable() one");
+  else
+    PyErr_Format(PyExc_TypeError,
+                 "the program runs on %zd devices: give execute() one list of arguments for "
+                 "each of them",
+                 exe->num_devices);
+  return false;
+}
+
 static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *arguments,
                                  Py_ssize_t count, bool simplify) {
-  if (!executable_usable(exe)) return NULL;
-  if (exe->num_devices == 0)
-    return PyErr_Format(PyExc_TypeError,
-                        "the program belongs to no device: give execute_portable() one");
-  if (exe->num_devices != 1)
-    return PyErr_Format(PyExc_TypeError,
-                        "the program runs on %zd devices: give execute() one list of arguments for "
-                        "each of them",
-                        exe->num_devices);
+  if (!runs_on_one_device(exe)) return NULL;
   if (!executable_takes(exe, count)) return executable_wrong_count(exe, count);
   Launch launch;
-  if (launch_prepare(&launch, exe, 1, count, launches_for(exe->client)) < 0) return NULL;
+  if (launch_prepare(&launch, exe, 1, count, gate_for(exe->client)) < 0) return NULL;
   PyObject *result = NULL;
   if (begin_row(&launch, exe, arguments)) {
     SIZED(PJRT_ExecuteOptions, options);
@@ -148,43 +160,78 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
   return result;
 }
 
-static int read_simplify(PyObject *const *values, PyObject *names, bool *simplify) {
-  Py_ssize_t count = PyTuple_Size(names);
-  for (Py_ssize_t i = 0; i < count; i++) {
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, i), "simplify") != 0) {
-      PyErr_Format(PyExc_TypeError, "unexpected keyword argument %R: arguments are given by position",
-                   PyTuple_GetItem(names, i));
-      return -1;
-    }
-    int truth = PyObject_IsTrue(values[i]);
-    if (truth < 0) return -1;
-    *simplify = truth;
+/* What a call says beside its arguments. */
+typedef struct {
+  bool simplify;
+  PyObject *options; /* NULL: none */
+} Keywords;
+
+static int read_keyword(Keywords *said, PyObject *name, PyObject *value) {
+  if (PyUnicode_CompareWithASCIIString(name, "options") == 0) {
+    said->options = value != Py_None ? value : NULL;
+    return 0;
   }
-  return 0;
+  if (PyUnicode_CompareWithASCIIString(name, "simplify") != 0) {
+    PyErr_Format(PyExc_TypeError,
+                 "unexpected keyword argument %R: arguments are given by position, beside them "
+                 "simplify and options",
+                 name);
+    return -1;
+  }
+  int truth = PyObject_IsTrue(value);
+  said->simplify = truth > 0;
+  return truth < 0 ? -1 : 0;
+}
+
+/* Options are made into a struct in Python, which also keeps what a plugin uses of them. */
+static PyObject *call_with(ExecutableObject *exe, PyObject *const *arguments, Py_ssize_t count,
+                           const Keywords *said) {
+  if (said->options == NULL) return call_one_device(exe, arguments, count, said->simplify);
+  if (!runs_on_one_device(exe)) return NULL;
+  PyObject *row = as_tuple(arguments, count), *result = NULL;
+  if (row != NULL)
+    result = PyObject_CallMethod((PyObject *)exe, "_call_with", "OOO", said->options, row,
+                                 said->simplify ? Py_True : Py_False);
+  Py_XDECREF(row);
+  return result;
+}
+
+COLD static PyObject *call_named(ExecutableObject *exe, PyObject *const *arguments,
+                                 Py_ssize_t count, PyObject *names) {
+  Keywords said = {.simplify = true};
+  for (Py_ssize_t i = 0; i < PyTuple_Size(names); i++)
+    if (read_keyword(&said, PyTuple_GetItem(names, i), arguments[count + i]) < 0) return NULL;
+  return call_with(exe, arguments, count, &said);
 }
 
 static PyObject *executable_vectorcall(PyObject *self, PyObject *const *arguments, size_t nargsf,
                                        PyObject *names) {
-  bool simplify = true;
+  GUARD;
   Py_ssize_t count = PyVectorcall_NARGS(nargsf);
-  if (names != NULL && read_simplify(arguments + count, names, &simplify) < 0) return NULL;
-  return call_one_device((ExecutableObject *)self, arguments, count, simplify);
+  if (names != NULL) return call_named((ExecutableObject *)self, arguments, count, names);
+  return call_one_device((ExecutableObject *)self, arguments, count, true);
+}
+
+COLD static PyObject *call_with_dict(ExecutableObject *exe, PyObject *const *arguments,
+                                     Py_ssize_t count, PyObject *kwargs) {
+  Keywords said = {.simplify = true};
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &name, &value);)
+    if (read_keyword(&said, name, value) < 0) return NULL;
+  return call_with(exe, arguments, count, &said);
 }
 
 /* How Python 3.11 calls a subclass: there the vectorcall flag is not inherited. */
 static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  GUARD;
   PyObject *on_stack[ON_STACK], **arguments = on_stack;
   Py_ssize_t count = PyTuple_Size(args);
   if (count > ON_STACK) arguments = calloc((size_t)count, sizeof(PyObject *));
   if (arguments == NULL) return PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < count; i++) arguments[i] = PyTuple_GetItem(args, i);
-  PyObject *simplify = kwargs != NULL ? PyDict_GetItemString(kwargs, "simplify") : NULL;
-  PyObject *result = NULL;
-  int truth = simplify != NULL ? PyObject_IsTrue(simplify) : 1;
-  if (kwargs != NULL && PyDict_Size(kwargs) != (simplify != NULL))
-    PyErr_SetString(PyExc_TypeError, "arguments are given by position");
-  else if (truth >= 0)
-    result = call_one_device((ExecutableObject *)self, arguments, count, truth);
+  PyObject *result =
+      kwargs != NULL ? call_with_dict((ExecutableObject *)self, arguments, count, kwargs)
+                     : call_one_device((ExecutableObject *)self, arguments, count, true);
   if (arguments != on_stack) free(arguments);
   return result;
 }
@@ -213,7 +260,7 @@ static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, Py
                        int launch_id) {
   if (take_rows(launch, exe, rows, devices) < 0) return false;
   if (!launch_turn(launch, exe, launch_id)) return false;
-  if (launch->launches == NULL && !launch->turn.together) return true;
+  if (launch->gate == NULL && !launch->turn.together) return true;
   launch->arrays_put = true;
   if (take_rows(launch, exe, rows, devices) == 0 &&
       (!launch->turn.together || launch_refuse_deleted(exe, launch, rows) == 0))
@@ -230,6 +277,7 @@ Py_ssize_t executable_arguments_in(const ExecutableObject *exe, PyObject *rows) 
 
 /* Where `devices` are not the executable's own there is one, whose address is `execute_device`. */
 static PyObject *executable_execute(PyObject *self, PyObject *args) {
+  GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
   PyObject *rows, *devices;
   unsigned long long options_address, execute_device;
@@ -245,7 +293,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   if (exe->num_parameters < 0) return executable_wrong_count(exe, 0);
   Launch launch;
   PyObject *result = NULL;
-  if (launch_prepare(&launch, exe, count, executable_arguments_in(exe, rows), launches_for(exe->client)) < 0) return NULL;
+  if (launch_prepare(&launch, exe, count, executable_arguments_in(exe, rows), gate_for(exe->client)) < 0) return NULL;
   launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
   launch.asked = event_type != Py_None;
   SIZED(PJRT_ExecuteOptions, none);
@@ -258,6 +306,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
 }
 
 static PyObject *executable_bind(PyObject *self, PyObject *args) {
+  GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
   PyObject *client, *buffer_type, *parameters, *outputs, *devices;
   unsigned long long ptr;
@@ -301,12 +350,14 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kw
 }
 
 static PyObject *executable_check(PyObject *self, PyObject *unused) {
+  GUARD;
   if (!executable_usable((ExecutableObject *)self)) return NULL;
   Py_RETURN_NONE;
 }
 
 /* Where another thread may be inside a call with it, the native part waits for this object's end. */
 static PyObject *executable_close(PyObject *self, PyObject *unused) {
+  GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
   exe->closed = true;
   if (exe->ptr != NULL && exe->client->generation == fork_generation && exe->client->busy == 0)
@@ -324,6 +375,7 @@ static int executable_traverse(PyObject *self, visitproc visit, void *arg) {
 }
 
 static void executable_dealloc(PyObject *self) {
+  GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
@@ -340,10 +392,12 @@ static void executable_dealloc(PyObject *self) {
 }
 
 static PyObject *executable_adaptive(PyObject *self, void *unused) {
+  GUARD;
   return PyBool_FromLong(((ExecutableObject *)self)->adaptive);
 }
 
 static int executable_adapt(PyObject *self, PyObject *value, void *unused) {
+  GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
   int truth = value != NULL ? PyObject_IsTrue(value) : 0;
   if (truth < 0) return -1;
@@ -354,10 +408,12 @@ static int executable_adapt(PyObject *self, PyObject *value, void *unused) {
 }
 
 static PyObject *executable_address(PyObject *self, void *unused) {
+  GUARD;
   return PyLong_FromVoidPtr(((ExecutableObject *)self)->ptr);
 }
 
 static PyObject *executable_closed(PyObject *self, void *unused) {
+  GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
   return PyBool_FromLong(exe->ptr == NULL || exe->closed || exe->client->closed ||
                          exe->client->generation != fork_generation);
@@ -366,7 +422,7 @@ static PyObject *executable_closed(PyObject *self, void *unused) {
 static PyMethodDef methods[] = {
     {"_bind", executable_bind, METH_VARARGS,
      "_bind(client, address, Buffer type, parameters or None, outputs or None, devices)"},
-    {"_check", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
+    {"require_open", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
     {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, type of events or None): outputs and events"},
     {"close", executable_close, METH_NOARGS,
      "Frees the executable; may be called again (PJRT_LoadedExecutable_Destroy)."},
@@ -383,7 +439,7 @@ static PyMemberDef members[] = {
 
 static PyGetSetDef properties[] = {
     {"closed", executable_closed, NULL, "Whether it was closed, itself or with its client.", NULL},
-    {"_address", executable_address, NULL, "The PJRT_LoadedExecutable*.", NULL},
+    {"address", executable_address, NULL, "The PJRT_LoadedExecutable*.", NULL},
     {"_adaptive", executable_adaptive, executable_adapt, "Whether brief launches keep the GIL.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -106,6 +106,7 @@ static bool set_target(Entry *entry, PyObject *target) {
 
 /* ffi_entry(address or callable, traits) -> address of an entry point, or None if all are taken. */
 PyObject *ffi_entry(PyObject *module, PyObject *args) {
+  GUARD;
   PyObject *target;
   unsigned traits;
   if (!PyArg_ParseTuple(args, "OI", &target, &traits)) return NULL;
@@ -123,6 +124,7 @@ PyObject *ffi_entry(PyObject *module, PyObject *args) {
 
 /* ffi_return(entry): gives back an entry point that no plugin took. */
 PyObject *ffi_return(PyObject *module, PyObject *arg) {
+  GUARD;
   unsigned long long address = PyLong_AsUnsignedLongLong(arg);
   if (PyErr_Occurred()) return NULL;
   for (int i = 0; i < NUM_ENTRIES; i++) {
@@ -151,6 +153,7 @@ PJRT_ExecuteContext *ffi_context(const PJRT_Api *api) {
 
 /* ffi_share(api, context) -> whether from here on every execution without a context has this one. */
 PyObject *ffi_share(PyObject *module, PyObject *args) {
+  GUARD;
   unsigned long long api, context;
   if (!PyArg_ParseTuple(args, "KK", &api, &context)) return NULL;
   if (num_contexts == MAX_PLUGINS) Py_RETURN_FALSE;
@@ -165,12 +168,16 @@ static void forget_state(void *number) {
   PyGILState_STATE gil;
   Ticket ticket;
   if (!upcall_begins(&gil)) return;
-  if (ticket_take(number, &ticket)) Py_DECREF((PyObject *)ticket.holder);
+  {
+    GUARD;
+    if (ticket_take(number, &ticket)) Py_DECREF((PyObject *)ticket.holder);
+  }
   upcall_ends(gil);
 }
 
 /* ffi_shown() -> address of the table that was shown since the last time, 0 for none. */
 PyObject *ffi_shown(PyObject *module, PyObject *unused) {
+  GUARD;
   const XLA_FFI_Api *last = shown;
   shown = NULL;
   return PyLong_FromVoidPtr((void *)last);
@@ -183,6 +190,7 @@ PyObject *ffi_deleter(PyObject *module, PyObject *unused) {
 
 /* ffi_keep(object) -> the ticket that the deleter of states takes. */
 PyObject *ffi_keep(PyObject *module, PyObject *object) {
+  GUARD;
   void *number = ticket_issue((Ticket){.holder = object});
   if (number == NULL) return PyErr_NoMemory();
   Py_INCREF(object);
@@ -191,6 +199,7 @@ PyObject *ffi_keep(PyObject *module, PyObject *object) {
 
 /* ffi_kept(ticket, whether to let it go) -> the object. */
 PyObject *ffi_kept(PyObject *module, PyObject *args) {
+  GUARD;
   unsigned long long number;
   int last;
   Ticket ticket;

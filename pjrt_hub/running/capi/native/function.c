@@ -290,7 +290,7 @@ static Field *read_fields(const FunctionObject *function, PyObject *rows, Py_ssi
     if (kind == 0 || kind > 127 || strchr("?iIqQPOfds", kind) == NULL ||
         (kind == 's' && field->count < 0) || !inside(function, field->offset, bytes) ||
         (field->count >= 0 && !inside(function, field->count, sizeof(size_t)))) {
-      PyErr_Format(PyExc_ValueError, "%U is no field that can be called in C", field->name);
+      PyErr_Format(PyExc_ValueError, "%U is not a field that can be called in C", field->name);
       goto failed;
     }
   }
@@ -378,6 +378,7 @@ static PyObject *functions_new(PyTypeObject *type, PyObject *args, PyObject *inp
 
 /* `self._bind(name)` makes what is new, and refuses what cannot be called. */
 static PyObject *functions_function(PyObject *self, PyObject *name) {
+  GUARD;
   FunctionsObject *functions = (FunctionsObject *)self;
   PyObject *function = NULL;
   if (functions->generation == fork_generation)
@@ -385,7 +386,7 @@ static PyObject *functions_function(PyObject *self, PyObject *name) {
   if (function != NULL || PyErr_Occurred()) return function;
   function = PyObject_CallMethod(self, "_bind", "O", name);
   if (function != NULL && !PyObject_TypeCheck(function, FunctionType)) {
-    PyErr_Format(PyExc_TypeError, "%R is no function of a plugin", function);
+    PyErr_Format(PyExc_TypeError, "%R is not a function of a plugin", function);
     Py_CLEAR(function);
   }
   if (function != NULL && PyDict_SetItem(functions->bound, name, function) < 0)

@@ -14,6 +14,7 @@ static const char capsule_name[] = "pjrt_hub host transfer";
 
 /* A new reference, for whoever has the GIL; NULL where all has ended that it was for. */
 static PyObject *callable_of(void *number) {
+  GUARD;
   Ticket ticket;
   return ticket_look(number, &ticket) ? Py_NewRef(ticket.holder) : NULL;
 }
@@ -134,6 +135,7 @@ static void announce(void *what, void *user_arg) {
 }
 
 static void end_transfer(PyObject *capsule) {
+  GUARD;
   Ticket ticket;
   if (ticket_take(PyCapsule_GetPointer(capsule, capsule_name), &ticket)) Py_DECREF(ticket.holder);
 }
@@ -141,6 +143,7 @@ static void end_transfer(PyObject *capsule) {
 /* host_transfer(api, callable) -> (what must live as long as a plugin may call, its address,
    addresses of send, receive, output and announce) */
 PyObject *host_transfer(PyObject *module, PyObject *args) {
+  GUARD;
   unsigned long long api;
   PyObject *callable;
   if (!PyArg_ParseTuple(args, "KO", &api, &callable)) return NULL;

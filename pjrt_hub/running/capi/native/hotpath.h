@@ -1,11 +1,12 @@
 /* What the files of the compiled call path share: the objects and the few functions between them.
    Each file uses those before it: process, ticket, upcall, function, staging, native_event, dispatcher,
-   launches, client, owned, event, dlpack, buffer, deletion, layout, upload, copy, view, buffer_type,
+   gate, client, owned, event, dlpack, buffer, deletion, layout, upload, copy, view, buffer_type,
    kv_store, host_transfer, ffi, compiler, argument, output, launch, executable, bound_call, compact,
    module.
 
    Rules that hold everywhere in it:
-   - The GIL guards every field and list; it is released only around calls that may block.
+   - The GIL guards every field and list; it is released only around calls that may block. Where
+     there is none, GUARD does the same: whatever Python calls begins with it, see below.
    - Code that a plugin's threads run (on_ready) never touches Python.
    - A native object is destroyed once, by the object that owns it, and never after a fork. */
 #ifndef PJRT_HUB_HOTPATH_H
@@ -16,10 +17,23 @@
 #include <structmember.h>
 
 /* Python 3.11's limited API lacks these names; the layout behind them is stable since 3.8. */
-#if Py_LIMITED_API < 0x030c0000
+#if defined(Py_LIMITED_API) && Py_LIMITED_API < 0x030c0000
 typedef PyObject *(*vectorcallfunc)(PyObject *, PyObject *const *, size_t, PyObject *);
 #define Py_TPFLAGS_HAVE_VECTORCALL (1UL << 11)
 #define PyVectorcall_NARGS(n) ((Py_ssize_t)((n) & ~((size_t)1 << (8 * sizeof(size_t) - 1))))
+#endif
+
+/* Python without a GIL: one lock for all of the call path, from here to the end of the block. As the GIL
+   would be, it is let go between Py_BEGIN_ALLOW_THREADS and its end, and where the thread waits for a
+   lock of Python's; so whatever is right under the GIL is right under it. With a GIL it is nothing.
+   Functions that only read what never changes, and those that run a program's own Python, lack it. */
+#ifdef Py_GIL_DISABLED
+extern PyObject *guard;
+#define GUARD                                                                    \
+  __attribute__((cleanup(PyCriticalSection_End))) PyCriticalSection guard_section; \
+  PyCriticalSection_Begin(&guard_section, guard)
+#else
+#define GUARD
 #endif
 
 /* What a client destroys before itself: the first member of every object that it lists. */
@@ -46,8 +60,8 @@ typedef struct {
   bool lends;   /* and can be looked into */
   enum { NOT_SEEN, ROWS, ITS_WAY } lays; /* how it has what is put without a wish */
   enum { UNKNOWN, SHARES, COPIES } shares; /* what the plugin does with memory that it may share */
-  struct Launches *launches; /* NULL: nobody knows where executions are */
-  bool sparing;              /* they need no turns: only some are followed, see launches_for */
+  struct Gate *gate; /* NULL: nobody knows where executions are */
+  bool sparing;              /* they need no turns: only some are followed, see gate_for */
   bool outlived; /* by children that the plugin cannot destroy, so it stays, too */
   int skip, skipped;         /* launches until the next that is; between it and the latest */
 } ClientObject;
@@ -205,26 +219,26 @@ PyObject *dispatcher_dispatch(PyObject *module, PyObject *unused);
 PyObject *dispatcher_end(PyObject *module, PyObject *unused);
 void dispatcher_reset(void);
 
-/* launches.c */
-typedef struct Launches Launches;
+/* gate.c */
+typedef struct Gate Gate;
 typedef struct {
   bool together;   /* a program on several devices */
   const void *exe; /* which, where this is the part of one device; NULL: the whole of it */
   int launch_id;   /* of the part */
 } Turn;
-Launches *launches_new(const PJRT_Api *api);
-Launches *launches_find(ClientObject *client);
-void launches_skip(ClientObject *client);
-void launches_let_go(Launches *launches);
-bool launches_begin(Launches *launches, Turn turn);
-void launches_give_up(Launches *launches, Turn turn, bool failed);
-bool launches_follow(Launches *launches, Turn turn, PJRT_Event **events, Py_ssize_t count);
+Gate *gate_new(const PJRT_Api *api);
+Gate *gate_find(ClientObject *client);
+void gate_skip(ClientObject *client);
+void gate_let_go(Gate *gate);
+bool gate_begin(Gate *gate, Turn turn);
+void gate_give_up(Gate *gate, Turn turn, bool failed);
+bool gate_follow(Gate *gate, Turn turn, PJRT_Event **events, Py_ssize_t count);
 
 /* What a launch that begins now takes its turn with, or NULL. */
-static inline Launches *launches_for(ClientObject *client) {
-  if (client->launches == NULL || !client->sparing) return client->launches;
+static inline Gate *gate_for(ClientObject *client) {
+  if (client->gate == NULL || !client->sparing) return client->gate;
   if (--client->skip >= 0) return NULL;
-  return launches_find(client);
+  return gate_find(client);
 }
 
 /* client.c */

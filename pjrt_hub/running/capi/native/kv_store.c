@@ -38,8 +38,8 @@ static PJRT_Error *get_once(PJRT_KeyValueGetCallback_Args *args, int millisecond
   PyGILState_STATE state;
   *waited = false;
   if (!upcall_begins(&state)) return upcall_refused(args->callback_error);
-  PyObject *answer = PyObject_CallFunction(store->get, "y#i", args->key,
-                                           (Py_ssize_t)args->key_size, milliseconds);
+  PyObject *answer = PyObject_CallFunction(store->get, "Ni",
+                                           upcall_bytes(args->key, args->key_size), milliseconds);
   PJRT_Error *error = NULL;
   *waited = answer == Py_None;
   if (!*waited) error = read_value(args->callback_error, answer, &args->value, &args->value_size);
@@ -76,7 +76,7 @@ static PJRT_Error *try_get(PJRT_KeyValueTryGetCallback_Args *args) {
   args->value_deleter_callback = free_value;
   if (!upcall_begins(&state)) return upcall_refused(args->callback_error);
   PyObject *answer =
-      PyObject_CallFunction(store->try_get, "y#", args->key, (Py_ssize_t)args->key_size);
+      PyObject_CallFunction(store->try_get, "N", upcall_bytes(args->key, args->key_size));
   PJRT_Error *error = read_value(args->callback_error, answer, &args->value, &args->value_size);
   Py_XDECREF(answer);
   upcall_ends(state);
@@ -88,8 +88,8 @@ static PJRT_Error *put(PJRT_KeyValuePutCallback_Args *args) {
   PyGILState_STATE state;
   if (!upcall_begins(&state)) return upcall_refused(args->callback_error);
   PyObject *answer =
-      PyObject_CallFunction(store->put, "y#y#", args->key, (Py_ssize_t)args->key_size, args->value,
-                            (Py_ssize_t)args->value_size);
+      PyObject_CallFunction(store->put, "NN", upcall_bytes(args->key, args->key_size),
+                            upcall_bytes(args->value, args->value_size));
   PJRT_Error *error = answer == Py_None ? NULL : upcall_error(args->callback_error, answer);
   Py_XDECREF(answer);
   upcall_ends(state);
@@ -98,6 +98,7 @@ static PJRT_Error *put(PJRT_KeyValuePutCallback_Args *args) {
 
 /* kv_store(get, try_get, put) -> addresses of the three callbacks and of their user_arg. */
 PyObject *kv_store(PyObject *module, PyObject *args) {
+  GUARD;
   Store functions;
   if (!PyArg_ParseTuple(args, "OOO", &functions.get, &functions.try_get, &functions.put))
     return NULL;

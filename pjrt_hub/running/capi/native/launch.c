@@ -14,13 +14,13 @@ enum {
 
 /* Begins a launch, which ends with launch_end: -1 with an exception set where it did not begin. */
 int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py_ssize_t arguments,
-                   Launches *launches) {
+                   Gate *gate) {
   Py_ssize_t in = arguments, out = exe->num_outputs;
   PJRT_Buffer **inputs = launch->buffers, **outputs = inputs + ON_STACK;
   PJRT_Buffer ***rows = launch->rows;
   launch->num_devices = devices;
   launch->num_arguments = arguments;
-  launch->launches = launches;
+  launch->gate = gate;
   launch->execute_device = NULL;
   launch->asked = launch->arrays_put = false;
   launch->heap = NULL;
@@ -67,16 +67,16 @@ void launch_end(Launch *launch, ExecutableObject *exe) {
 
 /* Waits for the launch's turn: false with an exception set. It is used up by launch_run. */
 bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id) {
-  Launches *launches = launch->launches;
+  Gate *gate = launch->gate;
   launch->turn = (Turn){.together = exe->num_devices > 1};
   if (launch->turn.together && launch->execute_device != NULL) {
     launch->turn.exe = exe;
     launch->turn.launch_id = launch_id;
   }
-  if (launches == NULL) return true;
-  bool begun = launches_begin(launches, launch->turn);
+  if (gate == NULL) return true;
+  bool begun = gate_begin(gate, launch->turn);
   if (!begun || executable_usable(exe)) return begun;
-  launches_give_up(launches, launch->turn, false); /* closed meanwhile */
+  gate_give_up(gate, launch->turn, false); /* closed meanwhile */
   return false;
 }
 
@@ -159,32 +159,32 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
       execute_args(exe, options, launch->inputs, launch->num_arguments, launch->outputs,
                    launch->num_devices);
   args.execute_device = launch->execute_device;
-  Launches *launches = launch->launches;
-  if (launch->asked || launches != NULL) {
+  Gate *gate = launch->gate;
+  if (launch->asked || gate != NULL) {
     memset(launch->events, 0, (size_t)launch->num_devices * sizeof(PJRT_Event *));
     args.device_complete_events = launch->events;
   }
-  PJRT_Error *error = exe->adaptive && (launches == NULL || exe->client->sparing)
+  PJRT_Error *error = exe->adaptive && (gate == NULL || exe->client->sparing)
                           ? execute_adaptively(exe, &args)
                           : execute_released(exe->client->api, &args);
-  if (launches == NULL) return error;
+  if (gate == NULL) return error;
   if (error != NULL) {
-    launches_give_up(launches, launch->turn, true);
+    gate_give_up(gate, launch->turn, true);
     return error;
   }
   if (launch->events[0] == NULL) { /* a plugin that tells nothing: better uncounted */
-    launches_give_up(launches, launch->turn, false);
+    gate_give_up(gate, launch->turn, false);
     return NULL;
   }
-  bool idle = launches_follow(launches, launch->turn, launch->events, launch->num_devices);
-  if (idle && exe->client->sparing) launches_skip(exe->client);
+  bool idle = gate_follow(gate, launch->turn, launch->events, launch->num_devices);
+  if (idle && exe->client->sparing) gate_skip(exe->client);
   for (Py_ssize_t d = 0; !launch->asked && d < launch->num_devices; d++)
     event_destroy_native(exe->client->api, launch->events[d]);
   return NULL;
 }
 
 void launch_refused(Launch *launch, ExecutableObject *exe) {
-  if (launch->launches != NULL) launches_give_up(launch->launches, launch->turn, false);
+  if (launch->gate != NULL) gate_give_up(launch->gate, launch->turn, false);
 }
 
 /* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */

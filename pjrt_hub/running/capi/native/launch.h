@@ -7,6 +7,9 @@
 
 enum { ON_STACK = 256 };
 
+/* What few calls need, apart from the others, which so pay nothing for it. */
+#define COLD __attribute__((cold, noinline))
+
 /* What one launch needs; on the stack for one device and up to ON_STACK arguments and outputs. */
 typedef struct {
   PJRT_Buffer *const *const *inputs; /* [num_devices][num_arguments] */
@@ -20,7 +23,7 @@ typedef struct {
   PJRT_Buffer **made;          /* native ones of this launch alone */
   Py_ssize_t num_made;
   Turn turn;
-  Launches *launches; /* NULL: it takes no turn */
+  Gate *gate; /* NULL: it takes no turn */
   void *heap;
   PJRT_Buffer **rows[2]; /* of one device: of the inputs, of the outputs */
   PJRT_Buffer *buffers[3 * ON_STACK];
@@ -37,7 +40,7 @@ PyObject *output_result(ExecutableObject *exe, PyObject *where, PJRT_Buffer **ou
 
 /* launch.c */
 int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py_ssize_t arguments,
-                   Launches *launches);
+                   Gate *gate);
 void launch_end(Launch *launch, ExecutableObject *exe);
 bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id);
 PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,

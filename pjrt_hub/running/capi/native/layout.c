@@ -70,7 +70,7 @@ static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   if (strided) sort_strides(told, rank, sorted);
   const int64_t *order = strided ? sorted : told;
   if (!is_permutation(order, rank)) {
-    raise_answer(FUNCTION, "a layout that is no permutation of the dimensions");
+    raise_answer(FUNCTION, "a layout that is not a permutation of the dimensions");
     return -1;
   }
   *scattered = strided || args.layout.tiled.num_tiles > 0;
@@ -123,6 +123,7 @@ void layout_of_put(BufferObject *buffer) {
 
 /* Buffer._order() -> minor_to_major, None for row-major. */
 PyObject *buffer_order(PyObject *self, PyObject *unused) {
+  GUARD;
   BufferObject *buffer = (BufferObject *)self;
   if (buffer->layout == NULL && (!buffer_usable(buffer) || layout_know(buffer) < 0)) return NULL;
   return Py_NewRef(buffer->layout);

@@ -175,10 +175,22 @@ static struct PyModuleDef definition = {
     NULL,
 };
 
+/* Says that the module needs no GIL, where there may be none. */
+static int free_of_gil(PyObject *module) {
+#ifdef Py_GIL_DISABLED
+  if (guard == NULL && (guard = PyList_New(0)) == NULL) return -1;
+  return PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#else
+  return 0;
+#endif
+}
+
+/* In one phase: what is static here is one for the process, and so is the module. */
 PyMODINIT_FUNC PyInit_hotpath(void) {
   PyObject *module = PyModule_Create(&definition);
   if (module == NULL) return NULL;
-  if (PyModule_AddObject(module, "MOST_BYTES", PyLong_FromSsize_t(MOST_BYTES)) < 0 ||
+  if (free_of_gil(module) < 0 ||
+      PyModule_AddObject(module, "MOST_BYTES", PyLong_FromSsize_t(MOST_BYTES)) < 0 ||
       PyModule_AddObject(module, "MOST_ELEMENTS", PyLong_FromSsize_t(MOST_ELEMENTS)) < 0 ||
       add_type(module, &FunctionType, &function_spec, "Function") < 0 ||
       add_type(module, &FunctionsType, &functions_spec, "Functions") < 0 ||

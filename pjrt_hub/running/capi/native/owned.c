@@ -29,6 +29,7 @@ static void owned_destroy(Child *child) {
 }
 
 static PyObject *owned_bind(PyObject *self, PyObject *args) {
+  GUARD;
   OwnedObject *owned = (OwnedObject *)self;
   PyObject *client, *release;
   if (owned->client != NULL) return PyErr_Format(PyExc_RuntimeError, "already bound");
@@ -41,6 +42,7 @@ static PyObject *owned_bind(PyObject *self, PyObject *args) {
 }
 
 static PyObject *owned_check(PyObject *self, PyObject *unused) {
+  GUARD;
   OwnedObject *owned = (OwnedObject *)self;
   if (owned->client != NULL && !client_usable(owned->client)) return NULL;
   if (owned->release == NULL) return raise_closed("this was closed");
@@ -48,6 +50,7 @@ static PyObject *owned_check(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *owned_release(PyObject *self, PyObject *unused) {
+  GUARD;
   OwnedObject *owned = (OwnedObject *)self;
   if (owned->release != NULL && owned->client->generation == fork_generation)
     owned_destroy(&owned->child);
@@ -56,6 +59,7 @@ static PyObject *owned_release(PyObject *self, PyObject *unused) {
 
 /* _take() -> release, which is the caller's to call from now on; None where it was called or taken. */
 static PyObject *owned_take(PyObject *self, PyObject *unused) {
+  GUARD;
   OwnedObject *owned = (OwnedObject *)self;
   if (owned->client != NULL && !client_usable(owned->client)) return NULL;
   if (owned->release == NULL) Py_RETURN_NONE;
@@ -67,6 +71,7 @@ static PyObject *owned_take(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *owned_closed(PyObject *self, void *unused) {
+  GUARD;
   OwnedObject *owned = (OwnedObject *)self;
   return PyBool_FromLong(owned->release == NULL || owned->client->closed ||
                          owned->client->generation != fork_generation);
@@ -84,6 +89,7 @@ static int owned_traverse(PyObject *self, visitproc visit, void *arg) {
 static void owned_finalize(PyObject *self) { Py_XDECREF(owned_release(self, NULL)); }
 
 static void owned_dealloc(PyObject *self) {
+  GUARD;
   OwnedObject *owned = (OwnedObject *)self;
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
@@ -97,7 +103,7 @@ static void owned_dealloc(PyObject *self) {
 
 static PyMethodDef methods[] = {
     {"_bind", owned_bind, METH_VARARGS, "_bind(client, release): release() frees it, once."},
-    {"_check", owned_check, METH_NOARGS, "Raises ClosedError unless it can be used."},
+    {"require_open", owned_check, METH_NOARGS, "Raises ClosedError unless it can be used."},
     {"_release", owned_release, METH_NOARGS, "Frees it now, if it is not freed."},
     {"_take", owned_take, METH_NOARGS, "Gives release away, or None where it is gone."},
     {NULL, NULL, 0, NULL},

@@ -9,6 +9,10 @@
    the plugin's threads do not exist in the child, so a call could hang or abort. */
 unsigned fork_generation = 1;
 
+#ifdef Py_GIL_DISABLED
+PyObject *guard; /* any object: its lock is what GUARD takes */
+#endif
+
 /* Whether plugins were given something that calls Python while a program runs, ever. A launch that
    keeps the GIL would wait for it, and it for the GIL. */
 bool python_is_asked;
@@ -79,16 +83,21 @@ PyObject *process_interrupt(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+#ifdef __GLIBC__
 static void end_at_once(int status, void *unused) {
   fflush(NULL);
   _exit(status);
 }
+#endif
 
 /* process_leave(): work of a plugin outlives Python, and would use what the plugin's static
-   destructors free. They do not run: the process ends with its status right after Python. */
+   destructors free. They do not run: the process ends with its status right after Python. Of other C
+   libraries none tells a handler the status, so there the destructors run. */
 PyObject *process_leave(PyObject *module, PyObject *unused) {
+#ifdef __GLIBC__
   static bool registered;
   if (!registered && on_exit(end_at_once, NULL) == 0) registered = true;
+#endif
   Py_RETURN_NONE;
 }
 

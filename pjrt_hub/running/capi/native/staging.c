@@ -195,7 +195,7 @@ static PyObject *staging_kept(PyObject *type, PyObject *unused) {
 }
 
 static PyMethodDef methods[] = {
-    {"_of", staging_of, METH_O | METH_CLASS, "_of(nbytes) -> Staging, or None where it is of no use."},
+    {"of", staging_of, METH_O | METH_CLASS, "of(nbytes) -> Staging, or None where it is of no use."},
     {"_trim", staging_trim_all, METH_NOARGS | METH_CLASS, "Gives what waits for use to the system."},
     {"_kept", staging_kept, METH_NOARGS | METH_CLASS, "How many bytes wait for their next use."},
     {NULL, NULL, 0, NULL},

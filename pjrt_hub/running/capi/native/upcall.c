@@ -48,16 +48,22 @@ void raise_later(PyObject *exception) {
 /* What Python answers where it fails: (code, text), and an interrupt, which is the main thread's.
    False where it is no such answer. */
 bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size) {
-  Py_ssize_t length;
-  PyObject *interrupt = NULL;
+  PyObject *bytes, *interrupt = NULL;
   if (answer == NULL || !PyTuple_Check(answer) ||
-      !PyArg_ParseTuple(answer, "iy#|O", code, text, &length, &interrupt)) {
+      !PyArg_ParseTuple(answer, "iS|O", code, &bytes, &interrupt)) {
     PyErr_Clear();
     return false;
   }
-  *size = (size_t)length;
+  *text = PyBytes_AsString(bytes);
+  *size = (size_t)PyBytes_Size(bytes);
   if (interrupt != NULL) raise_later(interrupt);
   return true;
+}
+
+/* What the plugin asks about, as an argument "N". Formats with `#` would do the same, but built with
+   Python 3.13 they fail on 3.11: each version takes the length in its own way. */
+PyObject *upcall_bytes(const char *data, size_t size) {
+  return PyBytes_FromStringAndSize(data != NULL ? data : "", data != NULL ? (Py_ssize_t)size : 0);
 }
 
 /* (code, text) as an error of the plugin's own making; anything else is a fault of ours. */

@@ -3,7 +3,6 @@
 #ifndef PJRT_HUB_UPCALL_H
 #define PJRT_HUB_UPCALL_H
 
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "structs.h"
@@ -14,6 +13,7 @@ bool upcall_running(void);
 bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size);
 PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer);
 PJRT_Error *upcall_plain_error(PJRT_CallbackError *maker, PJRT_Error_Code code, const char *text);
+PyObject *upcall_bytes(const char *data, size_t size);
 PJRT_Error *upcall_refused(PJRT_CallbackError *maker);
 void upcall_unraisable(PyObject *callable);
 void raise_later(PyObject *exception);

@@ -181,6 +181,7 @@ static PyObject *shape_of(const Py_buffer *view, PyObject *known) {
 /* Buffer._put_plain(client, array, place, known shapes) -> Buffer, copied; None where the array takes
    more than this. place: (device, its address, address of the memory or 0). */
 PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) {
+  GUARD;
   if (nargs != 4 || !PyObject_TypeCheck(args[0], ClientType) || !PyTuple_Check(args[2]) ||
       PyTuple_Size(args[2]) != 3 || !PyDict_Check(args[3]))
     return PyErr_Format(PyExc_TypeError, "_put_plain(client, array, place, shapes)");
@@ -226,6 +227,7 @@ PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) 
    event is 0 where there is nothing to wait for: the memory was copied, or the buffer shares and
    keeps it. */
 PyObject *upload_put(PyObject *type, PyObject *args) {
+  GUARD;
   PyObject *owner, *source, *shape, *device;
   int dtype, semantics;
   unsigned long long device_ptr, memory_ptr;

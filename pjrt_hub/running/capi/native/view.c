@@ -80,6 +80,7 @@ leave:
 }
 
 PyObject *buffer_view(PyObject *self, PyObject *args) {
+  GUARD;
   Py_ssize_t nbytes;
   if (!PyArg_ParseTuple(args, "n", &nbytes)) return NULL;
   return lend(self, nbytes);
@@ -107,6 +108,7 @@ static bool know_numpy_type(BufferObject *buffer) {
 
 /* numpy.ndarray over the buffer's memory, once the value is there; None where that takes more. */
 PyObject *buffer_array(PyObject *self, PyObject *unused) {
+  GUARD;
   static PyObject *ndarray; /* for the life of the process, as numpy itself */
   BufferObject *buffer = (BufferObject *)self;
   if (!buffer_usable(buffer)) return NULL;
@@ -174,6 +176,7 @@ static void keep_dropped(void) {
 /* _take_dropped() -> the exception that ended the latest memoryview of a buffer, once; None where
    Python saw it, which made its traceback longer. */
 PyObject *buffer_take_dropped(PyObject *unused, PyObject *none) {
+  GUARD;
   PyObject *exception = Py_XNewRef(dropped.exception);
   PyObject *traceback = exception != NULL ? PyException_GetTraceback(exception) : NULL;
   bool seen = traceback != dropped.traceback;
@@ -186,6 +189,7 @@ PyObject *buffer_take_dropped(PyObject *unused, PyObject *none) {
 
 /* memoryview(buffer): its memory, read-only, with format, shape and strides. Waits. */
 int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
+  GUARD;
   BufferObject *buffer = (BufferObject *)self;
   out->obj = NULL;
   forget_dropped();
@@ -254,6 +258,7 @@ static int view_traverse(PyObject *self, visitproc visit, void *arg) {
 }
 
 static void view_dealloc(PyObject *self) {
+  GUARD;
   HostViewObject *view = (HostViewObject *)self;
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
@@ -284,7 +289,7 @@ static PyObject *view_address(PyObject *self, void *unused) {
 }
 
 static PyGetSetDef view_properties[] = {
-    {"_address", view_address, NULL, "Of the memory.", NULL},
+    {"address", view_address, NULL, "Of the memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -121,7 +121,7 @@ bool recording_start(const char *folder) {
   room = most != NULL ? strtoull(most, NULL, 10) : 0;
   if (room == 0) room = 4ull << 30;
   if (strlen(folder) >= sizeof folder_path || access(folder, W_OK | X_OK) != 0) {
-    fprintf(stderr, "pjrt-hub: nothing is recorded: %s is no folder to write to\n", folder);
+    fprintf(stderr, "pjrt-hub: nothing is recorded: %s is not a folder to write to\n", folder);
     return false;
   }
   if (pthread_key_create(&ending, finish) != 0) return false;

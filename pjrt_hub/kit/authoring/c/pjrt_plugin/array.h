@@ -126,7 +126,7 @@ static inline PJRT_Error *plugin_layout_order(const PJRT_Buffer_MemoryLayout *la
     if (dim >= 0 && dim < (int64_t)rank) seen |= (uint64_t)1 << dim;
   }
   if (layout->tiled.minor_to_major_size != rank || seen != ((uint64_t)1 << rank) - 1)
-    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the layout is no order of %zu dimensions", rank);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the layout is not an order of %zu dimensions", rank);
   *order = layout->tiled.minor_to_major;
   return NULL;
 }

@@ -10,10 +10,6 @@ static const int plugin_memory_kind_id = 1;
 /* What the author described; never changes once the table is made. */
 static Plugin plugin_self;
 
-static inline PJRT_Error *plugin_no_memory(size_t size) {
-  return plugin_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there is no memory for %zu bytes", size);
-}
-
 /* Topologies */
 
 struct PJRT_DeviceDescription {
@@ -77,7 +73,7 @@ PLUGIN_FUNCTION(PJRT_TopologyDescription_Deserialize) {
       memcmp(args->serialized_topology, topology->serialized, size) == 0)
     return NULL;
   plugin_topology_end(topology);
-  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the bytes are no topology of this plugin");
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the bytes are not a topology of this plugin");
 }
 
 PLUGIN_FUNCTION(PJRT_TopologyDescription_Destroy) {

@@ -1,8 +1,10 @@
-/* Errors, and what every function of the table begins with. */
+/* Errors: a code, a text, and payloads. */
 #ifndef PJRT_PLUGIN_ERROR_H
 #define PJRT_PLUGIN_ERROR_H
 
+#ifndef PJRT_API_MAJOR /* pjrt-hub itself has a header of its own */
 #include "api.h"
+#endif
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -108,63 +110,8 @@ static inline PJRT_Error *plugin_error_copy(const PJRT_Error *error) {
   return copy;
 }
 
-/* Begins a function of the table. `args` may be longer than this version knows, which is no matter, and
-   shorter, if it has all that the function had at first; ask PLUGIN_HAS about what came later. */
-#define PLUGIN_FUNCTION(name)                                                              \
-  static inline PJRT_Error *plugin_answer_##name(name##_Args *args);                       \
-  static inline PJRT_Error *plugin_##name(name##_Args *args) {                             \
-    if (args->struct_size >= name##_Args_FIRST_SIZE) return plugin_answer_##name(args);    \
-    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,                                  \
-                        "Unexpected " #name "_Args size: expected %d, got %zu",            \
-                        name##_Args_FIRST_SIZE, args->struct_size);                        \
-  }                                                                                        \
-  static inline PJRT_Error *plugin_answer_##name(name##_Args *args __attribute__((unused)))
-#define PLUGIN_HAS(args, type, field) \
-  ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
-
-/* Functions that tell a value, a text, or a list and how many it holds; `args` is in scope. */
-#define PLUGIN_TELLS(name, field, value) \
-  PLUGIN_FUNCTION(name) {                \
-    args->field = (value);               \
-    return NULL;                         \
-  }
-#define PLUGIN_TELLS_TEXT(name, field, value)    \
-  PLUGIN_FUNCTION(name) {                        \
-    args->field = (value);                       \
-    args->field##_size = strlen(args->field);    \
-    return NULL;                                 \
-  }
-#define PLUGIN_TELLS_LIST(name, field, list, count) \
-  PLUGIN_FUNCTION(name) {                           \
-    args->field = (list);                           \
-    args->num_##field = (count);                    \
-    return NULL;                                    \
-  }
-/* A copy of some bytes, which the host has released by the function that it is given, too. */
-#define PLUGIN_TELLS_BYTES(name, holder, type, bytes, size)                        \
-  static inline void plugin_release_##name(type *serialized) { free(serialized); } \
-  PLUGIN_FUNCTION(name) {                                                          \
-    char *copy = plugin_copy_text((bytes), (size));                                \
-    args->serialized_bytes = copy;                                                 \
-    args->serialized_bytes_size = (size);                                          \
-    args->holder = (type *)(void *)copy;                                           \
-    args->holder##_deleter = plugin_release_##name;                                \
-    return NULL;                                                                   \
-  }
-
-static inline void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) {
-  plugin_error_destroy(args->error);
-}
-
-static inline void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
-  plugin_error_message(args->error, &args->message, &args->message_size);
-}
-
-PLUGIN_TELLS(PJRT_Error_GetCode, code, plugin_error_code(args->error))
-
-PLUGIN_FUNCTION(PJRT_Error_ForEachPayload) {
-  plugin_error_visit(args->error, args->visitor, args->user_arg);
-  return NULL;
+static inline PJRT_Error *plugin_no_memory(size_t size) {
+  return plugin_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there is no memory for %zu bytes", size);
 }
 
 #endif

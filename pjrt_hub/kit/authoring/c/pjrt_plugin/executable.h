@@ -278,7 +278,7 @@ PLUGIN_FUNCTION(PJRT_Executable_DeserializeAndLoad) {
   size_t head = plugin_serialized_head(line, sizeof line), left = args->serialized_executable_size;
   PJRT_Executable *executable = NULL;
   PJRT_Error *foreign =
-      plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the bytes are no program of %s %s, or damaged",
+      plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the bytes are not a program of %s %s, or damaged",
                    plugin_self.name, plugin_self.version);
   if (left < head + sizeof sizes || memcmp(from, line, head) != 0) return foreign;
   memcpy(sizes, from + head, sizeof sizes);

@@ -4,6 +4,21 @@
 
 #include "execute.h"
 
+static inline void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) {
+  plugin_error_destroy(args->error);
+}
+
+static inline void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
+  plugin_error_message(args->error, &args->message, &args->message_size);
+}
+
+PLUGIN_TELLS(PJRT_Error_GetCode, code, plugin_error_code(args->error))
+
+PLUGIN_FUNCTION(PJRT_Error_ForEachPayload) {
+  plugin_error_visit(args->error, args->visitor, args->user_arg);
+  return NULL;
+}
+
 PLUGIN_FUNCTION(PJRT_Plugin_Initialize) { return NULL; }
 PLUGIN_TELLS_LIST(PJRT_Plugin_Attributes, attributes, plugin_no_values, 0)
 

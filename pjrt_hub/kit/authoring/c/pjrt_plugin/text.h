@@ -29,7 +29,7 @@ static inline bool plugin_fail(PluginText *text, PJRT_Error_Code code, const cha
 }
 
 static inline bool plugin_unread(PluginText *text) {
-  return plugin_fail(text, PJRT_Error_Code_UNIMPLEMENTED, "this is no StableHLO that this plugin reads");
+  return plugin_fail(text, PJRT_Error_Code_UNIMPLEMENTED, "this is not StableHLO that this plugin reads");
 }
 
 static inline bool plugin_wordly(char c) {
@@ -541,7 +541,7 @@ static inline PJRT_Error *plugin_read_text(PluginModule *module, const char *cod
     } else if (plugin_see(&text, "loc")) {
       well = plugin_skip(&text);
     } else {
-      well = plugin_fail(&text, PJRT_Error_Code_INVALID_ARGUMENT, "this is no StableHLO");
+      well = plugin_fail(&text, PJRT_Error_Code_INVALID_ARGUMENT, "this is not StableHLO");
     }
   }
   if (well && inside) plugin_fail(&text, PJRT_Error_Code_INVALID_ARGUMENT, "the program ends in a module");

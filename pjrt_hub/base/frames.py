@@ -1,0 +1,46 @@
+"""Which frames of ours a traceback shows: none below a public function, unless someone debugs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from pjrt_hub.errors import PjrtHubError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Set where PJRT_HUB_DEBUG is.
+shown = False
+
+
+def hide_below(function: Callable[P, R]) -> Callable[P, R]:
+    """Leave what a public function calls out of the tracebacks of users' mistakes.
+
+    A mistake is explained by its message; sixteen frames of ours above it explain nothing. Other
+    exceptions are defects, and keep all frames.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (PjrtHubError, ImportError, TypeError, ValueError) as exc:
+            if not shown:
+                exc.__traceback__ = _outside(exc.__traceback__)
+            raise
+
+    return call
+
+
+def _outside(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this package; those of users' callbacks stay."""
+    if traceback is None:
+        return None
+    rest = _outside(traceback.tb_next)
+    frame = traceback.tb_frame
+    if frame.f_globals.get("__name__", "").partition(".")[0] == "pjrt_hub":
+        return rest
+    return TracebackType(rest, frame, traceback.tb_lasti, traceback.tb_lineno)

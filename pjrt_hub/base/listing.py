@@ -1,0 +1,98 @@
+"""Listings: tuples that show themselves as tables, at a Python prompt and in notebooks.
+
+Owns alignment and HTML; what a row says is its element's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, SupportsIndex, TypeVar, overload
+
+from pjrt_hub.errors import PjrtHubError
+
+#: Characters of a line at a prompt, of a table as of an array.
+WIDTH = 100
+#: Characters from which on a cell may break within a word, so that no path pushes others aside.
+_LONG = 40
+_STYLE = "text-align:left;vertical-align:top;white-space:pre-wrap"
+
+
+class Listed(Protocol):
+    """What can be a row."""
+
+    def _row(self) -> Mapping[str, str]:
+        """Return a cell for each column, by the column's name."""
+
+
+T = TypeVar("T", bound=Listed)
+
+
+class Listing(tuple[T, ...]):
+    """A tuple whose `repr` is a table with a line for each element; in notebooks, one of HTML."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Listing[T]: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> T | Listing[T]:
+        if isinstance(at, slice):
+            return Listing(super().__getitem__(at))
+        return super().__getitem__(at)
+
+    def __repr__(self) -> str:
+        rows = self.rows()
+        if not rows:
+            return super().__repr__()
+        lines = align(tuple(rows[0]), [tuple(row.values()) for row in rows])
+        return "\n".join(
+            line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..." for line in lines
+        )
+
+    def _repr_html_(self) -> str:
+        rows = self.rows()
+        if not rows:
+            return f"<code>{escape(super().__repr__())}</code>"
+        head = "".join(cell(column, "col") for column in rows[0])
+        body = "".join(map(_html_row, rows))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def rows(self) -> list[Mapping[str, str]]:
+        """Return the cells of each element by their columns' names; none where it cannot tell."""
+        try:
+            return [each._row() for each in self]
+        except PjrtHubError:  # they are of a closed client, or the plugin does not tell
+            return []
+
+
+def align(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table of text, its columns' names first, in capitals."""
+    head = [column.upper() for column in columns]
+    table = [head, *([" ".join(text.split()) for text in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+
+
+def cell(text: str, scope: str = "") -> str:
+    """Return a cell of an HTML table, which keeps its lines without a style sheet, too.
+
+    Args:
+        text: what it shows.
+        scope: what it is the head of, "col" or "row"; by default of nothing.
+    """
+    tag, head = ("th", f'scope="{scope}" ') if scope else ("td", "")
+    style = _STYLE if len(text) <= _LONG else f"{_STYLE};overflow-wrap:anywhere"
+    return f'<{tag} {head}style="{style}">{"<br>".join(escape(text).splitlines())}</{tag}>'
+
+
+def _html_row(row: Mapping[str, str]) -> str:
+    first, *others = row.values()
+    return f"<tr>{cell(first, 'row')}{''.join(map(cell, others))}</tr>"
+
+
+def escape(text: str) -> str:
+    """Escape text for HTML."""
+    import html
+
+    return html.escape(text)

@@ -1,0 +1,67 @@
+"""What every command has: examples in its help, `--verbose`, and a guess at a misspelt name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+#: Where the options and the exit codes are explained.
+_PAGE = "docs/cli.md"
+
+
+def verbose_option() -> click.Option:
+    """Makes `-v`, which stands before a command's name or after it."""
+    return click.Option(
+        ["-v", "--verbose"],
+        is_flag=True,
+        expose_value=False,
+        callback=_log_all,
+        help="Log each step with its reason.",
+    )
+
+
+def _log_all(_ctx: click.Context, _param: click.Parameter, verbose: bool) -> None:
+    if verbose:
+        os.environ["PJRT_HUB_DEBUG"] = "all"
+
+
+class Command(click.Command):
+    """A command whose help ends with examples.
+
+    Args:
+        examples: command lines; and all that `click.Command` takes.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        self.params.append(verbose_option())
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the examples as they stand, however narrow the terminal is."""
+        with formatter.section("Examples"):
+            for line in self.examples:
+                formatter.write(f"  {line}\n")
+        formatter.write(f"\n{_PAGE} has more.\n")
+
+
+class Group(click.Group):
+    """A command of commands."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command that is named; for a misspelt one, says which could be meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as exc:
+            from difflib import get_close_matches
+
+            meant = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            question = f" Did you mean {meant[0]!r}?" if meant else ""
+            raise click.UsageError(exc.message + question, exc.ctx) from None

@@ -1,0 +1,219 @@
+"""Plugins in installed packages: those with a manifest, and those that vendors made for frameworks.
+
+Owns the way from an entry point or a folder of a namespace package to a `pjrt_plugin.toml`, else to
+a library, by RECORD, the files' names and what they export. No package is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os.path import isdir, isfile
+from pathlib import Path
+
+from pjrt_hub.base.frozen import replace
+from pjrt_hub.errors import ManifestError, PluginLoadError
+from pjrt_hub.finding.contract.headers import inspect
+from pjrt_hub.finding.contract.manifest import FILE_NAME, default_manifest, read
+from pjrt_hub.finding.discovery.installed import EntryPoint
+from pjrt_hub.finding.discovery.library import is_library, is_plugin_library, plugin_name
+from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
+
+#: The source of vendors' libraries without a manifest.
+VENDOR_WHEELS = "vendor_wheels"
+#: The group of entry points, and the namespace package, for plugins with a manifest.
+PACKAGE = "pjrt_plugins"
+#: Our own folders in it; others install theirs into the same one.
+OURS = ("cpu", "cuda", "metal", "rocm", "tpu", "xpu")
+NAMESPACES = ("jax_plugins", "xla_plugins", PACKAGE)
+#: pjrt-hub's own entry points register in frameworks what it finds: they are no plugins.
+_OURS = "pjrt_hub."
+
+
+def describe(world: World) -> tuple[list[Described], list[Rejection]]:
+    """Gather the manifests, ours first; one file found twice is one manifest."""
+    joined: dict[tuple[str, Path | None], Described] = {}
+    rejections = []
+    # A registered package is named by its distribution, so its entry point comes first.
+    for item in (*_registered_manifests(world), *_namespace_manifests(world)):
+        if isinstance(item, Rejection):
+            rejections.append(item)
+            continue
+        path = item.manifest.path
+        key = (item.manifest.name, path.resolve() if path else None)
+        first = joined.setdefault(key, item)
+        if first is not item:
+            joined[key] = replace(first, origins=(*first.origins, *item.origins))
+    described = sorted(joined.values(), key=lambda item: item.distribution != "pjrt-hub")
+    return described, rejections
+
+
+def _registered_manifests(world: World) -> Iterator[Described | Rejection]:
+    """Yield the manifests of the group, and a rejection for each that cannot be read."""
+    points = world.installed.entry_points
+    frameworks = {point.module for point in points if point.group != PACKAGE}
+    for point in points:
+        if point.group != PACKAGE:
+            continue
+        path = _manifest_path(world, point)
+        if path is None:
+            # Its library may still be recognised as those of other vendors are.
+            yield Rejection(
+                plugin_name(point.name),
+                str(point),
+                f"the package {point.module} has no {FILE_NAME}",
+                f"put {FILE_NAME} into the folder of {point.module}; the package is not imported",
+            )
+            continue
+        try:
+            manifests = read(path)
+        except ManifestError as exc:
+            yield Rejection(point.name, str(point), exc.message, exc.hint)
+            continue
+        # The initialize() of a module that is made for JAX too registers the plugin with JAX.
+        module = "" if point.module in frameworks else point.module
+        for manifest in manifests:
+            yield Described(
+                replace(manifest, module=module),
+                "entry_points",
+                (str(point),),
+                point.distribution.name,
+            )
+
+
+def _manifest_path(world: World, point: EntryPoint) -> Path | None:
+    """Return the manifest in the folder of an entry point's module, or None."""
+    parts = point.module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return None
+    # The distribution's own folder first: another one may bring a package of the same name.
+    own = point.distribution.folder.joinpath(*parts)
+    folders = (own, *world.installed.package_folders(point.module))
+    return next((path for folder in folders if isfile(path := folder / FILE_NAME)), None)
+
+
+def _namespace_manifests(world: World) -> Iterator[Described | Rejection]:
+    """Yield the manifest of each folder, ours first, then in the order of `sys.path`."""
+    packages: dict[str, Path] = {}
+    own = world.first_party / PACKAGE
+    for package in dict.fromkeys((own, *world.installed.package_folders(PACKAGE))):
+        for path in sorted(package.glob(f"*/{FILE_NAME}")):
+            origin, folder = str(path), path.parent.name
+            # As `import pjrt_plugins.x` would: of folders with one name the first is the package.
+            winner = packages.setdefault(folder, path.resolve())
+            if winner != path.resolve():
+                yield Rejection(folder, origin, f"shadowed by {winner}", shadowed=True)
+                continue
+            try:
+                manifests = read(path)
+            except ManifestError as exc:
+                yield Rejection(folder, origin, exc.message, exc.hint)
+                continue
+            ours = package == own and folder in OURS
+            owner = None if ours else world.installed.owner(path)
+            for manifest in manifests:
+                yield Described(
+                    replace(manifest, module=f"{PACKAGE}.{folder}"),
+                    "namespace",
+                    (f"{PACKAGE}.{folder}" if ours else origin,),
+                    "pjrt-hub" if ours else owner.name if owner else "",
+                )
+
+
+def find_vendor_libraries(world: World) -> Iterator[Found]:
+    """Yield every vendor's library under its own name; `select` joins it with its manifest."""
+    registered = set()
+    points = world.installed.entry_points
+    manifested = {
+        point: point.distribution
+        for point in points
+        if point.group == PACKAGE and _manifest_path(world, point) is not None
+    }
+    for point in points:
+        if point in manifested or point.module.startswith(_OURS):
+            continue
+        found = _from_entry_point(world, point)
+        if isinstance(found, Candidate):
+            registered.add(found.library_path)
+            yield found
+        elif point.group != PACKAGE and point.distribution not in manifested.values():
+            yield found  # else `entry_points` has said what it describes, or that it does not
+    for namespace in NAMESPACES:
+        for package in world.installed.package_folders(namespace):
+            for folder in sorted(filter(isdir, package.glob("*"))):
+                libraries = _in_folder(folder, world.host.os)
+                described_there = isfile(folder / FILE_NAME)
+                if len(libraries) == 1 and libraries[0] not in registered and not described_there:
+                    shipped = world.installed.owner(libraries[0])
+                    yield Candidate(
+                        default_manifest(plugin_name(folder.name)),
+                        VENDOR_WHEELS,
+                        (f"namespace {namespace}.{folder.name}",),
+                        shipped.name if shipped else "",
+                        shipped.version if shipped else "",
+                        library_path=libraries[0],
+                    )
+
+
+def _from_entry_point(world: World, point: EntryPoint) -> Found:
+    libraries = _libraries(world, point)
+    if len(libraries) == 1:
+        return Candidate(
+            default_manifest(plugin_name(point.name)),
+            VENDOR_WHEELS,
+            (str(point),),
+            point.distribution.name,
+            point.distribution.version,
+            library_path=libraries[0],
+        )
+    called = plugin_name(point.name)
+    if not libraries:
+        # Some only add operations to a framework; macOS wheels hold no library for Linux.
+        reason = f"{point.distribution} holds no PJRT library for {world.host.os}"
+        return Rejection(called, str(point), reason)
+    names = ", ".join(path.name for path in libraries)
+    return Rejection(
+        called,
+        str(point),
+        f"{point.distribution} holds several PJRT libraries: {names}",
+        f"name one: PJRT_HUB_PLUGIN_PATH={called}={libraries[0]}",
+    )
+
+
+def _libraries(world: World, point: EntryPoint) -> list[Path]:
+    """Look in the registered package, where most keep it, then in all that came with it."""
+    home = point.distribution.folder
+    inside = _in_folder(home.joinpath(*point.module.split(".")), world.host.os)
+    if inside:
+        return inside
+    recorded = sorted(
+        home / path
+        for path in point.distribution.files()
+        if is_plugin_library(path, world.host.os) and isfile(home / path)
+    )
+    if recorded:
+        return recorded
+    # An editable install records only its own link.
+    for folder in world.installed.package_folders(point.module):
+        found = _in_folder(folder, world.host.os)
+        if found:
+            return found
+    return []
+
+
+def _in_folder(folder: Path, os: str) -> list[Path]:
+    files = sorted(
+        path
+        for pattern in ("*", "lib/*")
+        for path in folder.glob(pattern)
+        if is_library(path.name, os) and isfile(path)
+    )
+    named = [path for path in files if is_plugin_library(path.name, os)]
+    # Of libraries with names of their own, the entry point tells.
+    return named or [path for path in files if _is_plugin(path)]
+
+
+def _is_plugin(path: Path) -> bool:
+    try:
+        return inspect(path).exported
+    except PluginLoadError:
+        return False

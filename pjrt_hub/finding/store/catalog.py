@@ -1,0 +1,368 @@
+"""The registry's rows, each a pinned binary.
+
+Owns `Artifact`, `Catalog` and the row schema that registry/README.md describes.
+Reads data only: no network, no cache, no native library.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.abi import DECLARED, ApiVersion, compatible
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.contract.table import parse
+
+
+@frozen
+class Member:
+    """A file inside an archive: its path there, its size in bytes and its sha256."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@frozen
+class Artifact:
+    """One pinned archive and what is loaded from it.
+
+    Attributes:
+        plugin: the family of builds, such as "cuda13".
+        platform: what the plugin is selected by, such as "cuda".
+        package: the distribution's name.
+        version: the distribution's version.
+        file_name: the archive's name on an index: of a wheel, a .zip, a .tar.gz, or a .so, which
+            is a library by itself.
+        size: of the archive, in bytes.
+        sha256: of the archive, 64 lowercase hexadecimal digits.
+        members: every member that is loaded, or found next to one by its run path.
+        library: the path of the member to load.
+        host: the oldest machine that the library runs on.
+        license: the distribution's licence.
+        api_version: the PJRT API version, measured by loading; None where it was not.
+        api_note: why `api_version` is None.
+        stablehlo: the newest StableHLO version that the plugin reads, or an empty string.
+        urls: places that hold the archive beside the user's package index.
+        publisher: whom the index's attestation of the archive names as its builder, when the row
+            was made, or an empty string.
+        issuer: who vouched for that identity.
+        attestation: sha256 of that attestation's file.
+        attestation_note: how far it was verified.
+    """
+
+    plugin: str
+    platform: str
+    package: str
+    version: str
+    file_name: str
+    size: int
+    sha256: str
+    members: tuple[Member, ...]
+    library: str
+    host: HostTag
+    license: str
+    api_version: ApiVersion | None = None
+    api_note: str = ""
+    stablehlo: str = ""
+    urls: tuple[str, ...] = ()
+    publisher: str = ""
+    issuer: str = ""
+    attestation: str = ""
+    attestation_note: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the members on disk, in bytes."""
+        return sum(member.size for member in self.members)
+
+    def runs(self, host: HostTag) -> str:
+        """Return why this cannot run on `host` or with this pjrt-hub, or an empty string."""
+        reason = host.runs(self.host)
+        if not reason and self.api_version is not None:
+            verdict = compatible(DECLARED, self.api_version)
+            reason = "" if verdict.ok else verdict.reason
+        return reason
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the row for `from_row`, in the schema's order, without empty columns."""
+        row: dict[str, Any] = {}
+        for column in _SCHEMA:
+            value = getattr(self, column)
+            if column == "members":
+                value = [{"path": m.path, "size": m.size, "sha256": m.sha256} for m in value]
+            elif column == "urls":
+                value = list(value)
+            elif column in ("host", "api_version") and value is not None:
+                value = str(value)
+            if value:
+                row[column] = value
+        return row
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], where: str) -> Artifact:
+        """Read one row.
+
+        Args:
+            row: the columns, as TOML or JSON gives them.
+            where: the file and the row, for the error.
+
+        Raises:
+            ManifestError: a column is missing, unknown or malformed.
+        """
+        for column, (kind, required) in _SCHEMA.items():
+            if column not in row:
+                if required:
+                    raise ManifestError(f"{where}: the column {column!r} is missing")
+            elif not isinstance(row[column], kind) or row[column] is True:
+                raise ManifestError(
+                    f"{where}: {column} must be {_KIND_NAMES[kind]}, found {row[column]!r}"
+                )
+        if unknown := sorted(set(row) - set(_SCHEMA)):
+            raise ManifestError(
+                f"{where}: unknown column {unknown[0]!r}",
+                hint="the columns are described in registry/README.md",
+            )
+        for column in ("plugin", "platform"):
+            if not _NAME.fullmatch(row[column]):
+                raise ManifestError(
+                    f"{where}: {column} must be 1 to 32 of a-z, 0-9 and _, found {row[column]!r}"
+                )
+        if not _FILE_NAME.fullmatch(row["file_name"]):
+            name = row["file_name"]
+            raise ManifestError(
+                f"{where}: {name!r} is not the name of a .whl, .zip, .tar.gz or .so"
+            )
+        if not all(isinstance(url, str) for url in row.get("urls", ())):
+            raise ManifestError(f"{where}: urls must be strings, found {row['urls']!r}")
+        _check_pin(row, where)
+        members = tuple(_member(item, f"{where}, member {i}") for i, item in _each(row["members"]))
+        if row["library"] not in (member.path for member in members):
+            raise ManifestError(f"{where}: library {row['library']!r} is not one of the members")
+        whole = Member(row["file_name"], row["size"], row["sha256"])
+        if row["file_name"].endswith(".so") and members != (whole,):
+            raise ManifestError(f"{where}: a bare library has one member, which is the file itself")
+        try:
+            host = HostTag.parse(row["host"])
+            api = ApiVersion.parse(row["api_version"]) if "api_version" in row else None
+        except ValueError as exc:
+            raise ManifestError(f"{where}: {exc}") from exc
+        if api is None and not row.get("api_note"):
+            raise ManifestError(f"{where}: a row without api_version needs an api_note")
+        return cls(
+            **{
+                **row,
+                "members": members,
+                "host": host,
+                "api_version": api,
+                "urls": tuple(row.get("urls", ())),
+            }
+        )
+
+
+@frozen
+class RowChoice:
+    """The result of `Catalog.find`.
+
+    Attributes:
+        artifact: the newest that runs here, or None.
+        refused: every other build that was looked at, newest first, and why it does not run here.
+    """
+
+    artifact: Artifact | None
+    refused: tuple[tuple[Artifact, str], ...]
+
+
+class Catalog:
+    """The rows of some registries, which are directories of `*.toml` files, read on first use.
+
+    One registry owns a name: versions are never compared across registries, so nobody takes a
+    platform over by a higher one.
+
+    Args:
+        directories: looked at in order; a directory that is missing holds no rows.
+        rows: rows that were read elsewhere, such as those of a lock file.
+    """
+
+    @classmethod
+    def read_shipped(cls) -> Catalog:
+        """Read the registry that came with this package."""
+        return cls([shipped_registry()])
+
+    def __init__(self, directories: Sequence[Path], rows: Iterable[Artifact] = ()) -> None:
+        self.directories = tuple(directories)
+        self._given = tuple(rows)
+
+    @cached_property
+    def _rows(self) -> tuple[Artifact, ...]:
+        rows = list(self._given)
+        owners: dict[str, tuple[Path, Artifact]] = {}
+        for directory in self.directories:
+            for path in sorted(directory.glob("*.toml")):
+                for row in read_rows(path):
+                    _require_one_owner(row, directory, owners)
+                    rows.append(row)
+        return tuple(rows)
+
+    def rows(self) -> tuple[Artifact, ...]:
+        """Return every row, in the order of the files.
+
+        Raises:
+            ManifestError: a file is malformed; the message names the file and the row. Or two
+                registries, or two packages, claim one name; the message names both.
+        """
+        return self._rows
+
+    def find(self, name: str, host: HostTag) -> RowChoice:
+        """Find the newest build of a plugin or a platform that runs on `host`.
+
+        A plugin's builds are compared by version; the plugins of one platform by name, the last
+        first ("cuda13" before "cuda12").
+        """
+        rows = [row for row in self._rows if name in (row.plugin, row.platform)]
+        chosen, refused = None, []
+        for row in _newest_first(rows):
+            if reason := row.runs(host):
+                refused.append((row, reason))
+            elif chosen is None:
+                chosen = row
+        return RowChoice(chosen, tuple(refused))
+
+
+def read_rows(path: Path) -> tuple[Artifact, ...]:
+    """Read one file of rows.
+
+    Raises:
+        ManifestError: the file is unreadable, or one of its rows is malformed.
+    """
+    try:
+        data = parse(digest.content(path))
+    except (OSError, ValueError) as exc:
+        raise ManifestError(f"cannot read the registry file {path}: {exc}") from exc
+    rows = data.pop("artifact", [])
+    if data or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ManifestError(f"{path}: a registry file holds [[artifact]] tables and nothing else")
+    return tuple(Artifact.from_row(row, f"{path}, row {i}") for i, row in _each(rows))
+
+
+def write_rows(rows: Iterable[Artifact]) -> str:
+    """Format `[[artifact]]` tables for `read_rows`, in the order of `rows`."""
+    return "\n".join(
+        "[[artifact]]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in columns.items())
+        for columns in (row.as_row() for row in rows)
+    )
+
+
+def as_toml(value: object) -> str:
+    """Format a column's value as TOML: a string, a number, a list, or a list of tables."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        tables = (
+            "{ " + ", ".join(f"{key} = {as_toml(each)}" for key, each in item.items()) + " }"
+            for item in value
+        )
+        return "[\n" + "".join(f"  {table},\n" for table in tables) + "]"
+    # JSON's strings and lists are TOML too, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def shipped_registry() -> Path:
+    """Find the registry that came with this package: installed, or the checkout's."""
+    package = Path(__file__).resolve().parents[2]
+    installed = package / "registry"
+    return installed if installed.is_dir() else package.parent / "registry"
+
+
+#: Column -> (TOML type, whether it is required), in the order in which a row is written.
+_SCHEMA: dict[str, tuple[type, bool]] = {
+    "plugin": (str, True),
+    "platform": (str, True),
+    "package": (str, True),
+    "version": (str, True),
+    "file_name": (str, True),
+    "size": (int, True),
+    "sha256": (str, True),
+    "library": (str, True),
+    "host": (str, True),
+    "api_version": (str, False),
+    "api_note": (str, False),
+    "stablehlo": (str, False),
+    "license": (str, True),
+    "urls": (list, False),
+    "publisher": (str, False),
+    "issuer": (str, False),
+    "attestation": (str, False),
+    "attestation_note": (str, False),
+    "members": (list, True),
+}
+_KIND_NAMES = {str: "a string", int: "an integer", list: "a list"}
+_NAME = re.compile(r"[a-z0-9_]{1,32}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.(whl|zip|tar\.gz|so)")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def _each(items: Iterable[Any]) -> Iterable[tuple[int, Any]]:
+    return enumerate(items, start=1)
+
+
+def _check_pin(row: Mapping[str, Any], where: str) -> None:
+    size, sha256 = row.get("size"), row.get("sha256")
+    if type(size) is not int or size <= 0:
+        raise ManifestError(f"{where}: size must be a positive integer, found {size!r}")
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise ManifestError(
+            f"{where}: sha256 must be 64 lowercase hexadecimal digits, found {sha256!r}"
+        )
+
+
+def _member(item: Any, where: str) -> Member:
+    if not isinstance(item, dict) or set(item) != {"path", "size", "sha256"}:
+        raise ManifestError(f"{where}: needs path, size and sha256, found {item!r}")
+    path = item["path"]
+    # The path becomes a file below the cache, so nothing in it may point elsewhere.
+    if (
+        not isinstance(path, str)
+        or path != str(PurePosixPath(path))
+        or path.startswith("/")
+        or {"..", "."} & set(path.split("/"))
+        or any(char in path for char in "\\\0:")
+    ):
+        raise ManifestError(f"{where}: {path!r} is not a plain relative path")
+    _check_pin(item, where)
+    return Member(path, item["size"], item["sha256"])
+
+
+def _require_one_owner(
+    row: Artifact, registry: Path, owners: dict[str, tuple[Path, Artifact]]
+) -> None:
+    for name in (row.platform, row.plugin):
+        owner, first = owners.setdefault(name, (registry, row))
+        if owner != registry:
+            raise ManifestError(
+                f"two registries claim the name {name!r}: {owner} by {first.package} "
+                f"{first.version}, and {registry} by {row.package} {row.version}",
+                hint="one registry owns a name: take the rows out of one of them",
+            )
+        if name == row.plugin == first.plugin and row.package != first.package:
+            raise ManifestError(
+                f"{registry}: two packages claim the plugin {name!r}: {first.package} "
+                f"{first.version}, and {row.package} {row.version}",
+                hint="give one of them another plugin name",
+            )
+
+
+def _newest_first(rows: list[Artifact]) -> list[Artifact]:
+    if len(rows) < 2:
+        return rows
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return sorted(rows, key=lambda row: (row.plugin, Version(row.version)), reverse=True)
+    except InvalidVersion as exc:
+        raise ManifestError(f"a registry row of {rows[0].plugin}: {exc}") from exc

@@ -1,0 +1,335 @@
+"""Files and folders below the cache: safe writes, their errors, and who else could write there.
+
+Each folder is opened in the one above it and checked before it is used, so nobody can exchange one
+on the way. Must not know the layout.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache as once
+from pathlib import Path
+
+from pjrt_hub.base import digest
+from pjrt_hub.errors import CacheError, PjrtHubError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+#: Of the flags for what others could have put there; Windows has none for links.
+NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+# Windows has neither modes nor `dir_fd`; there the user's folder is the user's by its ACL.
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@contextmanager
+def cache_errors(what: str, path: Path, needed: int = 0) -> Iterator[None]:
+    """Turn operating system errors inside the block into a CacheError.
+
+    Args:
+        what: was tried, as "cannot publish".
+        path: it was tried on.
+        needed: how many bytes that takes.
+    """
+    try:
+        yield
+    except PjrtHubError:  # ours, some of which are OSErrors too
+        raise
+    except OSError as exc:
+        raise failure(what, path, exc, needed) from exc
+
+
+def failure(what: str, path: Path, exc: OSError, needed: int = 0) -> CacheError:
+    """Make the error for a call that failed below the cache root."""
+    if exc.errno in _FULL:
+        with suppress(OSError):
+            return _full(f"{what} {path}: no space left", path, needed)
+    return CacheError(
+        f"{what} {path}: {exc.strerror or exc}",
+        hint="set PJRT_HUB_CACHE to a directory that you can write to",
+    )
+
+
+def require_space(path: Path, needed: int) -> None:
+    """Raise an error early if there is not enough space.
+
+    Raises:
+        CacheError: fewer than `needed` bytes are free where `path` is, or will be, or no file
+            can be made there.
+    """
+    free, files = _free(path)
+    if free < needed or not files:
+        raise _full(f"no space in the cache {path}", path, needed)
+
+
+def is_folder(path: Path) -> bool:
+    """Check whether a folder is there; to pathlib of Python 3.13, one that is closed is not there.
+
+    Raises:
+        OSError: who asks may not look.
+    """
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def is_noexec(path: Path) -> bool:
+    """Check whether nothing on the file system of `path` may be executed, libraries included."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
+
+
+def _full(text: str, path: Path, needed: int) -> CacheError:
+    free, files = _free(path)
+    used_up = "" if files else "; no more files can be made there (its inodes are used up)"
+    if files and free > needed:
+        used_up = "; a quota or a limit of file sizes may hold"
+    return CacheError(
+        f"{text}: {needed:,} bytes needed, {free:,} free{used_up}",
+        hint="free some space, run `pjrt-hub cache prune` or `pjrt-hub cache clear`, or set "
+        "PJRT_HUB_CACHE to a directory on a larger disk",
+    )
+
+
+def _free(path: Path) -> tuple[int, int]:
+    """Return the free space, in bytes and in files."""
+    where = next(each for each in (path, *path.parents) if each.exists())
+    if sys.platform == "win32":
+        import shutil
+
+        return shutil.disk_usage(where).free, 1
+    found = os.statvfs(where)
+    # Some file systems, such as btrfs, count no inodes.
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1
+
+
+def make(root: Path, path: Path, mode: int = 0o755) -> Path:
+    """Make a directory below the cache root that only its owner can write.
+
+    Step by step, because the mode of `mkdir(parents=True)` counts for the last one only.
+
+    Args:
+        root: of the cache.
+        path: of the directory.
+        mode: of what has to be made below the root.
+    """
+    if not root.is_dir():
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for part in reversed([path, *path.parents]):
+        if part != root and part.is_relative_to(root):
+            part.mkdir(mode=mode, exist_ok=True)
+    return path
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write a new, read-only file, and return when it is on disk (fsync)."""
+    with open(path, "x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        seal(file.fileno())
+
+
+def seal(file: int) -> None:
+    """Make a written file read-only, and return when it is on disk (fsync)."""
+    if sys.platform != "win32":  # where what is read-only cannot be removed
+        os.fchmod(file, 0o444)
+    os.fsync(file)
+
+
+def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file in one step: readers find the old one or the new one, whole.
+
+    Raises:
+        OSError: it cannot be written; the old one is as it was.
+    """
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # of this call alone
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Sync the names in a directory to disk (fsync)."""
+    if sys.platform == "win32":
+        return  # it opens no directories, and NTFS logs renames
+    directory = os.open(path, _FOLDER)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def tree_nbytes(root: Path) -> int:
+    """Return the size of the files below a directory, in bytes."""
+    total = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
+
+
+@contextmanager
+def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
+    """Open a folder at or below a cache root during a `with` block.
+
+    Args:
+        root: of the cache; a link to it must be ours or root's, and no link is followed below it.
+        folder: it exists.
+
+    Yields:
+        A descriptor for `dir_fd`, or None where the system has none.
+
+    Raises:
+        CacheError: somebody else owns a folder on the way, or can write to it.
+        OSError: there is no such folder, or it cannot be read.
+    """
+    if sys.platform == "win32":
+        yield None
+        return
+    _require_own_link(root)
+    file = os.open(root, _FOLDER)
+    try:
+        _require(root, os.fstat(file))
+        here = root
+        for name in folder.relative_to(root).parts:
+            here = here / name
+            try:
+                below = os.open(name, _FOLDER | NOFOLLOW, dir_fd=file)
+            except NotADirectoryError as exc:  # what Linux says of a link
+                if here.is_symlink():
+                    raise _link_error(here) from exc
+                raise
+            os.close(file)
+            file = below
+            _require(here, os.fstat(file))
+        yield file
+    finally:
+        with suppress(OSError):  # it was only read
+            os.close(file)
+
+
+def require_safe(root: Path, folder: Path) -> None:
+    """Raise an error for a folder that somebody else could have filled.
+
+    Raises:
+        CacheError: as for `open_folder`.
+        OSError: there is no such folder.
+    """
+    with open_folder(root, folder):
+        pass
+
+
+def read(root: Path, path: Path, most_nbytes: int = digest.MOST_NBYTES) -> bytes:
+    """Read a file below a cache root that nobody else could have written.
+
+    Raises:
+        CacheError: somebody else could.
+        OSError: there is no such file, it cannot be read, or is larger (EFBIG).
+    """
+    with open_folder(root, path.parent) as folder:
+        place = path if folder is None else path.name
+        file = os.open(place, os.O_RDONLY | NOFOLLOW, dir_fd=folder)
+        with open(file, "rb") as content:
+            _require(path, os.fstat(file))
+            return digest.content_of(content, most_nbytes)
+
+
+def oddity(found: os.stat_result) -> str:
+    """Return who else could have written a file or folder, or an empty string."""
+    if sys.platform == "win32":
+        return ""
+    if found.st_uid not in (0, os.geteuid()):
+        return f"belongs to user {found.st_uid}, this process is user {os.geteuid()}"
+    if found.st_mode & _OTHERS_WRITE:
+        return f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    return ""
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """Find a trustworthy file of a name in a folder, or return None.
+
+    In a folder that everybody can write to, another user's is passed over, with a warning.
+    """
+    path = folder / name
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        what, is_shared = suspicion(path), folder.stat().st_mode & stat.S_IWOTH
+    except OSError:  # absent, or in a folder that this user may not look into
+        return None
+    if what and is_shared:
+        _pass_over(path, what)
+        return None
+    return path
+
+
+def suspicion(path: Path) -> str:
+    """Return who else may have written a file that was found, or an empty string.
+
+    A team may share it by its group, as a working copy is shared.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    if sys.platform == "win32":
+        return ""
+    for found, what in ((path.lstat(), "is a link that " * path.is_symlink()), (path.stat(), "")):
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{what}belongs to user {found.st_uid}"
+    return "can be written by everybody" if found.st_mode & stat.S_IWOTH else ""
+
+
+@once
+def _pass_over(path: Path, what: str) -> None:
+    import logging
+
+    text = "passed over %s: it %s, and lies where every user can put files"
+    logging.getLogger("pjrt_hub.store").warning(text, path, what)
+
+
+def _require(path: Path, found: os.stat_result) -> None:
+    if sys.platform != "win32" and (what := oddity(found)):
+        mode = stat.S_IMODE(found.st_mode)
+        mend = (
+            f"run `chmod go-w {path}`"
+            if found.st_uid in (0, os.geteuid())
+            else f"run `chown -R {os.geteuid()} {path}` as root"
+        )
+        raise CacheError(
+            f"the cache is not safe to use: {path} {what}; its owner is {found.st_uid}, "
+            f"its mode {mode:04o}",
+            hint=f"{mend} if you trust what is in it, or set PJRT_HUB_CACHE to a directory of "
+            "your own",
+        )
+
+
+def _require_own_link(root: Path) -> None:
+    found = os.lstat(root)
+    ours = sys.platform == "win32" or found.st_uid in (0, os.geteuid())
+    if stat.S_ISLNK(found.st_mode) and not ours:
+        raise CacheError(
+            f"the cache is not safe to use: {root} is a link that belongs to user {found.st_uid}",
+            hint="set PJRT_HUB_CACHE to a directory of your own",
+        )
+
+
+def _link_error(path: Path) -> CacheError:
+    return CacheError(
+        f"the cache is not safe to use: {path} is a symbolic link, and none is followed there",
+        hint=f"run `rm {path}`, or set PJRT_HUB_CACHE to the directory that holds the whole cache",
+    )

@@ -1,1 +1,0 @@
-"""The disk below the cache: safe writes, ownership, and locks between processes."""

@@ -1,0 +1,207 @@
+"""Locks between processes: one downloader, and many who use an entry.
+
+Saves bandwidth and evictions and never guards correctness: on file systems without locks the
+store is as correct and only slower, because publishing is atomic.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache as once
+from pathlib import Path
+from typing import Literal
+
+from pjrt_hub.base.frozen import frozen
+
+#: Seconds between two looks at a lock that somebody else holds.
+_POLL_SECONDS = 0.1
+#: Seconds of waiting before a message to the user.
+_QUIET_SECONDS = 2.0
+#: Open lock files of this process.
+_open: set[int] = set()
+
+
+@frozen
+class FileLock:
+    """The outcome of asking for a lock; true if it is held.
+
+    Attributes:
+        file: the open lock file, or None where it cannot be opened.
+        state: "held"; "taken" by another process, whose end was not waited for; or "unknown",
+            where files cannot be locked.
+    """
+
+    file: int | None
+    state: Literal["held", "taken", "unknown"]
+
+    def __bool__(self) -> bool:
+        return self.state == "held"
+
+
+@frozen
+class Wait:
+    """How to wait for another holder.
+
+    Attributes:
+        seconds: how long, before going on without the lock.
+        notify: receives one message, after two seconds: who holds the lock.
+        sleep: waits that many seconds.
+        clock: a monotonic time in seconds.
+        doing: what the other holder does.
+    """
+
+    seconds: float = 0.0
+    notify: Callable[[str], None] | None = None
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    doing: str = "is fetching the same file"
+
+
+#: Takes the lock now, or not at all.
+NO_WAIT = Wait()
+
+
+@contextmanager
+def acquire(
+    path: Path, wait: Wait = NO_WAIT, *, shared: bool = False, folder: int | None = None
+) -> Iterator[FileLock]:
+    """Hold a lock (flock(2), else that of fcntl(2)) during a `with` block.
+
+    The file is never unlinked: a process that waits on an unlinked file would lock nothing. A
+    process that is forked meanwhile holds nothing, and lets go of nothing.
+
+    Args:
+        path: the lock file; its directory exists. A shared lock makes do with one that can only
+            be read.
+        wait: for another holder.
+        shared: hold it together with others who share it.
+        folder: the open directory that the file is in, where there is one.
+
+    Yields:
+        Whether it is held.
+    """
+    file = _open_file(path, folder, shared)
+    if file is None:
+        yield FileLock(None, "unknown")
+        return
+    process = os.getpid()
+    _open.add(file)
+    try:
+        got = _acquire(file, path, shared, wait)
+        if got and not shared:
+            with suppress(OSError):  # only the message to waiters needs it
+                os.ftruncate(file, 0)
+                os.lseek(file, 0, os.SEEK_SET)
+                os.write(file, str(process).encode())
+        yield got
+    finally:
+        if os.getpid() == process:
+            _open.discard(file)
+            _release(file)
+
+
+def _open_file(path: Path, folder: int | None, shared: bool) -> int | None:
+    where = path if folder is None else path.name
+    extra = getattr(os, "O_NOFOLLOW", 0)
+    # Who only uses what is there writes nothing, and may be a reader of a shared cache.
+    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT)[0 if shared else 1 :]:
+        with suppress(OSError):
+            return os.open(where, flags | extra, 0o644, dir_fd=folder)
+    return None
+
+
+def _acquire(file: int, path: Path, shared: bool, wait: Wait) -> FileLock:
+    started, told = wait.clock(), False
+    while True:
+        try:
+            return FileLock(file, "held" if _try(file, path, shared) else "unknown")
+        except BlockingIOError:
+            waited = wait.clock() - started
+            if waited >= wait.seconds:
+                if wait.notify and told:
+                    wait.notify(
+                        f"{_holder(file)} is not done after {waited:.0f} s; going on without it"
+                    )
+                return FileLock(file, "taken")
+            if wait.notify and not told and waited >= _QUIET_SECONDS:
+                told = True
+                wait.notify(
+                    f"waiting for another process ({_holder(file)}), which {wait.doing} ({path})"
+                )
+            wait.sleep(_POLL_SECONDS)
+
+
+def _try(file: int, path: Path, shared: bool) -> bool:
+    """Take the lock if it is free; return False if this file system has none.
+
+    Raises:
+        BlockingIOError: somebody holds it.
+    """
+    if sys.platform == "win32":
+        return False  # its locks cannot be shared
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass
+    # The lock of an open file, not that of a process: closing another file would lose that one.
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0))
+            return True
+        except (BlockingIOError, PermissionError) as exc:
+            raise BlockingIOError(exc.errno, exc.strerror) from exc
+        except OSError:
+            pass
+    _warn(path.parent)
+    return False
+
+
+def _release(file: int) -> None:
+    """Unlock, then close: a process forked meanwhile has the file open, too."""
+    if sys.platform != "win32":
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+    with suppress(OSError):  # nothing that matters was written to it
+        os.close(file)
+
+
+def _holder(file: int) -> str:
+    with suppress(OSError):
+        os.lseek(file, 0, os.SEEK_SET)
+        if text := os.read(file, 32).decode("ascii", "replace"):
+            return f"pid {text}"
+    return "pid unknown"
+
+
+@once
+def _warn(folder: Path) -> None:
+    import logging
+
+    logging.getLogger("pjrt_hub.store").warning(
+        "files in %s cannot be locked: processes may fetch the same file more than once", folder
+    )
+
+
+def _after_fork() -> None:
+    """Close the parent's locks in the child, which does not unlock them."""
+    for file in _open:
+        with suppress(OSError):
+            os.close(file)
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

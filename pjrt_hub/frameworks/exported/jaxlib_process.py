@@ -1,0 +1,147 @@
+"""The process that makes programs fit plugins: a script, by jaxlib without jax.
+
+MLIR ends its process where it is given what it does not expect, so it has one of its own. A request
+comes by stdin and the program goes to stdout; see `specialise` for both. Must not import ours.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+OK, REFUSED, UNREAD = b"ok\0", b"no\0", b"unread\0"
+
+
+class UnreadError(Exception):
+    """This jaxlib does not read the program."""
+
+
+def main() -> None:
+    """Answers one request: a line of JSON, then the program."""
+    request = json.loads(sys.stdin.buffer.readline())
+    code = sys.stdin.buffer.read()
+    try:
+        answer = OK + specialise(code, **request)
+    except UnreadError as exc:
+        answer = UNREAD + str(exc).encode()
+    except Exception as exc:
+        answer = REFUSED + f"{type(exc).__name__}: {exc}".encode()
+    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.flush()
+
+
+def specialise(
+    code: bytes,
+    platform_index: int | None,
+    types: dict[str, str],
+    refine: bool,
+    single_device: bool,
+    version: str,
+) -> bytes:
+    """Makes a program of fewer unknowns and for an older StableHLO.
+
+    Args:
+        code: a portable artifact of jax.export.
+        platform_index: which of its platforms the program is for; None where it takes no number.
+        types: by the number of an argument, after the platform's, its type without symbols.
+        refine: whether shapes follow from these.
+        single_device: whether shardings can be left out.
+        version: of StableHLO, for the result.
+
+    Raises:
+        UnreadError: the program is malformed, or newer than this jaxlib.
+    """
+    import jaxlib
+    from jaxlib import _jax
+    from jaxlib.mlir import ir, passmanager
+    from jaxlib.mlir.dialects import func, stablehlo
+
+    with _context() as context, ir.Location.unknown():
+        newest = stablehlo.get_current_version()
+        try:
+            module = _jax.mlir.deserialize_portable_artifact(code, context)
+        except RuntimeError as exc:  # whose reason MLIR writes to stderr
+            reads = f"jaxlib {jaxlib.__version__} reads StableHLO up to {newest}"
+            raise UnreadError(f"{reads}: {exc}") from exc
+        [main] = [
+            each
+            for each in module.body.operations
+            if isinstance(each, func.FuncOp) and each.name.value == "main"
+        ]
+        block, inputs = main.entry_block, list(main.type.inputs)
+        known = "arg_attrs" in main.attributes
+        attributes = list(main.arg_attrs) if known else [ir.DictAttr.get()] * len(inputs)
+        if platform_index is not None:
+            _replace_by_number(block, inputs[0], platform_index)
+            inputs, attributes = inputs[1:], attributes[1:]
+        for number, text in types.items():
+            wanted, argument = ir.Type.parse(text), block.arguments[int(number)]
+            given = inputs[int(number)]
+            inputs[int(number)] = wanted
+            argument.set_type(wanted)
+            with ir.InsertionPoint.at_block_begin(block):
+                # As JAX calls such functions: what was written for symbols still gets them.
+                converted = stablehlo.convert(given, argument)
+            argument.replace_all_uses_except(converted, converted.owner.operation)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+        type_of = ir.FunctionType.get(inputs, list(main.type.results))
+        main.attributes["function_type"] = ir.TypeAttr.get(type_of)
+        if refine:
+            buffer = io.BytesIO()
+            module.operation.write_bytecode(buffer)
+            refined = _jax.mlir.refine_polymorphic_shapes(
+                buffer.getvalue(), enable_shape_assertions=True, validate_static_shapes=True
+            )
+            module = ir.Module.parse(refined)
+        passes = passmanager.PassManager.parse("builtin.module(inline,canonicalize,symbol-dce)")
+        passes.run(module.operation)
+        if single_device:
+            module.operation.walk(_without_sharding)
+        target = min(version, newest, key=lambda text: tuple(map(int, text.split("."))))
+        return bytes(_jax.mlir.serialize_portable_artifact(module, target))
+
+
+def _context() -> Any:
+    """Return a context with the dialects of JAX's programs, and those that jaxlib makes of them."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context = ir.Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    stablehlo.register_dialect(context)
+    chlo.register_dialect(context)
+    sdy.register_dialect(context)
+    return context
+
+
+def _replace_by_number(block: Any, tensor: Any, value: int) -> None:
+    """Puts a constant in the place of a block's first argument, so that other branches go."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    ranked = ir.RankedTensorType(tensor)
+    with ir.InsertionPoint.at_block_begin(block):
+        number = ir.IntegerAttr.get(ranked.element_type, value)
+        constant = stablehlo.constant(ir.DenseElementsAttr.get_splat(ranked, number))
+    block.arguments[0].replace_all_uses_with(constant)
+    block.erase_argument(0)
+
+
+def _without_sharding(operation: Any) -> Any:
+    from jaxlib.mlir import ir
+
+    names = [getattr(each, "name", each) for each in operation.attributes]
+    for name in names:
+        if name.startswith("sdy."):
+            del operation.attributes[name]
+    return ir.WalkResult.ADVANCE
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,430 @@
+"""An exported function on a client: called with nested values, by place and by name.
+
+Owns checking arguments against the function's types and compiling once for each signature; must
+not read files or choose a plugin.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pjrt_hub.base.fork import Lock
+from pjrt_hub.base.frames import hide_below
+from pjrt_hub.errors import ClosedError, UnknownError
+from pjrt_hub.frameworks.exported import (
+    argument,
+    dimension,
+    lapack,
+    obstacle,
+    sharding,
+    specialisation,
+)
+from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
+from pjrt_hub.frameworks.exported.tree import LEAF, Tree, Types
+from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.compilation import compile_cache
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from pjrt_hub.frameworks.exported.aval import Aval
+    from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.compilation.policy import CompileCache
+    from pjrt_hub.running.device.device import Device
+    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
+    from pjrt_hub.running.program.compile_options import CompileOptions
+    from pjrt_hub.running.program.program import Program
+
+_BUFFERS = {Buffer}
+_Sizes = tuple[tuple[str, int], ...]
+
+
+class _Ready(NamedTuple):
+    """A signature's executable, and what it takes beside the caller's values.
+
+    Attributes:
+        executable: compiled and loaded.
+        inputs: the types of the inputs, all static.
+        device: where arguments go.
+        template: what the program takes, with None where an input belongs.
+        slots: such a position, and the number of the input, for each input that it takes.
+        split: of arguments and of results over several devices; None for one.
+    """
+
+    executable: LoadedExecutable
+    inputs: tuple[Aval, ...]
+    device: Device
+    template: tuple[Any, ...]
+    slots: tuple[tuple[int, int], ...]
+    split: sharding.Split | None = None
+
+
+class Exported:
+    """A function that was exported to a file, ready to be called.
+
+    Values are nested as the exporter's were; leaves are Buffers of the client, or anything that
+    numpy makes an array of. Results come back nested the same way, with Buffers as leaves, at once:
+    reading one waits. It compiles at the first call, for symbolic dimensions once for each shape.
+
+    Attributes:
+        function: what the file says about itself.
+        client: where it runs.
+    """
+
+    def __init__(
+        self,
+        function: ExportedFunction,
+        client: Client,
+        *,
+        compile_options: CompileOptions | None = None,
+        dimensions: Mapping[str, int] | None = None,
+        types: Types | None = None,
+        cache: bool | CompileCache | None = None,
+        isolated: bool | None = None,
+        owns_client: bool = False,
+    ) -> None:
+        """Checks whether the client's plugin can run it; compiles nothing.
+
+        Args:
+            function: of `reading.read`.
+            client: where to run.
+            compile_options: see `CompileOptions`.
+            dimensions: sizes of symbolic dimensions, which arguments must then have.
+            types: for containers that the exporter's user registered, by their serialized names:
+                what makes one of its children.
+            cache: as for `Client.compile`.
+            isolated: as for `Client.compile`.
+            owns_client: whether `close` closes the client.
+
+        Raises:
+            IncompatiblePluginError: the program is of a StableHLO that the plugin does not read.
+            NotRunnableError: the function needs what cannot be given; `.reasons` says what.
+        """
+        obstacle.refuse(function, client)
+        self.function = function
+        self.client = client
+        self._options = compile_options
+        self._given = dict(dimensions or {})
+        self._types = dict(types or {})
+        self._cache = cache
+        self._isolated = isolated
+        self._owns_client = owns_client
+        self._bound: tuple[Buffer, ...] = ()
+        self._taken = 0
+        self._ready: dict[_Sizes, _Ready] = {}
+        self._weights: dict[tuple[Path, Device], Buffer] = {}
+        self._lock = Lock()
+        self._closed = threading.Event()
+        self._make = function.out_tree.maker(self._types)
+        positional, self._named = function.in_tree.children
+        self._positional = positional.children
+        self._plain = not self._named.children and all(c.kind == LEAF for c in self._positional)
+        self._symbolic = tuple(
+            index for index, each in enumerate(function.inputs) if not each.is_static
+        )
+
+    @property
+    def inputs(self) -> tuple[Aval, ...]:
+        """The type of each leaf of the arguments."""
+        return self.function.inputs
+
+    @property
+    def outputs(self) -> tuple[Aval, ...]:
+        """The type of each leaf of the result."""
+        return self.function.outputs
+
+    @property
+    def in_tree(self) -> Tree:
+        """How the arguments are nested: the positional ones, and those by name."""
+        return self.function.in_tree
+
+    @property
+    def out_tree(self) -> Tree:
+        """How the result is nested."""
+        return self.function.out_tree
+
+    @property
+    def custom_calls(self) -> tuple[str, ...]:
+        """The functions that its program calls by name, on all its platforms."""
+        return self.function.custom_calls
+
+    @property
+    def function_name(self) -> str:
+        """The name of the exported function."""
+        return self.function.function_name
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms that it was exported for; empty if the file names none."""
+        return self.function.platforms
+
+    @property
+    def stablehlo_version(self) -> str:
+        """The StableHLO version of its program, "1.8.0"; empty if the program has none."""
+        return self.function.stablehlo_version
+
+    @property
+    def calling_convention_version(self) -> int | None:
+        """The calling convention of jax.export; None for other exporters."""
+        return self.function.calling_convention_version
+
+    @property
+    def nr_devices(self) -> int:
+        """How many devices it was exported for."""
+        return self.function.nr_devices
+
+    @hide_below
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it without waiting for the results.
+
+        Raises:
+            TypeError: another number, nesting or element type of arguments; the message names the
+                place.
+            ValueError: another shape.
+            NotRunnableError: symbolic dimensions cannot be made numbers here.
+            PjrtError: the plugin cannot compile or run it.
+            ClosedError: it was closed, or an argument was.
+        """
+        leaves = self._leaves(args, kwargs)
+        ready = self._ready_for(leaves)
+        row = list(ready.template)
+        for position, index in ready.slots:
+            row[position] = leaves[index]
+        if ready.split is not None:
+            return self._make(iter(self._call_split(row, ready, ready.split)))
+        if set(map(type, row)) != _BUFFERS:
+            self._put(row, ready)
+        try:
+            outputs: tuple[Buffer, ...] = ready.executable(*row, simplify=False)
+        except (TypeError, ValueError):
+            for index, leaf in enumerate(leaves):
+                argument.check(leaf, ready.inputs[index], self.function, index)
+            raise
+        return self._make(iter(outputs))
+
+    def bind(self, *args: Any) -> Exported:
+        """Return a function whose first arguments, such as weights, are moved to the device once.
+
+        It shares what is compiled; closing either closes both.
+
+        Args:
+            *args: the first of those that the function takes by place, nested as it takes them.
+
+        Raises:
+            TypeError: there are more than it takes, or one is nested otherwise.
+            ValueError: one has another shape.
+        """
+        if len(args) > len(self._positional):
+            raise TypeError(
+                f"{self.function_name} takes {len(self._positional)} more positional argument(s), "
+                f"{len(args)} are to be bound"
+            )
+        leaves: list[Any] = []
+        for number, (tree, value) in enumerate(
+            zip(self._positional, args, strict=False), self._taken
+        ):
+            tree.flatten(value, leaves, f"args[{number}]")
+        other = object.__new__(Exported)
+        other.__dict__.update(self.__dict__)
+        other._bound = (*self._bound, *self._to_buffers(leaves, len(self._bound)))
+        other._positional = self._positional[len(args) :]
+        other._taken = self._taken + len(args)
+        return other
+
+    @hide_below
+    def compile(self, **dimensions: int) -> LoadedExecutable:
+        """Compile the function before its first call.
+
+        Args:
+            **dimensions: the size of each symbolic dimension, unless given before.
+
+        Raises:
+            ValueError: a size is missing or belongs to no dimension.
+            NotRunnableError: symbolic dimensions cannot be made numbers here.
+            PjrtError: the plugin cannot compile it.
+        """
+        wanted = {name for each in self.function.inputs for name in each.names}
+        sizes = {**self._given, **dimensions}
+        if sizes.keys() != wanted:
+            raise ValueError(
+                f"the symbolic dimensions are {sorted(wanted)}, sizes were given for "
+                f"{sorted(sizes)}"
+            )
+        return self._prepare(tuple(sorted(sizes.items()))).executable
+
+    def close(self) -> None:
+        """Free the compiled code, and the client if it was made for this function."""
+        self._closed.set()
+        for ready in self._ready.values():
+            ready.executable.close()
+        self._ready.clear()
+        self._weights.clear()
+        if self._owns_client:
+            self.client.close()
+
+    def __enter__(self) -> Exported:
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if self._plain and len(args) == len(self._positional) and not kwargs:
+            return [*self._bound, *args]
+        leaves = list(self._bound)
+        try:
+            for child, value in zip(self._positional, args, strict=True):
+                child.collect(value, leaves.append)
+            self._named.collect(kwargs, leaves.append)
+        except (LookupError, TypeError, ValueError):
+            del leaves[len(self._bound) :]
+            argument.count(self.function.function_name, self._positional, self._named, args, kwargs)
+            for number, (child, value) in enumerate(
+                zip(self._positional, args, strict=True), self._taken
+            ):
+                child.flatten(value, leaves, f"args[{number}]")
+            for key, child in zip(self._named.keys, self._named.children, strict=True):
+                child.flatten(kwargs[key], leaves, key)
+        return leaves
+
+    def _put(self, row: list[Any], ready: _Ready) -> None:
+        """Replaces what is no Buffer by one on the device."""
+        for position, index in ready.slots:
+            if type(row[position]) is not Buffer:
+                aval = ready.inputs[index]
+                row[position] = argument.put(
+                    self.client, row[position], aval, self.function, index, ready.device
+                )
+
+    def _call_split(self, row: list[Any], ready: _Ready, split: sharding.Split) -> list[Buffer]:
+        """Runs on several devices, with whole arrays from the host."""
+        import numpy as np
+
+        for position, index in ready.slots:
+            given = np.asarray(row[position]) if type(row[position]) is Buffer else row[position]
+            aval = ready.inputs[index]
+            row[position] = argument.host_array(given, aval, self.function, index)
+        arrays = [np.asarray(each) for each in row]
+        return sharding.call(self.client, ready.executable, arrays, split)
+
+    def _split(self, ready: _Ready, sizes: Mapping[str, int]) -> sharding.Split:
+        """Return the parts of arguments and results on the devices of a mesh."""
+        arguments = [each.shape if each else () for each in ready.template]
+        for position, index in ready.slots:
+            arguments[position] = ready.inputs[index].sizes
+        results = [specialisation.static(each, sizes).sizes for each in self.function.outputs]
+        return sharding.split(ready.executable, arguments, results, self.function.origin)
+
+    def _to_buffers(self, leaves: list[Any], first: int) -> Iterator[Buffer]:
+        """Yield buffers of values; symbolic dimensions are checked at the call."""
+        for index, leaf in enumerate(leaves, first):
+            aval = self.function.inputs[index]
+            if isinstance(leaf, Buffer):
+                yield leaf
+            elif aval.is_static:
+                yield argument.put(self.client, leaf, aval, self.function, index, None)
+            else:
+                yield self.client.buffer_from_host(leaf, dtype=aval.dtype)
+
+    def _ready_for(self, leaves: list[Any]) -> _Ready:
+        if self._closed.is_set():
+            raise ClosedError(f"{self.function_name} was closed")
+        sizes: _Sizes = ()
+        if self._symbolic:
+            places = argument.places(self.function, self._symbolic, leaves)
+            sizes = tuple(sorted(dimension.solve(places, self._given).items()))
+        ready = self._ready.get(sizes)
+        return self._prepare(sizes) if ready is None else ready
+
+    def _prepare(self, sizes: _Sizes) -> _Ready:
+        with self._lock:
+            if sizes in self._ready:
+                return self._ready[sizes]
+            function, client = self.function, self.client
+            executable, specialised = self._compile(sizes)
+            device = executable.devices[0]
+            template: list[Any] = []
+            if len(function.platforms) > 1 and not specialised:
+                import numpy as np
+
+                number = np.int32(obstacle.platform_index(function, client.platform_name) or 0)
+                template.append(client.buffer_from_host(number, device=device))
+            slots = []
+            for each in function.arguments:
+                if isinstance(each, Weight):
+                    template.append(self._weight(each, device))
+                else:
+                    slots.append((len(template), each))
+                    template.append(None)
+            inputs = tuple(specialisation.static(each, dict(sizes)) for each in function.inputs)
+            ready = _Ready(executable, inputs, device, tuple(template), tuple(slots))
+            if function.nr_devices > 1:
+                ready = ready._replace(split=self._split(ready, dict(sizes)))
+            self._ready[sizes] = ready
+            return ready
+
+    def _compile(self, sizes: _Sizes) -> tuple[LoadedExecutable, bool]:
+        """Compiles the program, or what jaxlib makes of it; says before what may go wrong.
+
+        Returns:
+            The executable, and whether it is of what jaxlib made, which takes no platform's number.
+        """
+        function, client = self.function, self.client
+        lapack.register(function.custom_calls, client)
+        for doubt in obstacle.doubts(function, client):
+            _log(f"{function.origin}: {doubt}")
+
+        def compile_program(program: Program) -> LoadedExecutable:
+            return client.compile(
+                program, self._options, cache=self._cache, isolated=self._isolated
+            )
+
+        needs = specialisation.needs(function, client.platform_name, client.plugin.attributes)
+        if not needs:
+            try:
+                return compile_program(function.program), False
+            except UnknownError as exc:  # the code of MLIR's parser and verifier
+                newest = obstacle.newest_stablehlo(client.plugin.attributes)
+                stamp = function.program.stablehlo_version
+                if stamp is None or not newest or stamp <= newest:
+                    raise
+                needs = [
+                    f"what is newer than StableHLO {obstacle.version_text(newest)} must be written "
+                    f"for that, because {client.plugin.path.name} says: {exc.message}"
+                ]
+        kept = compile_cache.choose(client, self._cache)
+        return compile_program(
+            specialisation.program(
+                function, client.platform_name, client.plugin.attributes, dict(sizes), needs, kept
+            )
+        ), True
+
+    def _weight(self, weight: Weight, device: Device) -> Buffer:
+        """Return a weight on the device: the file is mapped, and moved there once."""
+        key = (weight.path, device)
+        if key not in self._weights:
+            array = argument.read_weight(weight)
+            semantics = HostBufferSemantics.IMMUTABLE_ZERO_COPY
+            self._weights[key] = self.client.buffer_from_host(
+                array, device=device, semantics=semantics
+            )
+        return self._weights[key]
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs[:8])) + (", ..." if len(self.inputs) > 8 else "")
+        outputs = ", ".join(map(str, self.outputs[:8])) + (", ..." if len(self.outputs) > 8 else "")
+        return f"<Exported {self.function_name} ({inputs}) -> ({outputs}) on {self.client!r}>"
+
+
+def _log(text: str) -> None:
+    import logging
+
+    logging.getLogger("pjrt_hub.exported").info(text)

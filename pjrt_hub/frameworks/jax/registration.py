@@ -1,0 +1,151 @@
+"""Registration of platforms in JAX: what to register, by which name, and the row in JAX's table.
+
+Loads and fetches nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable
+from pathlib import PurePath
+from typing import NamedTuple
+
+from pjrt_hub.errors import FrameworkError
+from pjrt_hub.finding.contract.names import is_name
+from pjrt_hub.finding.discovery.library import plugin_name
+from pjrt_hub.frameworks.jax import framework, host_functions
+from pjrt_hub.frameworks.jax.backend import JaxBackend
+from pjrt_hub.frameworks.jax.settings import Options
+
+#: Platforms that JAX makes by itself, and the aliases that it looks through before its table.
+BUILT_IN = frozenset({"cpu", "tpu"})
+ALIASES = frozenset({"gpu"})
+_PREFIX = "hub"
+#: The module whose `initialize` JAX calls; it registers no plugin of a vendor.
+_OURS = "pjrt_hub.jax"
+#: Above those that vendors choose, which is 500; each later one gets one less.
+_FIRST = 1000
+_LEFT_OUT = (
+    "JAX makes no client of a platform that is called %r on a machine without /dev/nvidia0, and "
+    "JAX_PLATFORMS=%s alone ends in an AssertionError there; ahead-of-time topologies work"
+)
+_LOG = logging.getLogger("pjrt_hub.jax")
+
+_backends: dict[str, JaxBackend] = {}
+
+
+def register(
+    platform: str | os.PathLike[str],
+    name: str | None = None,
+    priority: int | None = None,
+    options: Options | None = None,
+) -> str:
+    """See `pjrt_hub.jax.register`."""
+    framework.require()
+    asked_for = os.fspath(platform)
+    if framework.has_begun():
+        raise FrameworkError(
+            f"{asked_for} cannot be registered: JAX has made its clients already",
+            hint="register it before the first array, `jax.devices()` or `jax.jit` call, or set "
+            f"PJRT_HUB_JAX={asked_for}",
+        )
+    vendors = vendors_names(framework.plugin_modules() - {_OURS})
+    called = name_in_jax(asked_for, name, vendors | _backends.keys())
+    backend = JaxBackend(asked_for, called, options)
+    if priority is None:
+        priority = _FIRST - len(_backends)
+    if framework.leaves_out(called):
+        wanted = framework.platforms_setting().split(",")
+        level = logging.WARNING if {called, "gpu"} & set(wanted) else logging.INFO
+        _LOG.log(level, _LEFT_OUT, called, called)
+    host_functions.listen()
+    framework.register(called, priority, backend.client, backend.topology)
+    _backends[called] = backend
+    _LOG.info("%s is registered in JAX as %r, priority %d", asked_for, called, priority)
+    return called
+
+
+def register_requests(text: str) -> None:
+    """Registers what PJRT_HUB_JAX asks for and the program has not registered by itself.
+
+    Raises:
+        FrameworkError: as `register`.
+        ValueError: the text is malformed.
+    """
+    for each in read_requests(text):
+        platforms = {backend.platform for backend in _backends.values()}
+        is_known = each.platform in platforms if each.name is None else each.name in _backends
+        if not is_known:
+            register(each.platform, each.name)
+
+
+class PlatformRequest(NamedTuple):
+    """One platform to register: what pjrt-hub is asked for, and its name in JAX if one is given."""
+
+    platform: str
+    name: str | None
+
+
+def read_requests(text: str) -> tuple[PlatformRequest, ...]:
+    """Reads "cpu,mine=cuda": platforms joined by commas, each with a name in JAX or without.
+
+    Raises:
+        ValueError: an item or a name is empty, or a name is none.
+    """
+    items = []
+    for item in text.split(","):
+        name, equals, platform = item.rpartition("=")
+        name, platform = name.strip(), platform.strip()
+        if not platform or (equals and not is_name(name)):
+            raise ValueError(
+                f"PJRT_HUB_JAX is {text!r}, in which {item!r} is not a platform\n\nhint: write "
+                "platforms joined by commas, each as `cuda` or with its name in JAX as `mine=cuda`"
+            )
+        items.append(PlatformRequest(platform, name or None))
+    return tuple(items)
+
+
+def name_in_jax(platform: str, name: str | None, taken: Collection[str]) -> str:
+    """Gives the name that a platform gets in JAX.
+
+    Args:
+        platform: as pjrt-hub is asked for it, or a library's path.
+        name: the one that the user wants, or None.
+        taken: names of others.
+
+    Raises:
+        FrameworkError: it is taken.
+        ValueError: it is none.
+    """
+    reserved = BUILT_IN | ALIASES | set(taken)
+    if name is None:
+        plain = _plain(platform)
+        return _PREFIX + plain if plain in reserved else plain
+    if not is_name(name):
+        raise ValueError(
+            f"{name!r} is not a name for a platform: it takes a-z, 0-9 and _, 32 at most"
+        )
+    if name in reserved:
+        why = "built into JAX" if name in BUILT_IN | ALIASES else "another plugin's"
+        raise FrameworkError(
+            f"the platform {platform} cannot be called {name!r} in JAX: that name is {why}",
+            hint=f"leave the name out, which gives {_PREFIX + _plain(platform)!r}, or take another",
+        )
+    return name
+
+
+def _plain(platform: str) -> str:
+    """Return the plugin of "distribution:plugin", or a library's name as `pjrt-hub list` has it."""
+    last = PurePath(platform).name.rpartition(":")[2]
+    return plugin_name(PurePath(last).stem)[: 32 - len(_PREFIX)]
+
+
+def vendors_names(modules: Iterable[str]) -> frozenset[str]:
+    """Gives the names that vendors' packages for JAX will register, by the names of their modules.
+
+    Which one registers first depends on the hashes of strings, so nobody can wait and see. All
+    vendors call the modules after the platform: `jax_plugins.xla_cuda13` registers "cuda".
+    """
+    plugins = {plugin_name(module.rpartition(".")[2]) for module in modules}
+    return frozenset(plugins | {name.rstrip("0123456789") for name in plugins})

@@ -1,0 +1,51 @@
+/* What every function of the table begins with, and those that are alike. */
+#ifndef PJRT_PLUGIN_FUNCTION_H
+#define PJRT_PLUGIN_FUNCTION_H
+
+#include "error.h"
+
+/* Begins a function of the table. `args` may be longer than this version knows, which is no matter, and
+   shorter, if it has all that the function had at first; ask PLUGIN_HAS about what came later. */
+#define PLUGIN_FUNCTION(name)                                                              \
+  static inline PJRT_Error *plugin_answer_##name(name##_Args *args);                       \
+  static inline PJRT_Error *plugin_##name(name##_Args *args) {                             \
+    if (args->struct_size >= name##_Args_FIRST_SIZE) return plugin_answer_##name(args);    \
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,                                  \
+                        "Unexpected " #name "_Args size: expected %d, got %zu",            \
+                        name##_Args_FIRST_SIZE, args->struct_size);                        \
+  }                                                                                        \
+  static inline PJRT_Error *plugin_answer_##name(name##_Args *args __attribute__((unused)))
+#define PLUGIN_HAS(args, type, field) \
+  ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
+
+/* Functions that tell a value, a text, or a list and how many it holds; `args` is in scope. */
+#define PLUGIN_TELLS(name, field, value) \
+  PLUGIN_FUNCTION(name) {                \
+    args->field = (value);               \
+    return NULL;                         \
+  }
+#define PLUGIN_TELLS_TEXT(name, field, value)    \
+  PLUGIN_FUNCTION(name) {                        \
+    args->field = (value);                       \
+    args->field##_size = strlen(args->field);    \
+    return NULL;                                 \
+  }
+#define PLUGIN_TELLS_LIST(name, field, list, count) \
+  PLUGIN_FUNCTION(name) {                           \
+    args->field = (list);                           \
+    args->num_##field = (count);                    \
+    return NULL;                                    \
+  }
+/* A copy of some bytes, which the host has released by the function that it is given, too. */
+#define PLUGIN_TELLS_BYTES(name, holder, type, bytes, size)                        \
+  static inline void plugin_release_##name(type *serialized) { free(serialized); } \
+  PLUGIN_FUNCTION(name) {                                                          \
+    char *copy = plugin_copy_text((bytes), (size));                                \
+    args->serialized_bytes = copy;                                                 \
+    args->serialized_bytes_size = (size);                                          \
+    args->holder = (type *)(void *)copy;                                           \
+    args->holder##_deleter = plugin_release_##name;                                \
+    return NULL;                                                                   \
+  }
+
+#endif

@@ -1,0 +1,242 @@
+"""Which functions a plugin lacks: what is NULL, and what answers UNIMPLEMENTED.
+
+Must not judge. A plugin that makes no client here is asked only for what is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pjrt_hub.errors import PjrtHubError, UnimplementedError
+from pjrt_hub.kit.conformance.host import CACHED_PLATFORMS, TRAITS
+from pjrt_hub.kit.conformance.programs import ADD
+from pjrt_hub.running.capi import irregular, table
+from pjrt_hub.running.capi.call_counter import CallCounter
+from pjrt_hub.running.program.compile_options import CompileOptions
+
+if TYPE_CHECKING:
+    from pjrt_hub.kit.conformance.subject import Subject
+
+#: What ends or changes something; the walk calls those that matter in their turn.
+_NOT_ASKED = ("_Destroy", "_Delete", "_Initialize", "ReferenceCount", "ControlDependency", "_Await")
+#: Where a value is copied to; a plugin without `PJRT_Event_Await` may do so late.
+_host = np.zeros(4, np.float32)
+_F32 = table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_F32"]
+
+
+@dataclass(slots=True)
+class MissingFunctions:
+    """What a plugin lacks.
+
+    Attributes:
+        null: functions past the end of the table or NULL.
+        unimplemented: functions that answer UNIMPLEMENTED.
+        asked: whether they were called at all, which takes a client.
+        traits: of `host.TRAITS`, those that the plugin has; what cannot be asked counts as one.
+    """
+
+    null: list[str] = field(default_factory=list)
+    unimplemented: list[str] = field(default_factory=list)
+    asked: bool = False
+    traits: set[str] = field(default_factory=lambda: set(TRAITS))
+
+
+@lru_cache(maxsize=1)  # each host's check asks the same of the same plugin
+def find_missing(subject: Subject) -> MissingFunctions:
+    """Looks at the table, and calls what takes a client, a device, a buffer or a program."""
+    walk = _Walk(subject)
+    walk.found.null = [name for name in table.FUNCTIONS if not subject.api.has(name)]
+    walk.take()
+    return walk.found
+
+
+class _Walk:
+    """A program from its text to its values, each function called once.
+
+    Attributes:
+        found: what is lacking.
+        at: the handles that are here, by their C type.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.api = subject.api
+        self.found = MissingFunctions()
+        self.at: dict[str, int] = {}
+
+    def take(self) -> None:
+        self.call("PJRT_Plugin_Initialize")  # again: an answer that it was done is no lack
+        self.call("PJRT_Plugin_Attributes")
+        self.have("Client", self.call("PJRT_Client_Create", create_options=self.subject.options))
+        if "Client" not in self.at:
+            return
+        self.found.asked = True
+        self.devices()
+        self.buffer()
+        self.value()
+        self.program()
+        self.bytes()
+        self.questions()
+        self.traits()
+        self.end()
+
+    def devices(self) -> None:
+        self.first("Device", "PJRT_Client_AddressableDevices", client="Client")
+        self.on("PJRT_Device_GetDescription", "DeviceDescription", device="Device")
+        number = self.on("PJRT_DeviceDescription_Id", None, device_description="DeviceDescription")
+        self.on("PJRT_Client_LookupDevice", None, client="Client", id=number or 0)
+        self.on("PJRT_Device_DefaultMemory", "Memory", device="Device")
+        self.on("PJRT_Client_TopologyDescription", "TopologyDescription", client="Client")
+
+    def buffer(self) -> None:
+        value = np.arange(4, dtype=np.float32)
+        given = {"data": value.ctypes.data, "type": _F32, "dims": (4,), "host_buffer_semantics": 0}
+        put = self.on(
+            "PJRT_Client_BufferFromHostBuffer", None, client="Client", device="Device", **given
+        )
+        self.have("Buffer", getattr(put, "buffer", None))
+        self.have("Event", getattr(put, "done_with_host_buffer", None))
+        if "Event" not in self.at:
+            self.on("PJRT_Buffer_ReadyEvent", "Event", buffer="Buffer")
+        self.on(
+            "PJRT_Event_OnReady", None, event="Event", callback=CallCounter().address, user_arg=0
+        )
+        self.on("PJRT_Event_Await", None, event="Event")
+        self.on("PJRT_Buffer_IncreaseExternalReferenceCount", None, buffer="Buffer")
+        self.on("PJRT_Buffer_DecreaseExternalReferenceCount", None, buffer="Buffer")
+
+    def value(self) -> None:
+        """Copies the value back to the host."""
+        given = {"dst": _host.ctypes.data, "dst_size": _host.nbytes}
+        answer = self.on("PJRT_Buffer_ToHostBuffer", None, src="Buffer", **given)
+        event = int(getattr(answer, "event", 0) or 0)
+        if event:
+            self.call("PJRT_Event_Await", event=event)
+            self.destroy("Event", event)
+
+    def bytes(self) -> None:
+        """Serializes the program and reads it again."""
+        name = "PJRT_Executable_Serialize"
+        if name in self.found.null or "Executable" not in self.at:
+            return
+        code = self.call(name, executable=self.at["Executable"])
+        if code:
+            name = "PJRT_Executable_DeserializeAndLoad"
+            again = self.on(name, None, client="Client", serialized_executable=code)
+            if again:
+                self.destroy("LoadedExecutable", int(again))
+
+    def program(self) -> None:
+        program = {"code": self.subject.encode_program(ADD), "format": "mlir"}
+        options = CompileOptions().serialize()
+        self.on(
+            "PJRT_Client_Compile",
+            "LoadedExecutable",
+            client="Client",
+            program=program,
+            compile_options=options,
+        )
+        self.on(
+            "PJRT_LoadedExecutable_GetExecutable",
+            "Executable",
+            loaded_executable="LoadedExecutable",
+        )
+        context = self.call("PJRT_ExecuteContext_Create")
+        if context:
+            self.call("PJRT_ExecuteContext_Destroy", context=context)
+        if {"LoadedExecutable", "Buffer"} <= self.at.keys():
+            self.execute()
+
+    def execute(self) -> None:
+        row, results = np.full(2, self.at["Buffer"], np.uint64), np.zeros(1, np.uint64)
+        lists, places = (np.array([each.ctypes.data], np.uint64) for each in (row, results))
+        self.on(
+            "PJRT_LoadedExecutable_Execute",
+            None,
+            executable="LoadedExecutable",
+            options={},
+            argument_lists=lists.ctypes.data,
+            output_lists=places.ctypes.data,
+            device_complete_events=0,
+            num_devices=1,
+            num_args=2,
+            execute_device=0,
+        )
+        if results[0]:
+            self.call("PJRT_Buffer_Delete", buffer=int(results[0]))
+            self.destroy("Buffer", int(results[0]))
+
+    def questions(self) -> None:
+        """Asks what takes nothing but a handle."""
+        name = "PJRT_Executable_OptimizedProgram"
+        if name not in self.found.null and "Executable" in self.at:
+            asked = {"api": self.api, "executable": self.at["Executable"]}
+            self.attempt(name, irregular.optimized_program, asked)
+        for name in table.FUNCTIONS:
+            if name in self.found.null or any(part in name for part in _NOT_ASKED):
+                continue
+            given = [each for each in table.FIELDS[f"{name}_Args"] if each.direction != "out"]
+            kinds = [_kind(each.ctype) for each in given]
+            if kinds and self.at.keys() >= set(kinds):
+                fields = {each.name: self.at[kind] for each, kind in zip(given, kinds, strict=True)}
+                self.attempt(name, self.api.function(name).raw, fields)  # no answer is read
+
+    def traits(self) -> None:
+        """Finds out what decides whether JAX calls some functions at all."""
+        name = self.on("PJRT_Client_PlatformName", None, client="Client")
+        if name and name.decode(errors="replace") not in CACHED_PLATFORMS:
+            self.found.traits.discard("compile_cache")
+        if self.on("PJRT_Buffer_IsOnCpu", None, buffer="Buffer") is False:
+            self.found.traits.discard("on_cpu")
+        if "FFI" not in self.api.extensions:
+            self.found.traits.discard("ffi")
+
+    def end(self) -> None:
+        for kind in ("Event", "Buffer", "Executable", "LoadedExecutable", "Client"):
+            if kind in self.at:
+                self.destroy(kind, self.at[kind])
+
+    def on(self, name: str, made: str | None, **fields: Any) -> Any:
+        """Calls a function with the handles of these kinds, where they are here."""
+        kinds = {key: kind for key, kind in fields.items() if isinstance(kind, str)}
+        if not self.at.keys() >= set(kinds.values()):
+            return None
+        answer = self.call(name, **fields | {key: self.at[kind] for key, kind in kinds.items()})
+        if made:
+            self.have(made, answer)
+        return answer
+
+    def destroy(self, kind: str, address: int) -> None:
+        name = f"PJRT_{kind}_Destroy"
+        self.call(name, **{table.FIELDS[f"{name}_Args"][0].name: address})
+
+    def first(self, kind: str, name: str, **fields: str) -> None:
+        self.have(kind, next(iter(self.on(name, None, **fields) or ()), None))
+
+    def have(self, kind: str, address: Any) -> None:
+        if address:
+            self.at[kind] = int(address)
+
+    def call(self, name: str, **fields: Any) -> Any:
+        """Calls a function; returns None for an error, and notes a missing function."""
+        return self.attempt(name, partial(self.api.call, name), fields)
+
+    def attempt(self, name: str, function: Callable[..., Any], fields: dict[str, Any]) -> Any:
+        """Does the same by a Python function that calls it."""
+        try:
+            return function(**fields)
+        except UnimplementedError:
+            if name not in self.found.unimplemented:
+                self.found.unimplemented.append(name)
+        except (PjrtHubError, ValueError, TypeError):  # an answer of its own, or not for this way
+            pass
+        return None
+
+
+def _kind(ctype: str) -> str:
+    return ctype.removeprefix("const ").removeprefix("PJRT_").removesuffix("*")

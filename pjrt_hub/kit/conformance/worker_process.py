@@ -1,0 +1,213 @@
+"""WorkerProcess processes as the suite sees them: asked for a check, listened to, ended.
+
+Must not decide which check comes next, nor what comes after a death.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import pickle
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.errors import InternalError
+from pjrt_hub.kit.conformance.check import Check
+from pjrt_hub.kit.conformance.progress import CallProgress, open_file
+from pjrt_hub.kit.conformance.verdict import Result, Verdict
+from pjrt_hub.running.sandbox.child import Child, listen, signal_name
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.contract.manifest import Manifest
+
+_SETUP_SECONDS = 120.0  # to start, to load the plugin, and to make a client
+_MAX_WORDS = 8000  # characters
+_PREAMBLE = re.compile(r"^WARNING: All log messages before absl::InitializeLog.*\n", re.MULTILINE)
+_PYTHON = re.compile(r"Fatal Python error: |^(?:Current thread|Thread) 0x", re.MULTILINE)
+_IN_A_CHECK = re.compile(r"/conformance/(checks/\w+\.py)\", line (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker must know of the plugin.
+
+    Attributes:
+        path: of the library.
+        identity: of that file; no other one is checked.
+        manifest: that describes it.
+        options: create options that were asked for.
+        preload: libraries to load before it.
+        target: a machine that it describes without hardware, or empty.
+    """
+
+    path: Path
+    identity: str
+    manifest: Manifest
+    options: Mapping[str, Any]
+    preload: tuple[Path, ...] = ()
+    target: str = ""
+
+    def line(self) -> str:
+        """Returns it as text for a pipe to a process of ours."""
+        return base64.b64encode(pickle.dumps(self)).decode() + "\n"
+
+    @classmethod
+    def of_line(cls, line: str) -> Setup:
+        """Reads what `line` gave."""
+        setup: Setup = pickle.loads(base64.b64decode(line))
+        return setup
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A check to make, and what a worker found that had made others before."""
+
+    check: Check
+    earlier: Result | None = None
+
+
+class WorkerProcess:
+    """A worker process, as seen from here.
+
+    Attributes:
+        task: what it is at, or None.
+        num_made: how many checks it was asked for.
+        is_spent: whether it is of no more use.
+    """
+
+    def __init__(self, setup: Setup, env: Mapping[str, str]) -> None:
+        asked, asking = os.pipe()
+        progress = open_file()
+        try:
+            words = [str(asked), str(progress)]
+            self.child = Child(
+                "pjrt_hub.kit.conformance.worker", words, env=env, pass_fds=[asked, progress]
+            )
+            self._progress = CallProgress(progress)
+        finally:
+            os.close(asked)
+            os.close(progress)
+        self._asking = open(asking, "w", encoding="ascii")  # noqa: SIM115 - `end` closes it
+        self._say(setup.line())
+        self.task: Task | None = None
+        self.num_made = 0
+        self.is_spent = False
+
+    def ask(
+        self,
+        task: Task,
+        *,
+        seconds: float,
+        patience: float = 0.0,
+        broken: Collection[str] = (),
+        works: Collection[str] = (),
+    ) -> None:
+        """Gives it a check to make, once it has what the check needs.
+
+        The check has so many `seconds`; a slow plugin has `patience` more, also to get ready. C
+        functions and forms of programs are known to be `broken`, or to work.
+        """
+        self.task = task
+        self.num_made += 1
+        self._seconds = seconds
+        self._said: dict[str, Any] = {}
+        self._begin("starting", max(_SETUP_SECONDS, seconds) + patience)
+        self.child.forget_words()
+        known = {"broken": sorted(broken), "works": sorted(works)}
+        question = {"check": task.check.name, "patience": patience, **known}
+        self._say(f"{json.dumps(question)}\n")
+
+    def hear(self, line: Mapping[str, Any]) -> None:
+        """Takes a line that it answers."""
+        if "step" in line:
+            if line["step"] == "check":
+                self._begin("check", self._seconds)
+            self._step = line["step"]
+        elif "identity" in line:
+            self._said["identity"] = {**self._said.get("identity", {}), **line["identity"]}
+        else:
+            self._said |= line
+
+    def _begin(self, step: str, seconds: float) -> None:
+        self._step, self._limit = step, seconds
+        self.deadline = time.monotonic() + seconds
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no more will come of its task."""
+        return bool(
+            {"verdict", "status"} & self._said.keys()
+            or self.child.silent
+            or time.monotonic() >= self.deadline
+        )
+
+    def release(self) -> tuple[Task, dict[str, Any]]:
+        """Takes its task from it, with what came of it: the fields of a result, and more.
+
+        "missing" names what could not be had for it, "identity" what was learnt of the plugin,
+        "took" how long its steps took.
+        """
+        assert self.task
+        task, self.task = self.task, None
+        said = {name: value for name, value in self._said.items() if name != "status"}
+        if "verdict" not in said:
+            self.is_spent = True
+            said |= self._death()
+            if self._step == "starting" and self.num_made == 1:  # nothing of the plugin was there
+                raise InternalError(f"no check can be made: {said['text']}:\n{said['words']}")
+            if self._step not in ("starting", "check"):
+                said["missing"] = "plugin" if self._is_loading else task.check.needs
+        return task, said
+
+    @property
+    def _is_loading(self) -> bool:
+        return self._step in ("loading", "dlopen", "GetPjrtApi") or "Plugin_" in self._step
+
+    def _death(self) -> dict[str, Any]:
+        function = self._progress.function
+        step = function or ("" if self._step == "check" else self._step)
+        during = f" in {step}" if step else ""
+        late = "status" not in self._said and not self.child.silent
+        self.end()
+        words = _of_the_plugin(self.child.words(_MAX_WORDS))
+        died: dict[str, Any] = {"words": words, "function": function}
+        if late:
+            text = f"it did not end within {self._limit:g} s{during}"
+            return {"verdict": Verdict.TIMEOUT, "text": text, **died}
+        status = self._said.get("status", 1)
+        how = f"died of {signal_name(-status)}" if status < 0 else f"exited with status {status}"
+        return {"verdict": Verdict.CRASH, "text": f"the process {how}{during}", **died}
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # that it died is heard elsewhere
+            self._asking.write(text)
+            self._asking.flush()
+
+    def end(self) -> None:
+        """Ends the process with all that the plugin started."""
+        with contextlib.suppress(BrokenPipeError):
+            self._asking.close()
+        self.child.close()
+
+
+def finished_workers(busy: list[WorkerProcess]) -> list[WorkerProcess]:
+    """Listens to workers for a while; returns those that have ended."""
+    if not busy:
+        return []
+    by_child = {worker.child: worker for worker in busy}
+    for child, line in listen(list(by_child), min(worker.deadline for worker in busy)):
+        by_child[child].hear(line)
+    return [worker for worker in busy if worker.has_ended]
+
+
+def _of_the_plugin(words: str) -> str:
+    """Shortens what a process wrote at its end: Python's stack becomes the check's own line."""
+    said, _, stack = _PYTHON.sub("\0", _PREAMBLE.sub("", words), count=1).partition("\0")
+    lines = (f"called from {place[1]}, line {place[2]}" for place in _IN_A_CHECK.finditer(stack))
+    return "\n".join([said.strip(), *list(lines)[-1:]]).strip()

@@ -1,0 +1,41 @@
+"""Copies on another client: through the host, because no function of the C API makes one.
+
+Owns what cannot be copied so, and the words for it. Must not import `buffer`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.running.device.device import Device
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.buffer.handle import BufferHandle
+    from pjrt_hub.running.device.device import Memory
+
+
+def copy_to_client(buffer: BufferHandle, place: Device | Memory) -> Any:
+    """Wait for the value and put it on another client, in the same layout.
+
+    Args:
+        buffer: whose value.
+        place: a device or memory of that client.
+
+    Raises:
+        ValueError: an array of the host cannot be what the buffer is.
+    """
+    if why_not := obstacle(buffer):
+        raise ValueError(why_not)
+    where = {"device" if isinstance(place, Device) else "memory": place}
+    return place.client.buffer_from_host(buffer.to_numpy(), layout=buffer._order(), **where)
+
+
+def obstacle(buffer: BufferHandle) -> str:
+    """Return why the buffer cannot be copied to another client, or an empty string."""
+    if not buffer._dynamic:
+        return ""
+    return (
+        f"the dimensions {buffer.dynamic_dimensions} of the buffer are dynamic, and a copy on "
+        "another client cannot have such\n\n"
+        "hint: client.buffer_from_host(numpy.asarray(buffer)) makes one without any"
+    )

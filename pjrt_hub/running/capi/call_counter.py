@@ -1,0 +1,74 @@
+"""C functions that count their calls, for plugins that may not call them exactly once.
+
+The compiled callbacks rest on a plugin's promise of one call. These take any number, at any time,
+and are for checking that promise.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.running.capi._pjrt import ffi
+from pjrt_hub.running.capi.status import raise_error
+
+_SECONDS = 5.0  # for a call that is due
+_MOMENT = 0.1  # for one that is not
+
+#: A plugin may still call what it should have forgotten, so none is ever freed.
+_kept: list[CallCounter] = []
+
+
+class CallCounter:
+    """A C function `void (void*, void*)` for events and deleters.
+
+    Args:
+        work: is done in each call, before it counts.
+
+    Attributes:
+        address: of the C function.
+    """
+
+    def __init__(self, work: Callable[[], object] = lambda: None) -> None:
+        self._work = work
+        self._changed = threading.Condition()
+        self._calls: list[int] = []
+        self._function = ffi.callback("void(void*, void*)", self._count)
+        self.address = int(ffi.cast("uintptr_t", self._function))
+        _kept.append(self)
+
+    def _count(self, first: Any, _: Any) -> None:
+        self._work()
+        with self._changed:
+            self._calls.append(int(ffi.cast("uintptr_t", first)))
+            self._changed.notify_all()
+
+    @property
+    def calls(self) -> list[int]:
+        """The first argument of each call so far."""
+        with self._changed:
+            return list(self._calls)
+
+    def wait_first(self) -> None:
+        """Wait for the first call, as long as a call that is due may take."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._calls, _SECONDS)
+
+    def wait(self, expected: int = 1) -> list[int]:
+        """Return `calls` after time for as many as expected and a moment for one too many."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._calls) >= expected, _SECONDS)
+            self._changed.wait_for(lambda: len(self._calls) > expected, _MOMENT)
+        return self.calls
+
+
+def take_error(api: int, error: int) -> PjrtError | None:
+    """Read and free a `PJRT_Error*` that a callback was given; None for NULL."""
+    if not error:
+        return None
+    try:
+        raise_error(api, error, "")
+    except PjrtError as exc:
+        return exc

@@ -1,0 +1,223 @@
+"""Facts: what a `PJRT_Executable` tells about itself, loaded or not.
+
+Owns the questions; whoever inherits it owns the executable and says where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.running.array import display
+from pjrt_hub.running.capi import irregular
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program.compile_options import CompileOptions
+from pjrt_hub.running.program.program import Program
+from pjrt_hub.running.program.signature import Signature
+
+if TYPE_CHECKING:
+    import numpy
+
+
+@frozen
+class Parameter:
+    """One parameter of a compiled program, on one device.
+
+    Attributes:
+        name: as the compiler has it, "" where it has none.
+        dtype: as `Buffer.dtype`; None if unknown.
+        element_type: as `Buffer.element_type`; None if unknown.
+        shape: one device's dimensions; None if unknown.
+        layout: minor_to_major; None if unknown.
+        donated: whether a call may take the argument's memory.
+    """
+
+    name: str
+    dtype: numpy.dtype[Any] | None
+    element_type: str | None
+    shape: tuple[int, ...] | None
+    layout: tuple[int, ...] | None
+    donated: bool
+
+
+class ExecutableFacts:
+    """Base of executables: `view` gives the `PJRT_Executable` while it is used."""
+
+    signature: Signature
+    #: What it was compiled with, where that is known without the plugin.
+    given_options: CompileOptions | None = None
+
+    @property
+    def api(self) -> Api:
+        """The function table of its plugin."""
+        raise NotImplementedError
+
+    def view(self) -> AbstractContextManager[int]:
+        """Give the address of its `PJRT_Executable` to a `with` block."""
+        raise NotImplementedError
+
+    @cached_property
+    def name(self) -> str:
+        """The program's name (`PJRT_Executable_Name`)."""
+        return self._ask("PJRT_Executable_Name").decode()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies the compiled code (`PJRT_Executable_Fingerprint`); bytes become escapes.
+
+        Raises:
+            UnimplementedError: the plugin has none.
+        """
+        return self._ask("PJRT_Executable_Fingerprint").decode("ascii", "backslashreplace")
+
+    @cached_property
+    def num_replicas(self) -> int:
+        """Copies of the program that run together (`PJRT_Executable_NumReplicas`)."""
+        return self._ask("PJRT_Executable_NumReplicas")
+
+    @cached_property
+    def num_partitions(self) -> int:
+        """Parts that the program was split into (`PJRT_Executable_NumPartitions`)."""
+        return self._ask("PJRT_Executable_NumPartitions")
+
+    @property
+    def generated_code_nbytes(self) -> int:
+        """Bytes of machine code; some plugins do not know (0 or -1).
+
+        The C function is `PJRT_Executable_SizeOfGeneratedCodeInBytes`.
+        """
+        return self._ask("PJRT_Executable_SizeOfGeneratedCodeInBytes")
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What it takes on one device, as `signature` has it.
+
+        Raises:
+            UnsupportedByPluginError: nobody tells how many there are.
+        """
+        signature = self.signature
+        if signature.open:
+            raise UnsupportedByPluginError(
+                "the program cannot be read, and the plugin does not report what it takes",
+                function="PJRT_Executable_ParameterMemoryKinds",
+                since="0.102",
+                have=str(self.api.version),
+            )
+        names: Iterable[str] = signature.names or [""] * len(signature.parameters)
+        return tuple(
+            Parameter(
+                name,
+                slot.dtype,
+                slot.element_type,
+                slot.shape,
+                slot.order,
+                index in signature.donated,
+            )
+            for index, (name, slot) in enumerate(zip(names, signature.parameters, strict=True))
+        )
+
+    @cached_property
+    def parameter_memory_kinds(self) -> tuple[str, ...]:
+        """The kind of memory of each parameter (`PJRT_Executable_ParameterMemoryKinds`, 0.102).
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older.
+            UnimplementedError: the plugin does not tell.
+        """
+        with self.view() as view:
+            kinds = self.api.call("PJRT_Executable_ParameterMemoryKinds", executable=view)
+        return tuple(kind.decode() for kind in kinds)
+
+    @cached_property
+    def output_memory_kinds(self) -> tuple[str, ...]:
+        """The kind of memory of each output (`PJRT_Executable_OutputMemoryKinds`).
+
+        Raises:
+            UnimplementedError: the plugin does not tell (XLA's CPU plugin of 0.81).
+        """
+        with self.view() as view:
+            kinds = self.api.call("PJRT_Executable_OutputMemoryKinds", executable=view)
+        return tuple(kind.decode() for kind in kinds)
+
+    @cached_property
+    def compile_options(self) -> CompileOptions:
+        """What it was compiled with (`PJRT_Executable_GetCompileOptions`, 0.87).
+
+        A plugin that is older is not asked: the answer is what `compile` was given.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older, and the executable was loaded from bytes.
+        """
+        function = "PJRT_Executable_GetCompileOptions"
+        if self.given_options is not None and not self.api.has(function):
+            return self.given_options
+        with self.view() as view:
+            return CompileOptions.parse(self.api.call(function, executable=view))
+
+    def cost_analysis(self) -> dict[str, float] | None:
+        """Return the compiler's estimates: "flops", ... (`PJRT_Executable_GetCostAnalysis`).
+
+        Returns:
+            Numbers by the compiler's own names; None where the plugin does not count.
+        """
+        try:
+            costs: dict[str, float] = self._ask("PJRT_Executable_GetCostAnalysis")
+        except (UnimplementedError, UnsupportedByPluginError):
+            return None
+        return costs
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """Return bytes of code, arguments, ... (`PJRT_Executable_GetCompiledMemoryStats`).
+
+        Returns:
+            Bytes by the names of the C struct; None where the plugin does not count.
+        """
+        try:
+            stats = vars(self._ask("PJRT_Executable_GetCompiledMemoryStats"))
+        except (UnimplementedError, UnsupportedByPluginError):
+            return None
+        return {name: value for name, value in stats.items() if value is not None}
+
+    def optimized_program(self) -> Program:
+        """Return what the compiler made of the program (`PJRT_Executable_OptimizedProgram`).
+
+        XLA's plugins answer with an HloModuleProto, here without the configuration around it:
+        `pjrt_hub.signature` reads it, and `client.compile` takes it. Other plugins may have formats
+        of their own.
+
+        Raises:
+            UnimplementedError: the plugin tells none.
+        """
+        with self.view() as view:
+            code, form = irregular.optimized_program(self.api, view)
+        if form == "hlo_with_config":
+            with suppress(ValueError):
+                code, form = bytes(hlo.module_in(code, form)), "hlo"
+        return Program(code, form, f"the optimized {self._title}")
+
+    @property
+    def _title(self) -> str:
+        """The name, where the plugin tells one."""
+        try:
+            return self.name
+        except (UnimplementedError, UnsupportedByPluginError):
+            return "program"
+
+    def _ask(self, function: str) -> Any:
+        with self.view() as view:
+            return self.api.call(function, executable=view)
+
+    def _signature_rows(self) -> dict[str, str]:
+        """Return what it takes and gives as rows of a table, where the plugin tells."""
+        with suppress(UnsupportedByPluginError):
+            signature = self.signature
+            return {
+                "takes": display.lines(map(str, signature.parameters)),
+                "gives": display.lines(map(str, signature.outputs)),
+            }
+        return {}

@@ -1,0 +1,57 @@
+"""Which functions a plugin lacks: everything that becomes of a host is seen."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub.kit.conformance.host import hosts
+from pjrt_hub.running.interpose import layers
+
+#: Without them no error can be read, so none says UNIMPLEMENTED. `check` fails by them elsewhere.
+UNTOLD = {"PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode"}
+
+
+@pytest.fixture(scope="module")
+def looked():
+    """Function, as PJRT_HUB_WITHOUT takes it -> what is NULL, what is UNIMPLEMENTED."""
+    matters = {name for host in hosts() for name in host.unimplemented} - UNTOLD
+    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
+    assert spec is not None
+    library = str(Path(spec.origin).with_name("xla_cpu_pjrt.so"))
+    env = {
+        **os.environ,
+        "LD_PRELOAD": str(layers.preload_path()),
+        "PJRT_HUB_LAYERS": "without",
+    }
+    program = Path(__file__).with_name("missing_functions.py")
+    ended = subprocess.run(
+        [sys.executable, program, library, "", *sorted(matters)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert len(rows) == 1 + len(matters)
+    return {name: (null, unimplemented, asked) for name, null, unimplemented, asked in rows}
+
+
+def test_every_function_that_matters_to_a_host_is_seen_to_be_unimplemented(looked):
+    whole = set(looked[""][1])
+    unseen = {name for name, (_, found, _) in looked.items() if name and name not in found}
+    assert unseen == set()
+    for name, (null, found, asked) in looked.items():
+        assert null == looked[""][0], name
+        if asked:  # what cannot be asked without the function is not said to be lacking
+            assert set(found) <= whole | {name}, name
+
+
+def test_a_plugin_that_makes_no_client_is_asked_for_nothing_else(looked):
+    assert looked["PJRT_Client_Create"][1:] == (["PJRT_Client_Create"], False)

@@ -1,0 +1,182 @@
+"""Registry rows: what is read, what is refused, and which build is chosen."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import wheels
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.store.catalog import Artifact, Catalog, Member, write_rows
+
+MEMBERS = wheels.contents(100)
+PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
+HERE = HostTag("linux", "x86_64", "glibc", (2, 36))
+
+
+def test_a_row_survives_a_round_trip() -> None:
+    row = json.loads(json.dumps(PIN.as_row()))
+    assert Artifact.from_row(row, "test") == PIN
+    unloaded = replace(PIN, api_version=None, api_note="not loaded", urls=("https://h/x.whl",))
+    assert Artifact.from_row(unloaded.as_row(), "test") == unloaded
+    assert PIN.nbytes == 100 + len(MEMBERS[wheels.SIBLING])
+
+
+@pytest.mark.parametrize("name", ["toy.zip", "toy-1.0.tar.gz", "libtoy.so"])
+def test_a_row_may_name_other_archives_than_wheels(name: str) -> None:
+    members = PIN.members
+    if name == "libtoy.so":
+        members = (Member(name, PIN.size, PIN.sha256),)
+    row = replace(PIN, file_name=name, members=members, library=members[0].path)
+    assert Artifact.from_row(row.as_row(), "test") == row
+
+
+def member(**changed: object) -> dict[str, object]:
+    first = PIN.as_row()["members"][0]
+    return {"members": [{**first, **changed}], "library": changed.get("path", first["path"])}
+
+
+MALFORMED = {
+    "the column 'size' is missing": {"size": None},
+    "size must be an integer, found '1'": {"size": "1"},
+    "size must be an integer, found True": {"size": True},
+    "size must be a positive integer, found 0": {"size": 0},
+    "sha256 must be 64 lowercase hexadecimal digits": {"sha256": "A" * 64},
+    "unknown column 'sise'": {"sise": 1},
+    "plugin must be 1 to 32": {"plugin": "cudа"},  # a Cyrillic letter  # noqa: RUF001
+    "platform must be 1 to 32": {"platform": "a" * 33},
+    "'../x.whl' is not the name of a .whl, .zip, .tar.gz or .so": {"file_name": "../x.whl"},
+    "'x.tar.bz2' is not the name of": {"file_name": "x.tar.bz2"},
+    "'.so' is not the name of": {"file_name": ".so"},
+    "a bare library has one member": {"file_name": "toy.so"},
+    "is not one of the members": {"library": "other.so"},
+    "is not a host tag": {"host": "linux"},
+    "is not a PJRT API version": {"api_version": "new"},
+    "needs an api_note": {"api_version": None},
+    "urls must be strings": {"urls": [1]},
+    "'/x.so' is not a plain relative path": member(path="/x.so"),
+    "'a/../x.so' is not a plain relative path": member(path="a/../x.so"),
+    "'a//x.so' is not a plain relative path": member(path="a//x.so"),
+    "'a\\\\\\\\x.so' is not a plain relative path": member(path="a\\x.so"),
+    "member 1: size must be a positive integer": member(size=-1),
+    "member 1: sha256 must be": member(sha256="0"),
+    "member 1: needs path, size and sha256": member(mode=7),
+}
+
+
+@pytest.mark.parametrize("told", MALFORMED)
+def test_a_malformed_row_names_its_file_and_place(told: str) -> None:
+    row = {**PIN.as_row(), **MALFORMED[told]}
+    row = {column: value for column, value in row.items() if value is not None}
+    with pytest.raises(ManifestError) as caught:
+        Artifact.from_row(row, "toy.toml, row 3")
+    assert caught.value.message.startswith("toy.toml, row 3")
+    assert told.replace("\\\\\\\\", "\\\\") in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[artifact]]\nplugin = 'toy'\n", "row 1: the column 'platform' is missing"),
+        ("artifact = 3\n", r"holds \[\[artifact\]\] tables"),
+        ("[other]\n", r"holds \[\[artifact\]\] tables"),
+        ("[[artifact]\n", "cannot read the registry file"),
+    ],
+)
+def test_a_malformed_file_is_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "toy.toml").write_text(text)
+    with pytest.raises(ManifestError, match=told) as caught:
+        Catalog([tmp_path]).rows()
+    assert str(tmp_path / "toy.toml") in caught.value.message
+
+
+class Rows(Catalog):
+    """A catalogue of given rows."""
+
+    def __init__(self, *rows: Artifact) -> None:
+        super().__init__([])
+        self.__dict__["_rows"] = rows
+
+
+def test_the_newest_that_runs_here_is_chosen() -> None:
+    old, new = replace(PIN, version="0.9"), replace(PIN, version="0.12")
+    assert Rows(old, new).find("toy", HERE).artifact == new
+    assert Rows(old, new).find("toy", HERE).refused == ()
+    late = replace(new, host=HostTag("linux", "x86_64", "glibc", (2, 99)))
+    choice = Rows(old, late).find("toy", HERE)
+    assert choice.artifact == old
+    assert choice.refused == ((late, "it needs glibc 2.99 or newer, this machine has 2.36"),)
+
+
+def test_a_build_that_cannot_be_used_is_refused() -> None:
+    ancient = replace(PIN, api_version=ApiVersion(0, 54))
+    choice = Rows(ancient).find("toy", HERE)
+    assert choice.artifact is None
+    assert "needs PJRT API 0.57 or newer" in choice.refused[0][1]
+
+
+def test_a_platform_finds_all_of_its_plugins() -> None:
+    one = replace(PIN, plugin="toy12", version="3.0")
+    two = replace(PIN, plugin="toy13", version="1.0")
+    assert Rows(one, two).find("toy", HERE).artifact == two
+    assert Rows(one, two).find("toy12", HERE).artifact == one
+    assert Rows(one, two).find("to", HERE).artifact is None
+
+
+def test_a_missing_directory_holds_no_rows(tmp_path: Path) -> None:
+    assert Catalog([tmp_path / "nowhere"]).rows() == ()
+
+
+def registry(folder: Path, *rows: Artifact) -> Path:
+    folder.mkdir()
+    (folder / "rows.toml").write_text(write_rows(rows), "utf-8")
+    return folder
+
+
+def test_one_registry_owns_a_name(tmp_path: Path) -> None:
+    ours = registry(tmp_path / "ours", PIN)
+    newest = registry(tmp_path / "theirs", replace(PIN, package="free-gpu", version="99"))
+    assert Catalog([ours]).rows() == (PIN,)
+    with pytest.raises(ManifestError) as caught:
+        Catalog([ours, newest]).rows()
+    assert caught.value.message == (
+        f"two registries claim the name 'toy': {ours} by Toy.Plugin 1.0, "
+        f"and {newest} by free-gpu 99"
+    )
+    # A plugin may not have the name of another registry's platform either: both are asked for.
+    other = registry(tmp_path / "other", replace(PIN, plugin="toy", platform="free"))
+    with pytest.raises(ManifestError, match="two registries claim the name 'toy'"):
+        Catalog([ours, other]).rows()
+
+
+def test_one_package_owns_a_plugin(tmp_path: Path) -> None:
+    rows = registry(tmp_path / "rows", PIN, replace(PIN, package="free-gpu", version="99"))
+    with pytest.raises(ManifestError, match=r"two packages claim the plugin 'toy': Toy\.Plugin 1"):
+        Catalog([rows]).rows()
+
+
+@given(st.text(min_size=1).filter(lambda text: max(text) < "\ud800" or max(text) > "\udfff"))
+def test_any_text_survives_as_toml(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        row = replace(PIN, license=text, urls=(text,))
+        assert Catalog([registry(Path(folder, "rows"), row)]).rows() == (row,)
+
+
+def test_the_shipped_rows_are_sound() -> None:
+    rows = Catalog.read_shipped().rows()
+    assert len({row.file_name for row in rows}) == len(rows)
+    assert len({row.sha256 for row in rows}) == len(rows)
+    plugins = {"cpu", "cuda12", "cuda13", "rocm", "tpu", "xpu", "oneapi", "metal", "mps"}
+    assert {row.plugin for row in rows} == plugins
+    (cpu,) = (row for row in rows if row.plugin == "cpu" and row.host.arch == "x86_64")
+    assert cpu.package == "xla-cpu-pjrt"
+    assert cpu.api_version == ApiVersion(0, 81)
+    assert Catalog.read_shipped().find("cpu", HERE).artifact == cpu

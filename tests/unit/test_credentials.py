@@ -1,0 +1,458 @@
+"""Users and passwords: where they come from, where they go, and that nothing shows them."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import ssl
+import stat
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+from fetching import FILE, PIN, WHEEL, Slept, assert_whole
+from loopback import Answer, Loopback, Request, Socks
+
+from pjrt_hub.errors import PjrtHubError, StoreError
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer.credentials import Credentials, Secrets, split
+from pjrt_hub.finding.store.transfer.fetch import obtain
+from pjrt_hub.finding.store.transfer.index import releases
+from pjrt_hub.finding.store.transfer.installers import Sources
+from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transport
+from pjrt_hub.finding.store.transfer.unpinned import receive
+
+TOKEN = "hunter2-and-more"
+LOGIN = f"me:{TOKEN}@"
+BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def reply(code: int) -> bytes:
+    """A SOCKS proxy's last word: 0 for connected, else why not (RFC 1928)."""
+    return bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0])
+
+
+def with_login(url: str, login: str = f"me:{TOKEN}") -> str:
+    return url.replace("://", f"://{login}@")
+
+
+def guarded(server: Loopback, user: str = "me", password: str = TOKEN) -> None:
+    """Serves the wheel to whoever has the password."""
+
+    def answer(request: Request) -> Answer:
+        if request.headers.get("authorization") == basic(user, password):
+            return Answer(WHEEL)
+        return Answer(b"", "401 Unauthorized", {"WWW-Authenticate": "Basic"})
+
+    server.routes[FILE] = answer
+
+
+def fetch(cache: Cache, **env: str) -> None:
+    limits = Patience(sleep=Slept(), tries=2, read_seconds=0.3, connect_seconds=2)
+    obtain(PIN, cache, env={**BARE, "PIP_NO_INDEX": "1", **env}, patience=limits)
+
+
+def keyring_command(folder: Path, text: str) -> str:
+    """A PATH with a program `keyring`."""
+    script = folder / "keyring"
+    script.write_text(f"#!{sys.executable}\nimport sys\n{text}\n")
+    script.chmod(stat.S_IRWXU)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.fixture
+def keyring(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+    """The package `keyring`, which knows one host; gives what it was asked."""
+    asked: list[tuple[str, str | None]] = []
+
+    def get_credential(service: str, user: str | None) -> object:
+        asked.append((service, user))
+        known = service.startswith("127.0.0.1")
+        return types.SimpleNamespace(username="me", password=TOKEN) if known else None
+
+    module = types.ModuleType("keyring")
+    module.get_credential = get_credential  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "keyring", module)
+    return asked
+
+
+def test_a_login_is_taken_out_of_an_address() -> None:
+    assert split("https://h/a") == ("https://h/a", "", None)
+    assert split("https://me@h:8/a?b") == ("https://h:8/a?b", "me", None)
+    assert split("https://me:p%40ss@h/a") == ("https://h/a", "me", "p@ss")
+
+
+def test_the_package_keyring_is_asked_after_a_401(
+    server: Loopback, cache: Cache, keyring: list[tuple[str, str | None]]
+) -> None:
+    guarded(server)
+    fetch(cache, PJRT_HUB_MIRRORS=server.url("/files"))
+    assert_whole(cache)
+    assert keyring == [(urlsplit(server.url()).netloc, None)]
+    assert ["authorization" in request.headers for request in server.asked(FILE)] == [False, True]
+
+
+@pytest.mark.parametrize("provider", ["disabled", "subprocess"])
+def test_the_package_keyring_is_left_alone(
+    server: Loopback, cache: Cache, keyring: list[tuple[str, str | None]], provider: str
+) -> None:
+    guarded(server)
+    with pytest.raises(StoreError, match="it wants a login"):
+        fetch(cache, PJRT_HUB_MIRRORS=server.url("/files"), PIP_KEYRING_PROVIDER=provider)
+    assert keyring == []
+
+
+def test_without_questions_no_keyring_is_asked(
+    server: Loopback, cache: Cache, keyring: list[tuple[str, str | None]]
+) -> None:
+    guarded(server)
+    with pytest.raises(StoreError):
+        fetch(cache, PJRT_HUB_MIRRORS=server.url("/files"), PIP_NO_INPUT="1")
+    assert keyring == []
+
+
+@pytest.mark.parametrize(
+    "variable", [{"PIP_KEYRING_PROVIDER": "subprocess"}, {"UV_KEYRING_PROVIDER": "subprocess"}]
+)
+def test_the_command_keyring_is_asked(
+    server: Loopback, cache: Cache, tmp_path: Path, variable: dict[str, str]
+) -> None:
+    guarded(server)
+    told = (
+        f"if sys.argv[1:3] == ['get', '127.0.0.1:{urlsplit(server.url()).port}']: print('{TOKEN}')"
+    )
+    path = keyring_command(tmp_path, f"{told}\nelse: sys.exit(1)")
+    fetch(cache, PJRT_HUB_MIRRORS=with_login(server.url("/files"), "me"), PATH=path, **variable)
+    assert_whole(cache)
+
+
+def test_the_command_keyring_tells_the_user_too(tmp_path: Path) -> None:
+    path = keyring_command(
+        tmp_path,
+        "if sys.argv[1:] == ['--mode=creds', 'get', 'https://h/simple', '']: print('me\\nsecret')\n"
+        "else: sys.exit(1)",
+    )
+    known = Credentials({"PATH": path}, "subprocess", ("https://x@h/simple", "/local"))
+    assert known.find("https://h/simple/toy/") is None
+    assert known.ask("https://h/simple/toy/") == ("me", "secret")
+    assert known.find("https://h/files/x") == ("me", "secret")
+    assert known.find("https://h:8/files/x") is None
+    assert known.ask("https://other/") is None
+
+
+@pytest.mark.parametrize("text", ["sys.exit(1)", "print()", "print('one line')", "print('\\xff')"])
+def test_a_keyring_of_no_use_is_passed_over(tmp_path: Path, text: str) -> None:
+    known = Credentials({"PATH": keyring_command(tmp_path, text)}, "subprocess")
+    assert known.ask("https://h/") is None
+
+
+def test_a_password_does_not_follow_a_redirect_to_another_host(
+    server: Loopback, cache: Cache
+) -> None:
+    with Loopback() as other:
+        other.file("/elsewhere.whl", WHEEL)
+        server.script(FILE, Answer(b"", "302 Found", {"Location": other.url("/elsewhere.whl")}))
+        fetch(cache, PJRT_HUB_MIRRORS=with_login(server.url("/files")))
+        assert server.asked(FILE)[0].headers["authorization"] == basic("me", TOKEN)
+        assert "authorization" not in other.requests[0].headers
+    assert_whole(cache)
+
+
+def test_the_logins_of_uvs_indexes() -> None:
+    env = {
+        **BARE,
+        "UV_INDEX": "my-own=https://h.example/simple https://other.example/simple",
+        "UV_INDEX_MY_OWN_USERNAME": "me",
+        "UV_INDEX_MY_OWN_PASSWORD": "p@ss",
+        "UV_DEFAULT_INDEX": "https://main.example/simple",
+        "PIP_NO_INDEX": "",
+    }
+    found = installers.read_sources(env, directory=Path("/nonexistent"))
+    assert found.indexes[:2] == (
+        "https://me:p%40ss@h.example/simple",
+        "https://other.example/simple",
+    )
+    assert "p%40ss" not in repr(found)
+
+
+def test_a_trusted_host_is_not_trusted(cache: Cache) -> None:
+    for variables in (
+        {"PIP_TRUSTED_HOST": "h.invalid:80"},
+        {"UV_INSECURE_HOST": "http://h.invalid"},
+    ):
+        with pytest.raises(StoreError, match="trusted-host is not followed here"):
+            fetch(cache, PJRT_HUB_MIRRORS="http://h.invalid/files", **variables)
+
+
+@pytest.mark.parametrize("variable", ["PIP_CLIENT_CERT", "SSL_CLIENT_CERT"])
+def test_a_client_certificate_that_cannot_be_read(cache: Cache, variable: str) -> None:
+    with pytest.raises(StoreError, match=r"client certificate /no/such\.pem") as caught:
+        fetch(cache, PJRT_HUB_MIRRORS="https://127.0.0.1:1/", **{variable: "/no/such.pem"})
+    assert "PIP_CLIENT_CERT" in caught.value.hint
+
+
+def test_a_client_certificate_is_shown(cache: Cache, certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificate)
+    with Loopback(context) as server:
+        server.file(FILE, WHEEL)
+        asked = {"PJRT_HUB_MIRRORS": server.url("/files"), "SSL_CERT_FILE": str(certificate)}
+        with pytest.raises(StoreError):
+            fetch(cache, **asked)
+        fetch(cache, PIP_CLIENT_CERT=str(certificate), **asked)
+    assert_whole(cache)
+
+
+FAILURES: dict[str, Callable[[Loopback], Answer]] = {
+    "401": lambda server: Answer(b"", "401 Unauthorized"),
+    "404": lambda server: Answer(b"", "404 Not Found"),
+    "503": lambda server: Answer(b"", "503 Busy", {"Retry-After": "soon"}),
+    "dropped": lambda server: Answer(WHEEL[:1000], bare=True),
+    "silent": lambda server: Answer(raw=b"", stall_seconds=3),
+    "junk": lambda server: Answer(raw=b"SSH-2.0\r\n"),
+    "other bytes": lambda server: Answer(bytes(len(WHEEL))),
+    "a page": lambda server: Answer(b"<html>", bare=True),
+    "another size": lambda server: Answer(b"x"),
+    "encoded": lambda server: Answer(WHEEL, headers={"Content-Encoding": "br"}),
+    "to http": lambda server: Answer(
+        b"", "302 Found", {"Location": f"http://me:{TOKEN}@h.invalid/x?sig={TOKEN}"}
+    ),
+    "to nonsense": lambda server: Answer(b"", "302 Found", {"Location": f"http://me:x@h:{TOKEN}/"}),
+    "a loop": lambda server: Answer(
+        b"", "302 Found", {"Location": with_login(server.url(f"{FILE}?sig={TOKEN}"))}
+    ),
+    "right bytes": lambda server: Answer(WHEEL),
+}
+
+
+@pytest.mark.parametrize("how", ["user and password", "netrc", "keyring", "query"])
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.slow
+def test_no_failure_shows_a_secret(
+    server: Loopback,
+    cache: Cache,
+    tmp_path: Path,
+    keyring: list[tuple[str, str | None]],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: str,
+    how: str,
+) -> None:
+    monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
+    caplog.set_level(logging.DEBUG)
+    server.script(FILE, FAILURES[failure](server))
+    server.script(f"{FILE}?sig={TOKEN}", FAILURES[failure](server))
+    env = {"PJRT_HUB_MIRRORS": server.url("/files")}
+    pin = PIN
+    if how == "user and password":
+        env["PJRT_HUB_MIRRORS"] = with_login(server.url("/files"))
+    elif how == "netrc":
+        (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {TOKEN}\n")
+        env["NETRC"] = str(tmp_path / "netrc")
+    elif how == "query":
+        from dataclasses import replace
+
+        pin, env = replace(PIN, urls=(server.url(f"{FILE}?sig={TOKEN}"),)), {}
+    limits = Patience(sleep=Slept(), tries=2, read_seconds=0.2, connect_seconds=0.2)
+    told = ""
+    try:
+        obtain(pin, cache, env={**BARE, "PIP_NO_INDEX": "1", **env}, patience=limits)
+    except PjrtHubError as error:
+        told = f"{error} {error!r} {error.__dict__}"
+        while error is not None:  # a traceback shows these, too
+            told += f"{error} {error!r}"
+            error = error.__cause__  # type: ignore[assignment]
+    assert bool(told) == (failure != "right bytes")
+    files = [
+        path for path in cache.root.rglob("*") if path.is_file() and path.stat().st_size < 1 << 16
+    ]
+    # The row of an entry holds its own addresses, which came from a registry.
+    kept = "".join(
+        path.read_text("utf-8", "replace") for path in files if path.name != "pjrt_hub_entry.json"
+    )
+    shown = capfd.readouterr()
+    records = "".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
+    encoded = basic("me", TOKEN).removeprefix("Basic ")
+    for text in (told, kept, shown.out, shown.err, records, caplog.text):
+        assert TOKEN not in text
+        assert encoded not in text
+
+
+def echoed(request: Request) -> str:
+    """What a spiteful server knows of a request: its login, as it came, as text and quoted."""
+    header = request.headers.get("authorization", "").removeprefix("Basic ")
+    login = base64.b64decode(header).decode() or TOKEN
+    return f"{header}/{login}/{quote(login, safe='')}"
+
+
+ECHOES: dict[str, Callable[[str], Answer]] = {
+    "reason": lambda said: Answer(b"", f"404 no {said} here"),
+    "retry": lambda said: Answer(b"", "503 Busy", {"Retry-After": said}),
+    "encoding": lambda said: Answer(WHEEL, headers={"Content-Encoding": said}),
+    "type": lambda said: Answer(b"x", headers={"Content-Type": said}),
+    "range": lambda said: Answer(WHEEL, "206 Partial Content", {"Content-Range": said}),
+    "status line": lambda said: Answer(raw=f"{said}\r\n".encode()),
+    "header line": lambda said: Answer(raw=f"HTTP/1.1 200 OK\r\n {said}\r\n\r\n".encode()),
+    "redirect": lambda said: Answer(b"", "302 Found", {"Location": f"http://h.invalid/{said}"}),
+    "redirect to a file": lambda said: Answer(b"", "302 Found", {"Location": f"file:///{said}"}),
+    "page": lambda said: Answer(
+        f'{{"meta": {{"api-version": "{said}"}}}}'.encode(), headers={"Content-Type": "x/json"}
+    ),
+    "yanked": lambda said: Answer(
+        f'<a href="{PIN.file_name}" data-yanked="{said}">it</a>'.encode(),
+        headers={"Content-Type": "text/html"},
+    ),
+    "file": lambda said: Answer(
+        f'<a href="/{said}/{PIN.file_name}">it</a>'.encode(), headers={"Content-Type": "text/html"}
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["login", "query"])
+@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.slow
+def test_a_server_that_repeats_the_login_gets_it_into_no_message(
+    server: Loopback,
+    cache: Cache,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    echo: str,
+    how: str,
+) -> None:
+    monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
+    caplog.set_level(logging.DEBUG)
+
+    def answer(request: Request) -> Answer:
+        return ECHOES[echo](echoed(request))
+
+    query = "" if how == "login" else f"?sig={TOKEN}"
+    for path in (FILE, "/files/", "/files/toy-plugin/", f"/files/{PIN.file_name}"):
+        server.routes[path + query] = server.routes[path] = answer
+    place = server.url(f"/files{query}")
+    env = {**BARE, "PIP_NO_INDEX": "1"}
+    env["PJRT_HUB_MIRRORS"] = with_login(place) if how == "login" else place
+    limits = Patience(sleep=Slept(), tries=1, read_seconds=1, connect_seconds=1)
+    tried: tuple[Callable[[], object], ...] = (
+        lambda: obtain(PIN, cache, env=env, patience=limits),
+        lambda: releases("toy-plugin", env, patience=limits),
+        lambda: receive(env["PJRT_HUB_MIRRORS"], cache.root, env=env, patience=limits),
+    )
+    cache.root.mkdir(exist_ok=True)
+    told = ""
+    for attempt in tried:
+        try:
+            attempt()
+        except PjrtHubError as error:
+            told += "".join(traceback.format_exception(error))
+    assert "Error" in told
+    shown = told + "".join(str(record.__dict__) for record in caplog.records)
+    assert TOKEN not in shown
+    assert basic("me", TOKEN).removeprefix("Basic ").rstrip("=") not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("the name of me", "the name of ***"),
+        ("pw passwords", "*** passwords"),
+        ("bWU6cHc=", "***"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_a_short_secret_is_hidden_as_a_word(text: str, hidden: str) -> None:
+    secrets = Secrets()
+    secrets.add_login("me", "pw")
+    assert secrets.hide(text) == hidden
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_wants_a_login_is_not_asked_again(
+    server: Loopback, cache: Cache, scheme: str
+) -> None:
+    """A plain request is answered 407, and so is the CONNECT of a TLS one."""
+    refusal = Answer(b"", f"407 Login of {TOKEN} needed", {"Proxy-Authenticate": "Basic"})
+    place = f"{scheme}://127.0.0.1:1/files"
+    server.routes[f"{place}/{PIN.file_name}"] = lambda request: refusal
+    server.routes["127.0.0.1:1"] = lambda request: refusal
+    proxy = server.url().replace("://", f"://me:{TOKEN}@")
+    slept = Slept()
+    with (
+        Transport(BARE, sources=Sources(proxy=proxy), patience=Patience(sleep=slept)) as transport,
+        pytest.raises(
+            Refused, match=r"the proxy wants a login that it knows: .* HTTPS_PROXY"
+        ) as caught,
+    ):
+        transport.page(f"{place}/{PIN.file_name}", accept="*/*")
+    assert caught.value.status == 407
+    assert len(server.requests) == 1
+    assert slept == []
+    assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "times"), [("403 Forbidden", 1), ("502 Bad Gateway", 3)])
+def test_a_proxy_that_does_not_connect_is_named(server: Loopback, status: str, times: int) -> None:
+    server.routes["127.0.0.1:1"] = lambda request: Answer(b"", status)
+    patience = Patience(sleep=Slept(), tries=3)
+    with (
+        Transport(BARE, sources=Sources(proxy=server.url()), patience=patience) as transport,
+        pytest.raises(Refused, match=f"the proxy did not connect: {status}"),
+    ):
+        transport.page("https://127.0.0.1:1/", accept="*/*")
+    assert len(server.requests) == times
+
+
+@pytest.mark.parametrize(
+    ("answers", "login", "said", "times"),
+    [
+        ((b"\x05\xff",), "", "the proxy wants a login that it knows: .* ALL_PROXY", 1),
+        ((b"\x05\x02",), "", "the proxy wants a login that it knows", 1),
+        ((b"\x05\x02", b"\x01\x01"), LOGIN, "the proxy wants a login that it knows", 1),
+        ((b"\x05\xff",), LOGIN, "the proxy takes no user and password", 1),
+        ((b"\x05\x02", b"\x01\x00", reply(2)), LOGIN, "did not connect: .* by ruleset", 1),
+        ((b"\x05\x00", reply(8)), "", "did not connect: .* type not supported", 1),
+        ((b"\x05\x00", reply(5)), "", "did not connect: .* Connection refused", 3),
+        ((b"\x05\x00", reply(9)), "", "did not answer as SOCKS does", 3),
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "", "did not answer as SOCKS does", 3),
+        ((b"",), "", "did not answer as SOCKS does", 3),
+    ],
+)
+def test_a_socks_proxy_is_asked_again_where_that_may_help(
+    answers: tuple[bytes, ...], login: str, said: str, times: int
+) -> None:
+    patience = Patience(sleep=Slept(), tries=3)
+    with (
+        Socks(*answers) as proxy,
+        Transport(BARE, sources=Sources(proxy=proxy.url(login)), patience=patience) as transport,
+        pytest.raises(Refused, match=said) as caught,
+    ):
+        transport.page("https://127.0.0.1:1/", accept="*/*")
+    assert proxy.connections == times
+    assert TOKEN not in "".join(traceback.format_exception(caught.value))
+
+
+def test_nothing_that_holds_a_secret_shows_it(tmp_path: Path) -> None:
+    (tmp_path / "netrc").write_text(f"machine h login me password {TOKEN}\n")
+    sources = Sources(
+        indexes=(f"https://me:{TOKEN}@h/simple",),
+        find_links=(f"https://me:{TOKEN}@h/links",),
+        proxy=f"http://me:{TOKEN}@h:1",
+    )
+    env = {"NETRC": str(tmp_path / "netrc")}
+    with Transport(env, sources=sources, patience=Patience()) as transport:
+        known = Credentials(env, "disabled", sources.indexes)
+        assert known.find("https://h/simple") == ("me", TOKEN)
+        for thing in (sources, transport, known):
+            assert TOKEN not in repr(thing)

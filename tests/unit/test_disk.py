@@ -1,0 +1,277 @@
+"""A cache that somebody else could write to is not used, and no link is followed in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import wheels
+
+from pjrt_hub.base import digest
+from pjrt_hub.errors import CacheError
+from pjrt_hub.finding.store import disk, lock
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.cache.memo import Memo
+
+MEMBERS = wheels.contents(50_000)
+WHEEL = wheels.build(MEMBERS)
+PIN = wheels.pin(WHEEL, MEMBERS)
+NOBODY = 65534
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / PIN.file_name
+    path.write_bytes(WHEEL)
+    return path
+
+
+@pytest.fixture
+def cache(tmp_path: Path, archive: Path) -> Cache:
+    cache = Cache(tmp_path / "cache")
+    cache.publish(PIN, archive)
+    return cache
+
+
+def folders(cache: Cache) -> list[Path]:
+    """From the root down to the library's folder."""
+    library = cache.entry_root(PIN) / PIN.library
+    return [path for path in library.parents if path.is_relative_to(cache.root)]
+
+
+@pytest.mark.parametrize("nbytes", [digest.MOST_NBYTES + 1, 1 << 42])
+def test_a_file_larger_than_the_bound_is_not_read(
+    cache: Cache, tmp_path: Path, nbytes: int
+) -> None:
+    memo = Memo(cache.root, cache.root / "v1" / "memo")
+    memo.write("answer", {"sha256": "0"})
+    assert memo.read("answer") == {"sha256": "0"}
+    os.truncate(cache.root / "v1/memo/answer.json", nbytes)
+    assert memo.read("answer") is None
+    with pytest.raises(OSError, match="larger than 67,108,864 bytes") as caught:
+        digest.content(cache.root / "v1/memo/answer.json")
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_what_has_no_size_is_read_to_its_end_or_to_the_bound() -> None:
+    assert digest.content(Path("/proc/self/status")).startswith(b"Name:")
+    with pytest.raises(OSError, match="larger than 1,000 bytes"):
+        digest.content(Path("/dev/zero"), 1000)
+
+
+def test_every_folder_down_to_the_library_is_looked_at(cache: Cache) -> None:
+    assert len(folders(cache)) == 6
+    for path in folders(cache):
+        mode = path.stat().st_mode & 0o7777
+        for others in (0o020, 0o002):
+            path.chmod(mode | others)
+            with pytest.raises(CacheError) as caught:
+                cache.lookup(PIN)
+            assert f"{path} can be written by others (mode {mode | others:04o})" in str(
+                caught.value
+            )
+            assert f"chmod go-w {path}" in caught.value.hint
+            path.chmod(mode)
+        assert cache.lookup(PIN) is not None
+
+
+@pytest.mark.parametrize("area", ["locks", "partial", "unpacking"])
+def test_folders_that_are_written_to_are_looked_at(cache: Cache, archive: Path, area: str) -> None:
+    folder = cache.root / "v1" / area
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+
+    def write() -> None:
+        with cache.fetch_lock(PIN, lock.NO_WAIT), cache.workspace(PIN):
+            cache.publish(PIN, archive)
+
+    with pytest.raises(CacheError, match=f"{folder} can be written by others"):
+        write()
+
+
+def test_no_link_is_followed_below_the_root(cache: Cache, tmp_path: Path) -> None:
+    for path in folders(cache)[:-1]:
+        aside = tmp_path / "aside"
+        path.rename(aside)
+        path.symlink_to(aside)
+        with pytest.raises(CacheError, match=f"{path} is a symbolic link"):
+            cache.lookup(PIN)
+        path.unlink()
+        aside.rename(path)
+    (tmp_path / "link").symlink_to(cache.root)
+    assert Cache(tmp_path / "link").lookup(PIN) is not None
+
+
+def test_a_memo_that_others_can_write_vouches_for_nothing(cache: Cache, tmp_path: Path) -> None:
+    folder = cache.root / "v1/memo"
+    memo = Memo(cache.root, folder)
+    memo.write("said", {"x": 1})
+    assert memo.read("said") == {"x": 1}
+    (folder / "said.json").chmod(0o666)
+    assert memo.read("said") is None
+    (folder / "said.json").chmod(0o644)
+    folder.chmod(0o777)
+    assert memo.read("said") is None
+    memo.write("more", {})
+    assert not (folder / "more.json").exists()
+    folder.chmod(0o755)
+    (folder / "link.json").symlink_to(folder / "said.json")
+    assert memo.read("link") is None
+
+
+@needs_root
+def test_what_belongs_to_somebody_else_is_refused(cache: Cache) -> None:
+    for path in folders(cache):
+        os.chown(path, NOBODY, NOBODY)
+        with pytest.raises(CacheError) as caught:
+            cache.lookup(PIN)
+        text = f"{path} belongs to user {NOBODY}, this process is user 0"
+        assert text in caught.value.message
+        assert f"chown -R 0 {path}" in caught.value.hint
+        os.chown(path, 0, 0)
+    path = cache.entry_root(PIN) / PIN.library
+    os.chown(path, NOBODY, NOBODY)
+    assert cache.lookup(PIN) is None  # and it is in the quarantine
+
+
+@needs_root
+def test_a_foreign_link_to_the_root_is_refused(cache: Cache, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(cache.root)
+    os.lchown(link, NOBODY, NOBODY)
+    with pytest.raises(CacheError, match=f"{link} is a link that belongs to user {NOBODY}"):
+        Cache(link).lookup(PIN)
+
+
+AS_NOBODY = """
+import os, sys
+sys.path[:0] = {path!r}
+import wheels
+from pathlib import Path
+from pjrt_hub.errors import CacheError
+from pjrt_hub.finding.store.cache.cache import Cache
+members = wheels.contents(50_000)
+pin = wheels.pin(wheels.build(members), members)
+import pjrt_hub.finding.store.cache.audit, concurrent.futures.thread, fcntl
+os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
+{action}
+"""
+
+
+def as_nobody(action: str) -> str:
+    """What another user prints."""
+    code = AS_NOBODY.format(path=sys.path, nobody=NOBODY, action=action)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that every user can go into, as those of pytest are not."""
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o1777)
+        yield Path(folder)
+
+
+@needs_root
+def test_a_cache_of_root_serves_another_user(open_path: Path, archive: Path) -> None:
+    shared = Cache(open_path / "shared")
+    shared.root.mkdir(mode=0o755)
+    shared.publish(PIN, archive)
+    own = open_path / "own"
+    action = f"""
+cache = Cache(Path({str(own)!r}), system=(Path({str(shared.root)!r}),))
+with cache.lease(pin) as entry:
+    print(entry.root)
+"""
+    assert as_nobody(action) == str(shared.entry_root(PIN))
+    assert own.stat().st_uid == NOBODY
+    assert as_nobody(action) == str(shared.entry_root(PIN))
+
+
+@needs_root
+def test_a_cache_that_somebody_put_into_tmp_is_refused(open_path: Path) -> None:
+    trap = open_path / "cache"
+    as_nobody(f"os.makedirs({str(trap / 'v1' / PIN.sha256[:2] / PIN.sha256)!r})")
+    with pytest.raises(CacheError, match=f"belongs to user {NOBODY}"):
+        Cache(trap).publish(PIN, open_path)
+    assert not any(path.is_file() for path in trap.rglob("*"))
+
+
+@needs_root
+def test_one_user_does_not_use_the_cache_of_another(open_path: Path, archive: Path) -> None:
+    cache = Cache(open_path / "theirs")
+    as_nobody(f"Cache(Path({str(cache.root)!r}))._own.area('locks')")
+    os.chmod(cache.root, 0o755)
+    with pytest.raises(CacheError, match=f"belongs to user {NOBODY}"):
+        cache.publish(PIN, archive)
+
+
+@pytest.mark.parametrize(("write", "rounds"), [("lock", 10_000), ("memo", 1_000)])
+def test_a_race_of_links_never_reaches_the_victim(tmp_path: Path, write: str, rounds: int) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    names = ("lock", "said.json", ".said.partial")
+    for name in names:
+        (victim / name).write_text("precious")
+    before = {path: path.stat() for path in (victim, *victim.iterdir())}
+    root = tmp_path / "cache"
+    folder = disk.make(root, root / "v1/area")
+    code = f"import sys; sys.path[:0] = {sys.path!r}; import test_disk as test\n"
+    code += f"test.swap(test.Path({str(folder)!r}), test.Path({str(victim)!r}))"
+    memo, refused = Memo(root, folder), 0
+
+    def take_lock() -> None:
+        with (
+            disk.open_folder(root, folder) as file,
+            lock.acquire(folder / "lock", folder=file),
+        ):
+            pass
+
+    action: Callable[[], None] = {
+        "lock": take_lock,
+        "memo": lambda: memo.write("said", {"x": 1}),
+    }[write]
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as swapper:
+        assert swapper.stdout.readline() == b"swapping\n"
+        for _ in range(rounds):
+            try:
+                action()
+            except (CacheError, OSError):
+                refused += 1
+        assert swapper.poll() is None
+        swapper.kill()
+    assert {path: path.stat() for path in before} == before
+    assert sorted(path.name for path in victim.iterdir()) == sorted(names)
+    assert all((victim / name).read_text() == "precious" for name in names)
+    assert write == "memo" or 0 < refused < rounds
+
+
+def swap(folder: Path, victim: Path) -> None:
+    """Puts a link to the victim in the place of a folder, and back, and links into it."""
+    aside, link = folder.with_name("aside"), folder.with_name("link")
+    print("swapping", flush=True)
+    while True:
+        shutil.rmtree(aside, ignore_errors=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(victim)
+        with suppress(OSError):  # the other process makes folders, too
+            folder.rename(aside)
+            link.rename(folder)
+            folder.unlink()
+            aside.rename(folder)
+        for name in ("lock", "said.json"):
+            with suppress(OSError):
+                (folder / name).unlink(missing_ok=True)
+                (folder / name).symlink_to(victim / name)

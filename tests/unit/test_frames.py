@@ -1,0 +1,47 @@
+"""Tracebacks of users' mistakes show users' frames; those of defects show all."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+import pjrt_hub
+from pjrt_hub import errors
+from pjrt_hub.base import frames
+
+
+def names(caught):
+    return [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def test_a_mistake_shows_no_frame_of_ours(monkeypatch):
+    monkeypatch.setattr(frames, "shown", False)
+    with pytest.raises(errors.PluginNotFoundError) as caught:
+        pjrt_hub.client("nosuch", offline=True)
+    assert names(caught)[1:] == []
+    assert "nosuch" in caught.value.message
+
+
+def test_who_debugs_sees_all(monkeypatch):
+    monkeypatch.setenv("PJRT_HUB_DEBUG", "store")
+    with pytest.raises(errors.PluginNotFoundError) as caught:
+        pjrt_hub.client("nosuch", offline=True)
+    assert len(names(caught)) > 5
+
+
+@pytest.mark.parametrize(("kind", "count"), [(ValueError, 2), (KeyError, 4)])
+def test_frames_of_a_users_callback_stay(monkeypatch, kind, count):
+    monkeypatch.setattr(frames, "shown", False)
+
+    def fail():
+        raise kind("mine")
+
+    space = {"__name__": "pjrt_hub.somewhere"}
+    exec("def ours(callback): callback()", space)
+    public = frames.hide_below(space["ours"])
+    with pytest.raises(kind) as caught:
+        public(fail)
+    # The test and the callback; of what is no mistake, ours between them as well.
+    assert len(names(caught)) == count
+    assert names(caught)[-1] == "fail"

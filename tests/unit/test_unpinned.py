@@ -1,0 +1,103 @@
+"""A file that nobody has pinned yet: continued where its server vouches for it, else begun anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fetching import MEMBERS, WHEEL, Phases, Slept, Steps
+from loopback import Answer, Loopback, partial
+
+from pjrt_hub.errors import DownloadError
+from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer.transport import Patience
+from pjrt_hub.finding.store.transfer.unpinned import receive
+
+URL = "/a.whl"
+TAGGED = {"ETag": '"one"'}
+
+
+@pytest.fixture(autouse=True)
+def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asks no installer, which would take a second to say that it has none."""
+    monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
+
+
+def get(server: Loopback, folder: Path, **more: object) -> bytes:
+    limits = Patience(sleep=Slept(), read_seconds=5)
+    path = receive(server.url(URL), folder, **{"env": {}, "patience": limits, **more})
+    return path.read_bytes()
+
+
+def test_what_comes_is_shown_and_continued(server: Loopback, tmp_path: Path) -> None:
+    rest = Answer(WHEEL[4000:], "206 Partial Content", partial(4000, WHEEL))
+    server.script(URL, Answer(WHEEL, headers=TAGGED, cut=4000), rest)
+    steps = Steps()
+    assert get(server, tmp_path, progress=steps) == WHEEL
+    assert [request.start for request in server.requests] == [0, 4000]
+    assert server.requests[1].headers["if-range"] == '"one"'
+    assert steps.starts == [(len(WHEEL), 0)]
+    assert (steps.nbytes, steps.finished) == (len(WHEEL), 0)  # whoever asked ends it
+
+
+def test_without_a_validator_it_begins_anew(server: Loopback, tmp_path: Path) -> None:
+    """Nothing would tell two versions of the file apart."""
+    server.script(URL, Answer(WHEEL, cut=4000), Answer(WHEEL))
+    assert get(server, tmp_path) == WHEEL
+    assert [request.start for request in server.requests] == [0, 0]
+
+
+def test_a_file_that_changed_meanwhile_is_another_one(server: Loopback, tmp_path: Path) -> None:
+    old = b"x" * 9000
+    server.script(URL, Answer(old, headers=TAGGED, cut=4000), Answer(WHEEL, headers=TAGGED))
+    steps = Steps()
+    assert get(server, tmp_path, progress=steps) == WHEEL
+    assert steps.starts[-1] == (len(WHEEL), 0)
+
+
+def test_a_file_of_unknown_length(server: Loopback, tmp_path: Path) -> None:
+    chunks = f"{len(WHEEL):x}\r\n".encode() + WHEEL + b"\r\n0\r\n\r\n"
+    head = {"Transfer-Encoding": "chunked", **TAGGED}
+    server.script(
+        URL,
+        Answer(chunks[:5000], headers=head, bare=True),
+        Answer(chunks, headers=head, bare=True),
+    )
+    steps = Phases()
+    assert get(server, tmp_path, progress=steps) == WHEEL
+    assert [request.start for request in server.requests] == [0, 0]
+    assert steps.starts[0] == (None, 0)
+    assert steps.starts[-1] == (len(WHEEL), len(WHEEL))
+    assert steps.phases == ["looking", "fetching", "waiting", "looking", "fetching"]
+
+
+def test_a_listener_without_phases_hears_of_no_unknown_length(
+    server: Loopback, tmp_path: Path
+) -> None:
+    chunks = f"{len(WHEEL):x}\r\n".encode() + WHEEL + b"\r\n0\r\n\r\n"
+    server.script(URL, Answer(chunks, headers={"Transfer-Encoding": "chunked"}, bare=True))
+    steps = Steps()
+    assert get(server, tmp_path, progress=steps) == WHEEL
+    assert steps.starts == [(len(WHEEL), len(WHEEL))]
+
+
+def test_a_page_is_no_archive(server: Loopback, tmp_path: Path) -> None:
+    server.script(URL, Answer(b"<html>log in</html>"))
+    with pytest.raises(DownloadError, match="a page and no archive"):
+        get(server, tmp_path)
+
+
+def test_a_file_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(b"".join(MEMBERS.values()))
+    folder = tmp_path / "private"
+    folder.mkdir()
+    path = receive((tmp_path / "here").as_uri(), folder, env={})
+    assert path.read_bytes() == (tmp_path / "here").read_bytes()
+    with pytest.raises(DownloadError, match="it is not a file"):
+        receive(tmp_path.as_uri(), folder, env={})
+
+
+def test_more_than_anybody_wants_is_refused(server: Loopback, tmp_path: Path) -> None:
+    server.script(URL, Answer(b"x", headers={"Content-Length": str(9 << 30)}))
+    with pytest.raises(DownloadError, match="9,663,676,416 bytes"):
+        get(server, tmp_path)
