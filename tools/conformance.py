@@ -19,8 +19,9 @@ HEAD = """\
 
 Every check of `pjrt-hub check`, area by area; [docs/conformance.md](conformance.md) says how they
 are made and what their verdicts mean. Checks of one number stand for one promise of the C API. A
-check **needs** the library alone, the plugin loaded, a topology, or a client with one device or
-more; **from** is the PJRT API version or the extension without which it is unsupported.
+check **needs** a process that has nothing of the plugin, the library alone, the plugin loaded, a
+topology, or a client with one device or more; **from** is the PJRT API version or the extension
+without which it is unsupported.
 """
 
 

@@ -76,6 +76,11 @@ def test_every_fault_has_a_verdict(faults):
     assert sorted(VERDICTS) == sorted(faults)
 
 
+def test_what_a_process_inherits_is_found_beside_other_checks(faults):
+    report = conformance.run(faults["raises_limits"], areas=["plugin"], jobs=1, seconds=DEADLINE)
+    assert "RLIMIT_NOFILE is 16" in report["plugin.process"].text
+
+
 @pytest.mark.parametrize("name", VERDICTS)
 def test_it_is_found(found, name):
     check, verdict, said = VERDICTS[name]

@@ -167,7 +167,8 @@ def test_every_check_is_well_described():
         assert " -> " in each.title, each.name
         assert not each.title.endswith("."), each.name
         assert each.area in AREAS, each.name
-        assert each.needs in ("library", "plugin", "client", "topology") or each.num_devices > 1
+        needs = ("process", "library", "plugin", "client", "topology")
+        assert each.needs in needs or each.num_devices > 1, each.name
         assert 0 < each.seconds <= 120, each.name
         assert 0 <= each.number <= 149, each.name
 

@@ -39,8 +39,9 @@ class Check:
         run: does it; returns where the plugin passes.
         since: the minor of the PJRT API that introduced what it asks for; 0 for the first table.
         extension: the node of the extension chain that it asks, or None.
-        needs: "library" for a check before anything is loaded, "plugin" for a loaded one, "client"
-            for a client with a device, "devices:2" for a client with two, "topology".
+        needs: "process" for a check that starts one from a process that has nothing of the plugin,
+            "library" for one before anything is loaded, "plugin" for a loaded one, "client" for a
+            client with a device, "devices:2" for a client with two, "topology".
         seconds: its time limit.
         number: of the promise of the C API that it stands for, with others; 0 for none.
         proves: the C functions of which it makes the simplest use there is. Where it fails, they
@@ -61,6 +62,11 @@ class Check:
     def area(self) -> str:
         """The part of its name that it shares with its neighbours."""
         return self.name.partition(".")[0]
+
+    @property
+    def loads(self) -> bool:
+        """Whether it must find the plugin loaded, and not do that itself."""
+        return self.needs not in ("process", "library")
 
     @property
     def num_devices(self) -> int:

@@ -161,9 +161,12 @@ class Suite:
             yield replace(each, text=text, words=words, notes=notes)
 
     def _run_checks(self, wanted: Iterable[Check]) -> Iterator[Result]:
-        # To have loaded the plugin makes a worker useless for a check before anything is loaded;
+        # A process inherits limits and filters that the plugin sets for the worker that starts it;
+        # to have loaded the plugin makes a worker useless for a check before anything is loaded;
         # what proves functions comes before whatever else may call them.
-        order = sorted(wanted, key=lambda check: (check.needs != "library", not check.proves))
+        order = sorted(
+            wanted, key=lambda check: (check.needs != "process", check.loads, not check.proves)
+        )
         queue = deque(Task(check) for check in order)
         workers: list[WorkerProcess] = []
         try:
@@ -242,7 +245,7 @@ class Suite:
             earlier = task.earlier
             note = f"{earlier.verdict} in a process that had made other checks: {earlier.text}"
             result = replace(result, notes=(*result.notes, note))
-        if check.needs == "library" and result.verdict.is_defect:
+        if not check.loads and result.verdict.is_defect:
             self._load_check = self._load_check or check.name
         return self._causes.learn(check, result)
 
@@ -259,7 +262,7 @@ class Suite:
         if check.num_devices and _CREATE in self._causes.broken:
             return _result(check, Verdict.SKIP, **self._cause_fields(_CREATE))
         needs = ["library"]
-        if check.needs != "library":
+        if check.loads:
             needs += ["plugin", *(["client"] if check.num_devices else []), check.needs]
         lost = next((each for each in needs if each in self._missing), None)
         if lost is None:

@@ -97,7 +97,7 @@ class Worker:
         """Loads the plugin with all that the check needs."""
         if digest.identity_if_any(self._setup.path) != self._setup.identity:
             raise Unavailable("plugin", f"{self._setup.path} was changed or removed meanwhile")
-        if check.needs == "library":
+        if not check.loads:
             for dependency in self._setup.preload:
                 library.preload(dependency)
             return self._subject(self._setup.manifest.create_options(self._setup.options))

@@ -88,14 +88,13 @@ class _State(NamedTuple):
         return found, notes
 
 
-@check(area="plugin", needs="library", seconds=60)
+@check(area="plugin", needs="process", seconds=60)
 def process(subject: Subject) -> None:
     """Load and initialize the plugin -> files, folder, signals and limits are unchanged."""
     _leaves_alone(subject, "loading")
 
 
-# Before anything is loaded here: a process inherits what a plugin did to the one that starts it.
-@check(area="client", name="process", needs="library", seconds=60)
+@check(area="client", name="process", needs="process", seconds=60)
 def process_of_client(subject: Subject) -> None:
     """Create a client, compile, run, destroy it -> the process is unchanged after each step."""
     _leaves_alone(subject, "client")
