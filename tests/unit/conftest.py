@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fetching import Slept
 from loopback import Loopback
+from trees import Site
 
 from pjrt_hub.finding.store.cache.cache import Cache
 
@@ -22,6 +23,11 @@ def server():
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "site")
 
 
 @pytest.fixture

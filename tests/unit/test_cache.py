@@ -35,11 +35,6 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "cache")
-
-
 def alter(path: Path, change: str, at: int) -> None:
     body = path.read_bytes()
     path.chmod(0o644)

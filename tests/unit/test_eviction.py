@@ -36,11 +36,6 @@ def release(version: str, folder: Path) -> tuple[Artifact, Path]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "cache")
-
-
-@pytest.fixture
 def pins(cache: Cache, tmp_path: Path) -> list[Artifact]:
     """Three published releases, which were last used 30, 20 and 10 days ago."""
     found = []

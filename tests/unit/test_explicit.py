@@ -5,22 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trees import Site, compile_library, plugin_bytes, world
+from trees import Site, compile_library, only, plugin_bytes, world
 
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.discovery.select import choose
-from pjrt_hub.finding.discovery.source import Candidate
-from pjrt_hub.finding.discovery.survey import Survey, survey
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path / "site")
-
-
-def only(found: Survey) -> Candidate:
-    (candidate,) = found.candidates
-    return candidate
+from pjrt_hub.finding.discovery.survey import survey
 
 
 def test_an_explicit_path(tmp_path: Path, site: Site):

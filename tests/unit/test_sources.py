@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 import wheels
-from trees import MANIFEST, SENTINEL, Site, plugin_bytes, world
+from trees import MANIFEST, SENTINEL, Site, only, plugin_bytes, world
 
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import CacheError, PluginLoadError
@@ -28,16 +28,6 @@ from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Artifact, Catalog
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path / "site")
-
-
-def only(found: Survey) -> Candidate:
-    (candidate,) = found.candidates
-    return candidate
 
 
 def reasons(found: Survey) -> dict[str, str]:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pjrt_hub.base.host import HostTag
-from pjrt_hub.finding.discovery.source import World
+from pjrt_hub.finding.discovery.source import Candidate, World
+from pjrt_hub.finding.discovery.survey import Survey
 
 #: Code that no test may run.
 SENTINEL = "raise SystemExit('a plugin was imported')\n"
@@ -134,3 +135,9 @@ def world(tmp_path: Path, *sites: Site, first_party: bool = False, **changed: ob
     if not first_party:
         values.setdefault("first_party", tmp_path / "nobody")
     return World(**values)  # type: ignore[arg-type]
+
+
+def only(found: Survey) -> Candidate:
+    """The one candidate that was found."""
+    (candidate,) = found.candidates
+    return candidate
