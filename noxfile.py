@@ -434,7 +434,7 @@ def wheels(session: nox.Session) -> None:
 def aarch64(session: nox.Session) -> None:
     """The parts unit and fake, and a program on the CPU plugin, on an emulated aarch64; as root."""
     session.install(*group("wheels"))
-    session.run("python", "tools/wheels.py", str(RELEASE))
+    session.run("python", "tools/wheels.py", str(RELEASE), "manylinux_2_17_aarch64")
     [path] = RELEASE.glob("*manylinux*_aarch64.whl")
     session.run("python", "tools/aarch64.py", str(path), *(session.posargs or ("unit", "fake")))
 

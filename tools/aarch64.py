@@ -13,6 +13,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import wheels
+
 ROOT = Path(__file__).resolve().parents[1]
 SYSTEM = ROOT / ".nox" / "aarch64"
 RELEASE, PYTHON = "bookworm", "3.11"
@@ -43,7 +45,8 @@ def main() -> None:
     if not (SYSTEM / "venv").is_dir():
         make_system()
     install(Path(wheel))
-    copy_sources()
+    shutil.rmtree(SYSTEM / "src", ignore_errors=True)
+    wheels.copy_sources(SYSTEM / "src")
     emulate("/venv/bin/python", "/src/examples/hello.py")
     emulate(
         "sh", "-c", 'cd /src/tests && exec /venv/bin/pytest "$@"', "-", *TESTS, *LEFT_OUT, *parts
@@ -89,17 +92,6 @@ def install(wheel: Path) -> None:
     pip = ("/venv/bin/pip", "install", "--quiet", "--no-index", "--find-links=/wheels")
     emulate(*pip, *wanted)
     emulate(*pip, "--no-deps", "--force-reinstall", f"/wheels/{wheel.name}")
-
-
-def copy_sources() -> None:
-    """Copies what git knows, so that nothing that this machine compiled is imported."""
-    shutil.rmtree(SYSTEM / "src", ignore_errors=True)
-    listed = ("git", "-C", ROOT, "ls-files", "-z")
-    for name in subprocess.check_output(listed, text=True).split("\0"):
-        if name and (ROOT / name).is_file():
-            target = SYSTEM / "src" / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target)
 
 
 def emulate(*command: str) -> None:

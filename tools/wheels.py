@@ -1,7 +1,8 @@
 """Builds the wheels of a release and its source distribution, and audits them.
 
 One machine builds for all: zig's C compiler has the headers and symbols of every target. The same
-commit gives the same bytes. `python tools/wheels.py dist` writes into `dist`.
+commit gives the same bytes. `python tools/wheels.py dist` writes into `dist`; tags after it choose
+some of the wheels.
 """
 
 from __future__ import annotations
@@ -40,26 +41,21 @@ NO_TRAPS = "-fno-sanitize=all"  # zig adds those of undefined behaviour
 
 
 def main() -> None:
-    """Builds everything into the folder that the command line names."""
+    """Builds into the folder that the command line names."""
     if sys.version_info[:2] != PYTHON:
         sys.exit(f"error: the wheels are built with the headers of Python {PYTHON[0]}.{PYTHON[1]}")
-    for path in build(Path(sys.argv[1])):
+    folder, *tags = sys.argv[1:]
+    for path in build(Path(folder), tags or TARGETS):
         print(f"{path.name}  {path.stat().st_size} bytes")
 
 
-def build(folder: Path, tags: Iterable[str] = TARGETS, *, seconds: int | None = None) -> list[Path]:
-    """Builds the source distribution, of it the wheels, and returns their paths, audited.
-
-    Args:
-        folder: where they go.
-        tags: keys of TARGETS.
-        seconds: the time of every member, since 1970; without, that of the latest commit.
-    """
+def build(folder: Path, tags: Iterable[str]) -> list[Path]:
+    """Builds the source distribution, of it the wheels, and returns their paths, audited."""
     folder.mkdir(parents=True, exist_ok=True)
-    seconds = seconds or int(_run("git", "log", "-1", "--format=%ct", cwd=ROOT))
     own = ("CFLAGS", "CPPFLAGS", "LDFLAGS")  # what the machine's owner wants of compilers
     env = {name: value for name, value in os.environ.items() if name not in own}
-    env["SOURCE_DATE_EPOCH"] = str(seconds)
+    # The time of every member.
+    env["SOURCE_DATE_EPOCH"] = _run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     with tempfile.TemporaryDirectory() as scratch:
         sdist = build_sdist(folder, Path(scratch), env)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -71,16 +67,20 @@ def build(folder: Path, tags: Iterable[str] = TARGETS, *, seconds: int | None = 
 
 
 def build_sdist(folder: Path, scratch: Path, env: Mapping[str, str]) -> Path:
-    """Builds the source distribution of what git knows, so that nothing built goes into it."""
-    source = scratch / "source"
-    for name in _run("git", "ls-files", "-z", cwd=ROOT).split("\0"):
-        if name and (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, source / name)
-    built = scratch / "sdist"
+    """Builds the source distribution."""
+    source, built = scratch / "source", scratch / "sdist"
+    copy_sources(source)
     _python("build", "--sdist", "--no-isolation", f"--outdir={built}", source, env=env)
     [path] = built.glob("*.tar.gz")
     return _order(path, folder / path.name, int(env["SOURCE_DATE_EPOCH"]))
+
+
+def copy_sources(target: Path) -> None:
+    """Copies what git knows, so that nothing that this machine built goes along."""
+    for name in _run("git", "ls-files", "-z", cwd=ROOT).split("\0"):
+        if name and (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
 
 
 def _order(source: Path, target: Path, seconds: int) -> Path:
