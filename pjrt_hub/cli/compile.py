@@ -108,11 +108,9 @@ def command(
     given = {name: value for name, value in counts.items() if value is not None}
     with usage_errors("--compile-option"):
         options = compile_options_of({**compile_options, **given}, flags)
-    # Before a plugin is fetched for it:
-    function = program_file.read_exported(program)
-    source = pjrt_hub.Program.of(program) if function is None else function.program
-    if function is not None:
-        refuse_elsewhere(function, platform)
+    source = program_file.read(program)  # before a plugin is fetched for it
+    if not isinstance(source, pjrt_hub.Program):
+        refuse_elsewhere(source, platform)
     with usage_errors("--topology-option" if topology_options else "--target"):
         try:
             topology = describe(platform, name, topology_options, offline)
@@ -120,11 +118,11 @@ def command(
             if likely := named_alone(target):
                 raise no_machine(target, likely) from exc
             raise
-    if function is not None:
+    if not isinstance(source, pjrt_hub.Program):
         from pjrt_hub.frameworks.exported import specialisation
 
         with usage_errors("--dimension"):
-            source = specialisation.for_topology(function, topology, dimensions)
+            source = specialisation.for_topology(source, topology, dimensions)
     with usage_errors():
         code = topology.compile(source, options).serialize()
     out.write_bytes(code)

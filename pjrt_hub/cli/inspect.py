@@ -50,13 +50,12 @@ def command(
     FILE_OR_DIR is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
     that torch_xla saved. Of the last two it also says whether a plugin can run it.
     """
-    function = program_file.read_exported(source, name)
-    if function is None:
-        program = pjrt_hub.Program.of(source)
+    function = program_file.read(source, name)
+    if isinstance(function, pjrt_hub.Program):
         if as_json:
-            output.show_json(as_dict(program))
+            output.show_json(as_dict(function))
         else:
-            show_program(program)
+            show_program(function)
         return
     from pjrt_hub.frameworks.exported import description
 

@@ -9,6 +9,7 @@ import pjrt_hub
 from pjrt_hub.errors import FileFormatError
 
 if TYPE_CHECKING:
+    from pjrt_hub import Program
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
@@ -25,28 +26,26 @@ _OTHERS = (
 )
 
 
-def read_exported(path: Path, name: str | None = None) -> ExportedFunction | None:
-    """Reads an exported function; None where the file is a program by itself.
+def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
+    """Reads an exported function, else a program by itself.
 
     Raises:
         FileFormatError: it is neither.
     """
-    from pjrt_hub.frameworks.exported.reading import read
+    from pjrt_hub.frameworks.exported import reading
 
     if path.is_file():
         refuse_others(path)
     try:
-        return read(path, name)
+        return reading.read(path, name)
     except FileFormatError:
         if path.is_dir() or "export" in path.suffix or "jaxexp" in path.suffix:
             raise
         try:
-            pjrt_hub.Program.of(path)
+            return pjrt_hub.Program.of(path)
         except FileFormatError:
             if not pjrt_hub.Program.is_inside(path.read_bytes()):
                 raise
-        else:
-            return None
         raise  # it is one, and damaged
 
 

@@ -19,7 +19,7 @@ from pjrt_hub.errors import PjrtHubError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pjrt_hub import Buffer, Client, LoadedExecutable
+    from pjrt_hub import Buffer, Client, LoadedExecutable, Program
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
@@ -100,19 +100,19 @@ def command(
     """
     from pjrt_hub.frameworks.exported.load import isolates
 
-    function = program_file.read_exported(program)
+    source = program_file.read(program)
     isolated = isolates() and not no_isolate
-    with connect(platform, offline, function) as client:
+    with connect(platform, offline, source) as client:
         places: Sequence[str] = ()
-        if function is None:
+        if isinstance(source, pjrt_hub.Program):
             with _usage_errors(
                 lambda: "this runs on one device; docs/executables.md runs on several, in Python"
             ):
-                executable = client.compile(program, isolated=isolated)
-            results = call(client, executable, arrays(args), program)
+                executable = client.compile(source, isolated=isolated)
+            results = call(client, executable, arrays(args), source)
         else:
-            places = function.output_paths
-            results = call_exported(client, function, args, isolated=isolated)
+            places = source.output_paths
+            results = call_exported(client, source, args, isolated=isolated)
         paths = write(results, out) if out else []
         if as_json:
             output.show_json(
@@ -136,13 +136,13 @@ def command(
                 print(f"{result}\n{result.element_type}[{shape}] on {result.device}")
 
 
-def connect(platform: str | None, offline: bool, function: ExportedFunction | None) -> Client:
+def connect(platform: str | None, offline: bool, source: ExportedFunction | Program) -> Client:
     """Makes a client of what `--platform` says: a platform's name, or the path of a library."""
-    if function is not None:
-        from pjrt_hub.frameworks.exported.load import client_for
+    if isinstance(source, pjrt_hub.Program):
+        return pjrt_hub.client(platform, offline=offline)
+    from pjrt_hub.frameworks.exported.load import client_for
 
-        return client_for(function, platform, offline=offline)
-    return pjrt_hub.client(platform, offline=offline)
+    return client_for(source, platform, offline=offline)
 
 
 def arrays(args: Sequence[arguments.Argument]) -> list[NDArray[Any]]:
@@ -196,7 +196,7 @@ def _usage_errors(hint: Callable[[], str]) -> Iterator[None]:
 
 
 def call(
-    client: Client, executable: LoadedExecutable, args: Sequence[NDArray[Any]], program: Path
+    client: Client, executable: LoadedExecutable, args: Sequence[NDArray[Any]], program: Program
 ) -> tuple[Buffer, ...]:
     """Moves the arguments to the device, calls, and waits for every result.
 
@@ -211,7 +211,7 @@ def call(
     return results
 
 
-def _words(program: Path) -> str:
+def _words(program: Program) -> str:
     """Say with which arguments a program can be called."""
     signature = pjrt_hub.signature(program)
     if signature is None:
