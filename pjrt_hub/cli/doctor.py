@@ -47,7 +47,7 @@ def command(platform: str | None, purpose: str, as_json: bool) -> int:
         if hints := [f"{step.what}: {step.hint}" for step in diagnosis.steps if step.hint]:
             print()
             output.show_lines([("hint", "bold", hint) for hint in hints])
-    return 0 if all(step.ok for step in diagnosis.steps) else FAILED
+    return 0 if diagnosis.ok else FAILED
 
 
 def as_line(step: Any) -> tuple[str, str, str]:
