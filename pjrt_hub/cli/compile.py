@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--output",
     "out",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=output.OutputFile(),
     help="Write the compiled program to this file, for Client.load.",
 )
 @click.option(

@@ -148,6 +148,12 @@ def test_a_machine_without_its_platform_is_looked_up(compile_with, capsys, monke
     assert said.endswith(f"Did you mean {meant[target]}?")
 
 
+def test_a_file_that_cannot_be_written_is_told_before_the_work(compile_with, capsys, tmp_path):
+    done = compile_with("-o", str(tmp_path / "none" / "code"))
+    assert (done.status, vars(done.machine)) == (2, {})
+    assert "There is no folder" in capsys.readouterr().err
+
+
 def test_topology_options_may_describe_the_machine_alone(compile_with):
     done = compile_with("--target", "tpu", "--topology-option", "bounds=[2,2,1]")
     assert (done.status, done.machine.asked[:2]) == (0, ("tpu", ""))
