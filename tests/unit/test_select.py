@@ -246,7 +246,16 @@ def test_nothing_at_all():
     with pytest.raises(PluginNotFoundError, match="no plugin can be used") as caught:
         pick(None, CUDA13_IDLE)
     assert "no such device" in str(caught.value)
-    assert "pip install 'pjrt-hub[cpu]'" in caught.value.hint
+    assert "PJRT_HUB_PLUGIN_PATH" in caught.value.hint
+
+
+@pytest.mark.parametrize("host", ["linux-x86_64-musl", "linux-riscv64-glibc2.39", "windows-x86_64"])
+def test_where_no_plugin_runs_none_is_said_to_be_installable(tmp_path: Path, host: str):
+    shipped = Catalog.read_shipped()
+    there = world(tmp_path, host=HostTag.parse(host), catalog=shipped, first_party=True)
+    with pytest.raises(PluginNotFoundError, match="no plugin can be used") as caught:
+        choose(survey(there))
+    assert "pip install" not in caught.value.hint
 
 
 def test_a_tie_names_both_and_how_to_choose():

@@ -138,8 +138,9 @@ def _by_priority(survey: Survey, offline: bool) -> Choice:
         raise PluginNotFoundError(
             "no plugin can be used on this machine\n" + explain(survey),
             rejections=_losers(survey, None, (), ""),
-            hint="install one, such as `pip install 'pjrt-hub[cpu]'`; "
-            "`pjrt-hub doctor` says what is missing",
+            # Not one from pip: what that could install here would be a candidate to be fetched.
+            hint="docs/plugins.md says what runs where; name the library of another plugin by its "
+            "path, or in PJRT_HUB_PLUGIN_PATH",
         )
     winner = _first(survey, sorted(eligible, key=_sort_key), None)
     known = "is present" if winner.hardware.ok else "may be here"
