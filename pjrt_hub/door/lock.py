@@ -81,8 +81,6 @@ def lock(
         ArchiveError: it is not a plugin.
     """
     requests, env = tuple(map(_absolute, requests)), environment()
-    if not check:
-        refresh_registry(env)
     path = output.absolute() if output else lock_path(env) or Path.cwd() / pins.FILE_NAME
     before = pins.read(path) if path.exists() else None
     if before is not None:

@@ -28,6 +28,7 @@ from pjrt_hub.base import progress
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.door import client, process
+from pjrt_hub.door.lock import lock
 from pjrt_hub.errors import (
     CacheError,
     ManifestError,
@@ -235,6 +236,15 @@ def test_an_unreachable_registry_keeps_what_is_cached_and_refuses_what_is_new(tr
     with pytest.raises(RegistryError) as caught:
         client.fetch("new")
     assert caught.value.fault == "unreachable"
+
+
+def test_an_unreachable_registry_is_asked_once_for_a_lock_file(trusted, monkeypatch, capsys):
+    client.fetch("toy")
+    later(monkeypatch, FRESH_SECONDS + 1)
+    monkeypatch.setattr(trusted.server, "routes", {})
+    locked = lock("toy")
+    assert [each.plugin for each in locked.pins.rows] == ["toy"]
+    assert capsys.readouterr().err.count("is not used") == 1
 
 
 def test_an_expired_registry_keeps_what_is_cached_with_a_warning(trusted, monkeypatch, caplog):
