@@ -90,7 +90,7 @@ def measure() -> report.Section:
 
 def _wheel(folder: Path) -> Artifact:
     """Puts the pinned wheel of this machine into a folder, from the user's index."""
-    from pjrt_hub.finding.store.transfer import fetch
+    from pjrt_hub.finding.store.transfer import download
     from pjrt_hub.finding.store.transfer.transport import Patience
 
     pin = Catalog.read_shipped().find("cpu", HostTag.current()).artifact
@@ -98,7 +98,8 @@ def _wheel(folder: Path) -> Artifact:
         raise SystemExit("the registry has no CPU plugin for this machine")
     came = folder / "came"
     came.mkdir()
-    fetch.download(pin, came, env=os.environ, patience=Patience()).rename(folder / pin.file_name)
+    archive_path = download.download(pin, came, env=os.environ, patience=Patience())
+    archive_path.rename(folder / pin.file_name)
     return pin
 
 

@@ -47,7 +47,7 @@ def export_bundle(
         OSError: `path` cannot be written.
     """
     from pjrt_hub.base.progress import choose_progress
-    from pjrt_hub.finding.store.transfer import bundle, fetch
+    from pjrt_hub.finding.store.transfer import bundle, download
     from pjrt_hub.finding.store.transfer.partial import enter, report_to
     from pjrt_hub.finding.store.transfer.transport import Patience
 
@@ -57,7 +57,7 @@ def export_bundle(
     def bring(row: Artifact, folder: Path) -> Iterator[Path]:
         patience = Patience.from_env(env)
         with report_to(None if quiet else choose_progress(row.package)) as progress:
-            yield fetch.download(row, folder, env=env, progress=progress, patience=patience)
+            yield download.download(row, folder, env=env, progress=progress, patience=patience)
             enter(progress, "done")
 
     rows = _newest_rows(platforms, hosts)

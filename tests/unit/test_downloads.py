@@ -248,6 +248,37 @@ def test_a_warm_hit_makes_no_call_and_no_write(server: Loopback, cache: Cache) -
     assert len(server.asked(FILE)) == 1
 
 
+CACHED = """
+import json, sys
+from pathlib import Path
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.transfer.fetch import lease
+pin = Artifact.from_row(json.loads({row!r}), "test")
+with lease(pin, Cache(Path({root!r})), env={{}}) as entry:
+    print(entry.root)
+for name in ("http", "httpx", "urllib.request", "pjrt_hub.finding.store.transfer.transport"):
+    assert name not in sys.modules, name
+"""
+
+
+def test_what_is_in_the_cache_is_had_without_the_modules_of_the_network(
+    server: Loopback, cache: Cache, slept: Slept
+) -> None:
+    server.file(FILE, WHEEL)
+    entry = get(server, cache, slept)
+    code = CACHED.format(row=json.dumps(PIN.as_row()), root=str(cache.root))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=child_env(server),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(entry.root)
+
+
 MEMORY = """
 import json, os
 from pathlib import Path

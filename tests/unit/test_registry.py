@@ -8,6 +8,7 @@ import logging
 import os
 import runpy
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -223,6 +224,23 @@ def test_trust_wants_a_root_signed_by_itself(place):
 
 
 # When it cannot be read
+
+
+READ = """
+import os, sys
+from pjrt_hub.door import process
+print(*(row.plugin for row in process.registry(os.environ).rows()))
+for name in ("http", "httpx", "urllib.request", "pjrt_hub.finding.store.transfer.transport"):
+    assert name not in sys.modules, name
+"""
+
+
+def test_what_was_read_of_a_registry_is_had_without_the_modules_of_the_network(trusted):
+    registries.refresh()
+    command = [sys.executable, "-c", READ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "toy" in done.stdout.split()
 
 
 def test_an_unreachable_registry_keeps_what_is_cached_and_refuses_what_is_new(trusted, monkeypatch):

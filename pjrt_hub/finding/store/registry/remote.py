@@ -16,15 +16,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from pjrt_hub.base import digest, log
 from pjrt_hub.errors import ManifestError, RegistryError
 from pjrt_hub.finding.store import disk, lock
 from pjrt_hub.finding.store.cache.cache import LAYOUT
 from pjrt_hub.finding.store.catalog import Artifact, read_rows
-from pjrt_hub.finding.store.transfer import installers
 from pjrt_hub.finding.store.transfer.credentials import redact
-from pjrt_hub.finding.store.transfer.transport import Patience, Transport
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.store.transfer.transport import Patience
 
 VARIABLE = "PJRT_HUB_REGISTRY"
 ROOT_VARIABLE = "PJRT_HUB_REGISTRY_ROOT"
@@ -247,6 +249,8 @@ class Remote:
                 kept before is left as it is.
             CacheError: the cache cannot be written.
         """
+        from pjrt_hub.finding.store.transfer.transport import Patience
+
         asked = self._now()
         limits = patience or replace(
             Patience.from_env(env), tries=3, overall_seconds=_PATIENCE_SECONDS
@@ -266,6 +270,9 @@ class Remote:
         return reading
 
     def _read(self, env: Mapping[str, str], limits: Patience) -> Reading:
+        from pjrt_hub.finding.store.transfer import installers
+        from pjrt_hub.finding.store.transfer.transport import Transport
+
         url, metadata = self.trust.url, self.folder / "metadata"
         try:
             from pjrt_hub.finding.store.registry import reader
