@@ -1,7 +1,7 @@
 """The contents of a shared library's file, for any system.
 
-Owns the record `Binary`, whether it is for this machine, and `File`, through which the readers of
-each format read. Every offset is checked and every loop bounded: hostile bytes give
+Owns the record `Binary`, whether it is for this machine, and `LibraryFile`, through which the
+readers of each format read. Every offset is checked and every loop bounded: hostile bytes give
 PluginLoadError, nothing else.
 """
 

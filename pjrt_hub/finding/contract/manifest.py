@@ -276,7 +276,7 @@ def _manifest(table: Table) -> Manifest:
     priority = table.integer("priority", DEFAULT_PRIORITY)
     if not 0 <= priority <= 1000:
         table.fail("priority", "an integer from 0 to 1000")
-    api = table.table("api")
+    api, environment = table.table("api"), table.table("environment")
     manifest = Manifest(
         name=name,
         platform=_name(table, "platform"),
@@ -289,9 +289,7 @@ def _manifest(table: Table) -> Manifest:
         probe=_probe(table.table("probe")),
         options=option.read_all(table.table("options")),
         compile_flags=read_compile_flags(table.table("compile_flags")),
-        environment=tuple(
-            _environment(key, table.table("environment")) for key in _keys(table, "environment")
-        ),
+        environment=tuple(_environment(key, environment) for key in sorted(environment.data)),
         targets=Targets.read(table.table("topology")),
         api_minimum=api.version("minimum"),
         api_maximum=api.version("maximum"),
@@ -303,10 +301,6 @@ def _manifest(table: Table) -> Manifest:
     if not manifest.libraries and not manifest.registry:
         table.fail("library", "at least one [[library]], or a `registry` key")
     return manifest
-
-
-def _keys(table: Table, key: str) -> list[str]:
-    return sorted(table.table(key).data)
 
 
 def _name(table: Table, key: str) -> str:

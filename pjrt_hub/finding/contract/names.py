@@ -25,9 +25,7 @@ def is_name(text: str) -> bool:
 def canonical(distribution: str) -> str:
     """Normalize a distribution's name as packaging does: "Jax_CUDA.pjrt" is "jax-cuda-pjrt"."""
     name = distribution.lower().replace("_", "-").replace(".", "-")
-    while (
-        "--" in name
-    ):  # thousands are asked for at a start, and a pattern takes three times as long
+    while "--" in name:  # thousands are asked for: a pattern takes three times as long
         name = name.replace("--", "-")
     return name
 

@@ -18,6 +18,7 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.contract.names import is_name
 from pjrt_hub.finding.contract.table import parse
 
 
@@ -131,7 +132,7 @@ class Artifact:
                 hint="the columns are described in registry/README.md",
             )
         for column in ("plugin", "platform"):
-            if not _NAME.fullmatch(row[column]):
+            if not is_name(row[column]):
                 raise ManifestError(
                     f"{where}: {column} must be 1 to 32 of a-z, 0-9 and _, found {row[column]!r}"
                 )
@@ -302,7 +303,6 @@ _SCHEMA: dict[str, tuple[type, bool]] = {
     "members": (list, True),
 }
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list"}
-_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.(whl|zip|tar\.gz|so)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

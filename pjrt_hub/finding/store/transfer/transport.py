@@ -99,7 +99,7 @@ class Patience:
         longest_wait_seconds: cap of a wait between two attempts, whatever the server asks for.
         lock_seconds: for another process that fetches the same file.
         overall_seconds: for all sources and attempts together.
-        deadline: when that time is over, by `clock`; `started` sets it.
+        deadline: when that time is over, by `clock`; `start` sets it.
         sleep: waits that many seconds.
         clock: a monotonic time.
         now: the time since the epoch, which a Retry-After date is compared with.

@@ -16,6 +16,7 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import ArchiveError, DownloadError, PluginLoadError, StoreError
 from pjrt_hub.finding.contract import headers
 from pjrt_hub.finding.contract.binary import ENTRY_POINT
+from pjrt_hub.finding.contract.manifest import FILE_NAME
 from pjrt_hub.finding.store.archive import archive
 from pjrt_hub.finding.store.catalog import Artifact, Member
 from pjrt_hub.finding.store.transfer import installers
@@ -27,7 +28,6 @@ from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transpo
 SUFFIXES = (".whl", ".zip", ".tar.gz", ".so")
 #: What a row says where nothing tells the name of its plugin, platform or package.
 UNNAMED = "unnamed"
-_MANIFEST = "pjrt_plugin.toml"
 
 
 def receive(
@@ -100,7 +100,7 @@ def measure(
     """
     found = archive.measure(archive_path, _is_wanted, name=file_name)
     archive.unpack(archive_path, found, folder, name=file_name)
-    libraries = [member for member in found if not member.path.endswith(_MANIFEST)]
+    libraries = [member for member in found if not member.path.endswith(FILE_NAME)]
     exporting = [member for member in libraries if _exports(folder / member.path)]
     if len(exporting) != 1:
         names = ", ".join(member.path for member in exporting)
@@ -132,7 +132,7 @@ def measure(
 
 def _is_wanted(path: str) -> bool:
     name = PurePosixPath(path).name
-    return name.endswith(".so") or ".so." in name or name == _MANIFEST
+    return name.endswith(".so") or ".so." in name or name == FILE_NAME
 
 
 def _exports(path: Path) -> bool:
