@@ -161,12 +161,9 @@ class Suite:
             yield replace(each, text=text, words=words, notes=notes)
 
     def _run_checks(self, wanted: Iterable[Check]) -> Iterator[Result]:
-        # A process inherits limits and filters that the plugin sets for the worker that starts it;
-        # to have loaded the plugin makes a worker useless for a check before anything is loaded;
+        # To have loaded the plugin makes a worker useless for a check before anything is loaded;
         # what proves functions comes before whatever else may call them.
-        order = sorted(
-            wanted, key=lambda check: (check.needs != "process", check.loads, not check.proves)
-        )
+        order = sorted(wanted, key=lambda check: (check.loads, not check.proves))
         queue = deque(Task(check) for check in order)
         workers: list[WorkerProcess] = []
         try:
@@ -193,7 +190,8 @@ class Suite:
                 yield result
                 continue
             idle = next((worker for worker in workers if not worker.task), None)
-            if idle and task.earlier:
+            # A process inherits limits and filters that a plugin sets for the one that starts it.
+            if idle and (task.earlier or task.check.needs == "process"):
                 idle.end()
                 workers.remove(idle)
                 idle = None
