@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +18,8 @@ import numpy as np
 import pjrt_hub
 from pjrt_hub.kit.conformance import programs
 
+#: The plugin that is tested: the CPU's, or one whose hardware is here.
+PLATFORM = os.environ.get("TESTED_PLATFORM", "cpu")
 PROGRAMS = Path(__file__).parents[1] / "programs"
 ADD = PROGRAMS / "add.mlir"
 #: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
@@ -69,6 +72,15 @@ def command(
     return [sys.executable, "-W", "ignore:This process", __file__, *words]
 
 
+def device_count(count: int) -> dict[str, int]:
+    """The create options for so many devices; only the CPU plugin makes them of nothing."""
+    if PLATFORM != "cpu":
+        import pytest  # which processes of tests do without
+
+        pytest.skip(f"needs {count} devices")
+    return {"cpu_device_count": count}
+
+
 def refusal(call: Callable[[], object]) -> dict[str, str] | None:
     """What a call raises: the name of its class, and its text."""
     try:
@@ -115,6 +127,6 @@ if __name__ == "__main__":
     function = inspect.unwrap(getattr(importlib.import_module(Path(file).stem), name))
     given = ast.literal_eval(arguments)
     if prepared:
-        client = pjrt_hub.client("cpu", offline=True)
+        client = pjrt_hub.client(PLATFORM, offline=True)
         given = (client, *given)
     kept = function(*given)

@@ -1,4 +1,4 @@
-"""The real XLA CPU plugin in this process, and child processes for whatever may crash one."""
+"""A real plugin in this process, the CPU's by default, and children for what may crash one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import time
 
 import numpy as np
 import pytest
-from children import PROGRAMS, SLOW, command
+from children import PLATFORM, PROGRAMS, SLOW, command, device_count
 
 import pjrt_hub
 
 
 def pytest_runtest_setup(item):
-    """Skips what the installed numpy cannot do itself."""
+    """Skips what the installed numpy cannot do itself, and what is about another plugin."""
+    for mark in item.iter_markers("cpu"):
+        if PLATFORM != "cpu":
+            pytest.skip(f"about the CPU plugin: {mark.args[0]}")
     for mark in item.iter_markers("numpy"):
         if np.lib.NumpyVersion(np.__version__) < f"{mark.args[0]}.0":
             pytest.skip(f"numpy {np.__version__} is older than {mark.args[0]}")
@@ -23,7 +26,7 @@ def pytest_runtest_setup(item):
 def plugin(clean_env):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
-        return pjrt_hub.load("cpu", offline=True)
+        return pjrt_hub.load(PLATFORM, offline=True)
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +39,7 @@ def client(plugin):
 @pytest.fixture(scope="session")
 def pair(plugin):
     """A client of two devices, shared."""
-    with plugin.client({"cpu_device_count": 2}) as client:
+    with plugin.client(device_count(2)) as client:
         yield client
 
 

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from children import PLATFORM
 
 import pjrt_hub
 from pjrt_hub import ExecuteContext, ExecuteOptions, HostBufferSemantics
@@ -28,7 +29,7 @@ class Uses:
     """A client, and each kind of use as a method."""
 
     def __init__(self):
-        self.client = pjrt_hub.client("cpu", offline=True)
+        self.client = pjrt_hub.client(PLATFORM, offline=True)
         self.source = pjrt_hub.empty_aligned((8,))
         self.source[:] = 1
         self.add = self.client.compile(PROGRAMS / "add.mlir")

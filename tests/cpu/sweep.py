@@ -16,6 +16,7 @@ import weakref
 from functools import partial
 
 import numpy as np
+from children import PLATFORM
 from misuse.case import FAILED, NUMBERS, PROGRAMS, Case, Index, Lying, raises
 
 import pjrt_hub
@@ -123,4 +124,4 @@ def sweep(plugin):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGALRM, alarmed)
-    print(json.dumps(sweep(pjrt_hub.load("cpu", offline=True))))
+    print(json.dumps(sweep(pjrt_hub.load(PLATFORM, offline=True))))

@@ -7,7 +7,7 @@ import array
 import ml_dtypes
 import numpy as np
 import pytest
-from children import ADD, in_child, ones
+from children import ADD, PLATFORM, in_child, ones
 
 import pjrt_hub
 from pjrt_hub import Buffer, CompileOptions, ExecuteOptions, empty_aligned
@@ -290,7 +290,7 @@ def test_a_client_that_closes_while_its_array_is_asked_for():
         ("buffer", "argument 0 is a buffer that was deleted or donated"),
         ("client", "the client is closed"),
     ]:
-        client = pjrt_hub.client("cpu", offline=True)
+        client = pjrt_hub.client(PLATFORM, offline=True)
         executable, one = client.compile(ADD), ones(client)
         acts = {"executable": executable.close, "buffer": one.delete, "client": client.close}
         with pytest.raises(ClosedError, match=message):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import PLATFORM
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 HELLO = str(Path(__file__).parents[2] / "examples" / "hello.mlir")
@@ -17,11 +17,9 @@ COMMAND = [sys.executable, "-m", "pjrt_hub.cli"]
 
 
 @pytest.fixture
-def hub(tmp_path):
+def hub(clean_env, tmp_path):
     """Runs `pjrt-hub` with a cache of its own and without the user's choices."""
-    ours = ("PJRT_", "JAX_")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    clean["PJRT_HUB_CACHE"] = str(tmp_path / "cache")
+    clean = {**clean_env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
     def call(*args, status=0, **env):
         done = subprocess.run(
@@ -39,7 +37,7 @@ def hub(tmp_path):
 
 
 def test_run_prints_an_array_and_where_it_is(hub):
-    done = hub("run", HELLO, "--platform", "cpu", "--arg", "f32[8]:0.5", "--arg", "f32[8]:2")
+    done = hub("run", HELLO, "--platform", PLATFORM, "--arg", "f32[8]:0.5", "--arg", "f32[8]:2")
     assert "0.9640276" in done.stdout
     assert "f32[8]" in done.stdout
 
@@ -48,27 +46,27 @@ def test_run_reads_and_writes_files(hub, tmp_path):
     a, b, out = (tmp_path / f"{name}.npy" for name in ("a", "b", "out"))
     np.save(a, np.arange(8, dtype=np.float32))
     np.save(b, np.linspace(-1, 1, 8, dtype=np.float32)[::-1])
-    hub("run", HELLO, "--platform", "cpu", "--arg", a, "--arg", b, "--output", out)
+    hub("run", HELLO, "--platform", PLATFORM, "--arg", a, "--arg", b, "--output", out)
     expected = np.tanh(np.load(a) * np.load(b) + 1)
     assert np.allclose(np.load(out), expected, atol=1e-6)
 
 
 def test_run_uses_one_device(hub):
     split = PROGRAMS / "shard_map_shardy.mlir"
-    done = hub("run", split, "--platform", "cpu", "--arg", "f32[16,4]:1", status=1)
+    done = hub("run", split, "--platform", PLATFORM, "--arg", "f32[16,4]:1", status=1)
     assert "1 replica(s) of 8 partition(s) need 8 devices, cpu has 1" in done.stderr
     assert "this runs on one device; docs/executables.md" in done.stderr
 
 
 def test_run_as_json(hub):
-    done = hub("run", HELLO, "--platform", "cpu", "--json", *["--arg", "f32[8]:1"] * 2)
+    done = hub("run", HELLO, "--platform", PLATFORM, "--json", *["--arg", "f32[8]:1"] * 2)
     [result] = json.loads(done.stdout)["results"]
     assert (result["dtype"], result["shape"]) == ("float32", [8])
     assert np.allclose(result["data"], np.tanh(2.0), atol=1e-6)
 
 
 def test_several_results_are_several_files(hub, tmp_path):
-    args = ["--platform", "cpu", "--arg", "f32[2,3]:-1,0,1,2,3,4", "--output", tmp_path / "out"]
+    args = ["--platform", PLATFORM, "--arg", "f32[2,3]:-1,0,1,2,3,4", "--output", tmp_path / "out"]
     done = hub("run", PROGRAMS / "two_outputs.mlir", *args)
     double, positive = done.stdout.split()
     assert [double, positive] == [str(tmp_path / "out" / f"{n}.npy") for n in (0, 1)]
@@ -90,7 +88,7 @@ def test_several_results_are_several_files(hub, tmp_path):
 )
 @pytest.mark.slow
 def test_a_failure_is_a_paragraph_a_hint_and_a_status(hub, args, status, message):
-    platform = [] if "--platform" in args else ["--platform", "cpu"]
+    platform = [] if "--platform" in args else ["--platform", PLATFORM]
     done = hub("run", HELLO, *platform, *args, status=status)
     assert done.stdout == ""
     said = " ".join(done.stderr.replace("│", " ").split())
@@ -104,7 +102,7 @@ def test_a_failure_is_a_paragraph_a_hint_and_a_status(hub, args, status, message
 def test_a_junk_program_is_an_error_with_a_hint(hub, tmp_path):
     for name, content in (("a.mlir", b"junk"), ("b.mlir", b"\xff\x00junk"), ("c.mlir", b"")):
         (tmp_path / name).write_bytes(content)
-        done = hub("run", tmp_path / name, "--platform", "cpu", status=1)
+        done = hub("run", tmp_path / name, "--platform", PLATFORM, status=1)
         assert "error: " in done.stderr
         assert "hint: " in done.stderr
         assert "Traceback" not in done.stderr
@@ -118,11 +116,11 @@ def test_a_program_that_the_compiler_dies_of_is_an_error(hub, tmp_path):
         "  %z = stablehlo.constant dense<0> : tensor<i32>\n"
         "  %r = stablehlo.divide %a, %z : tensor<i32>\n  return %r : tensor<i32>\n}\n"
     )
-    done = hub("run", path, "--platform", "cpu", status=5)
+    done = hub("run", path, "--platform", PLATFORM, status=5)
     assert done.stdout == ""
     assert f"xla_cpu_pjrt.so died of SIGFPE as it compiled {path}\n\nhint: " in done.stderr
-    hub("run", path, "--platform", "cpu", "--no-isolate", status=-8)
-    hub("run", path, "--platform", "cpu", status=-8, PJRT_HUB_ISOLATE="0")
+    hub("run", path, "--platform", PLATFORM, "--no-isolate", status=-8)
+    hub("run", path, "--platform", PLATFORM, status=-8, PJRT_HUB_ISOLATE="0")
 
 
 def test_debug_adds_the_traceback(hub):

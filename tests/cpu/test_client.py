@@ -17,6 +17,7 @@ from pjrt_hub.errors import (
 )
 
 
+@pytest.mark.cpu("its own words")
 def test_what_a_client_tells(client, plugin):
     assert client.plugin is plugin
     assert client.platform_name == "cpu"
@@ -26,6 +27,7 @@ def test_what_a_client_tells(client, plugin):
     assert repr(client) == "<Client cpu with 1 device>"
 
 
+@pytest.mark.cpu("its own words")
 def test_what_the_plugin_tells(plugin):
     assert str(plugin.api_version) == "0.81"
     assert plugin.attributes == {
@@ -64,6 +66,7 @@ def test_what_the_plugin_does_not_count(client):
     assert client.devices[0].memory_stats() is None
 
 
+@pytest.mark.cpu("its options")
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -82,6 +85,7 @@ def test_options_are_refused_before_the_plugin_sees_them(plugin, options, error)
         plugin.client(options)
 
 
+@pytest.mark.cpu("its options")
 @pytest.mark.parametrize(("options", "count"), [({}, 3), ({"cpu_device_count": 2}, 2)])
 @in_child(JAX_NUM_CPU_DEVICES="3")
 def test_a_variable_sets_an_option_that_the_program_does_not(options, count):
@@ -89,12 +93,14 @@ def test_a_variable_sets_an_option_that_the_program_does_not(options, count):
         assert len(client.devices) == count
 
 
+@pytest.mark.cpu("its options")
 @in_child(JAX_NUM_CPU_DEVICES="three")
 def test_a_variable_that_means_nothing_is_an_error():
     with pytest.raises(ValueError, match="variable JAX_NUM_CPU_DEVICES is 'three'"):
         pjrt_hub.client("cpu", offline=True)
 
 
+@pytest.mark.cpu("its options")
 @pytest.mark.parametrize("make", ["plugin", "client"])
 def test_a_client_without_devices_is_refused(plugin, make):
     options = {"cpu_device_count": 0}

@@ -10,11 +10,14 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
+from children import PLATFORM
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import InvalidArgumentError
 from pjrt_hub.running.compilation.policy import DefaultFlags
+
+pytestmark = pytest.mark.cpu("its flags")
 
 YNN = "xla_cpu_experimental_ynn_fusion_type"
 NAN = "xla_cpu_enable_fast_min_max"
@@ -173,7 +176,7 @@ def test_a_program_with_a_maximum_is_compiled_as_the_plugin_would(client):
 
 @pytest.mark.parametrize("flag", [{"xla_absent": True}, {YNN: "ABSENT"}])
 def test_a_default_that_the_plugin_refuses_is_left_out_and_told(clean_env, caplog, flag):
-    plugin = pjrt_hub.load("cpu", offline=True)
+    plugin = pjrt_hub.load(PLATFORM, offline=True)
     plugin.default_flags = DefaultFlags(lambda *_: {"xla_cpu_enable_fast_math": False, **flag})
     (name,) = flag
     with plugin.client() as client, caplog.at_level(logging.WARNING, "pjrt_hub.compile_flags"):

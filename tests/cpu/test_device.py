@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from children import device_count
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -11,7 +12,7 @@ from pjrt_hub.running.distributed.process_info import ProcessInfo
 
 @pytest.fixture(scope="module")
 def four(plugin):
-    with plugin.client({"cpu_device_count": 4}) as client:
+    with plugin.client(device_count(4)) as client:
         yield client
 
 

@@ -9,6 +9,7 @@ import textwrap
 import ml_dtypes
 import numpy as np
 import pytest
+from children import device_count
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.running.array import display, dtypes
@@ -257,7 +258,7 @@ def test_devices_and_memories_are_tables(pair, plugin):
 
 
 def test_html_of_the_rest(plugin, program):
-    client = plugin.client({"cpu_device_count": 9})
+    client = plugin.client(device_count(9))
     executable = client.compile(program("two_outputs"))
     shown = [client, client.devices[0], executable, client.memories[0], client.topology, plugin]
     texts = [text_of(each._repr_html_()) for each in shown]

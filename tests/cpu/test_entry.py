@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from children import device_count
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.running.program.entry import signature
@@ -32,7 +33,7 @@ DIMENSIONS = ["", "8x", "0x", "2x3x", "1x1x1x", "2x3x4x5x6x", "?x3x", "4x?x?x"]
 @pytest.fixture(scope="module")
 def eight(plugin):
     """A client of eight devices."""
-    with plugin.client({"cpu_device_count": 8}) as client:
+    with plugin.client(device_count(8)) as client:
         yield client
 
 

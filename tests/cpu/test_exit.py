@@ -10,6 +10,7 @@ import textwrap
 import time
 
 import pytest
+from children import PLATFORM
 
 #: What runs takes a minute; the exit waits for it, except after Ctrl-C.
 SETUP = """
@@ -18,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pjrt_hub
 
-client = pjrt_hub.client("cpu", offline=True)
+client = pjrt_hub.client({platform!r}, offline=True)
 SLOW = {slow!r}
 slow = client.compile(SLOW)
 identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
@@ -93,7 +94,7 @@ def begin(clean_env, slow):
     """Starts a process, and gives it once it says that it is ready."""
 
     def begin(code, rounds=400_000):
-        setup = SETUP.format(slow=slow, rounds=rounds)
+        setup = SETUP.format(platform=PLATFORM, slow=slow, rounds=rounds)
         process = subprocess.Popen(
             [sys.executable, "-c", setup + textwrap.dedent(code)],
             stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from children import calling, in_child, ones
+from children import PLATFORM, calling, in_child, ones
 
 import pjrt_hub
 from pjrt_hub.errors import (
@@ -434,7 +434,7 @@ def test_functions_run_until_the_end_and_not_after_it(client):
 @in_child(stdout="ran\n" * 3)
 def test_any_end_while_the_plugin_calls(order):
     """The plugin's own thread calls between two steps of a program that nobody waits for."""
-    client = pjrt_hub.client("cpu", offline=True)
+    client = pjrt_hub.client(PLATFORM, offline=True)
 
     def slow(a, out):
         time.sleep(0.1)

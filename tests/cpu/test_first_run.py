@@ -16,6 +16,8 @@ import pytest
 
 import pjrt_hub
 
+pytestmark = pytest.mark.cpu("fetches it")
+
 PLUGINS = ("xla_plugins", "xla_cpu_pjrt", "jax_plugins", "jax_cuda", "libtpu")
 REPORT = """
 import json, pjrt_hub

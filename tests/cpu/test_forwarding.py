@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from children import in_child
+from children import PLATFORM, in_child
 
 import pjrt_hub
 from pjrt_hub.errors import PluginLoadError
@@ -15,7 +15,7 @@ from pjrt_hub.running.interpose import forwarding
 
 @in_child
 def test_its_table_is_a_copy_and_one_process_hands_on_one():
-    plugin = pjrt_hub.load("cpu")
+    plugin = pjrt_hub.load(PLATFORM)
     own = plugin.api.address
     size = ctypes.c_size_t.from_address(own).value
     before = ctypes.string_at(own, size)

@@ -16,6 +16,8 @@ import pytest
 
 from pjrt_hub.running.capi import _pjrt, table
 
+pytestmark = pytest.mark.cpu("its header")
+
 ffi = _pjrt.ffi
 
 MINOR = 81

@@ -8,6 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
+from children import PLATFORM
 
 import pjrt_hub
 from pjrt_hub import HostBufferSemantics
@@ -102,7 +103,7 @@ def mapped_file(path):
 
 
 def of_buffer(path):
-    with pjrt_hub.client("cpu") as client:
+    with pjrt_hub.client(PLATFORM) as client:
         return client.buffer_from_host(aligned()).to_numpy()
 
 

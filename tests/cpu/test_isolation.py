@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from children import command, in_child
+from children import PLATFORM, command, in_child
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
@@ -329,7 +329,7 @@ def test_a_cached_compilation_starts_no_process(client, program, started):
 def test_the_variable_says_what_is_isolated(clean_env, program, monkeypatch, started, value):
     monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
     monkeypatch.setenv("PJRT_HUB_ISOLATE", value)
-    with pjrt_hub.client("cpu", offline=True) as client:
+    with pjrt_hub.client(PLATFORM, offline=True) as client:
         assert adds(client, client.compile(program("add")))
         assert len(started) == (1 if value == "1" else 0)
         assert adds(client, client.compile(program("add"), isolated=value != "1"))
@@ -340,7 +340,7 @@ def test_the_variable_says_what_is_isolated(clean_env, program, monkeypatch, sta
 def test_a_deadline(clean_env, slow_to_compile, monkeypatch):
     monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
     monkeypatch.setenv("PJRT_HUB_ISOLATE_SECONDS", "8")
-    with pjrt_hub.client("cpu", offline=True) as client:
+    with pjrt_hub.client(PLATFORM, offline=True) as client:
         with pytest.raises(PluginTimeoutError, match="within 8 s") as caught:
             client.compile(slow_to_compile, isolated=True)
         assert caught.value.seconds == 8

@@ -25,7 +25,7 @@ from pathlib import Path
 import leaks
 import numpy as np
 import pytest
-from children import ADD, SLOW, in_child, in_threads, ones, start
+from children import ADD, PLATFORM, SLOW, in_child, in_threads, ones, start
 
 import pjrt_hub
 from pjrt_hub.errors import ClosedError
@@ -238,7 +238,7 @@ class Forked:
             *(lambda: client.buffer_from_host([1]), lambda: client.compile(ADD)),
             *(lambda: client.load(b""), lambda: client.platform_version, lambda: device.memories),
             *(lambda: memory.kind, client.plugin.client),
-            lambda: pjrt_hub.client("cpu", offline=True),
+            lambda: pjrt_hub.client(PLATFORM, offline=True),
         ]
 
     def check(self):
@@ -387,8 +387,10 @@ def test_two_hundred_clients(client):
     def counts():
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
+    options = {"cpu_device_count": 2} if PLATFORM == "cpu" else {}
+
     def once():
-        with client.plugin.client({"cpu_device_count": 2}) as c:
+        with client.plugin.client(options) as c:
             b = ones(c)
             c.compile(ADD)(b, b).ready.wait()
 

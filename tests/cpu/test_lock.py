@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.cpu("what locks hold")
+
 HELLO = str(Path(__file__).parents[2] / "examples" / "hello.mlir")
 COMMAND = [sys.executable, "-m", "pjrt_hub.cli"]
 

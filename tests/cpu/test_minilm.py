@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import PLATFORM
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow  # the weights are a download of 90 MB
@@ -25,7 +26,7 @@ sys.path.insert(0, sys.argv[1])
 import pjrt_hub
 from embed import Encoder
 
-with pjrt_hub.client("cpu") as client:
+with pjrt_hub.client(sys.argv[2]) as client:
     embeddings = Encoder(client)(json.load(sys.stdin))
 json.dump({"embeddings": embeddings.tolist(), "modules": sorted(sys.modules)}, sys.stdout)
 """
@@ -40,7 +41,7 @@ def answer():
             pytrace=False,
         )
     done = subprocess.run(
-        [sys.executable, "-c", EMBED, str(EXAMPLE)],
+        [sys.executable, "-c", EMBED, str(EXAMPLE), PLATFORM],
         input=json.dumps([row["sentence"] for row in REFERENCE]),
         capture_output=True,
         text=True,

@@ -16,6 +16,8 @@ import pytest
 from misuse import CASES, calls, making, memory
 from misuse.case import NUMBERS
 
+pytestmark = pytest.mark.cpu("its cases take two devices")
+
 
 def test_there_are_enough():
     assert len(CASES) == len(calls.CASES) + len(memory.CASES) + len(making.CASES) >= 200

@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from children import ADD, PROGRAMS, SLOW, in_child, in_threads
+from children import ADD, PLATFORM, PROGRAMS, SLOW, device_count, in_child, in_threads
 
 import pjrt_hub
 from pjrt_hub import CompileOptions, ExecuteOptions
@@ -36,7 +36,7 @@ COLLECTIVES = {
 @pytest.fixture(scope="module")
 def eight(plugin):
     """A client of eight devices."""
-    with plugin.client({"cpu_device_count": 8}) as client:
+    with plugin.client(device_count(8)) as client:
         yield client
 
 
@@ -283,7 +283,7 @@ class Together:
     """A client of eight devices in a process of its own, which has a deadline."""
 
     def __init__(self):
-        self.client = pjrt_hub.client("cpu", offline=True, options={"cpu_device_count": 8})
+        self.client = pjrt_hub.client(PLATFORM, offline=True, options=device_count(8))
         self.reduce = self.client.compile(PROGRAMS / "all_reduce.mlir", EIGHT)
         self.donate = self.client.compile(PROGRAMS / "donate.mlir", EIGHT)
 
@@ -307,6 +307,7 @@ class Together:
         return self.client.compile(SLOW, options), put(np.eye(256, dtype="f4")), put(rounds)
 
 
+@pytest.mark.cpu("eight devices")
 @in_child
 def test_what_is_refused_on_one_device_starts_on_none():
     """XLA's CPU client would never again finish what runs on several devices."""
@@ -334,6 +335,7 @@ def test_what_is_refused_on_one_device_starts_on_none():
     eight.check_reduce(2)
 
 
+@pytest.mark.cpu("eight devices")
 @in_child
 def test_a_client_that_cannot_finish_says_so():
     """A buffer that is not what it claims: the plugin refuses it on one device, having started."""
@@ -351,6 +353,7 @@ def test_a_client_that_cannot_finish_says_so():
     os._exit(0)  # what is owned twice must not be freed
 
 
+@pytest.mark.cpu("eight devices")
 @pytest.mark.parametrize("events", [False, True])
 @in_child
 def test_many_launches_that_nobody_waits_for(events):
@@ -369,6 +372,7 @@ def test_many_launches_that_nobody_waits_for(events):
         assert np.array_equal(result.to_numpy(), np.eye(256))
 
 
+@pytest.mark.cpu("eight devices")
 @in_child
 def test_launches_of_several_threads():
     """Whole launches and launches in parts, with buffers deleted and executables closed between."""
@@ -405,6 +409,7 @@ def test_launches_of_several_threads():
     eight.client.close()
 
 
+@pytest.mark.cpu("eight devices")
 @in_child
 def test_deleted_by_another_thread_while_it_starts():
     """It starts on all devices or, deleted before, on none."""
@@ -436,6 +441,7 @@ def test_deleted_by_another_thread_while_it_starts():
     eight.check_reduce(4)
 
 
+@pytest.mark.cpu("eight devices")
 @in_child
 def test_ctrl_c_ends_the_wait_for_a_turn():
     """Thirty-two are under way; the next waits until one of them ends, or is interrupted."""
@@ -450,6 +456,7 @@ def test_ctrl_c_ends_the_wait_for_a_turn():
     os._exit(0)  # not to wait for all of them
 
 
+@pytest.mark.cpu("eight devices")
 @in_child
 def test_a_close_while_launches_are_under_way():
     eight = Together()

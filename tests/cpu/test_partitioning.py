@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import device_count
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError
@@ -21,7 +22,7 @@ ROWS = np.random.default_rng(0).integers(-9, 9, (16, 4)).astype(np.float32)
 @pytest.fixture(scope="module")
 def eight(plugin):
     """A client of eight devices."""
-    with plugin.client({"cpu_device_count": 8}) as client:
+    with plugin.client(device_count(8)) as client:
         yield client
 
 

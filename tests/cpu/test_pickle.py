@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
-from children import ADD, in_child, ones
+from children import ADD, device_count, in_child, ones
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import (
@@ -153,7 +153,7 @@ def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypa
 
 def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, program):
     """As the pickle of an `Executable` does: its topology has no create options."""
-    with plugin.client({"cpu_device_count": 2}) as client:
+    with plugin.client(device_count(2)) as client:
         code = serialized.read(client.compile(program("add")).serialize())[1]
         ahead = dataclasses.replace(client.guards, platform_version="", machine="").seal(code)
         revive, words = Topology._reduce_executable(SimpleNamespace(reload=None), ahead)
@@ -184,7 +184,7 @@ def test_a_damaged_executable_is_refused(client, program):
 def test_an_executable_of_another_plugin_without_a_client(plugin, program):
     from pjrt_hub.running.client.plugin import Plugin
 
-    with Plugin(plugin.api).client({"cpu_device_count": 3}) as client:
+    with Plugin(plugin.api).client(device_count(3)) as client:
         stream = pickle.dumps(client.compile(program("add")))
         assert pickle.loads(stream).client is client
     with pytest.raises(PjrtHubError, match="no open client of the plugin for 'cpu'"):

@@ -9,6 +9,7 @@ from pjrt_hub import CompileOptions
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 
 
+@pytest.mark.cpu("its flags")
 def test_the_page(client, program):
     options = CompileOptions(optimization_level=2, flags={"xla_cpu_enable_fast_math": True})
     executable = client.compile(program("donate"), options)
@@ -35,6 +36,7 @@ def test_the_page_of_layouts(executables):
     assert "parameter 0     p0: f32[2,3]{1,0}" in executables("column_major").report()
 
 
+@pytest.mark.cpu("its flags")
 def test_the_page_of_layouts_that_were_asked_for(client, program):
     shapes = [("f32", (64, 64), (0, 1)), ("f32", (64, 64))]
     page = client.compile(program("matmul_64"), CompileOptions(argument_layouts=shapes)).report()
@@ -86,6 +88,7 @@ def test_counts(executables):
     assert add.addressable_device_logical_ids == ((0, 0),)
 
 
+@pytest.mark.cpu("its flags")
 def test_options_come_back(client, program, executables):
     added = client.plugin.compile_flags
     options = CompileOptions(num_replicas=1, flags={"xla_cpu_enable_fast_math": False})

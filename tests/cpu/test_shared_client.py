@@ -10,7 +10,7 @@ import threading
 import weakref
 
 import pytest
-from children import ADD, in_child, in_threads, ones
+from children import ADD, PLATFORM, in_child, in_threads, ones
 
 import pjrt_hub
 from pjrt_hub.errors import ClosedError
@@ -18,7 +18,7 @@ from pjrt_hub.errors import ClosedError
 FORKS = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
 
 
-def shared(platform="cpu", **more):
+def shared(platform=PLATFORM, **more):
     return pjrt_hub.client(platform, shared=True, offline=True, **more)
 
 
@@ -35,7 +35,7 @@ def test_buffers_of_one_holder_are_arguments_of_the_others():
 
 
 def test_a_client_is_ones_own_by_default(plugin):
-    one, own = shared(), pjrt_hub.client("cpu", offline=True)
+    one, own = shared(), pjrt_hub.client(PLATFORM, offline=True)
     assert own is not one
     assert not own.is_shared
     assert shared() is one
@@ -48,8 +48,8 @@ def test_every_name_of_a_plugin_gives_its_client(plugin, monkeypatch):
     by_name = shared()
     assert plugin.client(shared=True) is by_name
     assert pjrt_hub.client(str(plugin.path), shared=True) is by_name
-    assert pjrt_hub.load("cpu", offline=True).client(shared=True) is by_name
-    monkeypatch.setenv("PJRT_HUB_PLATFORMS", "cpu")
+    assert pjrt_hub.load(PLATFORM, offline=True).client(shared=True) is by_name
+    monkeypatch.setenv("PJRT_HUB_PLATFORMS", PLATFORM)
     assert shared(None) is by_name
 
 
@@ -86,6 +86,7 @@ def test_it_is_freed_when_nobody_has_anything_of_it(last):
     assert ones(shared()).tolist() == [1.0] * 8
 
 
+@pytest.mark.cpu("its options")
 @in_child
 def test_an_option_must_be_that_of_the_first():
     first = shared(options={"cpu_device_count": 2})
@@ -98,13 +99,14 @@ def test_an_option_must_be_that_of_the_first():
         shared(options={"cpu_devices": 2})
     with pytest.raises(TypeError, match="cpu_device_count"):
         shared(options={"cpu_device_count": "two"})
-    with pjrt_hub.client("cpu", options={"cpu_device_count": 3}, offline=True) as own:
+    with pjrt_hub.client(PLATFORM, options={"cpu_device_count": 3}, offline=True) as own:
         assert len(own.devices) == 3
     del first
     gc.collect()
     assert len(shared(options={"cpu_device_count": 3}).devices) == 3
 
 
+@pytest.mark.cpu("its options")
 @in_child
 def test_options_that_come_too_late_are_named():
     first = shared()

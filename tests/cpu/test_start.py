@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from children import PLATFORM
 
 ADD = Path(__file__).parents[1] / "programs" / "add.mlir"
 #: What a client and a compilation can do without; some of it comes with numpy.
@@ -41,7 +42,7 @@ def test_a_first_result_imports_what_it_needs_and_numpy_while_the_compiler_works
     code = f"""{MARK}
 mark()
 import pjrt_hub
-client = pjrt_hub.client("cpu")
+client = pjrt_hub.client({PLATFORM!r})
 mark()
 client.compile({str(ADD)!r})
 mark()
@@ -62,7 +63,7 @@ def test_a_numpy_that_cannot_be_imported_is_told_of_where_it_is_needed(
 import sys
 folder = {str(tmp_path)!r}
 import pjrt_hub
-client = pjrt_hub.client("cpu")
+client = pjrt_hub.client({PLATFORM!r})
 {broken}
 executable = client.compile({str(ADD)!r})
 print(executable.signature)
@@ -79,7 +80,7 @@ def test_an_interrupted_import_ends_the_waiting_and_nothing_else(run, tmp_path: 
     code = f"""
 import sys
 import pjrt_hub
-client = pjrt_hub.client("cpu")
+client = pjrt_hub.client({PLATFORM!r})
 sys.path.insert(0, {str(tmp_path)!r})
 try:
     client.compile({str(ADD)!r})

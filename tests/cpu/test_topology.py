@@ -7,7 +7,7 @@ import gc
 import re
 
 import pytest
-from children import in_child
+from children import PLATFORM, in_child
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -45,6 +45,7 @@ def test_what_the_plugin_is_too_old_for(topology, name):
         getattr(topology, name)
 
 
+@pytest.mark.cpu("it has no topology by name")
 def test_none_by_name(plugin):
     with pytest.raises(errors.UnsupportedByPluginError, match="not supported for CPU") as caught:
         plugin.topology("x")
@@ -110,7 +111,7 @@ def test_a_borrowed_one_is_never_destroyed():
 
     BoundFunction.raw = raw
     for _ in range(3):
-        own = pjrt_hub.client("cpu", offline=True)
+        own = pjrt_hub.client(PLATFORM, offline=True)
         topology = own.topology
         topology.serialize()
         own.close()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.cpu("traps in place of it")
+
 HELLO = str(Path(__file__).parents[2] / "examples" / "hello.mlir")
 SCRIPT = [str(Path(sys.executable).with_name("pjrt-hub"))]
 MODULE = [sys.executable, "-P", "-m", "pjrt_hub.cli"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import ADD
+from children import ADD, PLATFORM
 
 from pjrt_hub.frameworks import safetensors
 
@@ -65,7 +65,7 @@ def test_all_that_users_do_with_programs(child, clean_env, program, tmp_path, un
     child(use_pickle, str(tmp_path), **lacking)
     command = [sys.executable, "-m", "pjrt_hub.cli", "run", program("add")]
     done = subprocess.run(
-        [*command, "--platform", "cpu", "--arg", "f32[8]:1", "--arg", "f32[8]:2"],
+        [*command, "--platform", PLATFORM, "--arg", "f32[8]:1", "--arg", "f32[8]:2"],
         env=clean_env | lacking,
         capture_output=True,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from children import device_count
 
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.frameworks import safetensors
@@ -57,7 +58,7 @@ def test_shards_go_straight_to_eight_devices(plugin, tmp_path):
     }
     index = safetensors.save_file(weights, tmp_path / "m.safetensors", max_shard_nbytes=2048)
     assert len(list(tmp_path.glob("m-*.safetensors"))) == 8
-    with plugin.client({"cpu_device_count": 8}) as client:
+    with plugin.client(device_count(8)) as client:
         buffers = safetensors.load(
             client, index, device=lambda name: client.devices[int(name.split(".")[1])]
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from children import PLATFORM, device_count
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -83,7 +84,7 @@ class Promised:
 class Usage(RuleBasedStateMachine):
     """Two devices of one client, used in every way at once."""
 
-    plugin = pjrt_hub.load("cpu", offline=True)
+    plugin = pjrt_hub.load(PLATFORM, offline=True)
     saved: dict[str, bytes] = {}
     count = 0
 
@@ -94,7 +95,7 @@ class Usage(RuleBasedStateMachine):
 
     def open(self):
         """A new client, and nothing on it."""
-        self.client = self.plugin.client({"cpu_device_count": 2})
+        self.client = self.plugin.client(device_count(2))
         if not self.saved:
             for name in ("add", "donate"):
                 executable = self.client.compile(PROGRAMS / f"{name}.mlir")

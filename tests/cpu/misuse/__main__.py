@@ -7,6 +7,8 @@ import json
 import signal
 import sys
 
+from children import PLATFORM
+
 import pjrt_hub
 from misuse import CASES
 from misuse.case import Case
@@ -30,6 +32,6 @@ def attempt(case, misuse):
     return [*told, sums, case.client._num_children - before]
 
 
-shared = Case(pjrt_hub.load("cpu", offline=True))
+shared = Case(pjrt_hub.load(PLATFORM, offline=True))
 for chosen in sys.argv[1:]:
     print(json.dumps([chosen, attempt(shared, CASES[chosen][0])]), flush=True)

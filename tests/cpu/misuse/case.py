@@ -6,6 +6,7 @@ import ctypes
 from pathlib import Path
 
 import numpy as np
+from children import device_count
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
@@ -21,7 +22,7 @@ class Case:
 
     def __init__(self, plugin):
         self.plugin = plugin
-        self.client = plugin.client({"cpu_device_count": 2})
+        self.client = plugin.client(device_count(2))
         self.other = plugin.client()
         self.add = self.compile("add")
         self.pair = self.compile("two_outputs")
