@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+import pjrt_hub
+
 HERE = Path(__file__).parent
 FAULTS = HERE / "fake" / "faults"
+PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
 def pytest_configure() -> None:
@@ -30,6 +33,13 @@ def clean_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         choices = ("PJRT_HUB_CACHE", "STUB_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(choices)}
     return {**kept, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("clean") / "cache")}
+
+
+@pytest.fixture
+def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """A process's environment with a cache of its own and none of the user's choices."""
+    python_path = os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH", "")]))
+    return {**clean_env, "PYTHONPATH": python_path, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import sysconfig
@@ -12,20 +11,9 @@ from pathlib import Path
 import pytest
 from children import command
 
-import pjrt_hub
-
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 Ended = tuple[int, str, str]
-
-
-@pytest.fixture
-def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """A process's environment with a cache of its own and none of the user's choices."""
-    python_path = os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH", "")]))
-    return {**clean_env, "PYTHONPATH": python_path, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
 
 @pytest.fixture
@@ -63,15 +51,10 @@ def child(python: Callable[..., Ended]) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def host(header_folder: Path) -> Path:
     """The program in C."""
-    folder = tmp_path_factory.mktemp("host")
-    sys.path.insert(0, str(ROOT / "tools"))
-    import capi
-
-    sys.path.remove(str(ROOT / "tools"))
-    (folder / "pjrt_api.h").write_text(capi.header(capi.read()))
+    program = header_folder / "host"
     compiler = (sysconfig.get_config_var("CC") or "cc").split()
-    flags = ["-std=gnu2x", "-Wall", "-Werror", f"-I{folder}", "-o", str(folder / "host")]
+    flags = ["-std=gnu2x", "-Wall", "-Werror", f"-I{header_folder}", "-o", str(program)]
     subprocess.run([*compiler, *flags, str(HERE / "host.c"), "-ldl"], check=True, timeout=60)
-    return folder / "host"
+    return program

@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-import pjrt_hub
 from pjrt_hub.running.interpose import layers
 
 HERE = Path(__file__).parent
-PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -95,11 +93,9 @@ def host(header_folder: Path, stub: Stub) -> Host:
 
 
 @pytest.fixture
-def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """A process's environment with a cache of its own and none of the user's choices."""
-    python_path = os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH", "")]))
-    own = {"PYTHONPATH": python_path, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
-    return {**clean_env, **own, "STUB_LOADS": str(tmp_path / "loads")}
+def environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The same with a file to which each load of a stub adds its process."""
+    return {**environment, "STUB_LOADS": str(tmp_path / "loads")}
 
 
 @pytest.fixture

@@ -10,25 +10,21 @@ from pathlib import Path
 
 import pytest
 
-import pjrt_hub
-
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
 @pytest.fixture
-def python(clean_env: dict[str, str], tmp_path: Path) -> Run:
+def python(environment: dict[str, str], tmp_path: Path) -> Run:
     """Runs Python code, with no setting of this process that has to do with plugins."""
     own = {
-        "PJRT_HUB_CACHE": os.environ.get("PJRT_HUB_CACHE", str(tmp_path / "cache")),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH")])),
+        "PJRT_HUB_CACHE": os.environ.get("PJRT_HUB_CACHE", environment["PJRT_HUB_CACHE"]),
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
 
     def run(code: str, *args: object, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-c", code, *map(str, args)],
-            env={**clean_env, **own, **env},
+            env={**environment, **own, **env},
             cwd=tmp_path,
             capture_output=True,
             text=True,

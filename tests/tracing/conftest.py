@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import pjrt_hub
-
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -27,20 +23,18 @@ def library() -> Path:
 
 
 @pytest.fixture
-def run(library: Path, clean_env: dict[str, str], tmp_path: Path) -> Run:
+def run(library: Path, environment: dict[str, str]) -> Run:
     """Runs a program of Python with the plugin as JAX's and torch_xla's only one."""
     own = {
         "JAX_PLATFORMS": "traced",
         "PJRT_NAMES_AND_LIBRARY_PATHS": f"traced:{library}",
-        "PJRT_HUB_CACHE": str(tmp_path / "cache"),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), clean_env.get("PYTHONPATH")])),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
 
     def python(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *map(str, args)],
-            env={**clean_env, **own, **env},
+            env={**environment, **own, **env},
             capture_output=True,
             text=True,
             timeout=280,
