@@ -148,7 +148,7 @@ def test_bfloat16(load):
     assert np.asarray(result).astype(np.float32).tolist() == [2, 4, 6, 8]
 
 
-def test_weights_are_moved_once(load, client):
+def test_weights_are_moved_once(load):
     bound = load("nested").bind(GIVEN)
     for scale in (1, 3):
         np.testing.assert_allclose(bound(X, scale=scale)["y"], nested(X, scale), rtol=1e-5)

@@ -69,7 +69,7 @@ def test_branches_of_other_platforms_go(load, client, monkeypatch):
 
 
 @needs_jaxlib
-def test_operations_of_a_newer_stablehlo_are_written_for_the_plugins(load, client):
+def test_operations_of_a_newer_stablehlo_are_written_for_the_plugins(load):
     erf = load("composite")
     assert "vhlo.composite_v2" in erf.function.uses.operations
     x = np.array([-1, 0, 0.5], np.float32)

@@ -21,7 +21,7 @@ from pjrt_hub.running.sandbox.probe import probe
 
 
 @pytest.fixture
-def meet(environment, tmp_path):
+def meet(environment):
     """`meet(library)` makes the first contact, as `pjrt_hub.load` does."""
 
     def first_contact(library: Path, **env: str):

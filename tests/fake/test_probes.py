@@ -216,7 +216,7 @@ def test_a_file_that_is_no_library_for_here_is_never_loaded(stub, meet, tmp_path
     assert not (tmp_path / "loads").exists()
 
 
-def test_a_missing_library_is_named(header_folder, meet, tmp_path):
+def test_a_missing_library_is_named(meet, tmp_path):
     needed = tmp_path / "libneeded.so"
     (tmp_path / "needed.c").write_text("int needed(void) { return 1; }\n")
     (tmp_path / "plugin.c").write_text("int needed(void);\nint GetPjrtApi(void) {return needed();}")

@@ -522,9 +522,7 @@ def vendors(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.network
-def test_no_wheel_of_a_vendor_is_refused(
-    vendors: list[Path], tmp_path: Path, tally: Callable[[str], None]
-) -> None:
+def test_no_wheel_of_a_vendor_is_refused(vendors: list[Path], tally: Callable[[str], None]) -> None:
     if not vendors:
         tally("wheels of the vendors: 0 read, none is installed here")
         pytest.skip("no wheel of a vendor is here")

@@ -51,7 +51,7 @@ def test_both_ways_in_record_each_call_once(trace, tmp_path):
     assert len(executions) == 1
 
 
-def test_a_topology_that_the_client_lends_is_not_destroyed_twice(run, library, tmp_path):
+def test_a_topology_that_the_client_lends_is_not_destroyed_twice(run, library):
     script = """
 import sys
 from pjrt_hub.kit.tracing import wrap

@@ -38,7 +38,7 @@ POSIX_NAMES = set(
         """
     O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_SYNC O_DSYNC O_NOCTTY O_ACCMODE WNOHANG
     WNOWAIT WEXITED P_PID PRIO_PROCESS ST_RDONLY RTLD_NOW RTLD_GLOBAL F_LOCK F_TLOCK SCHED_OTHER
-    chown lchown fchown fchmod fchdir chroot fork forkpty openpty kill_pg killpg nice wait wait3
+    chown lchown fchown fchmod fchdir chroot fork forkpty openpty killpg nice wait wait3
     wait4 waitid WIFEXITED WEXITSTATUS getuid geteuid getgid getegid getgroups setuid setgid
     seteuid getpgid getpgrp getsid setsid getpriority setpriority getloadavg register_at_fork
     pread preadv pwrite pwritev readv writev sendfile statvfs fstatvfs sysconf confstr pathconf

@@ -75,7 +75,7 @@ def test_the_same_rows_give_the_same_bytes(made: Path, tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_tar_can_read_it_too(made: Path, tmp_path: Path):
+def test_tar_can_read_it_too(made: Path):
     with tarfile.open(made) as tar:
         names = tar.getnames()
         assert tar.extractfile(names[1]).read() == TOYS[1]

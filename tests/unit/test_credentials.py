@@ -379,9 +379,7 @@ def test_a_short_secret_is_hidden_as_a_word(text: str, hidden: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_that_wants_a_login_is_not_asked_again(
-    server: Loopback, cache: Cache, scheme: str
-) -> None:
+def test_a_proxy_that_wants_a_login_is_not_asked_again(server: Loopback, scheme: str) -> None:
     """A plain request is answered 407, and so is the CONNECT of a TLS one."""
     refusal = Answer(b"", f"407 Login of {TOKEN} needed", {"Proxy-Authenticate": "Basic"})
     place = f"{scheme}://127.0.0.1:1/files"

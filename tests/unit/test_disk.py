@@ -50,9 +50,7 @@ def folders(cache: Cache) -> list[Path]:
 
 
 @pytest.mark.parametrize("nbytes", [digest.MOST_NBYTES + 1, 1 << 42])
-def test_a_file_larger_than_the_bound_is_not_read(
-    cache: Cache, tmp_path: Path, nbytes: int
-) -> None:
+def test_a_file_larger_than_the_bound_is_not_read(cache: Cache, nbytes: int) -> None:
     memo = Memo(cache.root, cache.root / "v1" / "memo")
     memo.write("answer", {"sha256": "0"})
     assert memo.read("answer") == {"sha256": "0"}
@@ -112,7 +110,7 @@ def test_no_link_is_followed_below_the_root(cache: Cache, tmp_path: Path) -> Non
     assert Cache(tmp_path / "link").lookup(PIN) is not None
 
 
-def test_a_memo_that_others_can_write_vouches_for_nothing(cache: Cache, tmp_path: Path) -> None:
+def test_a_memo_that_others_can_write_vouches_for_nothing(cache: Cache) -> None:
     folder = cache.root / "v1/memo"
     memo = Memo(cache.root, folder)
     memo.write("said", {"x": 1})

@@ -112,7 +112,7 @@ with Cache(Path(sys.argv[1])).lease(pin) as entry:
 """
 
 
-def test_an_entry_in_use_stays(cache: Cache, pins: list[Artifact], capfd: object) -> None:
+def test_an_entry_in_use_stays(cache: Cache, pins: list[Artifact]) -> None:
     command = [sys.executable, "-c", HOLD, str(cache.root), json.dumps(pins[0].as_row())]
     env = {**os.environ, "PYTHONPATH": str(Path(errors.__file__).parents[1])}
     with subprocess.Popen(
@@ -350,9 +350,7 @@ def test_what_somebody_put_there_breaks_nothing(
     assert versions(cache) == []
 
 
-def test_names_of_odd_bytes_are_shown(
-    cache: Cache, pins: list[Artifact], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_odd_bytes_are_shown(cache: Cache, pins: list[Artifact]) -> None:
     folder = cache.root / "v1" / "memo"
     stray("file", os.fsencode(folder) + b"/\xff")
     os.utime(os.fsencode(folder) + b"/\xff", (0, 0))

@@ -459,7 +459,7 @@ def test_the_first_index_with_the_name_owns_it(server: Loopback) -> None:
         assert other.requests == []
 
 
-def test_the_variable_forbids_every_request(server: Loopback, tmp_path: Path) -> None:
+def test_the_variable_forbids_every_request(server: Loopback) -> None:
     listed(server, a_file("1.0"))
     env = {**BARE, "PIP_INDEX_URL": server.url("/simple")}
     for word in ("1", "yes"):

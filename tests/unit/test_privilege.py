@@ -97,6 +97,6 @@ def test_below_a_sticky_folder_root_is_trusted(tmp_path):
     assert not privilege.only_root_writes(str(shared))
 
 
-def test_relative_paths_are_no_one_s(tmp_path, monkeypatch):
+def test_relative_paths_are_no_one_s(monkeypatch):
     monkeypatch.chdir(Path("/"))
     assert not privilege.only_root_writes("usr/lib")

@@ -56,7 +56,7 @@ def test_an_elevated_process_is_served_by_what_only_root_can_change(elevated, mo
     assert (served.root, served.system) == (Path("/usr"), (Path("/etc"),))
 
 
-def test_an_elevated_process_gives_plugins_no_variable_of_its_caller(elevated, monkeypatch):
+def test_an_elevated_process_gives_plugins_no_variable_of_its_caller(elevated):
     kept = dict(os.environ)
     try:
         os.environ.update(XLA_FLAGS="--xla_dump_to=/etc", TERM="dumb")

@@ -34,7 +34,7 @@ def reasons(found: Survey) -> dict[str, str]:
     return {each.name: each.reason for each in found.rejections}
 
 
-def catalog(tmp_path: Path, *rows: Artifact) -> Catalog:
+def catalog(*rows: Artifact) -> Catalog:
     """A registry of these rows, without files."""
     made = Catalog([])
     made.__dict__["_rows"] = rows
@@ -225,7 +225,7 @@ def test_folders_that_may_not_be_read_are_as_good_as_empty(
         return stat(path, *args, **kwargs)
 
     monkeypatch.setattr(os, "stat", refusing)
-    rows = catalog(tmp_path, row("other", "other", "other"))
+    rows = catalog(row("other", "other", "other"))
     env = {
         "PJRT_HUB_PLUGIN_PATH": f"{closed}/a.so",
         "PJRT_NAMES_AND_LIBRARY_PATHS": f"b:{closed}/b.so",
@@ -400,7 +400,7 @@ def test_installed_comes_before_cached_before_registered(tmp_path: Path, site: S
     old = row("cpu", "cpu", "xla-cpu-pjrt", version="0.9", sha256="1" * 64)
     new = row("cpu", "cpu", "xla-cpu-pjrt", version="0.10", sha256="2" * 64)
     cache = Cache(tmp_path / "cache")
-    registry = catalog(tmp_path, old, new)
+    registry = catalog(old, new)
 
     def look(*sites: Site) -> Candidate:
         made = world(tmp_path, *sites, first_party=True, catalog=registry, cache=cache)
@@ -423,7 +423,7 @@ def test_installed_comes_before_cached_before_registered(tmp_path: Path, site: S
 def test_rows_for_other_machines(tmp_path: Path):
     foreign = row("toy", "toy", "toy", sha256="3" * 64)
     foreign = replace(foreign, host=HostTag("macos", "aarch64"))
-    found = survey(world(tmp_path, catalog=catalog(tmp_path, foreign)))
+    found = survey(world(tmp_path, catalog=catalog(foreign)))
     assert found.candidates == ()
     assert reasons(found)["toy"].startswith("it is built for macos")
 
@@ -496,7 +496,7 @@ assert not new & {"numpy", "httpx", "jax_plugins", "pjrt_plugins", "cffi"}, new
 """
 
 
-def test_nothing_is_imported_and_nothing_depends_on_hashing(tmp_path: Path, site: Site):
+def test_nothing_is_imported_and_nothing_depends_on_hashing(site: Site):
     for letter in "abcde":
         site.plugin(f"dist-{letter}", f"plugin_{letter}", priority=300 + ord(letter))
         site.vendor(f"vendor-{letter}", f"jax_plugins.xla_v{letter}", f"xla_v{letter}_plugin.so")

@@ -49,10 +49,10 @@ def _lines() -> Iterator[str]:
             cells = (", ".join(column.get(noun, ())) for column in columns)
             yield f"| `PJRT_{noun}` | {' | '.join(cells)} |"
     yield ""
-    yield from _others(jax, null)
+    yield from _others(jax)
 
 
-def _others(jax: Host, null: Iterable[str]) -> Iterator[str]:
+def _others(jax: Host) -> Iterator[str]:
     """Yield the functions whose absence JAX survives with an exception."""
     fails = [name for name, found in _in_order(jax.unimplemented) if not found.aborts]
     yield "If one of these answers UNIMPLEMENTED, JAX raises an exception where it needs it:"
