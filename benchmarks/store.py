@@ -33,7 +33,9 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Catalog
 from pjrt_hub.finding.store.transfer.fetch import obtain
-pin = Catalog.read_shipped().find("cpu", HostTag.current()).artifact
+here = HostTag.current()
+rows = Catalog.read_shipped().rows()
+pin = next(row for row in rows if row.plugin == "cpu" and not row.runs(here))
 def peak():
     # Of this program alone; what getrusage tells begins with that of whoever started it.
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
@@ -93,7 +95,8 @@ def _wheel(folder: Path) -> Artifact:
     from pjrt_hub.finding.store.transfer import download
     from pjrt_hub.finding.store.transfer.transport import Patience
 
-    pin = Catalog.read_shipped().find("cpu", HostTag.current()).artifact
+    here, rows = HostTag.current(), Catalog.read_shipped().rows()
+    pin = next((row for row in rows if row.plugin == "cpu" and not row.runs(here)), None)
     if pin is None:
         raise SystemExit("the registry has no CPU plugin for this machine")
     came = folder / "came"

@@ -173,19 +173,6 @@ class Artifact:
         )
 
 
-@frozen
-class RowChoice:
-    """The result of `Catalog.find`.
-
-    Attributes:
-        artifact: the newest that runs here, or None.
-        refused: every other build that was looked at, newest first, and why it does not run here.
-    """
-
-    artifact: Artifact | None
-    refused: tuple[tuple[Artifact, str], ...]
-
-
 class Catalog:
     """The rows of some registries, which are directories of `*.toml` files, read on first use.
 
@@ -225,21 +212,6 @@ class Catalog:
                 registries, or two packages, claim one name; the message names both.
         """
         return self._rows
-
-    def find(self, name: str, host: HostTag) -> RowChoice:
-        """Find the newest build of a plugin or a platform that runs on `host`.
-
-        A plugin's builds are compared by version; the plugins of one platform by name, the last
-        first ("cuda13" before "cuda12").
-        """
-        rows = [row for row in self._rows if name in (row.plugin, row.platform)]
-        chosen, refused = None, []
-        for row in _newest_first(rows):
-            if reason := row.runs(host):
-                refused.append((row, reason))
-            elif chosen is None:
-                chosen = row
-        return RowChoice(chosen, tuple(refused))
 
 
 def read_rows(path: Path) -> tuple[Artifact, ...]:
@@ -375,14 +347,3 @@ def _require_one_owner(
                 f"{first.version}, and {row.package} {row.version}",
                 hint="give one of them another plugin name",
             )
-
-
-def _newest_first(rows: list[Artifact]) -> list[Artifact]:
-    if len(rows) < 2:
-        return rows
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return sorted(rows, key=lambda row: (row.plugin, Version(row.version)), reverse=True)
-    except InvalidVersion as exc:
-        raise ManifestError(f"a registry row of {rows[0].plugin}: {exc}") from exc
