@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -176,17 +177,15 @@ def test_phases():
     plugin = load("tpu")
     compiler, topology = phase_compile.PhaseCompiler(plugin.api), described("tpu")
     first = compiler.phase_names[0]
-    names, damaged, unknown, nothing = [
-        compiler.phase_names,
-        refusal(lambda: compiler.run([b"junk"], [first], topology))["error"],
-        refusal(lambda: compiler.run([b"junk"], ["never"], topology)),
-        refusal(lambda: compiler.run([], [first], topology))["error"],
-    ]
-    assert len(names) == 5
-    assert names[0] == "phase1_hlo_opts"
-    assert (damaged, nothing) == ("InvalidArgumentError", "ValueError")
-    assert unknown["error"] == "ValueError"
-    assert "'never', it has phase1_hlo_opts" in unknown["text"]
+    assert (first, len(compiler.phase_names)) == ("phase1_hlo_opts", 5)
+    for parts, phase, error, said in (
+        ([b"junk"], first, "InvalidArgumentError", ""),
+        ([b"junk"], "never", "ValueError", "'never', it has phase1_hlo_opts"),
+        ([], first, "ValueError", ""),
+    ):
+        refused = refusal(partial(compiler.run, parts, [phase], topology))
+        assert refused["error"] == error
+        assert said in refused["text"]
 
 
 @in_child
@@ -207,46 +206,31 @@ def test_a_program_through_all_phases():
     ]
     rest = [each for each in opened if each not in isolated]
     linked = [read(each) for each in compiler.run([*rest, *tlp, *deduped], [three], topology)]
-    whole = topology.compile(ADD)
-    node = plugin.api.extension("TpuExecutable")
-    first, lowered, deduplicated, linked, arguments, wrong, junk = [
-        [read(each).name for each in rest],
-        sorted({read(each).generating_phase for each in tlp}),
-        sorted({read(each).generating_phase for each in deduped}),
-        [each.name for each in linked],
-        [
-            node.call(
-                "PJRT_TpuExecutable_GetTargetArguments", serialized_executable=linked[0].code
-            ).count(b"lite"),
-            tpu_executable.target_arguments(whole).count(b"lite"),
-        ],
-        refusal(lambda: compiler.run(opened, [three], topology))["error"],
-        refusal(lambda: read(b"junk"))["error"],
-    ]
-    assert first == ["opt_hlo", "modified_comp_envs", "buffer_assignment", "original_hlo_module"]
-    assert lowered == ["phase2a_tlp_lowering"]
-    assert deduplicated == ["phase2b_deduped_lowering"]
-    assert linked == ["pjrt_executable", "executable_metadata"]
-    assert arguments == [1, 1]
-    assert wrong == "PluginInternalError"
-    assert junk == "ValueError"
+    names = ["opt_hlo", "modified_comp_envs", "buffer_assignment", "original_hlo_module"]
+    assert [read(each).name for each in rest] == names
+    assert {read(each).generating_phase for each in tlp} == {"phase2a_tlp_lowering"}
+    assert {read(each).generating_phase for each in deduped} == {"phase2b_deduped_lowering"}
+    assert [each.name for each in linked] == ["pjrt_executable", "executable_metadata"]
+    arguments = plugin.api.extension("TpuExecutable").call(
+        "PJRT_TpuExecutable_GetTargetArguments", serialized_executable=linked[0].code
+    )
+    assert arguments.count(b"lite") == 1
+    assert tpu_executable.target_arguments(topology.compile(ADD)).count(b"lite") == 1
+    wrong = refusal(lambda: compiler.run(opened, [three], topology))
+    assert wrong["error"] == "PluginInternalError"
+    assert refusal(lambda: read(b"junk"))["error"] == "ValueError"
 
 
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
 @in_child
 def test_a_registered_custom_call_compiles(name):
     """A compiler that finds no such function says so: a registration that was dropped is seen."""
-    plugin = load(name)
-    program = CUSTOM
-    topology = described(name)
+    plugin, topology = load(name), described(name)
     plugin.ffi.register("ours", print, platform="CUDA")
-    dropped, kept, twice = [
-        refusal(lambda: topology.compile(program.replace("NAME", "never_registered"))),
-        refusal(lambda: topology.compile(program.replace("NAME", "ours"))),
-        refusal(lambda: plugin.ffi.register("ours", print, platform="CUDA")),
-    ]
+    dropped = refusal(lambda: topology.compile(CUSTOM.replace("NAME", "never_registered")))
     assert "never_registered" in dropped["text"]
-    assert kept is None
+    topology.compile(CUSTOM.replace("NAME", "ours"))
+    twice = refusal(lambda: plugin.ffi.register("ours", print, platform="CUDA"))
     assert twice["error"] == "AlreadyExistsError"
 
 
@@ -254,10 +238,7 @@ def test_a_registered_custom_call_compiles(name):
 @in_child
 def test_a_custom_call_with_stages_compiles(name):
     """The compiler itself instantiates the calls of a program."""
-    plugin = load(name)
-    program = CUSTOM
-    topology = described(name)
-    made = []
+    plugin, topology, made = load(name), described(name), []
 
     def fail():
         raise ValueError("no plan")
@@ -271,9 +252,9 @@ def test_a_custom_call_with_stages_compiles(name):
         instantiate=lambda: made.append(plugin.ffi.current.name) or object(),
     )
     plugin.ffi.register("failing", print, platform="CUDA", instantiate=fail)
-    topology.compile(program.replace("NAME", "staged"))
-    made, failed = [made, refusal(lambda: topology.compile(program.replace("NAME", "failing")))]
+    topology.compile(CUSTOM.replace("NAME", "staged"))
     assert made == ["staged"]
+    failed = refusal(lambda: topology.compile(CUSTOM.replace("NAME", "failing")))
     assert "ValueError: no plan" in failed["text"]
 
 
@@ -397,86 +378,56 @@ def test_numbers_that_no_tpu_has_are_refused():
 
 @in_child
 def test_machines_that_google_has():
-    plugin = load("tpu")
-    api = plugin.api
-    some, named, hosts, unknown = [
-        [tpu_topology.slice_configs(api, "tpuv2"), len(tpu_topology.slice_configs(api, "tpuv4"))],
-        [
-            tpu_topology.slice_config(api, *each)
-            for each in (("tpuv4", "2x2x1"), ("tpuv4", "8x8x16"), ("tpuv4", "4x4x8_untwisted"))
-        ],
-        [tpu_topology.default_platform_config(api, each) for each in ("tpuv4", "tpuv5e")],
-        [
-            refusal(call)["error"]
-            for call in (
-                lambda: tpu_topology.slice_configs(api, "never"),
-                lambda: tpu_topology.slice_config(api, "tpuv4", ""),
-                lambda: tpu_topology.default_platform_config(api, ""),
-            )
-        ],
-    ]
-    configs, number = some
+    api = load("tpu").api
+    configs = tpu_topology.slice_configs(api, "tpuv2")
     assert configs[-1] == ((16, 16), (True, True), False)
-    assert (len(configs), number) == (6, 1609)
-    assert named == [
+    assert (len(configs), len(tpu_topology.slice_configs(api, "tpuv4"))) == (6, 1609)
+    names = ("2x2x1", "8x8x16", "4x4x8_untwisted")
+    assert [tpu_topology.slice_config(api, "tpuv4", each) for each in names] == [
         ((2, 2, 1), (False,) * 3, False),
         ((8, 8, 16), (True,) * 3, True),
         ((4, 4, 8), (True,) * 3, False),
     ]
+    hosts = [tpu_topology.default_platform_config(api, each) for each in ("tpuv4", "tpuv5e")]
     assert hosts == [(4, 1), (4, 2)]
-    assert unknown == ["InvalidArgumentError"] * 3
+    for call, *unknown in (
+        (tpu_topology.slice_configs, "never"),
+        (tpu_topology.slice_config, "tpuv4", ""),
+        (tpu_topology.default_platform_config, ""),
+    ):
+        assert refusal(partial(call, api, *unknown))["error"] == "InvalidArgumentError"
 
 
 @in_child
 def test_what_libtpu_reads_out_of_code():
-    plugin = load("tpu")
-    executable, api = described("tpu").compile(ADD), plugin.api
+    executable, api = described("tpu").compile(ADD), load("tpu").api
+    arguments = tpu_executable.target_arguments(executable)
     module = tpu_executable.hlo_module_with_config(executable)
-    protos = [
-        tpu_executable.target_arguments(executable),
-        module,
-        tpu_executable.compiled_memory_stats(executable),
-        executable_metadata.executable_metadata(executable),
-    ]
-    numbers = [sorted({number for number, _ in wire.fields(memoryview(each))}) for each in protos]
-    costs = tpu_executable.run_hlo_cost_analysis(executable)
+    stats = tpu_executable.compiled_memory_stats(executable)
+    metadata = executable_metadata.executable_metadata(executable)
+    assert b"lite" in arguments
+    assert b"main" in module
+    assert {number for number, _ in wire.fields(memoryview(module))} == {1, 2}
+    for proto in (arguments, stats, metadata):
+        assert list(wire.fields(memoryview(proto)))
+    [nbytes] = [value for number, value in wire.fields(memoryview(stats)) if number == 1]
+    assert nbytes == executable.memory_stats()["generated_code_size_in_bytes"] > 0
+    analyse = tpu_executable.run_hlo_cost_analysis
+    assert analyse(executable)["flops"] == executable.cost_analysis()["flops"] == 1024.0
     environments = tpu_executable.compilation_environments(api)
-    name = "xla_tpu_enable_latency_hiding_scheduler"
     field = tpu_executable.compilation_environment_field
-    protos, costs, sums, flag, wrong, predetermined = [
-        [numbers, b"main" in module, b"lite" in protos[0]],
-        [costs["flops"], executable.cost_analysis()["flops"]],
-        [value for number, value in wire.fields(memoryview(protos[2])) if number == 1]
-        + [executable.memory_stats()["generated_code_size_in_bytes"]],
-        [field(api, environments, name), refusal(lambda: field(api, environments, "xla_never"))],
-        [
-            refusal(lambda: tpu_executable.compilation_environments(api, b"junk"))["error"],
-            refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, []))["error"],
-            refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, [b"junk"]))["error"],
-            refusal(lambda: tpu_executable.run_hlo_cost_analysis(executable, [module] * 2))[
-                "error"
-            ],
-            refusal(lambda: tpu_executable.is_predetermined_error(api, b"junk"))["error"],
-        ],
-        tpu_executable.is_predetermined_error(api, b""),
-    ]
-    numbers, main, lite = protos
-    assert numbers[1] == [1, 2]
-    assert all(numbers)
-    assert main
-    assert lite
-    assert costs == [1024.0, 1024.0]
-    assert sums[0] == sums[1] > 0
-    assert flag[0] == "true"
-    assert "xla_never not found" in flag[1]["text"]
-    assert wrong == [
-        "PluginInternalError",
-        "ValueError",
-        "InvalidArgumentError",
-        "UnimplementedError",  # more than one program
-        "InvalidArgumentError",
-    ]
-    assert predetermined is False
+    assert field(api, environments, "xla_tpu_enable_latency_hiding_scheduler") == "true"
+    unknown = refusal(lambda: field(api, environments, "xla_never"))
+    assert "xla_never not found" in unknown["text"]
+    assert tpu_executable.is_predetermined_error(api, b"") is False
+    for error, call, *wrong in (
+        ("PluginInternalError", tpu_executable.compilation_environments, api, b"junk"),
+        ("ValueError", analyse, executable, []),
+        ("InvalidArgumentError", analyse, executable, [b"junk"]),
+        ("UnimplementedError", analyse, executable, [module] * 2),  # more than one program
+        ("InvalidArgumentError", tpu_executable.is_predetermined_error, api, b"junk"),
+    ):
+        assert refusal(partial(call, *wrong))["error"] == error
 
 
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
