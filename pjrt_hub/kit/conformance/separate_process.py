@@ -72,8 +72,8 @@ class SeparateProcess:
 
 def run(subject: Subject, function: Callable[..., Any], *words: Any, seconds: float = 15) -> Any:
     """Runs one function in one process; see `SeparateProcess`."""
-    with SeparateProcess(subject, function, *words) as part:
-        return part.answer(seconds)
+    with SeparateProcess(subject, function, *words) as child:
+        return child.answer(seconds)
 
 
 def attempt(work: Callable[[Tell], None], seconds: float) -> tuple[list[str], str]:

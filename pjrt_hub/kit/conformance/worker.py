@@ -67,8 +67,8 @@ class Worker:
     ) -> None:
         """Makes a check and tells what it found.
 
-        Its parts may take `patience` seconds more. It need not call `broken` C functions, nor send
-        programs in forms that are refused.
+        Its separate processes may take `patience` seconds more. It need not call `broken` C
+        functions, nor send programs in forms that are refused.
         """
         check = self._checks[name]
         self._patience = patience

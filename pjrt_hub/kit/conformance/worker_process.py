@@ -1,4 +1,4 @@
-"""WorkerProcess processes as the suite sees them: asked for a check, listened to, ended.
+"""Worker processes as the suite sees them: asked for a check, listened to, ended.
 
 Must not decide which check comes next, nor what comes after a death.
 """

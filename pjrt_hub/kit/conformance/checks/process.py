@@ -122,7 +122,7 @@ def changes_of(subject: Subject, what: str) -> tuple[list[str], list[str]]:
     for name in _HOSTS:
         signal.signal(getattr(signal, name), lambda *_: None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))  # by which a part is ended
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))  # by which this process is ended
     found, notes = list[str](), list[str]()
     if what == "client":
         _load(subject)
