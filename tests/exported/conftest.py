@@ -13,14 +13,20 @@ ARTIFACTS = Path(__file__).parent / "artifacts"
 RELEASES = ("0.4.33", "0.4.38", "0.6.2", "0.8.3", "0.11.2", "0.12.0.1")
 
 
-@pytest.fixture(scope="session")
-def client(clean_env):
-    """A client of one device, shared."""
+@pytest.fixture(scope="session", autouse=True)
+def own_store(clean_env):
+    """Plugins that the user has fetched are none of a test's, whichever test is the first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
-        plugin = pjrt_hub.load("cpu", offline=True)
-        with plugin.client() as client:
-            yield client
+        yield
+
+
+@pytest.fixture(scope="session")
+def client(own_store):
+    """A client of one device, shared."""
+    plugin = pjrt_hub.load("cpu", offline=True)
+    with plugin.client() as client:
+        yield client
 
 
 @pytest.fixture

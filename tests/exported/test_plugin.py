@@ -135,8 +135,7 @@ def test_nothing_is_fetched_without_the_hardware(path, monkeypatch):
     assert opened == []
 
 
-def test_a_client_of_its_own_is_closed(path, clean_env, monkeypatch):
-    monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
+def test_a_client_of_its_own_is_closed(path):
     with pjrt_hub.load_exported(path("add"), platform="cpu", offline=True) as add:
         assert not add.client.closed
     assert add.client.closed
