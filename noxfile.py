@@ -462,6 +462,7 @@ def newest(session: nox.Session) -> None:
     """The newest release of each dependency and framework, whatever the groups pin."""
     install_wheel(session, *group("cpu"))
     session.install("--upgrade", *unpinned("test", "interop", "exported", "dask", "ray"))
+    install_weights(session)
     pytest(session, "unit", "interop", "exported", "jax", "dask", "ray")
     # After the rest: beside the vendors' plugins JAX says of each that its hardware is absent.
     session.install("--upgrade", *unpinned("vendor"))
