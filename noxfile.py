@@ -493,6 +493,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def gpu(session: nox.Session) -> None:
+    """The NVIDIA GPU that is here: tests, checks and figures, beside JAX on it."""
+    install_wheel(session, *group("test"), *group("exported"), "jax[cuda13]")
+    session.run("python", "tools/gpu/run.py", *session.posargs)
+
+
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measures against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
     install_wheel(session, *group("bench"), *group("cpu"), *group("serving"), *group("peers"))

@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
-#: Sessions of a night that measure a machine, or emulate one that the forge has.
-BY_HAND = {"aarch64", "bench", "bench_gate"}
+#: Sessions of a night that measure a machine, need hardware, or emulate one that the forge has.
+BY_HAND = {"aarch64", "bench", "bench_gate", "gpu"}
 #: Packages that conda calls otherwise.
 CONDA = {"isal": "python-isal", "ml-dtypes": "ml_dtypes"}
 

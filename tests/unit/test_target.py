@@ -91,17 +91,17 @@ def test_a_users_description_wins(library):
 
 
 def test_our_own_descriptions_are_for_libraries_that_embed_none(plain):
-    for name, capability in (("A100", 8), ("H100", 9)):
+    for name, capability in (("A100", 8), ("H100", 9), ("H200", 9)):
         _, options = ours("cuda12").topology_options(name, {}, plain)
         assert f"cuda_compute_capability {{ major: {capability} }}" in options["target_config"]
         assert 'platform_name: "CUDA"' in options["target_config"]
 
 
 def test_a_gpu_that_nothing_describes(library, plain):
-    with pytest.raises(TargetNotFoundError, match="'B200'; it has A100, H100") as caught:
+    with pytest.raises(TargetNotFoundError, match="'B200'; it has A100, H100, H200") as caught:
         ours("cuda12").topology_options("B200", {}, plain)
     assert "target_config" in caught.value.hint
-    with pytest.raises(TargetNotFoundError, match="it has A100, H100, NVIDIA X1"):
+    with pytest.raises(TargetNotFoundError, match="it has A100, H100, H200, NVIDIA X1"):
         ours("cuda13").topology_options("NVIDIA X2", {}, library)
 
 
@@ -165,8 +165,13 @@ def test_the_list_of_a_plugin(library, plain):
         "tpu:tpu7x:2x2x1",
     ]
     cuda = ours("cuda13").targets
-    assert [each.name for each in cuda.list("cuda13", plain)] == ["A100", "H100"]
-    assert [each.name for each in cuda.list("cuda13", library)] == ["A100", "H100", "NVIDIA X1"]
+    assert [each.name for each in cuda.list("cuda13", plain)] == ["A100", "H100", "H200"]
+    assert [each.name for each in cuda.list("cuda13", library)] == [
+        "A100",
+        "H100",
+        "H200",
+        "NVIDIA X1",
+    ]
     assert {"A100", "B200", "GB300"} <= {each.name for each in cuda.list("cuda13", None)}
     assert ours("cpu").targets.list("cpu", None) == []
 
