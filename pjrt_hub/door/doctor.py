@@ -25,7 +25,7 @@ from pjrt_hub.finding.discovery.library import preloads as find_preloads
 from pjrt_hub.finding.discovery.survey import require_locked
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.discovery.source import Candidate
+    from pjrt_hub.finding.discovery.source import Candidate, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,15 @@ def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
         return
     try:
         with library(choice, offline=True) as (path, _):
-            yield from _meet(candidate, path, to_run)
+            yield from _meet(candidate, path, choice.world or here, to_run)
     except OfflineError:
         what = f"{candidate.library_path} was not what is pinned, and is moved aside"
         yield Step("library", False, what, f"pjrt-hub fetch {candidate.name}")
 
 
-def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
+def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Iterator[Step]:
     """Yield the steps with a verified library; the library stays the same between them."""
-    identity, world = digest.identity_if_any(path), process.world()
+    identity = digest.identity_if_any(path)
     require_locked(candidate, path, world)
     preflight.refuse_noexec(path)
     yield Step("library", True, str(path))
@@ -129,8 +129,7 @@ def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
         yield Step("initialize", False, exc.message, exc.hint)
         return
     preloads = find_preloads(world, candidate.manifest)
-    env = process.environment()
-    found = list(preflight.problems(path, world, preloads.paths, env))
+    found = list(preflight.problems(path, world, preloads.paths, world.env))
     for problem in found:
         yield Step("headers", False, problem.text, problem.hint)
     if found:
@@ -141,7 +140,7 @@ def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
     if to_run:
         options = manifest.create_options(dict(candidate.create_options))
     answer = preflight.first_contact(
-        path, preloads.paths, {**defaults, **env}, options, identity, describe=not to_run
+        path, preloads.paths, {**defaults, **world.env}, options, identity, describe=not to_run
     )
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
@@ -151,7 +150,7 @@ def _meet(candidate: Candidate, path: Path, to_run: bool) -> Iterator[Step]:
         yield Step("compile flags", True, f"{told}, unless options or XLA_FLAGS say otherwise")
     preload = None
     if preloads.missing:
-        search = preflight.search(preloads.paths, env)
+        search = preflight.search(preloads.paths, world.env)
         there = [name for name in preloads.missing if linking.finds(name, world.host.arch, search)]
         yield (preload := _preload(preloads.missing, there, answer["libraries"]))
     if error := answer["client_error"]:

@@ -1,7 +1,7 @@
 """The table of all environment variables that pjrt-hub reads.
 
 Owns their names, meanings and defaults, and which of them an elevated process may use;
-docs/variables.md is generated from it. Must not read any of them.
+docs/variables.md is generated from it. Must not read any of them from the process.
 """
 
 from __future__ import annotations
