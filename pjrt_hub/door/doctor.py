@@ -136,9 +136,11 @@ def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Itera
         return
     yield Step("headers", True, f"fits {world.host}, every library it needs is there")
     defaults = candidate.manifest.environment_for(present=candidate.may_run)
-    manifest, options = candidate.manifest, None
-    if to_run:
-        options = manifest.create_options(dict(candidate.create_options))
+    try:
+        options = candidate.check_options({}, world.env) if to_run else None
+    except ValueError as exc:
+        yield Step("client", False, str(exc), "correct that variable, or unset it")
+        return
     answer = preflight.first_contact(
         path, preloads.paths, {**defaults, **world.env}, options, identity, describe=not to_run
     )

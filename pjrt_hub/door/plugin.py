@@ -82,11 +82,9 @@ def _load(
         os.environ.setdefault(name, value)
     require_locked(candidate, path, here)  # again: the file may be another one by now
     preflight.initialize(path, manifest)
-    own_options, user_flags = dict(candidate.create_options), _user_flags(here.env)
+    user_flags = _user_flags(here.env)
     env = {**defaults, **here.env}
-    wanted = None
-    if create_options is not None:
-        wanted = manifest.create_options({**own_options, **create_options}, candidate.api_version)
+    wanted = None if create_options is None else candidate.check_options(create_options, here.env)
     preflight.prepare(path, manifest, here, env, compared, wanted)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))

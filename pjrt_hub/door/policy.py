@@ -45,8 +45,7 @@ class FoundPolicy(Policy):
             named_flags: those of XLA's flags that the user sets, which nothing overrides.
         """
         super().__init__(candidate.name)
-        self._manifest = candidate.manifest
-        self._given = dict(candidate.create_options)
+        self._candidate, self._manifest = candidate, candidate.manifest
         self._path, self._here, self._env, self._identity = path, here, env, identity
         self._named = dict.fromkeys(named_flags, True)
         #: As the plugin was loaded: what isolated compilations see.
@@ -60,8 +59,7 @@ class FoundPolicy(Policy):
         self, options: Mapping[str, NamedValue], version: ApiVersion
     ) -> Mapping[str, NamedValue]:
         """Check them with the manifest: the candidate's own, the variables', the user's."""
-        said = self._manifest.options_from_environment(self._here.env, version)
-        return self._manifest.create_options({**self._given, **said, **options}, version)
+        return self._candidate.check_options(options, self._here.env, version)
 
     def check_topology_options(
         self, name: str, options: Mapping[str, NamedValue], version: ApiVersion

@@ -95,6 +95,18 @@ def test_a_client_that_cannot_be_made_is_a_no(doctor, macro: str, what: str, sai
     assert steps[what][3]
 
 
+def test_the_client_is_tried_with_what_variables_set(doctor) -> None:
+    option = '[options.count]\ntype = "int64"\nvariables = ["TOY_COUNT"]\n'
+    aborts = "ON_CREATE=if (args->num_options) abort()"
+    assert all(ok for _, ok, _, _ in doctor(option, aborts))
+    name, ok, detail, _ = doctor(option, aborts, TOY_COUNT="2")[-1]
+    assert (name, ok) == ("load", False)
+    assert "died of SIGABRT in PJRT_Client_Create" in detail
+    name, ok, detail, hint = doctor(option, aborts, TOY_COUNT="two")[-1]
+    assert (name, ok, hint) == ("client", False, "correct that variable, or unset it")
+    assert "the variable TOY_COUNT is 'two'" in detail
+
+
 def test_libraries_that_only_some_programs_need_are_told(doctor) -> None:
     lacking = PRELOAD.replace("libcudnn.so.99", "libcudnn_absent.so.9")
     steps = {step[0]: step for step in doctor(lacking)}

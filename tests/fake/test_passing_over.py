@@ -101,6 +101,18 @@ def test_a_wrong_option_is_the_callers_error(install, run, stub) -> None:
     assert ended.stdout.strip() == "InvalidArgumentError PJRT_Client_Create: no option colour"
 
 
+def test_what_a_variable_sets_is_tried_in_another_process_first(run, stub, tmp_path: Path) -> None:
+    folder = tmp_path / "site" / "pjrt_plugins" / "plain"
+    folder.mkdir(parents=True)
+    shutil.copy(stub("ON_CREATE=if (args->num_options) abort()"), folder / "libplain.so")
+    option = '[options.count]\ntype = "int64"\nvariables = ["PLAIN_COUNT"]\n'
+    (folder / "pjrt_plugin.toml").write_text(MANIFEST + option)
+    site = f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    ended = run(stub(), ask, "plain", env={"PYTHONPATH": site, "PLAIN_COUNT": "2"})
+    assert ended.stdout.startswith("PluginCrashedError ")
+    assert ended.returncode == 0
+
+
 def test_loading_passes_over_what_cannot_be_loaded(install, run, stub) -> None:
     ended = run(stub(), ask, "npu,plain", None, 1, True, env=install(ABORTS))
     assert ended.stdout.strip() == "plain"

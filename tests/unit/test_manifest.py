@@ -188,6 +188,7 @@ def test_a_variable_for_an_option_that_came_later_sets_nothing(tmp_path: Path):
     [late] = manifests(tmp_path, f"{SMALL}{PLACE}[options]\n{option}\n")
     assert late.options_from_environment({"LATE": "1"}, ApiVersion(0, 90)) == {"late": 1}
     assert late.options_from_environment({"LATE": "1"}, ApiVersion(0, 89)) == {}
+    assert late.options_from_environment({"LATE": "1"}, None) == {}
 
 
 def test_options_of_an_undescribed_plugin_pass_as_they_are():

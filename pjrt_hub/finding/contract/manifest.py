@@ -172,14 +172,20 @@ class Manifest:
         return option.check(self.options, given, plugin=self.name, what="create option", api=api)
 
     def options_from_environment(
-        self, env: Mapping[str, str], api: ApiVersion
+        self, env: Mapping[str, str], api: ApiVersion | None
     ) -> dict[str, OptionValue]:
         """Return the create options that variables set, of those that this version takes.
+
+        Args:
+            env: the variables.
+            api: the plugin's version; None where it is unknown, for those that every version takes.
 
         Raises:
             ValueError: a variable's text means nothing of its option's type.
         """
-        fitting = [each for each in self.options if each.since is None or each.since <= api]
+        fitting = [
+            each for each in self.options if each.since is None or (api and each.since <= api)
+        ]
         found = {each.name: each.from_environment(env) for each in fitting}
         return {name: value for name, value in found.items() if value is not None}
 

@@ -15,6 +15,7 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract.manifest import Manifest
+from pjrt_hub.finding.contract.option import OptionValue
 from pjrt_hub.finding.discovery.installed import Installed
 
 if TYPE_CHECKING:
@@ -173,6 +174,24 @@ class Candidate:
     def must_be_fetched(self) -> bool:
         """Whether it is not on this machine yet."""
         return self.library_path is None
+
+    def check_options(
+        self, given: Mapping[str, object], env: Mapping[str, str], api: ApiVersion | None = None
+    ) -> dict[str, OptionValue]:
+        """Return a client's create options: what came with it, then the variables', then `given`.
+
+        Args:
+            given: the user's options.
+            env: the variables.
+            api: the plugin's version, where it was loaded; else as far as it is known.
+
+        Raises:
+            TypeError: an option has another type.
+            ValueError: no such option, one of a later version, or a variable that means nothing.
+        """
+        api = api or self.api_version
+        said = self.manifest.options_from_environment(env, api)
+        return self.manifest.create_options({**dict(self.create_options), **said, **given}, api)
 
     def is_same_build(self, other: Candidate) -> bool:
         """Check whether it is the same plugin as another; a row stays itself when it is fetched."""
