@@ -433,13 +433,13 @@ def test_the_newest_row_that_runs_here_is_the_one(tmp_path: Path):
     old = row("toy", "toy", "toy", version="0.9", sha256="1" * 64)
     late = row("toy", "toy", "toy", version="0.12", sha256="2" * 64)
     late = replace(late, host=replace(HostTag.current(), version=(9999,)))
-    found = survey(world(tmp_path, catalog=catalog(tmp_path, old, late)))
+    found = survey(world(tmp_path, catalog=catalog(old, late)))
     assert only(found).artifact is old
 
 
 def test_a_row_of_an_api_that_is_too_old_is_refused(tmp_path: Path):
     ancient = row("toy", "toy", "toy", sha256="3" * 64, api_version=ApiVersion(0, 54))
-    found = survey(world(tmp_path, catalog=catalog(tmp_path, ancient)))
+    found = survey(world(tmp_path, catalog=catalog(ancient)))
     assert found.candidates == ()
     assert "needs PJRT API 0.57 or newer" in reasons(found)["toy"]
 
