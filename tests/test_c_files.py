@@ -29,6 +29,33 @@ DEFINITION = re.compile(
     re.MULTILINE,
 )
 MORE = re.compile(r"^[A-Za-z][\w ]*\*\w+((?:, \*\w+)+);", re.MULTILINE)
+#: What Python calls: methods, types' slots, getters and their setters, vectorcalls.
+ENTRIES = (
+    re.compile(r"\{ , (?:\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+), METH_"),
+    re.compile(r"\{Py_(?!tp_(?:new|traverse|doc|methods|members|getset)\b)[a-z]+_\w+, (\w+)\}"),
+    re.compile(r"\{ , (\w+), \w+,\s+, NULL\}"),
+    re.compile(r"\{ , \w+, (?!NULL)(\w+),\s+, NULL\}"),
+    re.compile(r"->vectorcall = (\w+);"),
+)
+BODY = re.compile(r"^[A-Za-z][\w *]*?\b(\w+)\([^;{}]*\) \{\s*([^\n]*)", re.MULTILINE)
+#: Those without GUARD: they share a flag at most, have a mutex, or leave it to one with GUARD.
+UNGUARDED = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        asks_python bound_dealloc capsule_address client_in_call compact_type
+        current_generation custom_partitioner dispatcher_deleter dispatcher_dispatch
+        dispatcher_keep dispatcher_notify dispatcher_wake dlpack_borrow dlpack_lend
+        error_payloads ffi_deleter forked_since function_call function_compile
+        function_compiled function_dealloc functions_call functions_dealloc get_pjrt_api
+        host_transfer_end in_call_dealloc open_library owned_finalize preload_library
+        process_aside process_ends process_install process_interrupt process_interrupted
+        process_leave staging_dealloc staging_getbuffer staging_kept staging_of
+        staging_trim_all upcalls_end view_address view_getbuffer view_releasebuffer
+        xla_transform
+        """,
+    )
+)
 
 
 def code(path: Path) -> str:
@@ -109,6 +136,14 @@ def test_a_launch_is_of_the_file_of_launches():
         file for file, text in texts.items() if re.search(r"^[A-Za-z].*\blaunch_\w+\(", text, re.M)
     }
     assert found == {"launch"}
+
+
+def test_what_python_calls_begins_with_the_lock_of_pythons_without_a_gil():
+    text = "\n".join(map(code, sorted((ROOT / MAPS[0]).parent.glob("*.c"))))
+    begin = dict(BODY.findall(text))
+    entries = {name for pattern in ENTRIES for name in pattern.findall(text)}
+    assert len(entries) > 100
+    assert {name for name in entries if begin[name] != "GUARD;"} == UNGUARDED
 
 
 def found_in_code(pattern: str) -> list[str]:

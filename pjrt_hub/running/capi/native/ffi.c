@@ -28,7 +28,7 @@ static XLA_FFI_Error *make_error(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_C
 enum { UNSHOWN_MAJOR = 0, UNSHOWN_MINOR = 1 };
 
 /* The table of the plugin that asked last: it registers handlers with stages before the execution,
-   which PJRT's own extension does not take. Guarded by the GIL of whoever registers. */
+   which PJRT's own extension does not take. Python registers one at a time, under a lock of its own. */
 static const XLA_FFI_Api *shown;
 
 static bool answers_metadata(const XLA_FFI_CallFrame *frame, const Entry *entry) {
