@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
+from children import command
 
 import pjrt_hub
 
@@ -27,6 +29,24 @@ def client(own_store):
     plugin = pjrt_hub.load("cpu", offline=True)
     with plugin.client() as client:
         yield client
+
+
+@pytest.fixture
+def child(clean_env):
+    """Calls a function in a process of its own, and gives what it prints; for `in_child`."""
+
+    def child(function, *arguments, prepared=False, **env):
+        done = subprocess.run(
+            command(function, *arguments, prepared=prepared),
+            env={**clean_env, **env},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        return done.stdout
+
+    return child
 
 
 @pytest.fixture

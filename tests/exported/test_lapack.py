@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from children import command, in_child
+from children import in_child
 
 import pjrt_hub
 from pjrt_hub.errors import NotFoundError
@@ -41,19 +40,6 @@ def compare(name, isolated):
     for key, value in wanted.items():
         np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-4, err_msg=key)
     return {name for name, _ in client.plugin.ffi.registered}
-
-
-@pytest.fixture
-def child(clean_env):
-    """Calls a function in a process of its own; for `in_child`."""
-
-    def child(function, *arguments, prepared):
-        words = command(function, *arguments, prepared=prepared)
-        done = subprocess.run(words, env=clean_env, capture_output=True, text=True, timeout=300)
-        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-        return done.stdout
-
-    return child
 
 
 @needs_jaxlib

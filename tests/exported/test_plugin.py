@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-
+import numpy as np
 import pytest
 
 import pjrt_hub
 from pjrt_hub.door import client as door
 from pjrt_hub.errors import IncompatiblePluginError, NotRunnableError, PluginNotFoundError
 from pjrt_hub.frameworks.exported import load, obstacle, reading
+from pjrt_hub.running.compilation import compilation
 
 STAMP = b"StableHLO_v1.15.0"
 
@@ -48,38 +46,16 @@ def test_operations_that_are_known_to_be_newer(path):
         assert found == names
 
 
-@pytest.fixture
-def child(clean_env):
-    """Runs code in a process of its own, and gives what it prints."""
-
-    def child(code, *args, **env):
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
-            env={**clean_env, **env},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return child
-
-
-CACHED = """
-    import sys
-    import numpy as np
-    import pjrt_hub
-    from pjrt_hub.running.compilation import compilation
+def add_ones(path):
+    """Prints their sum, and how often the function was compiled for it."""
     compile, count = compilation._compile, []
     compilation._compile = lambda *given: count.append(1) or compile(*given)
-    with pjrt_hub.load_exported(sys.argv[1], platform="cpu", offline=True, cache=True) as add:
+    with pjrt_hub.load_exported(path, platform="cpu", offline=True, cache=True) as add:
         print(add(np.ones(8, np.float32), np.ones(8, np.float32)).tolist()[0], len(count))
-"""
 
 
 def test_a_fresh_process_compiles_nothing(child, path, tmp_path):
-    printed = [child(CACHED, path("add"), PJRT_HUB_CACHE=str(tmp_path / "c")) for _ in range(2)]
+    printed = [child(add_ones, path("add"), PJRT_HUB_CACHE=str(tmp_path / "c")) for _ in range(2)]
     assert printed == ["2.0 1\n", "2.0 0\n"]
 
 
