@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import wheels
@@ -95,15 +96,15 @@ def test_after_ctrl_c_the_next_thread_starts_over() -> None:
     assert works
 
 
+def hang(begun: threading.Event, go: threading.Event) -> int:
+    begun.set()
+    assert go.wait(60)
+    return 1
+
+
 def test_a_thread_that_hangs_is_waited_for_to_the_deadline() -> None:
     begun, go, told = threading.Event(), threading.Event(), []
-
-    def hang() -> int:
-        begun.set()
-        assert go.wait(60)
-        return 1
-
-    thread = join("b", hang, told)
+    thread = join("b", partial(hang, begun, go), told)
     assert begun.wait(60)
     assert flight.share("b", lambda: 2, patience_seconds=0.1) == 2
     go.set()
@@ -114,13 +115,7 @@ def test_a_thread_that_hangs_is_waited_for_to_the_deadline() -> None:
 
 def test_a_fork_does_not_wait_for_threads_that_it_does_not_have() -> None:
     begun, go, told = threading.Event(), threading.Event(), []
-
-    def hang() -> int:
-        begun.set()
-        assert go.wait(60)
-        return 1
-
-    thread = join("c", hang, told)
+    thread = join("c", partial(hang, begun, go), told)
     assert begun.wait(60)
     child = os.fork()
     if child == 0:
