@@ -23,6 +23,8 @@ from pjrt_hub.door.client import topology as topology
 from pjrt_hub.door.doctor import Diagnosis as Diagnosis
 from pjrt_hub.door.doctor import Step as Step
 from pjrt_hub.door.doctor import diagnose as diagnose
+from pjrt_hub.door.fits import Fit as Fit
+from pjrt_hub.door.fits import fits as fits
 from pjrt_hub.door.lock import Locked as Locked
 from pjrt_hub.door.lock import lock as lock
 from pjrt_hub.door.process import cache as cache

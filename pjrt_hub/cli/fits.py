@@ -1,0 +1,101 @@
+"""`pjrt-hub fits`: whether a program fits machines that need not be here."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+import pjrt_hub
+from pjrt_hub.cli import named_values, output, program_file
+from pjrt_hub.cli.command import Command
+from pjrt_hub.cli.compile import compile_options_of, usage_errors
+from pjrt_hub.cli.status import FAILED
+
+
+@click.command(
+    "fits",
+    cls=Command,
+    examples=(
+        "pjrt-hub fits step.mlir --targets tpu,cuda",
+        "pjrt-hub fits step.mlir --targets cuda:H100,cuda:H200 --json",
+    ),
+)
+@click.argument("program", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--targets",
+    required=True,
+    metavar="TARGET,...",
+    help="Machines such as cuda:H100; a platform alone stands for all that it lists.",
+)
+@click.option(
+    "--compile-option",
+    "compile_options",
+    multiple=True,
+    callback=named_values.read,
+    metavar="NAME=VALUE",
+    help="One of CompileOptions, such as num_partitions=4; once for each.",
+)
+@click.option(
+    "--flag",
+    "flags",
+    multiple=True,
+    callback=named_values.read_text,
+    metavar="NAME=VALUE",
+    help="One of XLA's flags, such as xla_gpu_autotune_level=0; once for each.",
+)
+@click.option(
+    "--dimension",
+    "dimensions",
+    multiple=True,
+    callback=named_values.read,
+    metavar="NAME=SIZE",
+    help="Of an exported function, the size of a symbolic dimension; once for each.",
+)
+@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
+@output.json_option
+def command(
+    program: Path,
+    targets: str,
+    compile_options: dict[str, Any],
+    flags: dict[str, str],
+    dimensions: dict[str, Any],
+    offline: bool,
+    as_json: bool,
+) -> int:
+    """Compile a program for several machines, and compare its memory with theirs.
+
+    PROGRAM is as for `compile`. The machine of the least memory comes first. Exits with 1 where it
+    fits none.
+    """
+    with usage_errors("--compile-option"):
+        options = compile_options_of(compile_options, flags)
+    source: Any = program_file.read(program)
+    if not isinstance(source, pjrt_hub.Program):
+        from pjrt_hub.frameworks.exported import specialisation
+
+        source = partial(specialisation.for_topology, source, sizes=dimensions)
+    names = [each for each in targets.split(",") if each]
+    found = pjrt_hub.fits(source, names, compile_options=options, offline=offline)
+    if as_json:
+        output.show_json([as_dict(each) for each in found])
+    else:
+        rows = found.rows()
+        output.show_table(tuple(rows[0]), [[*row.values()] for row in rows])
+    return 0 if any(each.fits for each in found) else FAILED
+
+
+def as_dict(fit: pjrt_hub.Fit) -> dict[str, Any]:
+    """Return the documented JSON of one machine."""
+    return {
+        "target": fit.target,
+        "device": fit.device,
+        "num_devices": fit.num_devices,
+        "peak_nbytes": fit.peak_nbytes,
+        "limit_nbytes": fit.limit_nbytes,
+        "headroom_nbytes": fit.headroom_nbytes,
+        "fits": fit.fits,
+        "reason": fit.reason,
+    }

@@ -1,0 +1,219 @@
+"""Whether a program fits machines that need not be here.
+
+Each machine's compiler runs in a process of its own: one that crashes, or that changes its process
+for good, takes nothing else along.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.base.frames import hide_below
+from pjrt_hub.base.frozen import frozen, replace
+from pjrt_hub.base.listing import Listing
+from pjrt_hub.door import client, process
+from pjrt_hub.errors import PjrtHubError, TargetNotFoundError
+from pjrt_hub.running.sandbox import watch
+from pjrt_hub.running.sandbox.child import Child, listen, signal_name
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.store.transfer.partial import Progress
+    from pjrt_hub.running.client.topology import Topology
+    from pjrt_hub.running.program.compile_options import CompileOptions
+    from pjrt_hub.running.program.program import Program
+
+_GIB = 1 << 30
+#: Compilers that run at once; each takes up to a few GB.
+_AT_ONCE = min(4, os.cpu_count() or 1)
+
+
+@frozen
+class Fit:
+    """What a machine makes of a program.
+
+    Attributes:
+        target: the machine, "tpu:v5e:2x2".
+        device: its kind of device, "TPU v5 lite"; empty where the machine could not be described.
+        num_devices: how many it has.
+        peak_nbytes: of a device's memory that the program needs at once, its arguments and results
+            with it; None where the plugin does not count, or the program was not compiled.
+        limit_nbytes: of memory that a device has; None where the plugin does not tell.
+        reason: why the program does not fit; empty where it does, as far as the plugin counts.
+    """
+
+    target: str
+    device: str = ""
+    num_devices: int = 0
+    peak_nbytes: int | None = None
+    limit_nbytes: int | None = None
+    reason: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it compiles, and needs no more memory than a device has."""
+        return not self.reason
+
+    @property
+    def headroom_nbytes(self) -> int | None:
+        """What is left of a device's memory at the peak; None where that is not known."""
+        if self.peak_nbytes is None or self.limit_nbytes is None:
+            return None
+        return self.limit_nbytes - self.peak_nbytes
+
+    def _row(self) -> dict[str, str]:
+        return {
+            "target": self.target,
+            "devices": f"{self.num_devices} x {self.device}" if self.device else "",
+            "memory": _gib(self.limit_nbytes),
+            "needs": _gib(self.peak_nbytes),
+            "headroom": _gib(self.headroom_nbytes),
+            "fits": self._verdict(),
+        }
+
+    def _verdict(self) -> str:
+        if self.reason:
+            return f"no: {self.reason}"
+        counted = self.headroom_nbytes is not None
+        return "yes" if counted else "it compiles; how much memory it needs is not told"
+
+
+@hide_below
+def fits(
+    program: Any,
+    targets: Sequence[str],
+    *,
+    compile_options: CompileOptions | None = None,
+    seconds: float = 600,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Listing[Fit]:
+    """Compile a program ahead of time for several machines, and compare its memory with theirs.
+
+    Rests on `PJRT_Compile`, `PJRT_Executable_GetCompiledMemoryStats` and the attribute
+    `device_memory_bytes_limit` of device descriptions.
+
+    Args:
+        program: as for `Topology.compile`; or a function that makes one of a topology, which a
+            process of its own can import.
+        targets: machines, "cuda:H100"; a platform alone, "tpu", stands for all that it lists.
+        compile_options: as for `Topology.compile`.
+        seconds: how long each compiler may take.
+        offline: use no network; a missing plugin is then an error.
+        progress: as for `client`.
+
+    Returns:
+        A row for each machine, that of the least memory first: the first row that fits is of the
+        smallest machine.
+
+    Raises:
+        TargetNotFoundError: a platform lists no machines.
+        FileFormatError: there is no program.
+        PluginNotFoundError: no plugin is known by that name.
+        StoreError: the plugin cannot be fetched.
+    """
+    if not callable(program):
+        from pjrt_hub.running.program.program import Program
+
+        program = Program.of(program)
+    machines = [machine for target in targets for machine in _machines(target)]
+    for platform in dict.fromkeys(platform for platform, _ in machines):
+        client.fetch(platform, offline=offline, progress=progress)
+    with tempfile.TemporaryDirectory() as folder:
+        request = Path(folder, "request")
+        request.write_bytes(pickle.dumps((program, compile_options)))
+        found = list(_ask(str(request), dict.fromkeys(machines), seconds))
+    return Listing(sorted(found, key=_size))
+
+
+def _machines(target: str) -> list[tuple[str, str]]:
+    """Return the platform and the name of each machine that a target stands for."""
+    platform, _, name = target.partition(":")
+    if name:
+        return [(platform, name)]
+    if not (known := client.targets(platform)):
+        raise TargetNotFoundError(
+            f"{platform!r} lists no machines",
+            hint="`pjrt-hub targets` lists those of every platform",
+        )
+    return list(dict.fromkeys((platform, each.name) for each in known))
+
+
+def _size(fit: Fit) -> tuple[bool, int]:
+    """Orders machines by their memory, unknown ones last."""
+    return fit.limit_nbytes is None, fit.num_devices * (fit.limit_nbytes or 0)
+
+
+def _gib(nbytes: int | None) -> str:
+    return "" if nbytes is None else f"{nbytes / _GIB:.1f} GiB"
+
+
+def _ask(request: str, machines: Iterable[tuple[str, str]], seconds: float) -> Iterator[Fit]:
+    """Yields what each compiler said, some of them at once."""
+    waiting = deque(machines)
+    asked: dict[Child, tuple[str, float, dict[str, Any]]] = {}
+    with ExitStack() as stack:
+        while waiting or asked:
+            while waiting and len(asked) < _AT_ONCE:
+                platform, name = waiting.popleft()
+                words = [request, platform, name]
+                child = Child(__spec__.name, words, env=dict(process.environment()))
+                stack.enter_context(child)
+                asked[child] = f"{platform}:{name}", time.monotonic() + seconds, {}
+            first = min(until for _, until, _ in asked.values())
+            for child, line in listen(list(asked), first):
+                asked[child][2].update(line)
+            for child, (target, until, said) in list(asked.items()):
+                if "status" in said or child.silent or time.monotonic() >= until:
+                    del asked[child]
+                    child.close()
+                    yield _fit(target, said, seconds)
+
+
+def _fit(target: str, said: Mapping[str, Any], seconds: float) -> Fit:
+    """Judges what a compiler said of a machine."""
+    status = said.get("status")
+    fit = Fit(target, **{name: value for name, value in said.items() if name != "status"})
+    if fit.reason:
+        return fit
+    if status is None:
+        return replace(fit, reason=f"it was not compiled within {seconds:g} s")
+    if status:
+        how = f"died of {signal_name(-status)}" if status < 0 else f"exited with {status}"
+        return replace(fit, reason=f"the compiler {how}")
+    if fit.headroom_nbytes is not None and fit.headroom_nbytes < 0:
+        has = f"a device has {_gib(fit.limit_nbytes)}"
+        return replace(fit, reason=f"it needs {_gib(fit.peak_nbytes)}, {has}")
+    return fit
+
+
+def _work(tell: watch.Tell, request: str, platform: str, name: str) -> int:
+    program, options = pickle.loads(Path(request).read_bytes())
+    try:
+        topology = client.topology(platform, name, offline=True)
+        device = topology.device_descriptions[0]
+        limit = device.attributes.get("device_memory_bytes_limit")
+        tell(device=device.kind, num_devices=len(topology.device_descriptions), limit_nbytes=limit)
+        source: Program = program(topology) if callable(program) else program
+        tell(peak_nbytes=_peak(topology, source, options))
+    except PjrtHubError as exc:
+        tell(reason=exc.message.partition("\n")[0])
+    except (TypeError, ValueError) as exc:  # a size is missing, or an option is of another type
+        tell(reason=str(exc).partition("\n")[0])
+    return 0
+
+
+def _peak(topology: Topology, source: Program, options: CompileOptions | None) -> int | None:
+    stats = topology.compile(source, options).memory_stats() or {}
+    return stats.get("peak_memory_in_bytes") or stats.get("total_allocation_bytes")
+
+
+if __name__ == "__main__":
+    watch.serve(_work)

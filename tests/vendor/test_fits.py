@@ -1,0 +1,80 @@
+"""Programs against the memory of machines that are not here, by their vendors' compilers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pjrt_hub
+
+ARTIFACTS = Path(__file__).parents[1] / "exported" / "artifacts"
+#: Sides of square matrices of float32 -> the least of GiB that their product needs: three.
+SIDES = {8192: 0.75, 32768: 12, 65536: 48, 131072: 192}
+#: Machine -> GiB of a device.
+MACHINES = {"tpu:v5e:2x2": 15.75, "cuda13:A6000": 47.5, "cuda13:H200": 141.0}
+
+
+def product(side):
+    kind = f"tensor<{side}x{side}xf32>"
+    return f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
+      %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({kind}, {kind}) -> {kind}
+      return %0 : {kind}
+    }}"""
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_what_does_not_fit_is_flagged(side):
+    found = pjrt_hub.fits(product(side), list(MACHINES), offline=True)
+    assert [fit.target for fit in found] == ["cuda13:A6000", "tpu:v5e:2x2", "cuda13:H200"]
+    for fit in found:
+        assert fit.limit_nbytes / 2**30 == pytest.approx(MACHINES[fit.target], rel=0.01)
+        assert fit.fits == (SIDES[side] < MACHINES[fit.target]), fit
+        if fit.target.startswith("cuda13") or fit.fits:
+            assert fit.peak_nbytes >= SIDES[side] * 2**30
+            assert fit.headroom_nbytes == fit.limit_nbytes - fit.peak_nbytes
+        else:
+            assert "CompileTimeHbmOom" in fit.reason
+
+
+def test_a_machine_that_the_compiler_does_not_know_is_a_row():
+    [fit] = pjrt_hub.fits(product(8), ["tpu:v9:2x2"], offline=True)
+    assert not fit.fits
+    assert "v9" in fit.reason
+
+
+def hub(*words):
+    command = [sys.executable, "-m", "pjrt_hub.cli", "fits", *map(str, words), "--offline"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def test_the_command_prints_a_table_and_tells_by_its_status(tmp_path):
+    path = tmp_path / "product.mlir"
+    path.write_text(product(65536))
+    done = hub(path, "--targets", "cuda13:A6000,cuda13:H200")
+    head, small, large = done.stdout.splitlines()
+    assert head.split() == ["TARGET", "DEVICES", "MEMORY", "NEEDS", "HEADROOM", "FITS"]
+    assert small.endswith("no: it needs 48.0 GiB, a device has 47.5 GiB")
+    assert large.endswith("yes")
+    assert done.returncode == 0
+    done = hub(path, "--targets", "cuda13:A6000", "--json")
+    [told] = json.loads(done.stdout)
+    assert (told["fits"], told["num_devices"], done.returncode) == (False, 1, 1)
+    assert told["headroom_nbytes"] == told["limit_nbytes"] - told["peak_nbytes"] < 0
+
+
+def test_an_exported_function_of_another_platform_fits_nowhere():
+    done = hub(ARTIFACTS / "cuda_only.jaxexport", "--targets", "tpu:v5e:2x2,cuda13:H200")
+    told = {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
+    assert "it was exported for cuda, and not for tpu" in told["tpu:v5e:2x2"]
+    assert told["cuda13:H200"].endswith("yes")
+    assert done.returncode == 0
+
+
+def test_a_program_that_is_none_is_refused_for_every_machine():
+    [fit] = pjrt_hub.fits("func.func @main( {", ["tpu:v5e:2x2"], offline=True)
+    assert not fit.fits
+    assert fit.reason
