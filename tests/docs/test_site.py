@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -176,6 +177,20 @@ def test_the_search_knows_the_reference(site):
     assert "plugins.html#cuda13" in places
 
 
+class Postings(dict):
+    """Where each word stands; lunr's set of words has some numbers that stand nowhere.
+
+    It joins nodes by the text of their letters and numbers, which digits make ambiguous.
+    """
+
+    def __init__(self, postings: dict[str, Any], fields: Iterable[str]) -> None:
+        super().__init__(postings)
+        self.none = {"_index": -1} | {field: {} for field in fields}
+
+    def __missing__(self, word: str) -> dict[str, Any]:
+        return self.none
+
+
 class Search:
     """What the theme's search finds: lunr, with the theme's own way to ask and to rank.
 
@@ -199,6 +214,7 @@ class Search:
             builder.add(doc, {"boost": doc.get("boost", 1)})
         assert held["config"]["pipeline"] == []  # which is lunr's without anything in it
         self.index = builder.build()
+        self.index.inverted_index = Postings(self.index.inverted_index, held["config"]["fields"])
 
     def words(self, text: str) -> list[str]:
         return list(filter(None, self.separator.split(re.sub(r"<[^>]*>", " ", text).lower())))
