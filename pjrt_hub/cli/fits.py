@@ -65,10 +65,10 @@ def command(
     offline: bool,
     as_json: bool,
 ) -> int:
-    """Compile a program for several machines, and compare its memory with theirs.
+    """Tell which of several machines have the memory for a program.
 
-    PROGRAM is as for `compile`. The machine of the least memory comes first. Exits with 1 where it
-    fits none.
+    PROGRAM is as for `compile`; it is compiled for each machine. That of the least memory comes
+    first. Exits with 1 where it fits none.
     """
     with usage_errors("--compile-option"):
         options = compile_options_of(compile_options, flags)
