@@ -77,8 +77,8 @@ def command(
         from pjrt_hub.frameworks.exported import specialisation
 
         source = partial(specialisation.for_topology, source, sizes=dimensions)
-    names = [each for each in targets.split(",") if each]
-    found = pjrt_hub.fits(source, names, compile_options=options, offline=offline)
+    with usage_errors("--targets"):
+        found = pjrt_hub.fits(source, targets, compile_options=options, offline=offline)
     if as_json:
         output.show_json([as_dict(each) for each in found])
     else:

@@ -11,7 +11,7 @@ import pickle
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,7 @@ class Fit:
 @hide_below
 def fits(
     program: Any,
-    targets: Sequence[str],
+    targets: str | Iterable[str],
     *,
     compile_options: CompileOptions | None = None,
     seconds: float = 600,
@@ -103,7 +103,8 @@ def fits(
     Args:
         program: as for `Topology.compile`; or a function that makes one of a topology, which a
             process of its own can import.
-        targets: machines, "cuda:H100"; a platform alone, "tpu", stands for all that it lists.
+        targets: machines, "cuda:H100", as a list or joined by commas; a platform alone, "tpu",
+            stands for all that it lists.
         compile_options: as for `Topology.compile`.
         seconds: how long each compiler may take.
         offline: use no network; a missing plugin is then an error.
@@ -115,6 +116,7 @@ def fits(
 
     Raises:
         TargetNotFoundError: a platform lists no machines.
+        ValueError: no machine is named.
         FileFormatError: there is no program.
         PluginNotFoundError: no plugin is known by that name.
         StoreError: the plugin cannot be fetched.
@@ -123,7 +125,10 @@ def fits(
         from pjrt_hub.running.program.program import Program
 
         program = Program.of(program)
-    machines = [machine for target in targets for machine in _machines(target)]
+    named = targets.split(",") if isinstance(targets, str) else targets
+    machines = [machine for each in filter(None, named) for machine in _machines(each)]
+    if not machines:
+        raise ValueError("no machine is named")
     for platform in dict.fromkeys(platform for platform, _ in machines):
         client.fetch(platform, offline=offline, progress=progress)
     with tempfile.TemporaryDirectory() as folder:

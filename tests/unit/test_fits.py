@@ -55,6 +55,10 @@ def test_a_platform_without_machines_is_an_error():
     program += " return %0 : tensor<f32> }"
     with pytest.raises(TargetNotFoundError, match="'cpu' lists no machines"):
         pjrt_hub.fits(program, ["cpu"], offline=True)
+    with pytest.raises(TargetNotFoundError, match="'cpu' lists no machines"):
+        pjrt_hub.fits(program, "cpu,tpu", offline=True)
+    with pytest.raises(ValueError, match="no machine is named"):
+        pjrt_hub.fits(program, ",", offline=True)
 
 
 def test_what_is_no_program_is_refused_before_anything_is_fetched():
