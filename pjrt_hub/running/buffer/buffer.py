@@ -18,7 +18,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.running.array import dtypes, memory_layout
+from pjrt_hub.running.array import dtypes, host_array, memory_layout
 from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi.handle import compact
@@ -120,8 +120,7 @@ class Buffer(hotpath.Buffer):
     @property
     def memory(self) -> Memory:
         """The memory that it lives in (`PJRT_Buffer_Memory`)."""
-        memory = memory_at(self.client, self._ask("PJRT_Buffer_Memory"))
-        return memory
+        return memory_at(self.client, self._ask("PJRT_Buffer_Memory"))
 
     @property
     def ready(self) -> Event:
@@ -226,7 +225,7 @@ class Buffer(hotpath.Buffer):
         least, most = 0 if self._dynamic else whole, 2 * whole + 4096
         values.require_count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
         host = numpy.empty(nbytes, numpy.uint8)
-        address = host.__array_interface__["data"][0]
+        address = host_array.address_of(host)
         answer = call("PJRT_Buffer_ToHostBuffer", **given, dst=address, dst_size=nbytes)
         event = Event.of(self.client, answer.event)
         try:
@@ -415,8 +414,6 @@ class Buffer(hotpath.Buffer):
         import pickle
 
         import numpy
-
-        from pjrt_hub.running.array import host_array
 
         value = self.to_numpy()
         array = numpy.ascontiguousarray(value)

@@ -13,6 +13,7 @@ from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.array import memory_layout
 from pjrt_hub.running.array.host_array import address_of, as_bytes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer.dlpack import LENDING
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
 from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.device.event import Event
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from pjrt_hub.running.buffer.handle import BufferHandle
     from pjrt_hub.running.device.device import DeviceClient
 
-#: What lending out a buffer's memory takes, beside what every plugin has.
-LENDING = (
-    "PJRT_Buffer_IncreaseExternalReferenceCount",
-    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
-    "PJRT_Buffer_DecreaseExternalReferenceCount",
-)
 _FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
 _DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
 
@@ -125,7 +120,7 @@ class RawCopy(Promise):
             ValueError: it is read-only, or has another size.
             ClosedError: it was given before, or the copy failed or closed.
         """
-        memory = _writable(destination)
+        memory = writable(destination)
         if memory.nbytes != self.nbytes:
             raise ValueError(f"the destination has {memory.nbytes} bytes, not {self.nbytes}")
         callbacks.keep(self.client.api.address, self.ready.address, memory)
@@ -153,7 +148,7 @@ def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
         copied = buffer._copy_raw(destination, Event)
         if copied is not None:
             return copied
-    memory = _writable(destination)
+    memory = writable(destination)
     start, size = byte_range(buffer, offset, memory.nbytes)
     await_memory(buffer)
     with buffer.client.in_call():
@@ -222,7 +217,12 @@ def bitcast(buffer: BufferHandle, spec: ShapeSpec) -> Any:
         return buffer._from_spec(client, address, spec, buffer.device)
 
 
-def _writable(destination: Any) -> Any:
+def writable(destination: Any) -> Any:
+    """Return the bytes of what is copied into.
+
+    Raises:
+        ValueError: it is read-only.
+    """
     memory = as_bytes(destination)
     if not memory.flags.writeable:
         raise ValueError("the destination is read-only")

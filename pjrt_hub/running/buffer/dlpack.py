@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.array import dtypes, packing
+from pjrt_hub.running.array.host_array import address_of
 from pjrt_hub.running.capi import callbacks, hotpath
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ _READ_ONLY, _IS_COPIED, PADDED = 1, 2, 4
 MAX_VERSION = (1, 1)
 #: DLPack packs such elements, and PJRT does not say how a device has them.
 UNSETTLED_BITS = frozenset({6})
-#: What lending needs, beside what every plugin has.
-_HOLDING = (
+#: What lending out a buffer's memory takes, beside what every plugin has.
+LENDING = (
     "PJRT_Buffer_IncreaseExternalReferenceCount",
     "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
     "PJRT_Buffer_DecreaseExternalReferenceCount",
@@ -133,7 +134,7 @@ class _Memory(NamedTuple):
 
 def _hold(buffer: BufferHandle) -> _Memory:
     """Waits for the value and keeps its memory through deletion, donation and close."""
-    for function in _HOLDING:
+    for function in LENDING:
         buffer.client.api.require(function)
     order = buffer._order()
     if buffer._scattered:
@@ -165,8 +166,7 @@ def _copy_to_host(buffer: BufferHandle, element: dtypes.ElementType) -> _Memory:
     value = buffer.to_numpy()
     packed = element.bits < 8  # as DLPack has them unless it says otherwise
     array = packing.pack(value, element.bits) if packed else numpy.array(value, order="C")
-    address = array.__array_interface__["data"][0]
-    return _Memory(array, address, strides(buffer.shape, None))
+    return _Memory(array, address_of(array), strides(buffer.shape))
 
 
 def strides(shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tuple[int, ...]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.listing import WIDTH, escape
 from pjrt_hub.errors import PjrtHubError
-from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.display import THRESHOLD, edge_items, format_array
+from pjrt_hub.running.array.host_array import address_of
 from pjrt_hub.running.capi import callbacks
 from pjrt_hub.running.device.event import Event
 
@@ -82,9 +83,8 @@ def _glimpse(buffer: BufferHandle, edge: int) -> numpy.ndarray[Any, Any]:
     """Return the ends of every dimension, with one item between them for each that is truncated."""
     import numpy
 
-    rank = buffer.ndim
-    slowest_first = (buffer._order() or tuple(range(rank - 1, -1, -1)))[::-1]
-    shape = [buffer.shape[dimension] for dimension in slowest_first]
+    order = buffer._order() or tuple(range(buffer.ndim - 1, -1, -1))
+    shape = [buffer.shape[dimension] for dimension in order[::-1]]
     seen = numpy.zeros([min(size, 2 * edge + 1) for size in shape], buffer.dtype)
 
     def fill(part: Any, start: int, sizes: list[int]) -> None:
@@ -98,7 +98,7 @@ def _glimpse(buffer: BufferHandle, edge: int) -> numpy.ndarray[Any, Any]:
             fill(part[place : place + 1][0, ...], start + index * step, sizes[1:])
 
     fill(seen, 0, shape)
-    return seen.transpose([slowest_first.index(dimension) for dimension in range(rank)])
+    return memory_layout.from_memory(seen, order)
 
 
 def _indices(size: int, edge: int) -> list[int]:
@@ -115,7 +115,7 @@ def _fetch(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, A
     with client.in_call():
         address = buffer._ask(
             "PJRT_Buffer_CopyRawToHost",
-            dst=host.__array_interface__["data"][0],
+            dst=address_of(host),
             offset=start * buffer.dtype.itemsize,
             transfer_size=host.nbytes,
         )

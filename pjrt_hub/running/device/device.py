@@ -120,8 +120,7 @@ class Device(DeviceDescription):
     @cached_property
     def default_memory(self) -> Memory:
         """The memory for buffers by default (`PJRT_Device_DefaultMemory`)."""
-        memory = memory_at(self.client, self._ask("PJRT_Device_DefaultMemory"))
-        return memory
+        return memory_at(self.client, self._ask("PJRT_Device_DefaultMemory"))
 
     def memory_stats(self) -> dict[str, int] | None:
         """Return bytes in use and limits, as far as the plugin counts (`PJRT_Device_MemoryStats`).

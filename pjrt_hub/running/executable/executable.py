@@ -66,8 +66,7 @@ class Executable(ExecutableFacts):
     @cached_property
     def output_dimensions(self) -> tuple[tuple[int, ...], ...]:
         """One device's shape of each output (`PJRT_Executable_OutputDimensions`)."""
-        with self.view() as view:
-            return tuple(self.api.call("PJRT_Executable_OutputDimensions", executable=view))
+        return tuple(self._ask("PJRT_Executable_OutputDimensions"))
 
     @cached_property
     def signature(self) -> Signature:  # type: ignore[override]

@@ -129,9 +129,7 @@ class ExecutableFacts:
             UnsupportedByPluginError: the plugin is older.
             UnimplementedError: the plugin does not tell.
         """
-        with self.view() as view:
-            kinds = self.api.call("PJRT_Executable_ParameterMemoryKinds", executable=view)
-        return tuple(kind.decode() for kind in kinds)
+        return tuple(kind.decode() for kind in self._ask("PJRT_Executable_ParameterMemoryKinds"))
 
     @cached_property
     def output_memory_kinds(self) -> tuple[str, ...]:
@@ -140,9 +138,7 @@ class ExecutableFacts:
         Raises:
             UnimplementedError: the plugin does not tell (XLA's CPU plugin of 0.81).
         """
-        with self.view() as view:
-            kinds = self.api.call("PJRT_Executable_OutputMemoryKinds", executable=view)
-        return tuple(kind.decode() for kind in kinds)
+        return tuple(kind.decode() for kind in self._ask("PJRT_Executable_OutputMemoryKinds"))
 
     @cached_property
     def compile_options(self) -> CompileOptions:
@@ -156,8 +152,7 @@ class ExecutableFacts:
         function = "PJRT_Executable_GetCompileOptions"
         if self.given_options is not None and not self.api.has(function):
             return self.given_options
-        with self.view() as view:
-            return CompileOptions.parse(self.api.call(function, executable=view))
+        return CompileOptions.parse(self._ask(function))
 
     def cost_analysis(self) -> dict[str, float] | None:
         """Return the compiler's estimates: "flops", ... (`PJRT_Executable_GetCostAnalysis`).

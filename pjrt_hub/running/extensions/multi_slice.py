@@ -121,15 +121,12 @@ class MultiSliceConfig:
     @cached_property
     def num_devices_per_slice(self) -> dict[int, int]:
         """Slice id to its number of devices (`PJRT_MultiSlice_Config_NumDevicesPerSlice`)."""
-        counts = self.api.extension("MultiSlice").call(
-            "PJRT_MultiSlice_Config_NumDevicesPerSlice", config=self.address
-        )
+        counts = self._ask("PJRT_MultiSlice_Config_NumDevicesPerSlice")
         return dict(sorted(zip(counts.slice_ids, counts.num_devices, strict=True)))
 
     def serialize(self) -> bytes:
         """Return the plugin's bytes for `CompileOptions` (`PJRT_MultiSlice_Config_Serialize`)."""
-        node = self.api.extension("MultiSlice")
-        return node.call("PJRT_MultiSlice_Config_Serialize", config=self.address)
+        return self._ask("PJRT_MultiSlice_Config_Serialize")
 
     def _take(self, api: Api, address: int) -> None:
         self.api = api

@@ -9,7 +9,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.running.array.host_array import address_of, as_bytes
-from pjrt_hub.running.buffer.device_memory import await_memory
+from pjrt_hub.running.buffer.device_memory import await_memory, writable
 from pjrt_hub.running.capi import callbacks, hotpath
 from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.device.device import memory_at
@@ -90,9 +90,7 @@ class RawBuffer(Closing, hotpath.Owned):
             ValueError: the part lies outside of it, or the destination is read-only.
             ClosedError: it is closed.
         """
-        memory = as_bytes(destination)
-        if not memory.flags.writeable:
-            raise ValueError("the destination is read-only")
+        memory = writable(destination)
         return self._copy("PJRT_RawBuffer_CopyRawDeviceToHost", "dst", memory, offset)
 
     def close(self) -> None:
