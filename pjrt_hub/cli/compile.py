@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +17,34 @@ from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, PluginNotFoundEr
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
+
+
+def compiled_with(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds what else a program is compiled with: `--compile-option`, `--flag`, `--dimension`."""
+    command = click.option(
+        "--dimension",
+        "dimensions",
+        multiple=True,
+        callback=named_values.read,
+        metavar="NAME=SIZE",
+        help="Of an exported function, the size of a symbolic dimension; once for each.",
+    )(command)
+    command = click.option(
+        "--flag",
+        "flags",
+        multiple=True,
+        callback=named_values.read_text,
+        metavar="NAME=VALUE",
+        help="One of XLA's flags, such as xla_gpu_autotune_level=0; once for each.",
+    )(command)
+    return click.option(
+        "--compile-option",
+        "compile_options",
+        multiple=True,
+        callback=named_values.read,
+        metavar="NAME=VALUE",
+        help="One of CompileOptions, such as use_spmd_partitioning=true; once for each.",
+    )(command)
 
 
 @click.command(
@@ -57,30 +85,7 @@ if TYPE_CHECKING:
     help="More about the machine, such as num_slices=2 or chips_per_host_bounds=[2,2,1]; once for "
     "each.",
 )
-@click.option(
-    "--compile-option",
-    "compile_options",
-    multiple=True,
-    callback=named_values.read,
-    metavar="NAME=VALUE",
-    help="One of CompileOptions, such as use_spmd_partitioning=true; once for each.",
-)
-@click.option(
-    "--flag",
-    "flags",
-    multiple=True,
-    callback=named_values.read_text,
-    metavar="NAME=VALUE",
-    help="One of XLA's flags, such as xla_gpu_autotune_level=0; once for each.",
-)
-@click.option(
-    "--dimension",
-    "dimensions",
-    multiple=True,
-    callback=named_values.read,
-    metavar="NAME=SIZE",
-    help="Of an exported function, the size of a symbolic dimension; once for each.",
-)
+@compiled_with
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
 @output.json_option
 def command(

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 import pjrt_hub
-from pjrt_hub.cli import named_values, output, program_file
+from pjrt_hub.cli import output, program_file
 from pjrt_hub.cli.command import Command
-from pjrt_hub.cli.compile import compile_options_of, usage_errors
+from pjrt_hub.cli.compile import compile_options_of, compiled_with, usage_errors
 from pjrt_hub.cli.status import FAILED
 
 
@@ -30,30 +30,7 @@ from pjrt_hub.cli.status import FAILED
     metavar="TARGET,...",
     help="Machines such as cuda:H100; a platform alone stands for all that it lists.",
 )
-@click.option(
-    "--compile-option",
-    "compile_options",
-    multiple=True,
-    callback=named_values.read,
-    metavar="NAME=VALUE",
-    help="One of CompileOptions, such as num_partitions=4; once for each.",
-)
-@click.option(
-    "--flag",
-    "flags",
-    multiple=True,
-    callback=named_values.read_text,
-    metavar="NAME=VALUE",
-    help="One of XLA's flags, such as xla_gpu_autotune_level=0; once for each.",
-)
-@click.option(
-    "--dimension",
-    "dimensions",
-    multiple=True,
-    callback=named_values.read,
-    metavar="NAME=SIZE",
-    help="Of an exported function, the size of a symbolic dimension; once for each.",
-)
+@compiled_with
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
 @output.json_option
 def command(
