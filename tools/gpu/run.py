@@ -16,12 +16,14 @@ import time
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKED = ROOT / ".nox" / "gpu"
 TESTS = ROOT / "tests"
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE")
+#: What other packages of that machine warn of is not ours.
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "-W", "default")
 
 
 @dataclass
@@ -75,19 +77,20 @@ def main() -> None:
     parser.add_argument("--step", action="append", help="only this one; repeatable")
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
-    env = environment(given.platform, given.output)
     made = steps(given.platform, given.output)
     wanted = [step for step in made if step.name in (given.step or [each.name for each in made])]
-    for step in wanted:
-        run(step, env, given.output)
-        write(wanted, given.output, given.platform)
-        print(line(step), flush=True)
+    with TemporaryDirectory() as folder:
+        env = environment(given.platform, Path(folder))
+        for step in wanted:
+            run(step, env, given.output)
+            write(wanted, given.output, given.platform)
+            print(line(step), flush=True)
     sys.exit(1 if any(step.status for step in wanted) else 0)
 
 
-def environment(platform: str, output: Path) -> dict[str, str]:
-    """Installs what was packed beside what is installed, and gives the variables that find it."""
-    site = output / "site"
+def environment(platform: str, folder: Path) -> dict[str, str]:
+    """Installs what was packed into a folder, and gives the variables that find it."""
+    site = folder / "site"
     wheels = sorted(map(str, PACKED.glob("wheels/*.whl")))
     if wheels:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
@@ -96,7 +99,7 @@ def environment(platform: str, output: Path) -> dict[str, str]:
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(site), before))),
         "PJRT_HUB_OFFLINE": "1",
-        "PJRT_HUB_CACHE": str(output / "cache"),
+        "PJRT_HUB_CACHE": str(folder / "cache"),
         "TESTED_PLATFORM": platform,
         "TESTED_EXECUTABLES": str(PACKED / "executables"),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several processes share the device
