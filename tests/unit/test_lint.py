@@ -286,8 +286,8 @@ def needs(wheel: Wheel, name: str) -> None:
 
 def promise(wheel: Wheel) -> None:
     wheel.compile(
-        "void *memcpy(); static void *f(void *a) { return memcpy(a, a, 99999); } "
-        "static void *(*volatile g)(void *) = f;",
+        "void *memcpy(void *, const void *, unsigned long); "
+        "static void *(*volatile g)(void *, const void *, unsigned long) = memcpy;",
         "-lc",
     )
     wheel.rename("py3-none-manylinux1_x86_64")

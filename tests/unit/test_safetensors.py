@@ -131,7 +131,7 @@ JUNK = {
     "not JSON": (encoded("{'a'"), "Expecting property name"),
     "not UTF-8": (struct.pack("<Q", 2) + b"\xff\xfe", "codec can't decode"),
     "a pickle": (pickle.dumps({"a": [1.5] * 64}), "does not fit"),
-    "deep nesting": (encoded("[" * 200_000), "recursion"),
+    "deep nesting": (encoded("[" * 200_000), "recursion|Stack overflow"),
     "a JSON list": (encoded("[]"), "not a JSON object"),
     "a name twice": (encoded('{"t": {}, "t": {}}'), "names 't' twice"),
     "not an entry": (encoded({"t": 5}), "'t' needs a dtype"),

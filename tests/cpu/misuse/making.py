@@ -280,7 +280,11 @@ CASES = {
     "damaged code": (lambda c: c.client.load(damaged(c.client)), FileFormatError, "damaged"),
     # Made otherwise, and taken along
     "a buffer of one's own": (lambda c: pjrt_hub.Buffer(), TypeError, "cannot create"),
-    "a buffer by object": (lambda c: object.__new__(pjrt_hub.Buffer), TypeError, "not safe"),
+    "a buffer by object": (
+        lambda c: object.__new__(pjrt_hub.Buffer),
+        TypeError,
+        "not safe|cannot create",
+    ),
     "a host view": (lambda c: hotpath.HostView(), TypeError, "cannot create"),
     "a client never made": (
         lambda c: pjrt_hub.Client.__new__(pjrt_hub.Client).devices,
