@@ -87,6 +87,7 @@ def test_a_program_for_a_tpu(name):
         ("cuda13", "B200", "NVIDIA B200", {}),
         ("cuda12", "H100", "NVIDIA H100 80GB HBM3", NO_TIMING),
         ("cuda12", "A100", "NVIDIA A100-SXM4-80GB", NO_TIMING),
+        ("cuda12", "H200", "NVIDIA H200 141GB HBM3e", NO_TIMING),
     ],
 )
 @in_child
@@ -263,7 +264,7 @@ def test_several_gpus_and_slices():
         ("cuda13", "H100", {"topology": 1}, "TypeError"),
         ("cuda13", "H100", {"topology": "-1x1x1"}, "ValueError"),
         ("cuda13", "H1000", {}, "TargetNotFoundError"),
-        ("cuda12", "H200", {}, "TargetNotFoundError"),
+        ("cuda12", "B200", {}, "TargetNotFoundError"),
         ("cuda12", "H100", {"target_config": 1}, "TypeError"),
         ("cuda12", "H100", {"target_config": "nonsense"}, "FailedPreconditionError"),
         ("cuda", "", {}, "FailedPreconditionError"),
