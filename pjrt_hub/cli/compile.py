@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
-def compiled_with(command: Callable[..., Any]) -> Callable[..., Any]:
+def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds what else a program is compiled with: `--compile-option`, `--flag`, `--dimension`."""
     command = click.option(
         "--dimension",
@@ -85,7 +85,7 @@ def compiled_with(command: Callable[..., Any]) -> Callable[..., Any]:
     help="More about the machine, such as num_slices=2 or chips_per_host_bounds=[2,2,1]; once for "
     "each.",
 )
-@compiled_with
+@compiler_options
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
 @output.json_option
 def command(

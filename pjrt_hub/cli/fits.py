@@ -11,7 +11,7 @@ import click
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
 from pjrt_hub.cli.command import Command
-from pjrt_hub.cli.compile import compile_options_of, compiled_with, usage_errors
+from pjrt_hub.cli.compile import compile_options_of, compiler_options, usage_errors
 from pjrt_hub.cli.status import FAILED
 
 
@@ -30,7 +30,7 @@ from pjrt_hub.cli.status import FAILED
     metavar="TARGET,...",
     help="Machines such as cuda:H100; a platform alone stands for all that it lists.",
 )
-@compiled_with
+@compiler_options
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
 @output.json_option
 def command(
