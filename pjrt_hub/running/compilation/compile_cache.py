@@ -53,14 +53,13 @@ def key(client: CompilingClient, program: Program, options: CompileOptions) -> s
     from pjrt_hub.running.executable import serialized
 
     canonical = replace(options, flags=dict(sorted(options.flags.items())))
-    guards = serialized.Guards.of(client)
     devices = [(d.id, d.kind, d.process_index) for d in client.all_devices]
     digest = hashlib.sha256()
     for part in (
         program.format.encode(),
         program.code,
         canonical.serialize(),
-        repr(tuple(values(guards).values())).encode(),
+        repr(tuple(values(client.guards).values())).encode(),
         serialized.topology(client),
         repr(([d.id for d in client.devices], devices)).encode(),
     ):
