@@ -400,7 +400,7 @@ class Client(Closing, CompilingClient):
         """Report the state of all processes to the plugin (`PJRT_Client_UpdateGlobalProcessInfo`).
 
         Args:
-            infos: of `runtime.process_info`, one for each process.
+            infos: of `distributed.process_info`, one for each process.
 
         Raises:
             TypeError: one is no ProcessInfo.

@@ -1,6 +1,6 @@
 """Plugins: a loaded library and the making of clients.
 
-Must not find plugins, and does not know which create options one takes: connect brings the check.
+Must not find plugins, and does not know which create options one takes: its policy does.
 """
 
 from __future__ import annotations

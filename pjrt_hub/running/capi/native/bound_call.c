@@ -243,7 +243,7 @@ PyType_Slot bound_call_slots[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Base of runtime.BoundCall: an executable and its arguments."},
+    {Py_tp_doc, "Base of pjrt_hub.BoundCall: an executable and its arguments."},
     {Py_tp_new, bound_new},
     {Py_tp_traverse, bound_traverse},
     {Py_tp_dealloc, bound_dealloc},

@@ -96,7 +96,7 @@ static PyGetSetDef properties[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Base of runtime.Buffer: owns one PJRT_Buffer."},
+    {Py_tp_doc, "Base of pjrt_hub.Buffer: owns one PJRT_Buffer."},
     {Py_tp_traverse, buffer_traverse},
     {Py_tp_dealloc, buffer_dealloc},
     {Py_bf_getbuffer, buffer_getbuffer},

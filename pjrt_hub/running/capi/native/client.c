@@ -285,7 +285,7 @@ static PyGetSetDef properties[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Base of runtime.Client: owns a PJRT_Client and lists its children."},
+    {Py_tp_doc, "Base of pjrt_hub.Client: owns a PJRT_Client and lists its children."},
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_traverse, client_traverse},
     {Py_tp_dealloc, client_dealloc},

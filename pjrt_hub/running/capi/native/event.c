@@ -158,7 +158,7 @@ static PyGetSetDef properties[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Base of runtime.Event: owns a PJRT_Event."},
+    {Py_tp_doc, "Base of pjrt_hub.Event: owns a PJRT_Event."},
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_traverse, event_traverse},
     {Py_tp_dealloc, event_dealloc},

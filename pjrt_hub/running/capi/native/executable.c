@@ -445,7 +445,7 @@ static PyGetSetDef properties[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Base of runtime.LoadedExecutable: owns a PJRT_LoadedExecutable and calls it."},
+    {Py_tp_doc, "Base of pjrt_hub.LoadedExecutable: owns a PJRT_LoadedExecutable and calls it."},
     {Py_tp_new, executable_new},
     {Py_tp_traverse, executable_traverse},
     {Py_tp_dealloc, executable_dealloc},
