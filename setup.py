@@ -174,7 +174,7 @@ modules = [
     # No module: it is preloaded into programs that may have no Python.
     Library(
         "pjrt_hub.running.interpose.layers.preload",
-        ["@generated/functions.c", *sorted(str(path) for path in INTERPOSE.glob("layers/*.c"))],
+        ["@generated/functions.c", *sorted(str(path) for path in INTERPOSE.glob("layers/**/*.c"))],
         include_dirs=[str(INTERPOSE / "layers"), str(NATIVE / "native")],
         libraries=["dl"],
         extra_compile_args=OPTIMISED,
@@ -182,7 +182,7 @@ modules = [
         depends=[
             *DECLARATIONS,
             "tools/layers.py",
-            *map(str, INTERPOSE.glob("layers/*.h")),
+            *map(str, INTERPOSE.glob("layers/**/*.h")),
             str(NATIVE / "native" / "structs.h"),
         ],
     ),

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 MAPS = (
     "pjrt_hub/running/capi/native/hotpath.h",
     "pjrt_hub/running/interpose/layers/layers.h",
+    "pjrt_hub/running/interpose/layers/discrete/discrete.h",
     "pjrt_hub/kit/authoring/native/plugin.h",
 )
 CLAIM = re.compile(r"Each\s+file\s+uses\s+those\s+before\s+it:([^.;]*)\.")

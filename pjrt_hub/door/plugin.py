@@ -132,7 +132,13 @@ def _layers(env: Mapping[str, str]) -> Callable[[int], int] | None:
     from pjrt_hub.running.interpose import layers
 
     folder, without = env.get("PJRT_HUB_TRACE"), env.get("PJRT_HUB_WITHOUT")
-    return functools.partial(layers.wrap, layers=names, folder=folder, without=without)
+    return functools.partial(
+        layers.wrap,
+        layers=names,
+        folder=folder,
+        without=without,
+        discrete=env.get("PJRT_HUB_DISCRETE"),
+    )
 
 
 def _user_flags(env: Mapping[str, str]) -> set[str]:

@@ -21,6 +21,8 @@ from pjrt_hub.kit.conformance import programs
 #: The plugin that is tested: the CPU's, or one whose hardware is here.
 PLATFORM = os.environ.get("TESTED_PLATFORM", "cpu")
 PROGRAMS = Path(__file__).parents[1] / "programs"
+#: Whether what it says of itself is what the CPU plugin says, and is not the layer `discrete`.
+IS_CPU = PLATFORM == "cpu" and "discrete" not in os.environ.get("PJRT_HUB_LAYERS", "")
 ADD = PROGRAMS / "add.mlir"
 #: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
 SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")

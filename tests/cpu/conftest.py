@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from children import PLATFORM, PROGRAMS, SLOW, command, device_count
+from children import IS_CPU, PLATFORM, PROGRAMS, SLOW, command, device_count
 
 import pjrt_hub
 
@@ -15,7 +15,7 @@ import pjrt_hub
 def pytest_runtest_setup(item):
     """Skips what the installed numpy cannot do itself, and what is about another plugin."""
     for mark in item.iter_markers("cpu"):
-        if PLATFORM != "cpu":
+        if not IS_CPU:
             pytest.skip(f"about the CPU plugin: {mark.args[0]}")
     for mark in item.iter_markers("numpy"):
         if np.lib.NumpyVersion(np.__version__) < f"{mark.args[0]}.0":

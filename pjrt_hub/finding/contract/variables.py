@@ -102,6 +102,12 @@ OURS = (
         "`runtime`, separated by commas; tracebacks then show frames of pjrt-hub",
     ),
     Variable(
+        "PJRT_HUB_DISCRETE",
+        "settings of the layer `discrete`, separated by commas: `seed=7`, `window=8`, "
+        "`capacity=64MiB`, `platform=tpu`, `hold`",
+        reader="pjrt-hub, its library for `LD_PRELOAD`",
+    ),
+    Variable(
         "PJRT_HUB_JAX",
         "what to register in JAX: plugins, platforms or aliases, separated by commas, the "
         "default first; `name=platform` sets the name in JAX",

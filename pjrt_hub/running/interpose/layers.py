@@ -7,6 +7,7 @@ The C files in layers/ know nothing of Python. Must not read the environment.
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -15,13 +16,13 @@ from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi._pjrt import ffi
 
 #: What can be on, from the host inwards.
-LAYERS = ("validate", "trace", "pad", "without")
+LAYERS = ("validate", "trace", "pad", "without", "discrete")
 
 
 def preload_path() -> Path:
     """Return the library for a program's LD_PRELOAD.
 
-    It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE and PJRT_HUB_WITHOUT.
+    It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE, PJRT_HUB_WITHOUT and PJRT_HUB_DISCRETE.
     """
     return Path(__file__).with_suffix("") / "preload.so"
 
@@ -31,6 +32,7 @@ def wrap(
     layers: str,
     folder: str | os.PathLike[str] | None = None,
     without: str | None = None,
+    discrete: str | None = None,
 ) -> int:
     """Return the address of a table whose calls pass through layers to the one at `address`.
 
@@ -41,9 +43,11 @@ def wrap(
         layers: names from `LAYERS`, joined by commas.
         folder: where the layer `trace` records; it must exist.
         without: what the layer `without` takes away, as `removals` reads it.
+        discrete: settings of the layer `discrete`, as `settings` reads them.
 
     Raises:
-        PjrtHubError: a layer is unknown, `trace` has no folder, or `without` has nothing to take.
+        PjrtHubError: a layer or a setting is unknown, `trace` has no folder, or `without` has
+            nothing to take.
     """
     names = [name.strip() for name in layers.split(",") if name.strip()]
     if unknown := [name for name in names if name not in LAYERS]:
@@ -60,7 +64,8 @@ def wrap(
         return address
     place = os.fsencode(folder) if folder is not None else None
     taken = ",".join(removals(without or "")) if "without" in names else ""
-    return _wrap(address, ",".join(names).encode(), place, taken.encode())
+    given = ",".join(settings(discrete or "")) if "discrete" in names else ""
+    return _wrap(address, ",".join(names).encode(), place, taken.encode(), given.encode())
 
 
 def removals(names: str) -> list[str]:
@@ -88,13 +93,43 @@ def removals(names: str) -> list[str]:
     return taken
 
 
-def _wrap(address: int, layers: bytes, folder: bytes | None, without: bytes) -> int:
+#: What the layer `discrete` takes, and how each is written.
+_SETTINGS = {
+    "seed": r"seed=\d+",
+    "window": r"window=[1-9]\d{0,8}",
+    "capacity": r"capacity=\d+([KMG]iB)?",
+    "platform": r"platform=[a-z0-9_]{1,31}",
+    "hold": r"hold",
+}
+
+
+def settings(text: str) -> list[str]:
+    """Read the settings of the layer `discrete`: "seed=7,capacity=64MiB,hold".
+
+    Raises:
+        PjrtHubError: one is unknown, or its value is none.
+    """
+    given = [each.strip() for each in text.split(",") if each.strip()]
+    for each in given:
+        pattern = _SETTINGS.get(each.partition("=")[0])
+        if pattern is None or not re.fullmatch(pattern, each):
+            raise PjrtHubError(
+                f"the layer discrete has no setting {each!r}",
+                hint="PJRT_HUB_DISCRETE takes seed=7, window=8, capacity=64MiB, platform=tpu and "
+                "hold, joined by commas",
+            )
+    return given
+
+
+def _wrap(
+    address: int, layers: bytes, folder: bytes | None, without: bytes, discrete: bytes
+) -> int:
     import ctypes  # only here: a process without layers does not pay for it
 
     function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
     function.restype = ctypes.c_void_p
-    function.argtypes = (ctypes.c_void_p, *[ctypes.c_char_p] * 3)
-    return int(function(address, layers, folder, without))
+    function.argtypes = (ctypes.c_void_p, *[ctypes.c_char_p] * 4)
+    return int(function(address, layers, folder, without, discrete))
 
 
 def growing_structs(host: int, plugin: int) -> tuple[str, ...]:

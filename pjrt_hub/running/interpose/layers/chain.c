@@ -12,6 +12,7 @@ static const Layer *chain[KNOWN_LAYERS];
 static unsigned chain_length;
 static Plugin plugins[MAX_PLUGINS];
 static unsigned num_plugins;
+static bool is_discrete;
 static pthread_mutex_t wrapping = PTHREAD_MUTEX_INITIALIZER;
 static atomic_ullong calls;
 
@@ -170,7 +171,8 @@ static void forked(void) {
 }
 
 /* The layers are of the process: those of the first plugin hold for all. */
-static bool start(const char *layers, const char *folder, const char *without) {
+static bool start(const char *layers, const char *folder, const char *without,
+                  const char *discrete) {
   static bool started;
   if (started) return true;
   if (layers == NULL) return false;
@@ -182,13 +184,15 @@ static bool start(const char *layers, const char *folder, const char *without) {
   pthread_atfork(NULL, NULL, forked);
   bool lacking = is_named(layers, "without");
   if (lacking) without_start(without);
-  return started = length > 0 || lacking;
+  is_discrete = is_named(layers, "discrete");
+  if (is_discrete) discrete_start(discrete);
+  return started = length > 0 || lacking || is_discrete;
 }
 
 /* Gives the table to use instead of `api`: `api` itself where no layer is on, where it is wrapped
    already, or where there are too many plugins. */
 const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
-                              const char *without) {
+                              const char *without, const char *discrete) {
   if (api == NULL) return api;
   const PJRT_Api *result = api;
   pthread_mutex_lock(&wrapping);
@@ -196,10 +200,11 @@ const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const cha
   while (known < num_plugins && plugins[known].api != api && plugins[known].wrapped != api) known++;
   if (known < num_plugins) {
     result = plugins[known].wrapped;
-  } else if (known < MAX_PLUGINS && start(layers, folder, without)) {
+  } else if (known < MAX_PLUGINS && start(layers, folder, without, discrete)) {
     Plugin *plugin = &plugins[known];
     plugin->number = known;
     plugin->api = api;
+    plugin->discrete = is_discrete;
     plugin->minor = (unsigned)api->pjrt_api_version.minor_version;
     plugin->wrapped = copy_table(plugin);
     if (plugin->wrapped != NULL) {

@@ -5,7 +5,7 @@
    from the host inwards, to the plugin, and back outwards. The plugin's memory is never changed.
    Nothing here knows Python: the library also enters programs that have none.
 
-   Each file uses those before it: without, plugin, outputs, recording, trace, objects, findings, validate,
+   Each file uses those before it: refusal, without, plugin, outputs, recording, trace, objects, findings, validate,
    pad, chain, preload. */
 #ifndef PJRT_HUB_LAYERS_H
 #define PJRT_HUB_LAYERS_H
@@ -94,6 +94,7 @@ typedef struct {
   const PJRT_Api *api;   /* the plugin's own */
   PJRT_Api *wrapped;     /* what the host sees */
   unsigned minor;
+  bool discrete;         /* seen as an accelerator, see discrete/ */
   Call_Target real[NUM_FUNCTIONS]; /* NULL where the plugin has none */
 } Plugin;
 
@@ -147,12 +148,20 @@ static inline size_t known_size(const Shape *shape, const char *base) {
   return said < 2 * sizeof(size_t) ? shape->base_size : said;
 }
 
+/* refusal.c */
+HIDDEN PJRT_Error *refuse(PJRT_Error_Code code, const char *text, size_t length);
+HIDDEN bool refusal_answer(unsigned function, void *args);
+
 /* without.c: what plugins are made to lack. It is no layer between, it is the plugin's edge: layers
    see such a plugin as they would see one that lacks it. */
 HIDDEN void without_start(const char *names);
 HIDDEN bool without_function(unsigned function);
 HIDDEN bool without_node(unsigned type);
 HIDDEN bool without_answer(unsigned function, void *args, PJRT_Error **error);
+
+/* discrete/: the plugin's devices as others would be. It is no layer between either. */
+HIDDEN void discrete_start(const char *settings);
+HIDDEN PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args);
 
 /* plugin.c */
 HIDDEN PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args);
@@ -179,6 +188,6 @@ extern HIDDEN const Layer validate_layer, pad_layer;
 
 /* chain.c */
 EXPORTED const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
-                                       const char *without);
+                                       const char *without, const char *discrete);
 
 #endif

@@ -7,7 +7,9 @@ unsigned generation(void) { return atomic_load_explicit(&forks, memory_order_rel
 
 PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
   PJRT_Error *error;
-  return without_answer(function, args, &error) ? error : plugin->real[function](args);
+  if (refusal_answer(function, args)) return NULL;
+  if (without_answer(function, args, &error)) return error;
+  return plugin->discrete ? discrete_call(plugin, function, args) : plugin->real[function](args);
 }
 
 /* Whether a question of ours was answered with an error, whose end this is. */

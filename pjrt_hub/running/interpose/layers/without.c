@@ -9,77 +9,15 @@ typedef enum { PRESENT, ABSENT, UNIMPLEMENTED } Lack;
 static Lack lacks[NUM_FUNCTIONS];
 static bool lacks_node[NUM_EXTENSIONS];
 
-/* An error of ours, laid out as hosts of PJRT 0.107 read one. They are never freed, and come again
-   after so many, so that an address seldom means two that are alive. */
-typedef struct {
-  PJRT_Error base;
-  unsigned length;
-  char text[112];
-} Refusal;
-
-enum { REFUSALS = 1024 };
-static Refusal refusals[REFUSALS];
-static atomic_uint refused_calls;
-
-static bool is_ours(const PJRT_Error *error) {
-  return (const char *)error >= (const char *)refusals &&
-         (const char *)error < (const char *)(refusals + REFUSALS);
-}
-
-static void destroy(PJRT_Error *error) { (void)error; }
-
-static void message(const PJRT_Error *error, const char **text, size_t *length) {
-  const Refusal *refusal = (const Refusal *)error;
-  *text = refusal->text;
-  *length = refusal->length;
-}
-
-static PJRT_Error_Code get_code(const PJRT_Error *error) {
-  (void)error;
-  return PJRT_Error_Code_UNIMPLEMENTED;
-}
-
-static void for_each_payload(const PJRT_Error *error, PJRT_Error_PayloadVisitor visitor, void *arg) {
-  (void)error, (void)visitor, (void)arg;
-}
-
-static const PJRT_Error_FunctionTable methods = {
-    .struct_size = sizeof methods,
-    .instance_size = sizeof(PJRT_Error),
-    .destroy = destroy,
-    .message = message,
-    .get_code = get_code,
-    .for_each_payload = for_each_payload,
-};
-
-static PJRT_Error *refuse(const Function *function) {
-  Refusal *refusal = &refusals[atomic_fetch_add(&refused_calls, 1) % REFUSALS];
-  refusal->base.vtable = &methods;
-  int wrote = snprintf(refusal->text, sizeof refusal->text, "%s is taken away", function->name);
-  refusal->length = wrote < (int)sizeof refusal->text ? (unsigned)wrote : sizeof refusal->text - 1;
-  return &refusal->base;
-}
-
-/* Answers questions about an error of ours, whose functions the plugin must not be called for. */
-static bool answer_about_ours(unsigned function, void *args) {
-  PJRT_Error_Message_Args *asked = args;
-  if (function > FN_PJRT_Error_GetCode && function != FN_PJRT_Error_ForEachPayload) return false;
-  /* All of them begin with the error. */
-  if (!is_ours(asked->error)) return false;
-  if (function == FN_PJRT_Error_Message)
-    message(asked->error, &asked->message, &asked->message_size);
-  else if (function == FN_PJRT_Error_GetCode)
-    ((PJRT_Error_GetCode_Args *)args)->code = PJRT_Error_Code_UNIMPLEMENTED;
-  return true;
-}
-
 /* Whether a call is answered here instead of by the plugin, and with what. */
 bool without_answer(unsigned function, void *args, PJRT_Error **error) {
   const Function *called = &functions[function];
+  char text[112];
   *error = NULL;
-  if (lacks[function] == PRESENT) return answer_about_ours(function, args);
+  if (lacks[function] == PRESENT) return false;
   if (called->returns_error) {
-    *error = refuse(called);
+    int wrote = snprintf(text, sizeof text, "%s is taken away", called->name);
+    *error = refuse(PJRT_Error_Code_UNIMPLEMENTED, text, (size_t)wrote);
   } else if (called->out_at != 0) { /* it cannot say so: it does nothing */
     size_t size = known_size(called->args, args);
     if (called->out_at < size) memset((char *)args + called->out_at, 0, size - called->out_at);

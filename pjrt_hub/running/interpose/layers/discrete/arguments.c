@@ -1,0 +1,148 @@
+/* A call's arguments, copied with all that they point at but the host's data, and their handles. */
+#include "discrete.h"
+
+struct Piece {
+  Piece *next;
+  max_align_t bytes[];
+};
+
+void *arena_take(Arena *arena, size_t nbytes) {
+  Piece *piece = calloc(1, sizeof *piece + nbytes + 1);
+  if (piece == NULL) abort();
+  piece->next = arena->pieces;
+  arena->pieces = piece;
+  return piece->bytes;
+}
+
+void arena_free(Arena *arena) {
+  for (Piece *piece = arena->pieces, *next; piece != NULL; piece = next) {
+    next = piece->next;
+    free(piece);
+  }
+}
+
+static void *keep(Arena *arena, const void *from, size_t nbytes) {
+  return memcpy(arena_take(arena, nbytes), from, nbytes);
+}
+
+static void put(char *base, unsigned at, const void *pointer) {
+  memcpy(base + at, &pointer, sizeof pointer);
+}
+
+/* A newer host's struct is larger than what is copied of it. */
+static void tell_size(const Shape *shape, char *base) {
+  size_t most = shape->struct_size;
+  if (shape->sized && word_at(base, 0) > most) memcpy(base, &most, sizeof most);
+}
+
+static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t size);
+
+static void copy_pointer(Arena *arena, const Pointer *pointer, char *base) {
+  const char *target = pointer_at(base, pointer->at);
+  bool counted = pointer->form != ONE && pointer->form != TERMINATED;
+  size_t count = counted ? word_at(base, pointer->count_at) : 1;
+  if (target == NULL || count == 0) return;
+  const Shape *shape = pointer->shape;
+  size_t inner = pointer->inner_at != 0 ? word_at(base, pointer->inner_at) : 0, sum = 0;
+  void **rows;
+  const size_t *lengths;
+  char *copy;
+  switch ((Form)pointer->form) {
+    case ONE:
+    case COUNTED:
+      copy = arena_take(arena, count * (shape != NULL ? shape->nbytes : pointer->element));
+      memcpy(copy, target,
+             shape == NULL ? count * pointer->element
+             : pointer->form == ONE && shape->sized ? known_size(shape, target)
+                                                    : count * shape->nbytes);
+      for (size_t i = 0; shape != NULL && i < count; i++) {
+        char *each = copy + i * shape->nbytes;
+        copy_contents(arena, shape, each, known_size(shape, each));
+      }
+      put(base, pointer->at, copy);
+      break;
+    case ROWS:
+      rows = keep(arena, target, count * sizeof *rows);
+      for (size_t i = 0; i < count; i++)
+        if (rows[i] != NULL) rows[i] = keep(arena, rows[i], inner * pointer->element);
+      put(base, pointer->at, rows);
+      break;
+    case SUM:
+      lengths = (const size_t *)inner;
+      for (size_t i = 0; lengths != NULL && i < count; i++) sum += lengths[i];
+      put(base, pointer->at, keep(arena, target, sum * pointer->element));
+      break;
+    case TERMINATED:
+      put(base, pointer->at, keep(arena, target, strlen(target) + 1));
+      break;
+    case RAGGED:
+    case OUTPUTS:
+      break;
+  }
+}
+
+static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t size) {
+  tell_size(shape, base);
+  for (unsigned i = 0; i < shape->num_pointers; i++) {
+    const Pointer *pointer = &shape->pointers[i];
+    int tag;
+    if (pointer->direction != IN || pointer->at + sizeof(void *) > size) continue;
+    if (pointer->tag != 0 &&
+        (memcpy(&tag, base + pointer->tag_at, sizeof tag), tag != pointer->tag - 1))
+      continue;
+    copy_pointer(arena, pointer, base);
+  }
+}
+
+/* The callbacks of an execution: rows for each device, whose count the options do not tell. */
+static void *copy_callbacks(Arena *arena, void *rows, size_t devices, size_t nbytes) {
+  if (rows == NULL || nbytes == 0) return rows;
+  void **copy = keep(arena, rows, devices * sizeof *copy);
+  for (size_t i = 0; i < devices; i++)
+    if (copy[i] != NULL) copy[i] = keep(arena, copy[i], nbytes);
+  return copy;
+}
+
+char *arguments_copy(Arena *arena, unsigned function, const char *args) {
+  const Shape *shape = functions[function].args;
+  size_t size = known_size(shape, args);
+  char *copy = arena_take(arena, shape->nbytes);
+  memcpy(copy, args, size);
+  copy_contents(arena, shape, copy, size);
+  if (function == FN_PJRT_LoadedExecutable_Execute) {
+    PJRT_LoadedExecutable_Execute_Args *execute = (PJRT_LoadedExecutable_Execute_Args *)copy;
+    PJRT_ExecuteOptions *options = execute->options;
+    size_t devices = execute->num_devices;
+    options->send_callbacks = copy_callbacks(arena, options->send_callbacks, devices,
+                                             options->num_send_ops * sizeof(PJRT_SendCallbackInfo));
+    options->recv_callbacks = copy_callbacks(arena, options->recv_callbacks, devices,
+                                             options->num_recv_ops * sizeof(PJRT_RecvCallbackInfo));
+  }
+  return copy;
+}
+
+void each_handle(Plugin *plugin, unsigned function, char *args, Direction direction, unsigned kind,
+                 size_t outputs, Visit visit, void *context) {
+  const Function *called = &functions[function];
+  size_t size = known_size(called->args, args);
+  for (unsigned i = 0; i < called->num_handles; i++) {
+    const Handle *row = &called->handles[i];
+    if (row->kind != kind || row->direction != direction || row->at + sizeof(void *) > size) continue;
+    if (direction == OUT && row->since > plugin->minor) continue; /* it did not set it */
+    void **slots = pointer_at(args, row->at);
+    if (row->form == ONE) {
+      visit(context, (void **)(void *)(args + row->at));
+      continue;
+    }
+    size_t count = word_at(args, row->count_at);
+    for (size_t at = 0; slots != NULL && at < count; at++) {
+      if (row->form == COUNTED) {
+        visit(context, &slots[at]);
+        continue;
+      }
+      size_t inner = row->form == ROWS ? word_at(args, row->inner_at) : outputs;
+      void **list = slots[at];
+      for (size_t k = 0; list != NULL && k < inner; k++) visit(context, &list[k]);
+    }
+  }
+}

@@ -1,0 +1,224 @@
+/* Each call to an accelerator in software, on its way. */
+#include "discrete.h"
+
+void discrete_start(const char *text) {
+  settings_read(text);
+  schedule_start(settings.seed, settings.window, settings.hold);
+}
+
+static PJRT_Error *error_of(const Event *event) { return status_error(event->done.status); }
+
+static PJRT_Error *await(Event *event) {
+  schedule_lock();
+  event->refs++;
+  schedule_hurry(event->task.due);
+  while (!event->fired) schedule_sleep();
+  PJRT_Error *error = error_of(event);
+  event_drop(event);
+  schedule_unlock();
+  return error;
+}
+
+static PJRT_Error *on_ready(PJRT_Event_OnReady_Args *args) {
+  Event *event = (Event *)args->event;
+  schedule_lock();
+  bool later = event_call(event, args->callback, args->user_arg);
+  schedule_unlock();
+  if (!later) args->callback(error_of(event), args->user_arg);
+  return NULL;
+}
+
+static PJRT_Error *of_event(Plugin *plugin, unsigned function, void *args) {
+  /* All of them begin with the event. */
+  Event *event = (Event *)((PJRT_Event_Destroy_Args *)args)->event;
+  switch (function) {
+    case FN_PJRT_Event_Destroy:
+      schedule_lock();
+      event_drop(event);
+      schedule_unlock();
+      return NULL;
+    case FN_PJRT_Event_IsReady:
+      schedule_lock();
+      ((PJRT_Event_IsReady_Args *)args)->is_ready = event->fired;
+      schedule_unlock();
+      return NULL;
+    case FN_PJRT_Event_OnReady:
+      return on_ready(args);
+    case FN_PJRT_Event_Set:
+      return pass_on(plugin, function, args);
+    default: /* Await, Error */
+      return await(event);
+  }
+}
+
+static PJRT_Error *ready_event(Plugin *plugin, PJRT_Buffer_ReadyEvent_Args *args) {
+  Buffer *buffer = (Buffer *)args->buffer;
+  schedule_lock();
+  if (buffer->deleted) {
+    schedule_unlock();
+    return pass_on(plugin, FN_PJRT_Buffer_ReadyEvent, args);
+  }
+  args->event = (PJRT_Event *)event_when(buffer);
+  schedule_unlock();
+  return NULL;
+}
+
+/* An address, which faults where it is of device memory. */
+static PJRT_Error *address(Plugin *plugin, unsigned function, void *args) {
+  PJRT_Error *error = pass_on(plugin, function, args);
+  if (error != NULL) return error;
+  /* The other's fields are the same. */
+  PJRT_Buffer_UnsafePointer_Args *own = args;
+  Buffer *buffer = (Buffer *)own->buffer;
+  if (is_on_device(plugin, buffer->real))
+    own->buffer_pointer = buffer_address(buffer, own->buffer_pointer);
+  return NULL;
+}
+
+static PJRT_Error *view(Plugin *plugin, PJRT_Client_CreateViewOfDeviceBuffer_Args *args) {
+  static const char text[] = "the address is not of this device's memory";
+  void *told = args->device_buffer_ptr;
+  uintptr_t real = real_address((uintptr_t)told);
+  if (real == 0) return refuse(PJRT_Error_Code_INVALID_ARGUMENT, text, sizeof text - 1);
+  args->device_buffer_ptr = (void *)real;
+  PJRT_Error *error = pass_on(plugin, FN_PJRT_Client_CreateViewOfDeviceBuffer, args);
+  args->device_buffer_ptr = told;
+  return error;
+}
+
+/* Answers at once what was known when the buffer was asked for. */
+static bool describe(unsigned function, void *args) {
+  /* All of them begin with the buffer, and dimensions are told alike. */
+  PJRT_Buffer_Dimensions_Args *dims = args;
+  PJRT_Buffer_MemoryLayout *layout = &((PJRT_Buffer_GetMemoryLayout_Args *)args)->layout;
+  const Buffer *buffer = (const Buffer *)dims->buffer;
+  const Description *like = &buffer->like;
+  switch (function) {
+    case FN_PJRT_Buffer_Device:
+      ((PJRT_Buffer_Device_Args *)args)->device = buffer->device;
+      return buffer->device != NULL;
+    case FN_PJRT_Buffer_Memory:
+      ((PJRT_Buffer_Memory_Args *)args)->memory = buffer->memory;
+      return buffer->memory != NULL;
+    case FN_PJRT_Buffer_ElementType:
+      ((PJRT_Buffer_ElementType_Args *)args)->type = like->type;
+      return like->known;
+    case FN_PJRT_Buffer_GetMemoryLayout:
+      *layout = (PJRT_Buffer_MemoryLayout){.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE};
+      layout->type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+      layout->tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
+      layout->tiled.minor_to_major = like->minor_to_major;
+      layout->tiled.minor_to_major_size = like->num_dims;
+      return like->laid_out;
+    default:
+      dims->dims = like->dims;
+      dims->num_dims = like->num_dims;
+      return like->known;
+  }
+}
+
+static PJRT_Error *of_buffer(Plugin *plugin, unsigned function, void *args) {
+  Buffer *buffer = (Buffer *)((PJRT_Buffer_Destroy_Args *)args)->buffer;
+  switch (function) {
+    case FN_PJRT_Buffer_Destroy:
+      schedule_lock();
+      buffer_drop(buffer);
+      schedule_unlock();
+      return NULL;
+    case FN_PJRT_Buffer_Delete:
+      schedule_lock();
+      buffer->deleted = true;
+      buffer_release(buffer);
+      schedule_unlock();
+      return NULL;
+    case FN_PJRT_Buffer_IsDeleted:
+      schedule_lock();
+      ((PJRT_Buffer_IsDeleted_Args *)args)->is_deleted = is_deleted(buffer);
+      schedule_unlock();
+      return NULL;
+    case FN_PJRT_Buffer_IsOnCpu: {
+      PJRT_Error *error = pass_on(plugin, function, args);
+      if (error == NULL && is_on_device(plugin, buffer->real))
+        ((PJRT_Buffer_IsOnCpu_Args *)args)->is_on_cpu = false;
+      return error;
+    }
+    case FN_PJRT_Buffer_ReadyEvent:
+      return ready_event(plugin, args);
+    case FN_PJRT_Buffer_UnsafePointer:
+    case FN_PJRT_Buffer_OpaqueDeviceMemoryDataPointer:
+      return address(plugin, function, args);
+    default:
+      return describe(function, args) ? NULL : pass_on(plugin, function, args);
+  }
+}
+
+static PJRT_Error *of_client(Plugin *plugin, unsigned function, void *args) {
+  if (function == FN_PJRT_Client_Destroy) {
+    schedule_lock();
+    schedule_drain();
+    schedule_unlock();
+  }
+  PJRT_Error *error = plugin->real[function](args);
+  if (function == FN_PJRT_Client_Create && error == NULL)
+    answers_client(plugin, ((PJRT_Client_Create_Args *)args)->client);
+  return error;
+}
+
+static bool only_during_call(const PJRT_Client_BufferFromHostBuffer_Args *args) {
+  return args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+}
+
+PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args) {
+  PJRT_Error *error;
+  if (answer(plugin, function, args, &error)) return error;
+  switch (function) {
+    case FN_PJRT_Client_Create:
+    case FN_PJRT_Client_Destroy:
+      return of_client(plugin, function, args);
+    case FN_PJRT_Event_Destroy:
+    case FN_PJRT_Event_IsReady:
+    case FN_PJRT_Event_Error:
+    case FN_PJRT_Event_Await:
+    case FN_PJRT_Event_OnReady:
+    case FN_PJRT_Event_Set:
+      return of_event(plugin, function, args);
+    case FN_PJRT_Buffer_Destroy:
+    case FN_PJRT_Buffer_Delete:
+    case FN_PJRT_Buffer_IsDeleted:
+    case FN_PJRT_Buffer_IsOnCpu:
+    case FN_PJRT_Buffer_ReadyEvent:
+    case FN_PJRT_Buffer_UnsafePointer:
+    case FN_PJRT_Buffer_OpaqueDeviceMemoryDataPointer:
+    case FN_PJRT_Buffer_ElementType:
+    case FN_PJRT_Buffer_Dimensions:
+    case FN_PJRT_Buffer_GetMemoryLayout:
+    case FN_PJRT_Buffer_Device:
+    case FN_PJRT_Buffer_Memory:
+      return of_buffer(plugin, function, args);
+    case FN_PJRT_Client_CreateViewOfDeviceBuffer:
+      return view(plugin, args);
+    case FN_PJRT_LoadedExecutable_Execute:
+      return operation_execute(plugin, args);
+    case FN_PJRT_Client_BufferFromHostBuffer:
+      return operation_begin(plugin, function, args, only_during_call(args));
+    case FN_PJRT_Buffer_ToHostBuffer:
+      if (((PJRT_Buffer_ToHostBuffer_Args *)args)->dst == NULL) break; /* how large? */
+      return operation_begin(plugin, function, args, false);
+    case FN_PJRT_Buffer_CopyToDevice:
+    case FN_PJRT_Buffer_CopyToMemory:
+    case FN_PJRT_Buffer_CopyRawToHost:
+    case FN_PJRT_AsyncHostToDeviceTransferManager_TransferData:
+    case FN_PJRT_AsyncHostToDeviceTransferManager_TransferLiteral:
+      return operation_begin(plugin, function, args, false);
+    case FN_PJRT_LoadedExecutable_Destroy:
+      return operation_end_owner(plugin, function,
+                                 ((PJRT_LoadedExecutable_Destroy_Args *)args)->executable);
+    case FN_PJRT_AsyncHostToDeviceTransferManager_Destroy:
+      return operation_end_owner(
+          plugin, function,
+          ((PJRT_AsyncHostToDeviceTransferManager_Destroy_Args *)args)->transfer_manager);
+    default:
+      break;
+  }
+  return pass_on(plugin, function, args);
+}

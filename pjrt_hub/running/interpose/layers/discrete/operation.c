@@ -1,0 +1,564 @@
+/* Operations: what moves data or runs programs, from the host's call to its end. */
+#include <stdio.h>
+
+#include "discrete.h"
+
+/* Whom operations belong to: a device, whose programs run one after another; a transfer manager or an
+   executable, which ends after the last that needs it; and of an executable, what was asked of it. */
+typedef struct Operation Operation;
+typedef struct Owner Owner;
+struct Owner {
+  Owner *next;
+  void *key;
+  Operation *last;
+  unsigned pending;
+  unsigned end; /* the function that ends it, as soon as it can; 0 is none that does */
+  Program *program;
+  size_t num_inputs;
+  bool sure, *takes; /* which inputs it takes, once one execution has told */
+};
+
+typedef struct {
+  void **slot;
+  Buffer *buffer; /* or */
+  Event *event;
+} Result;
+
+struct Operation {
+  Task task; /* begins it, and ends it */
+  unsigned refs;
+  Plugin *plugin;
+  unsigned function;
+  char *args;
+  Arena arena;
+  Owner *owner;
+  Buffer **inputs;
+  Result *results;
+  size_t num_inputs, num_results;
+  bool unsure;
+  Moment complete;
+};
+
+enum { BUCKETS = 256 };
+static Owner *owners[BUCKETS];
+
+static Owner **place_of(void *key) {
+  Owner **at = &owners[((uintptr_t)key >> 4) * 0x9e3779b97f4a7c15u >> 56];
+  while (*at != NULL && (*at)->key != key) at = &(*at)->next;
+  return at;
+}
+
+static Owner *owner_of(void *key) {
+  Owner **at = place_of(key);
+  if (*at == NULL) {
+    *at = calloc(1, sizeof **at);
+    if (*at == NULL) abort();
+    (*at)->key = key;
+  }
+  return *at;
+}
+
+static void drop(Operation *operation) {
+  if (--operation->refs > 0) return;
+  arena_free(&operation->arena);
+  free(operation);
+}
+
+static void forget(Owner *owner) {
+  *place_of(owner->key) = owner->next;
+  if (owner->last != NULL) drop(owner->last);
+  if (owner->program != NULL) program_free(owner->program);
+  free(owner->takes);
+  free(owner);
+}
+
+/* Ends an owner that no operation needs, and whose end the host asked for. */
+static PJRT_Error *end_if_free(Plugin *plugin, Owner *owner) {
+  if (owner->end == 0 || owner->pending > 0) return NULL;
+  /* All functions that end something take it as the first field. */
+  SIZED(PJRT_LoadedExecutable_Destroy_Args, args, .executable = owner->key);
+  unsigned function = owner->end;
+  forget(owner);
+  schedule_unlock();
+  PJRT_Error *error = plugin->real[function](&args);
+  schedule_lock();
+  return error;
+}
+
+PJRT_Error *operation_end_owner(Plugin *plugin, unsigned function, void *owner) {
+  schedule_lock();
+  Owner *known = owner_of(owner);
+  known->end = function;
+  PJRT_Error *error = end_if_free(plugin, known);
+  schedule_unlock();
+  return error;
+}
+
+static const Status *charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real) {
+  SIZED(PJRT_Buffer_Device_Args, of, .buffer = real);
+  SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size, .buffer = real);
+  if (!is_on_device(plugin, real) || !ask(plugin, FN_PJRT_Buffer_Device, &of) ||
+      !ask(plugin, FN_PJRT_Buffer_OnDeviceSizeInBytes, &size))
+    return NULL;
+  schedule_lock();
+  const Status *full = store_full(of.device, size.on_device_size_in_bytes);
+  if (full == NULL) store_charge(buffer, of.device, size.on_device_size_in_bytes);
+  schedule_unlock();
+  return full;
+}
+
+/* From its beginning to its end */
+
+static void fail(Operation *operation, const Status *status) {
+  schedule_lock();
+  for (size_t i = 0; i < operation->num_results; i++) {
+    Result *result = &operation->results[i];
+    if (result->buffer != NULL) {
+      moment_happen(&result->buffer->made, status);
+      moment_happen(&result->buffer->defined, status);
+    } else {
+      moment_happen(&result->event->done, status);
+    }
+  }
+  schedule_unlock();
+}
+
+static void end(Task *task) {
+  Operation *operation = (Operation *)task;
+  schedule_lock();
+  for (size_t i = 0; i < operation->num_inputs; i++) {
+    Buffer *buffer = operation->inputs[i];
+    buffer->uses--;
+    buffer_release(buffer);
+    buffer_drop(buffer);
+  }
+  for (size_t i = 0; i < operation->num_results; i++)
+    if (operation->results[i].buffer != NULL) buffer_drop(operation->results[i].buffer);
+    else event_drop(operation->results[i].event);
+  moment_happen(&operation->complete, NULL);
+  if (operation->owner != NULL) {
+    operation->owner->pending--;
+    PJRT_Error *error = end_if_free(operation->plugin, operation->owner);
+    schedule_unlock();
+    answered(operation->plugin, error);
+    schedule_lock();
+  }
+  drop(operation);
+  schedule_unlock();
+}
+
+/* After the plugin has answered: the end comes when all results are there. */
+static void await_results(Operation *operation) {
+  schedule_lock();
+  operation->task.run = end;
+  for (size_t i = 0; i < operation->num_results; i++) {
+    Result *result = &operation->results[i];
+    schedule_after(&operation->task,
+                   result->buffer != NULL ? &result->buffer->defined : &result->event->done);
+  }
+  schedule_add(&operation->task);
+  schedule_unlock();
+}
+
+/* Which inputs the program took: the host is told of it at its next calls already. */
+static void learn(Operation *operation) {
+  Plugin *plugin = operation->plugin;
+  Owner *owner = operation->owner;
+  for (size_t i = 0; i < operation->num_inputs; i++) {
+    Buffer *buffer = operation->inputs[i];
+    SIZED(PJRT_Buffer_IsDeleted_Args, args, .buffer = buffer->real);
+    bool taken = ask(plugin, FN_PJRT_Buffer_IsDeleted, &args) && args.is_deleted;
+    schedule_lock();
+    if (taken) buffer->deleted = buffer->released = true;
+    if (taken && owner->takes != NULL && owner->num_inputs > 0)
+      owner->takes[i % owner->num_inputs] = true;
+    if (taken) store_refund(buffer);
+    if (operation->unsure) buffer->unsure--;
+    schedule_unlock();
+  }
+  schedule_lock();
+  owner->sure = true;
+  schedule_unlock();
+}
+
+static void unwrap_buffer(void *context, void **slot) {
+  Buffer *buffer = *slot;
+  const Status **failed = context;
+  if (buffer == NULL) return;
+  if (buffer->made.status != NULL) *failed = buffer->made.status;
+  *slot = buffer->real;
+}
+
+static const Status *run(Operation *operation) {
+  Plugin *plugin = operation->plugin;
+  const Status *failed = NULL;
+  each_handle(plugin, operation->function, operation->args, IN, KIND_PJRT_Buffer, 0, unwrap_buffer,
+              &failed);
+  if (failed != NULL) return failed;
+  PJRT_Error *error = plugin->real[operation->function](operation->args);
+  if (error != NULL) return status_take(plugin, error);
+  for (size_t i = 0; i < operation->num_results; i++) {
+    Buffer *buffer = operation->results[i].buffer;
+    if (buffer == NULL || buffer->charged > 0) continue;
+    const Status *full = charge(plugin, buffer, *operation->results[i].slot);
+    if (full != NULL) failed = full;
+  }
+  return failed;
+}
+
+/* Hands the host's proxies what the plugin gave. */
+static void deliver(Operation *operation) {
+  for (size_t i = 0; i < operation->num_results; i++) {
+    Result *result = &operation->results[i];
+    if (result->buffer != NULL) {
+      buffer_take(result->buffer, *result->slot);
+    } else if (*result->slot != NULL) {
+      event_follow(result->event, *result->slot);
+    } else {
+      schedule_lock();
+      moment_happen(&result->event->done, NULL);
+      schedule_unlock();
+    }
+  }
+}
+
+/* What the plugin gave after all, where the device had no room for it. */
+static void throw_away(Operation *operation) {
+  Plugin *plugin = operation->plugin;
+  for (size_t i = 0; i < operation->num_results; i++) {
+    Result *result = &operation->results[i];
+    SIZED(PJRT_Buffer_Destroy_Args, buffer, .buffer = *result->slot);
+    SIZED(PJRT_Event_Destroy_Args, event, .event = *result->slot);
+    if (*result->slot == NULL) continue;
+    if (result->buffer != NULL) ask(plugin, FN_PJRT_Buffer_Destroy, &buffer);
+    else ask(plugin, FN_PJRT_Event_Destroy, &event);
+  }
+}
+
+static void begin(Task *task) {
+  Operation *operation = (Operation *)task;
+  const Status *failed = run(operation);
+  if (operation->function == FN_PJRT_LoadedExecutable_Execute) learn(operation);
+  schedule_lock();
+  for (size_t i = 0; i < operation->num_inputs; i++) operation->inputs[i]->unbegun--;
+  schedule_hurry(0); /* whoever waits for that */
+  schedule_unlock();
+  if (failed == NULL) {
+    deliver(operation);
+  } else {
+    throw_away(operation);
+    fail(operation, failed);
+  }
+  await_results(operation);
+}
+
+/* The host's call */
+
+static void count(void *context, void **slot) {
+  (void)slot;
+  ++*(size_t *)context;
+}
+
+static void take_input(void *context, void **slot) {
+  Operation *operation = context;
+  Buffer *buffer = *slot;
+  if (buffer == NULL) return;
+  buffer->refs++;
+  buffer->uses++;
+  buffer->unbegun++;
+  operation->inputs[operation->num_inputs++] = buffer;
+  schedule_after(&operation->task, &buffer->made);
+  if (buffer->made.due > operation->task.due) operation->task.due = buffer->made.due;
+}
+
+/* One reference of a result is the host's, one the operation's. */
+static void add_buffer(void *context, void **slot) {
+  Operation *operation = context;
+  Buffer *buffer = buffer_make(operation->plugin);
+  buffer->refs++;
+  *slot = NULL;
+  operation->results[operation->num_results++] = (Result){slot, buffer, NULL};
+}
+
+static void add_event(void *context, void **slot) {
+  Operation *operation = context;
+  Event *event = event_make(operation->plugin);
+  event->refs++;
+  *slot = NULL;
+  operation->results[operation->num_results++] = (Result){slot, NULL, event};
+}
+
+/* Makes an operation of a call's arguments, with the lock held. */
+static Operation *make(Plugin *plugin, unsigned function, void *args) {
+  Operation *operation = calloc(1, sizeof *operation);
+  if (operation == NULL) abort();
+  operation->plugin = plugin;
+  operation->function = function;
+  operation->refs = 1;
+  operation->task.run = begin;
+  operation->args = arguments_copy(&operation->arena, function, args);
+  return operation;
+}
+
+/* Finds its inputs and makes its results, of each device as many as the executable has outputs. */
+static void connect(Operation *operation, size_t outputs) {
+  Plugin *plugin = operation->plugin;
+  size_t inputs = 0, results = 0;
+  unsigned function = operation->function;
+  char *args = operation->args;
+  each_handle(plugin, function, args, IN, KIND_PJRT_Buffer, outputs, count, &inputs);
+  each_handle(plugin, function, args, OUT, KIND_PJRT_Buffer, outputs, count, &results);
+  each_handle(plugin, function, args, OUT, KIND_PJRT_Event, outputs, count, &results);
+  operation->inputs = arena_take(&operation->arena, inputs * sizeof *operation->inputs);
+  operation->results = arena_take(&operation->arena, results * sizeof *operation->results);
+  each_handle(plugin, function, args, IN, KIND_PJRT_Buffer, outputs, take_input, operation);
+  each_handle(plugin, function, args, OUT, KIND_PJRT_Buffer, outputs, add_buffer, operation);
+  each_handle(plugin, function, args, OUT, KIND_PJRT_Event, outputs, add_event, operation);
+}
+
+/* Decides when it begins, and when its events fire. */
+static void set_time(Operation *operation) {
+  uint64_t due = operation->task.due = schedule_due(operation->task.due);
+  operation->complete.due = due;
+  for (size_t i = 0; i < operation->num_inputs; i++)
+    if (due > operation->inputs[i]->last) operation->inputs[i]->last = due;
+  for (size_t i = 0; i < operation->num_results; i++) {
+    Result *result = &operation->results[i];
+    if (result->buffer != NULL) {
+      result->buffer->made.due = result->buffer->defined.due = due;
+    } else {
+      result->event->done.due = due;
+      event_fire_after(result->event);
+    }
+  }
+}
+
+static void *host_handle(const Result *result) {
+  return result->buffer != NULL ? (void *)result->buffer : (void *)result->event;
+}
+
+/* Programs of a device run one after another. */
+static void queue_on(Operation *operation, PJRT_Device *device) {
+  Owner *owner = owner_of(device);
+  Operation *last = owner->last;
+  if (last != NULL) {
+    schedule_after(&operation->task, &last->complete);
+    if (last->task.due > operation->task.due) operation->task.due = last->task.due;
+    drop(last);
+  }
+  operation->refs++;
+  owner->last = operation;
+}
+
+static void belong_to(Operation *operation, Owner *owner) {
+  owner->pending++;
+  operation->owner = owner;
+}
+
+static size_t bits_of(PJRT_Buffer_Type type) {
+  switch (type) {
+    case PJRT_Buffer_Type_S16: case PJRT_Buffer_Type_U16: case PJRT_Buffer_Type_F16:
+    case PJRT_Buffer_Type_BF16: return 16;
+    case PJRT_Buffer_Type_S32: case PJRT_Buffer_Type_U32: case PJRT_Buffer_Type_F32: return 32;
+    case PJRT_Buffer_Type_S64: case PJRT_Buffer_Type_U64: case PJRT_Buffer_Type_F64:
+    case PJRT_Buffer_Type_C64: return 64;
+    case PJRT_Buffer_Type_C128: return 128;
+    default: return 8;
+  }
+}
+
+/* What an array of the host takes of a device; 0 where it goes to the host's memory. */
+static size_t nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args) {
+  if (args->device == NULL || args->memory != NULL) return 0;
+  size_t nbytes = bits_of(args->type) / 8;
+  for (size_t i = 0; i < args->num_dims; i++) nbytes *= (size_t)args->dims[i];
+  return nbytes;
+}
+
+/* Says why there is no room, even once what the host gave up is gone. */
+static const Status *make_room(PJRT_Device *device, size_t nbytes) {
+  if (store_full(device, nbytes) == NULL) return NULL;
+  schedule_drain();
+  return store_full(device, nbytes);
+}
+
+typedef struct {
+  size_t number, outputs;
+  const char *function;
+  const Status *status;
+} Check;
+
+/* Whether the host has it no more: programs that may have taken it begin before that is known. */
+bool is_deleted(Buffer *buffer) {
+  while (buffer->unsure > 0 && !buffer->deleted) {
+    schedule_hurry(buffer->last);
+    schedule_sleep();
+  }
+  return buffer->deleted;
+}
+
+static void check_input(void *context, void **slot) {
+  Check *check = context;
+  Buffer *buffer = *slot;
+  if (buffer != NULL && is_deleted(buffer) && check->status == NULL)
+    check->status = status_make(PJRT_Error_Code_INVALID_ARGUMENT,
+                                "%s() called on deleted or donated buffer (argument %zu)",
+                                check->function, check->number);
+  check->number++;
+}
+
+/* Says why a call's buffers cannot be used. */
+static const Status *check_inputs(Plugin *plugin, unsigned function, void *args) {
+  Check check = {.function = strchr(functions[function].name + 5, '_') + 1};
+  each_handle(plugin, function, args, IN, KIND_PJRT_Buffer, 0, check_input, &check);
+  return check.status;
+}
+
+static void tell_host(const Operation *operation, void *args) {
+  for (size_t i = 0; i < operation->num_results; i++) {
+    const Result *result = &operation->results[i];
+    void *handle = host_handle(result);
+    memcpy((char *)args + ((char *)result->slot - operation->args), &handle, sizeof handle);
+  }
+}
+
+/* Ends an operation that nobody has heard of: all references of its results are its own. */
+static void discard(Operation *operation) {
+  for (size_t i = 0; i < operation->num_results; i++) {
+    Result *result = &operation->results[i];
+    if (result->buffer != NULL) {
+      result->buffer->refs = 1;
+      buffer_drop(result->buffer);
+    } else {
+      result->event->refs = 1;
+      event_drop(result->event);
+    }
+  }
+  drop(operation);
+}
+
+/* Begins a call that moves data; `at_once`: within it, as the host's memory may be gone after it. */
+PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool at_once) {
+  PJRT_Client_BufferFromHostBuffer_Args *array =
+      function == FN_PJRT_Client_BufferFromHostBuffer ? args : NULL;
+  schedule_lock();
+  const Status *refusal = check_inputs(plugin, function, args);
+  if (refusal == NULL && array != NULL) refusal = make_room(array->device, nbytes_of(array));
+  if (refusal != NULL) {
+    schedule_unlock();
+    return status_error(refusal);
+  }
+  Operation *operation = make(plugin, function, args);
+  connect(operation, 0);
+  Buffer *result = operation->num_results > 0 ? operation->results[0].buffer : NULL;
+  if (array != NULL) {
+    array = (PJRT_Client_BufferFromHostBuffer_Args *)operation->args;
+    array->host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+    description_fill(&result->like, array->type, array->dims, array->num_dims);
+    if (nbytes_of(array) > 0) store_charge(result, array->device, nbytes_of(array));
+  } else if (result != NULL) { /* a copy */
+    description_copy(&result->like, &operation->inputs[0]->like);
+  } else if (functions[function].handles->kind == KIND_PJRT_AsyncHostToDeviceTransferManager) {
+    /* In the host's order, which says what is the last. All arguments begin with the manager. */
+    void *manager = ((PJRT_AsyncHostToDeviceTransferManager_Destroy_Args *)args)->transfer_manager;
+    belong_to(operation, owner_of(manager));
+    queue_on(operation, manager);
+  }
+  if (at_once) {
+    schedule_unlock();
+    const Status *failed = run(operation);
+    schedule_lock();
+    if (failed != NULL) {
+      discard(operation);
+      schedule_unlock();
+      return status_error(failed);
+    }
+  }
+  set_time(operation);
+  tell_host(operation, args);
+  if (!at_once) schedule_add(&operation->task);
+  schedule_unlock();
+  if (at_once) {
+    deliver(operation);
+    await_results(operation);
+  }
+  return NULL;
+}
+
+/* Programs */
+
+/* What this execution takes: known of earlier ones, else the host waits before it uses an input. */
+static void mark_taken(Operation *operation, const PJRT_ExecuteOptions *options) {
+  Owner *owner = operation->owner;
+  operation->unsure = !owner->sure;
+  for (size_t i = 0; i < operation->num_inputs; i++) {
+    Buffer *buffer = operation->inputs[i];
+    size_t number = owner->num_inputs > 0 ? i % owner->num_inputs : 0;
+    bool takes = owner->sure && owner->takes[number];
+    for (size_t k = 0; k < options->num_non_donatable_input_indices; k++)
+      takes &= options->non_donatable_input_indices[k] != (int64_t)number;
+    if (takes) buffer->deleted = buffer->released = true;
+    if (operation->unsure) buffer->unsure++;
+  }
+}
+
+PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args *args) {
+  const unsigned function = FN_PJRT_LoadedExecutable_Execute;
+  schedule_lock();
+  Owner *owner = owner_of(args->executable);
+  if (owner->program == NULL) {
+    schedule_unlock();
+    Program *program = program_ask(plugin, args->executable);
+    schedule_lock();
+    if (owner->program == NULL) {
+      owner->program = program;
+      owner->num_inputs = args->num_args;
+      owner->takes = calloc(args->num_args + 1, sizeof *owner->takes);
+      if (owner->takes == NULL) abort();
+    } else {
+      program_free(program);
+    }
+  }
+  const Program *program = owner->program;
+  const Status *refusal = check_inputs(plugin, function, args);
+  if (refusal != NULL) {
+    schedule_unlock();
+    return status_error(refusal);
+  }
+  Operation *operation = make(plugin, function, args);
+  PJRT_LoadedExecutable_Execute_Args *own = (void *)operation->args;
+  Arena *arena = &operation->arena;
+  size_t rows = args->num_devices;
+  own->device_complete_events = arena_take(arena, rows * sizeof(void *));
+  PJRT_Buffer ***lists = arena_take(arena, rows * sizeof *lists);
+  for (size_t i = 0; i < rows; i++)
+    lists[i] = arena_take(arena, program->num_outputs * sizeof **lists);
+  own->output_lists = lists;
+  belong_to(operation, owner);
+  connect(operation, program->num_outputs);
+  /* A launch of fewer devices than there are may wait within the program for those of the others. */
+  if (args->execute_device != NULL) queue_on(operation, args->execute_device);
+  else if (rows == program->num_devices)
+    for (size_t i = 0; i < rows; i++) queue_on(operation, program->devices[i]);
+  set_time(operation);
+  mark_taken(operation, own->options);
+  const Result *result = operation->results;
+  for (size_t i = 0; i < rows; i++)
+    for (size_t k = 0; k < program->num_outputs; k++, result++) {
+      const Description *like = &program->outputs[k];
+      Buffer *buffer = result->buffer;
+      description_copy(&buffer->like, like);
+      if (args->execute_device != NULL) buffer->device = args->execute_device;
+      else if (rows == program->num_devices) buffer->device = program->devices[i];
+      if (buffer->device != NULL) buffer->memory = program_memory(plugin, like, buffer->device);
+      args->output_lists[i][k] = (PJRT_Buffer *)buffer;
+    }
+  for (size_t i = 0; i < rows; i++, result++)
+    if (args->device_complete_events != NULL)
+      args->device_complete_events[i] = (PJRT_Event *)result->event;
+    else
+      event_drop(result->event);
+  schedule_add(&operation->task);
+  schedule_unlock();
+  return NULL;
+}

@@ -1,0 +1,355 @@
+/* Buffers and events that the host holds instead of the plugin's, and what a device has room for. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "discrete.h"
+
+struct Callback {
+  Callback *next;
+  PJRT_Event_OnReadyCallback call;
+  void *user_arg;
+};
+
+/* Errors, as what became of something */
+
+const Status *status_make(PJRT_Error_Code code, const char *format, ...) {
+  char text[256];
+  va_list values;
+  va_start(values, format);
+  int wrote = vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  size_t length = wrote < (int)sizeof text ? (size_t)wrote : sizeof text - 1;
+  Status *status = malloc(sizeof *status + length);
+  if (status == NULL) abort();
+  status->code = code;
+  status->length = length;
+  memcpy(status->text, text, length);
+  return status;
+}
+
+/* Whether a question of ours was answered with an error, whose end this is: then the answer is no. */
+bool answered(Plugin *plugin, PJRT_Error *error) {
+  if (error == NULL) return true;
+  SIZED(PJRT_Error_Destroy_Args, destroy, .error = error);
+  if (!refusal_answer(FN_PJRT_Error_Destroy, &destroy))
+    plugin->real[FN_PJRT_Error_Destroy](&destroy);
+  return false;
+}
+
+const Status *status_take(Plugin *plugin, PJRT_Error *error) {
+  if (error == NULL) return NULL;
+  SIZED(PJRT_Error_Message_Args, message, .error = error);
+  if (!refusal_answer(FN_PJRT_Error_Message, &message))
+    plugin->real[FN_PJRT_Error_Message](&message);
+  SIZED(PJRT_Error_GetCode_Args, code, .error = error);
+  if (!refusal_answer(FN_PJRT_Error_GetCode, &code)) plugin->real[FN_PJRT_Error_GetCode](&code);
+  Status *status = malloc(sizeof *status + message.message_size);
+  if (status == NULL) abort();
+  status->code = code.code;
+  status->length = message.message_size;
+  memcpy(status->text, message.message, message.message_size);
+  answered(plugin, error);
+  return status;
+}
+
+PJRT_Error *status_error(const Status *status) {
+  return status == NULL ? NULL : refuse(status->code, status->text, status->length);
+}
+
+/* Asks the plugin something; false where it has no answer. */
+bool ask(Plugin *plugin, unsigned function, void *args) {
+  return plugin->real[function] != NULL && answered(plugin, plugin->real[function](args));
+}
+
+/* Real events */
+
+typedef struct {
+  Plugin *plugin;
+  PJRT_Event *event;
+  Heard heard;
+  void *what;
+} Listener;
+
+static void hear(PJRT_Error *error, void *user_arg) {
+  Listener *listener = user_arg;
+  listener->heard(listener->what, status_take(listener->plugin, error));
+  SIZED(PJRT_Event_Destroy_Args, destroy, .event = listener->event);
+  answered(listener->plugin, listener->plugin->real[FN_PJRT_Event_Destroy](&destroy));
+  free(listener);
+}
+
+void listen(Plugin *plugin, PJRT_Event *real, Heard heard, void *what) {
+  Listener *listener = malloc(sizeof *listener);
+  if (listener == NULL) abort();
+  *listener = (Listener){plugin, real, heard, what};
+  SIZED(PJRT_Event_OnReady_Args, args, .event = real, .callback = hear, .user_arg = listener);
+  PJRT_Error *error = plugin->real[FN_PJRT_Event_OnReady](&args);
+  if (error != NULL) hear(error, listener);
+}
+
+/* Events */
+
+/* Tells the host, on a thread of ours. */
+static void fire(Task *task) {
+  Event *event = (Event *)task;
+  schedule_lock();
+  Callback *callbacks = event->callbacks;
+  event->callbacks = NULL;
+  event->fired = true;
+  if (event->about != NULL) {
+    event->done.status = event->about->defined.status;
+    buffer_drop(event->about);
+    event->about = NULL;
+  }
+  schedule_hurry(0); /* whoever awaits it */
+  schedule_unlock();
+  for (Callback *next; callbacks != NULL; callbacks = next) {
+    next = callbacks->next;
+    callbacks->call(status_error(event->done.status), callbacks->user_arg);
+    free(callbacks);
+  }
+  schedule_lock();
+  event_drop(event);
+  schedule_unlock();
+}
+
+/* One reference is the host's, one the schedule's. */
+Event *event_make(Plugin *plugin) {
+  Event *event = calloc(1, sizeof *event);
+  if (event == NULL) abort();
+  event->plugin = plugin;
+  event->refs = 2;
+  event->task.run = fire;
+  event->task.fires = true;
+  return event;
+}
+
+static void heard_done(void *what, const Status *status) {
+  Event *event = what;
+  schedule_lock();
+  moment_happen(&event->done, status);
+  event_drop(event);
+  schedule_unlock();
+}
+
+/* It is done as soon as the plugin's has fired. Called without the lock. */
+void event_follow(Event *event, PJRT_Event *real) {
+  schedule_lock();
+  event->refs++;
+  schedule_unlock();
+  listen(event->plugin, real, heard_done, event);
+}
+
+/* Lets it fire some time after it is done. */
+void event_fire_after(Event *event) {
+  event->task.due = schedule_due(event->done.due);
+  schedule_after(&event->task, &event->done);
+  schedule_add(&event->task);
+}
+
+void event_drop(Event *event) {
+  if (--event->refs > 0) return;
+  PJRT_Event *real = event->real;
+  Plugin *plugin = event->plugin;
+  free(event);
+  if (real == NULL) return;
+  SIZED(PJRT_Event_Destroy_Args, destroy, .event = real);
+  schedule_unlock();
+  answered(plugin, plugin->real[FN_PJRT_Event_Destroy](&destroy));
+  schedule_lock();
+}
+
+/* Gives an event that fires some time after a buffer's contents are there. */
+Event *event_when(Buffer *buffer) {
+  Event *event = event_make(buffer->plugin);
+  event->task.due = schedule_due(buffer->defined.due);
+  event->about = buffer;
+  buffer->refs++;
+  schedule_after(&event->task, &buffer->defined);
+  schedule_add(&event->task);
+  return event;
+}
+
+/* Registers the host's callback; false where the event fired already. */
+bool event_call(Event *event, PJRT_Event_OnReadyCallback call, void *user_arg) {
+  if (event->fired) return false;
+  Callback *callback = malloc(sizeof *callback), **last = &event->callbacks;
+  if (callback == NULL) abort();
+  *callback = (Callback){NULL, call, user_arg};
+  while (*last != NULL) last = &(*last)->next;
+  *last = callback;
+  return true;
+}
+
+/* Buffers */
+
+enum { MAPPED = 4096, STORES = 64 };
+static Buffer *mapped[MAPPED]; /* those whose addresses were told */
+static Store stores[STORES];
+
+Buffer *buffer_make(Plugin *plugin) {
+  Buffer *buffer = calloc(1, sizeof *buffer);
+  if (buffer == NULL) abort();
+  buffer->plugin = plugin;
+  buffer->refs = 1;
+  return buffer;
+}
+
+void description_fill(Description *like, PJRT_Buffer_Type type, const int64_t *dims, size_t count) {
+  like->dims = calloc(2 * count + 1, sizeof *dims);
+  if (like->dims == NULL) abort();
+  like->minor_to_major = like->dims + count;
+  if (count > 0) memcpy(like->dims, dims, count * sizeof *dims);
+  like->num_dims = count;
+  like->type = type;
+  like->known = true;
+}
+
+void description_copy(Description *like, const Description *other) {
+  if (!other->known) return;
+  description_fill(like, other->type, other->dims, other->num_dims);
+  like->laid_out = other->laid_out;
+  if (other->num_dims > 0)
+    memcpy(like->minor_to_major, other->minor_to_major, other->num_dims * sizeof *other->dims);
+}
+
+static void heard_defined(void *what, const Status *status) {
+  Buffer *buffer = what;
+  schedule_lock();
+  moment_happen(&buffer->defined, status);
+  buffer_drop(buffer);
+  schedule_unlock();
+}
+
+/* The plugin's buffer is there, without its contents maybe. Called without the lock. */
+void buffer_take(Buffer *buffer, PJRT_Buffer *real) {
+  Plugin *plugin = buffer->plugin;
+  SIZED(PJRT_Buffer_ReadyEvent_Args, ready, .buffer = real);
+  const Status *status = status_take(plugin, plugin->real[FN_PJRT_Buffer_ReadyEvent](&ready));
+  schedule_lock();
+  buffer->real = real;
+  buffer->refs++;
+  moment_happen(&buffer->made, NULL);
+  if (status != NULL) moment_happen(&buffer->defined, status);
+  schedule_unlock();
+  if (status == NULL)
+    listen(plugin, ready.event, heard_defined, buffer);
+  else
+    heard_defined(buffer, status);
+}
+
+/* Gives its memory back once the host wants it no more and nothing uses it. */
+void buffer_release(Buffer *buffer) {
+  if (!buffer->deleted || buffer->released || buffer->uses > 0 || buffer->real == NULL) return;
+  buffer->released = true;
+  store_refund(buffer);
+  SIZED(PJRT_Buffer_Delete_Args, args, .buffer = buffer->real);
+  buffer->refs++;
+  schedule_unlock();
+  answered(buffer->plugin, buffer->plugin->real[FN_PJRT_Buffer_Delete](&args));
+  schedule_lock();
+  buffer_drop(buffer);
+}
+
+void buffer_drop(Buffer *buffer) {
+  if (--buffer->refs > 0) return;
+  store_refund(buffer);
+  if (buffer->address != NULL) {
+    for (size_t i = 0; i < MAPPED; i++)
+      if (mapped[i] == buffer) mapped[i] = NULL;
+    munmap(buffer->address, buffer->reserved);
+  }
+  PJRT_Buffer *real = buffer->real;
+  Plugin *plugin = buffer->plugin;
+  free(buffer->like.dims);
+  free(buffer);
+  if (real == NULL) return;
+  SIZED(PJRT_Buffer_Destroy_Args, destroy, .buffer = real);
+  schedule_unlock();
+  answered(plugin, plugin->real[FN_PJRT_Buffer_Destroy](&destroy));
+  schedule_lock();
+}
+
+bool is_on_device(Plugin *plugin, PJRT_Buffer *real) {
+  SIZED(PJRT_Buffer_Memory_Args, of, .buffer = real);
+  if (!ask(plugin, FN_PJRT_Buffer_Memory, &of)) return true;
+  SIZED(PJRT_Memory_Kind_Args, kind, .memory = of.memory);
+  return !ask(plugin, FN_PJRT_Memory_Kind, &kind) ||
+         (kind.kind_size == 6 && memcmp(kind.kind, "device", 6) == 0);
+}
+
+
+/* Gives an address that stands for the plugin's, and that faults. Called without the lock. */
+uintptr_t buffer_address(Buffer *buffer, uintptr_t real) {
+  Plugin *plugin = buffer->plugin;
+  SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size, .buffer = buffer->real);
+  if (real == 0 || !ask(plugin, FN_PJRT_Buffer_OnDeviceSizeInBytes, &size)) return 0;
+  schedule_lock();
+  if (buffer->address == NULL) {
+    size_t i = 0, nbytes = (size.on_device_size_in_bytes + 4096) & ~(size_t)4095;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *address = mmap(NULL, nbytes, PROT_NONE, flags, -1, 0);
+    while (i < MAPPED && mapped[i] != NULL) i++;
+    if (address == MAP_FAILED || i == MAPPED) abort();
+    mapped[i] = buffer;
+    buffer->address = address;
+    buffer->reserved = nbytes;
+  }
+  uintptr_t told = (uintptr_t)buffer->address;
+  schedule_unlock();
+  return told;
+}
+
+/* The plugin's address behind one that was told, or 0 where that is not the device's memory. Called
+   without the lock. */
+uintptr_t real_address(uintptr_t told) {
+  uintptr_t real = 0;
+  Buffer *buffer = NULL;
+  schedule_lock();
+  for (size_t i = 0; i < MAPPED && buffer == NULL; i++)
+    if (mapped[i] != NULL && told - (uintptr_t)mapped[i]->address < mapped[i]->reserved)
+      buffer = mapped[i];
+  if (buffer != NULL) {
+    buffer->refs++;
+    schedule_unlock();
+    SIZED(PJRT_Buffer_UnsafePointer_Args, args, .buffer = buffer->real);
+    if (ask(buffer->plugin, FN_PJRT_Buffer_UnsafePointer, &args))
+      real = args.buffer_pointer + (told - (uintptr_t)buffer->address);
+    schedule_lock();
+    buffer_drop(buffer);
+  }
+  schedule_unlock();
+  return real;
+}
+
+Store *store_of(PJRT_Device *device) {
+  size_t i = 0;
+  while (i < STORES - 1 && stores[i].device != NULL && stores[i].device != device) i++;
+  stores[i].device = device;
+  return &stores[i];
+}
+
+/* Says why a device has no room for so many bytes more. */
+const Status *store_full(PJRT_Device *device, size_t nbytes) {
+  if (settings.capacity == 0 || nbytes == 0 ||
+      store_of(device)->used + nbytes <= settings.capacity)
+    return NULL;
+  return status_make(PJRT_Error_Code_RESOURCE_EXHAUSTED,
+                     "Out of memory while trying to allocate %zu bytes.", nbytes);
+}
+
+void store_charge(Buffer *buffer, PJRT_Device *device, size_t nbytes) {
+  Store *store = store_of(device);
+  store->used += nbytes;
+  store->count++;
+  if (store->used > store->peak) store->peak = store->used;
+  if (nbytes > store->largest) store->largest = nbytes;
+  buffer->charged_to = device;
+  buffer->charged = nbytes;
+}
+
+void store_refund(Buffer *buffer) {
+  if (buffer->charged > 0) store_of(buffer->charged_to)->used -= buffer->charged;
+  buffer->charged = 0;
+}

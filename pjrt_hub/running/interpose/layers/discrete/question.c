@@ -1,0 +1,98 @@
+/* Calls that the plugin answers at once: with its own buffers and events for the host's, and back. */
+#include "discrete.h"
+
+enum { MOST_SWAPS = 64 };
+typedef struct {
+  struct {
+    void **slot, *value;
+  } swaps[MOST_SWAPS];
+  size_t count;
+  bool takes; /* the buffers, which are deleted then */
+  const Status *failed;
+} Swaps;
+
+static void swap(Swaps *swaps, void **slot, void *real) {
+  if (swaps->count == MOST_SWAPS) return;
+  swaps->swaps[swaps->count].slot = slot;
+  swaps->swaps[swaps->count++].value = *slot;
+  *slot = real;
+}
+
+static void swap_buffer(void *context, void **slot) {
+  Swaps *swaps = context;
+  Buffer *buffer = *slot;
+  if (buffer == NULL) return;
+  moment_await(&buffer->made);
+  while (swaps->takes && buffer->unbegun > 0) {
+    schedule_hurry(buffer->last);
+    schedule_sleep();
+  }
+  if (buffer->made.status != NULL) swaps->failed = buffer->made.status;
+  buffer->refs++;
+  swap(swaps, slot, buffer->real);
+}
+
+static void swap_event(void *context, void **slot) {
+  Event *event = *slot;
+  if (event != NULL) swap(context, slot, event->real);
+}
+
+static void wrap_buffer(void *context, void **slot) {
+  Plugin *plugin = context;
+  if (*slot == NULL) return;
+  Buffer *buffer = buffer_make(plugin);
+  buffer_take(buffer, *slot);
+  *slot = buffer;
+}
+
+static void wrap_event(void *context, void **slot) {
+  Plugin *plugin = context;
+  PJRT_Event *real = *slot;
+  if (real == NULL) return;
+  schedule_lock();
+  Event *event = event_make(plugin);
+  event_fire_after(event);
+  schedule_unlock();
+  *slot = event;
+  event_follow(event, real);
+}
+
+/* One that the host sets: it stays the plugin's for that. */
+static void wrap_settable_event(void *context, void **slot) {
+  PJRT_Event *real = *slot;
+  wrap_event(context, slot);
+  if (*slot != NULL) ((Event *)*slot)->real = real;
+}
+
+static void clear(void *context, void **slot) {
+  (void)context;
+  *slot = NULL;
+}
+
+PJRT_Error *pass_on(Plugin *plugin, unsigned function, void *args) {
+  Swaps swaps = {.takes = function == FN_PJRT_Client_FulfillAliasBuffer ||
+                          function == FN_PJRT_Buffer_DonateWithControlDependency};
+  schedule_lock();
+  each_handle(plugin, function, args, IN, KIND_PJRT_Buffer, 0, swap_buffer, &swaps);
+  size_t buffers = swaps.count;
+  each_handle(plugin, function, args, IN, KIND_PJRT_Event, 0, swap_event, &swaps);
+  schedule_unlock();
+  each_handle(plugin, function, args, OUT, KIND_PJRT_Event, 0, clear, NULL);
+  PJRT_Error *error =
+      swaps.failed == NULL ? plugin->real[function](args) : status_error(swaps.failed);
+  schedule_lock();
+  for (size_t i = 0; i < swaps.count; i++) {
+    *swaps.swaps[i].slot = swaps.swaps[i].value;
+    if (i >= buffers) continue;
+    Buffer *buffer = swaps.swaps[i].value;
+    if (swaps.takes && error == NULL) buffer->deleted = buffer->released = true;
+    buffer_drop(buffer);
+  }
+  schedule_unlock();
+  if (error != NULL || !functions[function].returns_error) return error;
+  bool settable = function == FN_PJRT_Event_Create;
+  each_handle(plugin, function, args, OUT, KIND_PJRT_Buffer, 0, wrap_buffer, plugin);
+  each_handle(plugin, function, args, OUT, KIND_PJRT_Event, 0,
+              settable ? wrap_settable_event : wrap_event, plugin);
+  return NULL;
+}

@@ -1,0 +1,225 @@
+/* When each operation begins and each event fires: decided by a seed, by nothing else as long as the
+   host calls on without a pause or waits. */
+#include <errno.h>
+#include <time.h>
+
+#include "discrete.h"
+
+/* How long a host is silent before time goes on by itself, and how long a task that is due waits for
+   one that is due before it, so that their order is the seed's wherever it can be. */
+enum { SILENCE_NS = 300000, HELD_NS = 5000000, PATIENCE_NS = 20000000 };
+/* Far away: what is held fires when the host waits for it, or is silent. */
+static const uint64_t HELD = (uint64_t)1 << 40;
+
+struct Wait {
+  Wait *next;
+  Task *task;
+};
+
+typedef struct Job Job;
+struct Job {
+  Job *next;
+  Task *task;
+  bool fires;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed;
+static Task *tasks;         /* in the order in which they are due */
+static Job *jobs, **last_job = &jobs;
+static unsigned idle_workers, running, firing;
+static uint64_t now, random_state, calls;
+static unsigned widest;
+static bool holds;
+
+void schedule_lock(void) { pthread_mutex_lock(&lock); }
+void schedule_unlock(void) { pthread_mutex_unlock(&lock); }
+void schedule_sleep(void) { pthread_cond_wait(&changed, &lock); }
+
+/* Sleeps until something happens, or so long; gives whether something happened. */
+static bool sleep_until(const struct timespec *end) {
+  return pthread_cond_timedwait(&changed, &lock, end) != ETIMEDOUT;
+}
+
+static struct timespec from_now(long ns) {
+  struct timespec end;
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  end.tv_nsec += ns;
+  end.tv_sec += end.tv_nsec / 1000000000;
+  end.tv_nsec %= 1000000000;
+  return end;
+}
+
+static uint64_t draw(void) { /* splitmix64 */
+  uint64_t value = random_state += 0x9e3779b97f4a7c15u;
+  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+  return value ^ value >> 31;
+}
+
+/* Gives the time of something new, which comes after another. */
+uint64_t schedule_due(uint64_t after) {
+  calls++;
+  now++;
+  return (after > now ? after : now) + (holds ? HELD : 0) + 1 + draw() % widest;
+}
+
+void schedule_add(Task *task) {
+  Task **at = &tasks;
+  while (*at != NULL && (*at)->due <= task->due) at = &(*at)->next;
+  task->next = *at;
+  *at = task;
+  pthread_cond_broadcast(&changed);
+}
+
+void schedule_after(Task *task, Moment *moment) {
+  if (moment->happened) return;
+  Wait *wait = malloc(sizeof *wait);
+  if (wait == NULL) abort();
+  *wait = (Wait){moment->waits, task};
+  moment->waits = wait;
+  task->waits++;
+}
+
+/* The host waits for what is due then. */
+void schedule_hurry(uint64_t due) {
+  if (due > now) now = due;
+  pthread_cond_broadcast(&changed);
+}
+
+void moment_happen(Moment *moment, const Status *status) {
+  if (moment->happened) return;
+  moment->happened = true;
+  moment->status = status;
+  for (Wait *wait = moment->waits, *next; wait != NULL; wait = next) {
+    next = wait->next;
+    wait->task->waits--;
+    free(wait);
+  }
+  moment->waits = NULL;
+  pthread_cond_broadcast(&changed);
+}
+
+void moment_await(Moment *moment) {
+  if (moment->happened) return;
+  schedule_hurry(moment->due);
+  while (!moment->happened) schedule_sleep();
+}
+
+static void *work(void *nothing) {
+  schedule_lock();
+  for (;;) {
+    while (jobs == NULL) {
+      idle_workers++;
+      schedule_sleep();
+      idle_workers--;
+    }
+    Job *job = jobs;
+    jobs = job->next;
+    if (jobs == NULL) last_job = &jobs;
+    Task *task = job->task;
+    bool fires = job->fires;
+    free(job);
+    schedule_unlock();
+    task->run(task);
+    schedule_lock();
+    running--;
+    if (fires) firing--;
+    pthread_cond_broadcast(&changed);
+  }
+  return nothing;
+}
+
+static void begin_thread(void *(*run)(void *)) {
+  pthread_t thread;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  if (pthread_create(&thread, &attributes, run, NULL) != 0) abort();
+  pthread_attr_destroy(&attributes);
+}
+
+static void begin(Task *task) {
+  Task **at = &tasks;
+  while (*at != task) at = &(*at)->next;
+  *at = task->next;
+  Job *job = malloc(sizeof *job);
+  if (job == NULL) abort();
+  *job = (Job){NULL, task, task->fires};
+  *last_job = job;
+  last_job = &job->next;
+  running++;
+  if (task->fires) firing++;
+  size_t waiting = 0;
+  for (Job *each = jobs; each != NULL; each = each->next) waiting++;
+  if (waiting > idle_workers) begin_thread(work);
+  pthread_cond_broadcast(&changed);
+}
+
+static Task *first_free(void) {
+  Task *task = tasks;
+  while (task != NULL && task->waits > 0) task = task->next;
+  return task;
+}
+
+/* Whether the host has been silent for so long, or is since then. */
+static bool is_silent(void) {
+  static uint64_t silent_at = UINT64_MAX;
+  uint64_t before = calls;
+  if (silent_at == calls) return true;
+  struct timespec end = from_now(holds ? HELD_NS : SILENCE_NS);
+  Task *task = first_free();
+  while (calls == before && task == first_free() && task->due > now)
+    if (!sleep_until(&end)) {
+      silent_at = calls;
+      return true;
+    }
+  return false;
+}
+
+/* Waits until no earlier task is still to begin, or not for ever. */
+static void wait_for_earlier(const Task *task) {
+  struct timespec end = from_now(PATIENCE_NS);
+  while ((tasks != task || firing > 0) && first_free() == task)
+    if (!sleep_until(&end)) return;
+}
+
+static void *keep_time(void *nothing) {
+  schedule_lock();
+  for (;;) {
+    Task *task = first_free();
+    if (task == NULL) {
+      schedule_sleep();
+    } else if (task->due > now) {
+      if (is_silent()) now = task->due;
+    } else {
+      wait_for_earlier(task);
+      if (first_free() == task) begin(task);
+    }
+  }
+  return nothing;
+}
+
+/* Lets everything begin that can, and waits for it, or for a minute. */
+void schedule_drain(void) {
+  struct timespec end = from_now(1000000000);
+  end.tv_sec += 59;
+  while (first_free() != NULL || running > 0) {
+    for (Task *task = tasks; task != NULL; task = task->next)
+      if (task->due > now) now = task->due;
+    pthread_cond_broadcast(&changed);
+    if (!sleep_until(&end)) return;
+  }
+}
+
+void schedule_start(uint64_t seed, unsigned window, bool hold) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&changed, &attributes);
+  pthread_condattr_destroy(&attributes);
+  random_state = seed;
+  widest = window > 0 ? window : 1;
+  holds = hold;
+  begin_thread(keep_time);
+}
