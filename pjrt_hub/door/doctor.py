@@ -7,8 +7,9 @@ first step that fails. Fetches nothing.
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +20,19 @@ from pjrt_hub.door import preflight, process
 from pjrt_hub.door.client import choose
 from pjrt_hub.door.plugin import library
 from pjrt_hub.errors import LockFileError, OfflineError, PjrtHubError, PluginLoadError
-from pjrt_hub.finding.contract import linking
+from pjrt_hub.finding.contract import headers, linking
 from pjrt_hub.finding.contract.shippers import shipper
 from pjrt_hub.finding.discovery.library import preloads as find_preloads
 from pjrt_hub.finding.discovery.survey import require_locked
 
 if TYPE_CHECKING:
+    from pjrt_hub.finding.discovery.library import Preloads
     from pjrt_hub.finding.discovery.source import Candidate, World
+
+#: What decides which libraries, devices and flags a plugin gets, beside variables of ours.
+_READ = re.compile(r"LD_(LIBRARY_PATH|PRELOAD)$|(CUDA|NVIDIA|NCCL|XLA|TF_XLA|HIP|ROCR|ROCM)_")
+#: Probes that see a device.
+_SEEN = ("files", "kfd", "pci")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +157,13 @@ def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Itera
     if flags:
         told = ", ".join(f"{name}={value}" for name, value in flags.items())
         yield Step("compile flags", True, f"{told}, unless options or XLA_FLAGS say otherwise")
-    preload = None
-    if preloads.missing:
-        search = preflight.search(preloads.paths, world.env)
-        there = [name for name in preloads.missing if linking.finds(name, world.host.arch, search)]
-        yield (preload := _preload(preloads.missing, there, answer["libraries"]))
+    yield from _variables(world.env)
+    opened = list(_opened(candidate, path, world, preloads, answer["libraries"]))
+    yield from opened
     if error := answer["client_error"]:
         hint = "the words are the plugin's own; see its documentation, and that of its driver"
-        if preload and preload.hint:
-            hint += f"; it may lack what was not found: {preload.hint}"
+        if lacking := next((step.hint for step in opened if step.hint), ""):
+            hint += f"; it may lack what was not found: {lacking}"
         yield Step("client", False, error, hint)
     elif to_run:
         yield Step("client", True, "the plugin makes one")
@@ -181,24 +186,63 @@ def _hardware(candidate: Candidate, to_run: bool) -> Step:
     return Step("hardware", False, f"absent: {found.reason}", hint)
 
 
-def _preload(names: tuple[str, ...], found: list[str], libraries: list[str]) -> Step:
-    """Find the libraries that a plugin opens by itself and that are missing.
+def _variables(env: Mapping[str, str]) -> Iterator[Step]:
+    """Report the variables that are set and that drivers, loaders and compilers read."""
+    told = [f"{name}={value}" for name, value in sorted(env.items()) if value and _READ.match(name)]
+    if told:
+        yield Step("variables", True, ", ".join(told))
 
-    That one is nowhere is no failure: only some programs need it. What the plugin cannot load
-    without is named in its headers.
+
+def _opened(
+    candidate: Candidate, path: Path, world: World, preloads: Preloads, libraries: list[str]
+) -> Iterator[Step]:
+    """Report each library that the plugin opens by itself: which file it gets, and why.
+
+    One that is nowhere is a failure where the hardware is here: some programs need it. What the
+    plugin cannot load without is named in its headers.
     """
-    # A file's name may say more than the library's: libcudart.so.13.0.96.
-    files = [os.path.basename(each) + "." for each in libraries]
-    mapped = [name for name in names if any(file.startswith(f"{name}.") for file in files)]
-    elsewhere = [name for name in names if name in mapped or name in found]
-    absent = [name for name in names if name not in elsewhere]
-    told = f"found by the loader: {', '.join(elsewhere)}" if elsewhere else ""
-    if not absent:
-        return Step("preload", True, told)
-    ways = dict.fromkeys(how for _, how in map(shipper, absent) if how)
-    missing = f"not found, and needed by some programs only: {', '.join(absent)}"
-    hint = "; ".join(ways) or "install them, or name their folders in LD_LIBRARY_PATH"
-    return Step("preload", True, "; ".join(filter(None, (missing, told))), hint)
+    search = preflight.search(preloads.paths, world.env)
+    plugin = headers.inspect(path, machine=world.host.arch)
+    first = {each.name: each for each in preloads.paths}
+    absent = []
+    for name in (*first, *preloads.missing):
+        found = linking.find(name, world.host.arch, search, plugin)
+        # A file's name may say more than the library's: libcudnn.so.99.0.96.
+        mapped = next((each for each in libraries if _is_named(each, name)), "")
+        if found is not None:
+            is_first = found.library.path == first.get(name)
+            reason = "loaded before the plugin" if is_first else found.reason
+            yield Step(
+                "opens", True, _describe(name, found.library.path, reason, world, found.hidden)
+            )
+        elif mapped:
+            reason = "the plugin knows where it is"
+            yield Step("opens", True, _describe(name, Path(mapped), reason, world, ()))
+        else:
+            absent.append(name)
+    if absent:
+        ways = dict.fromkeys(how for _, how in map(shipper, absent) if how)
+        if (whole := f"pip install 'pjrt-hub[{candidate.name}]'") in ways:
+            ways = {whole: None}
+        hint = "; ".join(ways) or "install them, or name their folders in LD_LIBRARY_PATH"
+        is_needed = candidate.hardware.ok and candidate.manifest.probe.kind in _SEEN
+        what = f"not found, and needed by some programs only: {', '.join(absent)}"
+        yield Step("opens", not is_needed, what, hint)
+
+
+def _is_named(file: str, name: str) -> bool:
+    return f"{os.path.basename(file)}.".startswith(f"{name}.")
+
+
+def _describe(name: str, path: Path, reason: str, world: World, hidden: tuple[Path, ...]) -> str:
+    """Return a file with its distribution, why it is that one, and which it hides."""
+
+    def owned(file: Path) -> str:
+        owner = world.installed.owner(file) or world.installed.owner(file.resolve())
+        return f"{file} of {owner}" if owner else str(file)
+
+    text = f"{name}: {owned(path)}, {reason}"
+    return text + (f"; it hides {', '.join(map(owned, hidden))}" if hidden else "")
 
 
 def _report_mapped_files(libraries: list[str]) -> Iterator[Step]:

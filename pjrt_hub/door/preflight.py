@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: Seconds for the first contact; `PJRT_HUB_PROBE_SECONDS` overrides it.
 DEADLINE = 30.0
 
+#: This process's program, whose run paths hold for what it loads.
+_PROGRAM = Path("/proc/self/exe")
 #: Variables that decide which libraries a plugin finds.
 _SEARCHED = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 
@@ -248,12 +250,27 @@ def problems(
     yield from linking.problems(binary, world.host, search(preloaded, env))
 
 
-def search(preloaded: tuple[Path, ...], env: Mapping[str, str]) -> Search:
+def search(preloaded: tuple[Path, ...], env: Mapping[str, str], program: Path = _PROGRAM) -> Search:
     """Return where the loader looks, with these variables and after these libraries."""
+    import re
+
+    from pjrt_hub.finding.contract import headers
     from pjrt_hub.finding.contract.linking import Search
 
-    folders = tuple(filter(None, env.get("LD_LIBRARY_PATH", "").split(":")))
-    return Search(library_path=folders, preloaded=preloaded)
+    def split(name: str, separators: str) -> list[str]:
+        return re.split(separators, env[name]) if env.get(name) else []
+
+    earlier = (Path(each) for each in split("LD_PRELOAD", "[: ]") if "/" in each)
+    try:
+        rpath = headers.inspect(program).rpath
+    except PluginLoadError:  # on a system that has no such paths
+        rpath = ()
+    return Search(
+        # An empty folder is the working directory.
+        library_path=tuple(each or "." for each in split("LD_LIBRARY_PATH", "[:;]")),
+        preloaded=(*earlier, *preloaded),
+        program=rpath,
+    )
 
 
 def first_contact(

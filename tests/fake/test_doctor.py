@@ -110,14 +110,14 @@ def test_the_client_is_tried_with_what_variables_set(doctor) -> None:
 def test_libraries_that_only_some_programs_need_are_told(doctor) -> None:
     lacking = PRELOAD.replace("libcudnn.so.99", "libcudnn_absent.so.9")
     steps = {step[0]: step for step in doctor(lacking)}
-    assert steps["preload"][1:] == (
+    assert steps["opens"][1:] == (
         True,
         "not found, and needed by some programs only: libcudnn_absent.so.9, libmore.so",
         "pip install 'pjrt-hub[cuda]'",
     )
     assert steps["client"][1] is True
     refusing = doctor(lacking, 'ON_CREATE=return fail(9, "no cuDNN")')
-    assert refusing[-1][0] != "preload"
+    assert refusing[-1][0] != "opens"
     (hint,) = [hint for _, ok, _, hint in refusing if not ok]
     assert hint.endswith("it may lack what was not found: pip install 'pjrt-hub[cuda]'")
 
@@ -127,11 +127,39 @@ def test_a_library_of_the_system_is_found_once(doctor, tmp_path: Path) -> None:
     folder = compile_library(source, tmp_path / "lib" / "libcudnn.so.99.0.96").parent
     (folder / "libcudnn.so.99").symlink_to("libcudnn.so.99.0.96")
     opened = 'ON_LOAD=extern void *dlopen(const char *, int); dlopen("libcudnn.so.99", 2)'
-    steps = {step[0]: step for step in doctor(PRELOAD, opened, LD_LIBRARY_PATH=str(folder))}
+    told = doctor(PRELOAD, opened, LD_LIBRARY_PATH=str(folder))
+    steps = {step[0]: step for step in told}
     assert "libcudnn.so.99.0.96" in steps["mapped"][2]
-    assert steps["preload"][2] == (
-        "not found, and needed by some programs only: libmore.so; "
-        "found by the loader: libcudnn.so.99"
+    assert steps["variables"][2] == f"LD_LIBRARY_PATH={folder}"
+    assert [detail for what, _, detail, _ in told if what == "opens"] == [
+        f"libcudnn.so.99: {folder}/libcudnn.so.99, LD_LIBRARY_PATH",
+        "not found, and needed by some programs only: libmore.so",
+    ]
+
+
+def test_the_file_that_wins_is_told_with_those_that_it_hides(doctor, tmp_path: Path) -> None:
+    source, named = "void nothing(void) {}", "-Wl,-soname,libcudnn.so.99"
+    package = tmp_path / "site" / "vendor" / "libs" / "lib"
+    own = compile_library(source, package / "libcudnn.so.99", named)
+    info = tmp_path / "site" / "vendor_libs-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor-libs\nVersion: 1.2\n")
+    (info / "RECORD").write_text("vendor/libs/lib/libcudnn.so.99,,\n")
+    other = compile_library(source, tmp_path / "other" / "libcudnn.so.99", named)
+    told = doctor(PRELOAD, LD_LIBRARY_PATH=str(other.parent))
+    assert next(detail for what, _, detail, _ in told if what == "opens") == (
+        f"libcudnn.so.99: {own} of vendor-libs 1.2, loaded before the plugin; it hides {other}"
+    )
+
+
+def test_what_is_missing_is_a_no_where_the_hardware_is(doctor, tmp_path: Path) -> None:
+    (tmp_path / "device").touch()
+    present = f'[probe]\nkind = "files"\nfiles = ["{tmp_path}/device"]\n'
+    [step] = [step for step in doctor(PRELOAD + present) if step[0] == "opens"]
+    assert step[1:] == (
+        False,
+        "not found, and needed by some programs only: libcudnn.so.99, libmore.so",
+        "install them, or name their folders in LD_LIBRARY_PATH",
     )
 
 

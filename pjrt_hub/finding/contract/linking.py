@@ -1,7 +1,7 @@
 """Checks whether this machine's dynamic loader could load a library.
 
-Owns `Search` and `find_missing` (where the loader looks, what it will not find) and `problems`,
-which is every reason; must not load anything.
+Owns `Search` and `find` (where the loader looks, and which file it takes), `find_missing` (what it
+will not find) and `problems`, which is every reason; must not load anything.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ from pjrt_hub.finding.contract.headers import inspect
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _CACHE_ARCHITECTURE = {"x86_64": 0x0300, "aarch64": 0x0A00}
 _MAX_LIBRARIES = 512
+_LOADED = "already loaded"
+_OF_SYSTEM = ("ld.so.cache", "a default folder")
+#: What each of glibc's levels of x86-64 needs beyond the one before it, as /proc/cpuinfo names it.
+_LEVELS = {
+    "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"},
+    "x86-64-v3": {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
 _OF_MACOS = ("/usr/lib/", "/System/", "@executable_path")
 #: What Windows brings, and Python for it: those that libraries like a plugin's name.
 _OF_WINDOWS = re.compile(
@@ -45,6 +53,7 @@ class Search:
 
     Attributes:
         library_path: folders of LD_LIBRARY_PATH, in order.
+        program: DT_RPATH of the program, which holds for what it loads, too, as conda's Python has.
         preloaded: files that will have been loaded before; their names count as found.
         cache: the loader's cache.
         folders: its default folders, tried last.
@@ -56,6 +65,29 @@ class Search:
     cache: Path = Path("/etc/ld.so.cache")
     folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
     package: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
+
+
+@frozen
+class Found:
+    """The file that the loader takes for a name.
+
+    Attributes:
+        library: the file.
+        reason: why this one: "already loaded", "DT_RPATH of libx.so", "an inherited DT_RPATH",
+            "DT_RPATH of the program", "LD_LIBRARY_PATH", "DT_RUNPATH of libx.so", "ld.so.cache" or
+            "a default folder".
+        hidden: other files that would be taken, were it not there, in order.
+    """
+
+    library: Binary
+    reason: str
+    hidden: tuple[Path, ...]
+
+    @property
+    def is_systems(self) -> bool:
+        """Whether it is found where the system keeps its libraries."""
+        return self.reason in _OF_SYSTEM
 
 
 @frozen
@@ -97,23 +129,21 @@ def find_missing(binary: Binary, search: Search) -> list[MissingLibrary]:
         return list(_missing_on_windows(binary, search))
     if binary.system != "linux":
         return list(_missing_on_macos(binary, search))
-    known = {path.name for path in search.preloaded}
+    known = {name for path in search.preloaded for name in (path.name, _name_of(path))}
     lost: list[MissingLibrary] = []
-    queue: list[tuple[Binary, tuple[str, ...]]] = [(binary, binary.rpath)]
-    cached = _loader_cache(search.cache, binary.machine)
+    queue: list[tuple[Binary, tuple[str, ...]]] = [(binary, ())]
     for walked, (library, inherited) in enumerate(queue):
         if walked >= _MAX_LIBRARIES:
             break
-        own = (*inherited, *search.library_path, *library.runpath)
         for name in library.needed:
             if name in known:
                 continue
             known.add(name)
-            found = _in_folders(name, own, binary.machine)
-            if found is not None:
-                queue.append((found, (*found.rpath, *inherited)))
-            elif name not in cached and _in_folders(name, search.folders, binary.machine) is None:
+            found = find(name, binary.machine, search, library, inherited)
+            if found is None:
                 lost.append(MissingLibrary(name, library.path))
+            elif not found.is_systems and found.reason != _LOADED:
+                queue.append((found.library, (*library.rpath, *inherited)))
     return lost
 
 
@@ -164,44 +194,140 @@ def _missing_on_windows(binary: Binary, search: Search) -> Iterator[MissingLibra
                 queue.append(inspect(there[name], machine=binary.machine))
 
 
-def finds(name: str, machine: str, search: Search) -> bool:
-    """Check whether the loader finds a library that is opened by its name alone."""
-    folders = (*search.library_path, *search.folders)
-    return (
-        name in _loader_cache(search.cache, machine)
-        or _in_folders(name, folders, machine) is not None
-    )
+def find(
+    name: str,
+    machine: str,
+    search: Search,
+    library: Binary | None = None,
+    inherited: tuple[str, ...] = (),
+) -> Found | None:
+    """Return the file that ld.so takes for a name, or None.
 
+    As `dlopen` and DT_NEEDED do: what is loaded under that name, DT_RPATH of the library and of
+    those that loaded it (unless it has a DT_RUNPATH), LD_LIBRARY_PATH, its DT_RUNPATH, ld.so.cache,
+    the default folders; in each folder first the subfolders for what this processor can do. A file
+    for another machine is passed over; one that is no library ends the search.
 
-def _in_folders(name: str, folders: tuple[str, ...], machine: str) -> Binary | None:
-    # Like ld.so, a file of another machine is passed over.
-    for path in [Path(name)] if "/" in name else [Path(folder, name) for folder in folders]:
+    Args:
+        name: with a slash it is a path.
+        machine: "x86_64", "aarch64".
+        search: where else the loader looks.
+        library: that asks for it; None is one without run paths.
+        inherited: DT_RPATH of those that loaded `library`.
+    """
+    taken: Found | None = None
+    hidden: dict[Path, None] = {}
+    for reason, path in _places(name, machine, search, library, inherited):
         if not os.path.exists(path):
             continue
-        try:
-            found = inspect(path)
-        except PluginLoadError:
+        if taken is not None:
+            hidden[path] = None
             continue
-        if (found.system, found.machine, found.bits) == ("linux", machine, 64):
-            return found
-    return None
+        try:
+            file = inspect(path)
+        except PluginLoadError:
+            return None  # it is no library: there the search ends
+        if (file.system, file.machine, file.bits) == ("linux", machine, 64):
+            taken = Found(file, reason, ())
+    if taken is None:
+        return None
+    same = taken.library.path
+    others = (each for each in hidden if not os.path.samefile(each, same))
+    return Found(taken.library, taken.reason, tuple(others))
+
+
+def _places(
+    name: str,
+    machine: str,
+    search: Search,
+    library: Binary | None,
+    inherited: tuple[str, ...],
+) -> Iterator[tuple[str, Path]]:
+    """Yield where ld.so looks for a name, in its order, each with the reason."""
+    for path in search.preloaded:
+        if name == _name_of(path):
+            yield _LOADED, path
+    if "/" in name:
+        yield "its path", Path(name)
+        return
+    if library is None or not library.runpath:
+        own = f"DT_RPATH of {library.path.name}" if library is not None else ""
+        rpath = library.rpath if library is not None else ()
+        yield from ((own, path) for path in _in_folders(name, rpath))
+        yield from (("an inherited DT_RPATH", path) for path in _in_folders(name, inherited))
+        yield from (("DT_RPATH of the program", path) for path in _in_folders(name, search.program))
+    yield from (("LD_LIBRARY_PATH", path) for path in _in_folders(name, search.library_path))
+    if library is not None:
+        own = f"DT_RUNPATH of {library.path.name}"
+        yield from ((own, path) for path in _in_folders(name, library.runpath))
+    cached = _loader_cache(search.cache, machine).get(name, ())
+    yield from ((_OF_SYSTEM[0], path) for path in cached)
+    yield from ((_OF_SYSTEM[1], path) for path in _in_folders(name, search.folders))
+
+
+def _in_folders(name: str, folders: tuple[str, ...]) -> Iterator[Path]:
+    for folder in folders:
+        special = os.path.join(folder, "glibc-hwcaps")
+        if os.path.isdir(special):
+            yield from (Path(special, level, name) for level in _levels())
+        yield Path(folder, name)
+
+
+@lru_cache(maxsize=1)
+def _levels() -> tuple[str, ...]:
+    """Return the subfolders of glibc-hwcaps that this processor uses, the best first."""
+    try:
+        text = digest.content(Path("/proc/cpuinfo")).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    flags = set(found[1].split()) if (found := re.search(r"^flags\s*:(.*)$", text, re.M)) else set()
+    levels: list[str] = []
+    for level, needed in _LEVELS.items():
+        if not needed <= flags:
+            break
+        levels.insert(0, level)
+    return tuple(levels)
+
+
+@lru_cache(maxsize=256)
+def _name_of(path: Path) -> str:
+    """Return what a library calls itself, which is a name that it is known by once it is loaded."""
+    try:
+        return inspect(path).name
+    except PluginLoadError:
+        return ""
 
 
 @lru_cache(maxsize=4)
-def _loader_cache(path: Path, machine: str) -> frozenset[str]:
-    """Read the names in ld.so.cache; none if the file is absent or of another format."""
+def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
+    """Read the files in ld.so.cache by name; none if it is absent or of another format.
+
+    Those for a processor's level come first where this one has it, and else not at all.
+    """
     try:
         data = digest.content(path)
     except OSError:
-        return frozenset()
+        return {}
     begin = data.find(_CACHE_MAGIC)  # an older format may stand before it
     if begin < 0 or len(data) < begin + 48:
-        return frozenset()
+        return {}
     (count,) = struct.unpack_from("<I", data, begin + 20)
-    names = set()
+    found: dict[str, list[tuple[int, Path]]] = {}
+
+    def text(at: int) -> str:
+        end = data.find(b"\0", begin + at)
+        return data[begin + at : end].decode("utf-8", "surrogateescape")
+
     for number in range(min(count, (len(data) - begin - 48) // 24)):
-        flags, name = struct.unpack_from("<II", data, begin + 48 + 24 * number)
-        if flags & 0xFF00 == _CACHE_ARCHITECTURE.get(machine, 0):
-            end = data.find(b"\0", begin + name)
-            names.add(data[begin + name : end].decode("utf-8", "surrogateescape"))
-    return frozenset(names)
+        flags, name, file = struct.unpack_from("<III", data, begin + 48 + 24 * number)
+        if flags & 0xFF00 != _CACHE_ARCHITECTURE.get(machine, 0):
+            continue
+        place = Path(text(file))
+        levels = ("", *reversed(_levels()))  # the better, the later
+        level = place.parent.name if place.parent.parent.name == "glibc-hwcaps" else ""
+        if level in levels:
+            found.setdefault(text(name), []).append((-levels.index(level), place))
+    return {
+        name: tuple(path for _, path in sorted(files, key=lambda each: each[0]))
+        for name, files in found.items()
+    }
