@@ -21,8 +21,10 @@ from pjrt_hub.kit.conformance import programs
 #: The plugin that is tested: the CPU's, or one whose hardware is here.
 PLATFORM = os.environ.get("TESTED_PLATFORM", "cpu")
 PROGRAMS = Path(__file__).parents[1] / "programs"
-#: Whether what it says of itself is what the CPU plugin says, and is not the layer `discrete`.
-IS_CPU = PLATFORM == "cpu" and "discrete" not in os.environ.get("PJRT_HUB_LAYERS", "")
+#: What its clients call their platform.
+NAME = "discrete" if "discrete" in os.environ.get("PJRT_HUB_LAYERS", "") else PLATFORM
+#: Whether the memory is the host's, and results are there at once.
+IS_CPU = NAME == "cpu"
 ADD = PROGRAMS / "add.mlir"
 #: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
 SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")
@@ -34,6 +36,12 @@ def calling(name: str) -> str:
         backend_config = {{}}}} : (tensor<256x256xf32>) -> tensor<256x256xf32>
       stablehlo.return %j, %z"""
     return SLOW.replace("stablehlo.return %j, %y", call)
+
+
+def there(buffer: Any) -> Any:
+    """The buffer, once its value is there: that one prints."""
+    buffer.ready.wait()
+    return buffer
 
 
 def in_child(

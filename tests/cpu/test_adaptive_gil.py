@@ -12,6 +12,8 @@ from children import ADD, SLOW, in_child, ones, start
 
 from pjrt_hub.errors import ClosedError
 
+pytestmark = pytest.mark.cpu("launches keep Python's lock")
+
 NUMBERS = np.arange(8, dtype=np.float32)
 
 

@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from children import NAME, there
 
 from pjrt_hub import HostBufferSemantics
 from pjrt_hub.errors import ClosedError, InvalidArgumentError, ResourceExhaustedError
@@ -27,6 +28,7 @@ def aligned(count, dtype=np.float32, to=64, plus=0):
     return memory[start : start + count * dtype.itemsize].view(dtype)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_reading_twice_gives_the_same_memory(vector):
     buffer = vector()
     first, second = buffer.to_numpy(), buffer.to_numpy()
@@ -62,6 +64,7 @@ def test_an_array_outlives_its_buffer_and_client(plugin):
     assert inner.tolist() == [2, 3]
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_an_array_keeps_its_memory_from_donation(client, executables, vector):
     given = vector()
     array = given.to_numpy()
@@ -75,6 +78,7 @@ def test_an_array_keeps_its_memory_from_donation(client, executables, vector):
     assert again.tolist() == (2 * NUMBERS + 1).tolist()
 
 
+@pytest.mark.cpu("shares memory with the host")
 @pytest.mark.numpy("2.0")
 def test_asarray_converts_and_copies(vector):
     buffer = vector()
@@ -143,6 +147,7 @@ def test_until_the_transfer_the_source_must_stay(client):
     assert set(buffer.to_numpy()) == {3}
 
 
+@pytest.mark.cpu("shares memory with the host")
 @pytest.mark.parametrize("semantics", [2, 3])
 def test_zero_copy_shares_aligned_memory(client, semantics):
     source = aligned(8)
@@ -161,6 +166,7 @@ def test_zero_copy_copies_memory_that_is_not_aligned(client, semantics):
     assert buffer.to_numpy()[0] == 0
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_mutable_zero_copy_is_written_by_donation(client, executables, vector):
     source = aligned(8)
     mutable = HostBufferSemantics.MUTABLE_ZERO_COPY
@@ -293,32 +299,32 @@ def test_64_dimensions(client):
 
 
 def test_repr_of_a_value(client):
-    assert repr(client.buffer_from_host([1, 2])) == "Buffer([1, 2], i32[2] on cpu:0)"
-    assert repr(client.buffer_from_host(1.5)) == "Buffer(1.5, f32[] on cpu:0)"
+    assert repr(there(client.buffer_from_host([1, 2]))) == f"Buffer([1, 2], i32[2] on {NAME}:0)"
+    assert repr(there(client.buffer_from_host(1.5))) == f"Buffer(1.5, f32[] on {NAME}:0)"
     assert str(client.buffer_from_host([1, 2])) == "[1 2]"
-    in_a_list = [client.buffer_from_host(each) for each in ([1.0], [[1], [2]])]
+    in_a_list = [there(client.buffer_from_host(each)) for each in ([1.0], [[1], [2]])]
     assert repr(in_a_list) == (
-        "[Buffer([1.], f32[1] on cpu:0), Buffer([[1],\n        [2]], i32[2,1] on cpu:0)]"
+        f"[Buffer([1.], f32[1] on {NAME}:0), Buffer([[1],\n        [2]], i32[2,1] on {NAME}:0)]"
     )
-    long = repr(client.buffer_from_host(np.arange(10**6)))
+    long = repr(there(client.buffer_from_host(np.arange(10**6))))
     assert len(long) < 100
     assert "..." in long
 
 
 def test_repr_of_a_pending_value_does_not_wait(slowly):
     result = slowly()
-    assert repr(result) == "<Buffer pending, f32[256,256] on cpu:0>"
+    assert repr(result) == f"<Buffer pending, f32[256,256] on {NAME}:0>"
     result.ready.wait()
-    assert repr(result).endswith(" f32[256,256] on cpu:0)")
+    assert repr(result).endswith(f" f32[256,256] on {NAME}:0)")
 
 
 def test_repr_of_a_deleted_buffer(client, executables, vector):
     buffer = vector()
     buffer.delete()
-    assert repr(buffer) == "<Buffer deleted, f32[8] on cpu:0>"
+    assert repr(buffer) == f"<Buffer deleted, f32[8] on {NAME}:0>"
     donated = vector()
     executables("donate")(donated, vector())
-    assert repr(donated) == "<Buffer deleted, f32[8] on cpu:0>"
+    assert repr(donated) == f"<Buffer deleted, f32[8] on {NAME}:0>"
 
 
 def test_repr_after_close(plugin):
@@ -329,12 +335,12 @@ def test_repr_after_close(plugin):
     client.close()
     assert repr(buffer) == "<Buffer deleted, i32[1] of a closed client>"
     assert [repr(each) for each in (client, event, device, memory)] == [
-        "<Client cpu closed>",
+        f"<Client {NAME} closed>",
         "<Event closed>",
         "<Device closed>",
         "<Memory closed>",
     ]
-    assert str(device) == "cpu:0"
+    assert str(device) == f"{NAME}:0"
 
 
 def gone(executables, vector, how):

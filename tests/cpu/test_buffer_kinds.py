@@ -30,6 +30,7 @@ def test_aligned_arrays_are_shared(client):
         pjrt_hub.empty_aligned((-1,))
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_a_shared_array_lives_as_long_as_its_buffer(client):
     array = pjrt_hub.empty_aligned(8)
     gone = weakref.ref(array)
@@ -129,6 +130,7 @@ def test_what_an_alias_cannot_stand_for(client, give, error, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_a_view_of_an_array(client, wait_until):
     array = pjrt_hub.empty_aligned(8)
     array[:] = NUMBERS
@@ -140,6 +142,7 @@ def test_a_view_of_an_array(client, wait_until):
     wait_until(lambda: deleted == [1])
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_views_that_cannot_be(client):
     array = pjrt_hub.empty_aligned(8)
     for memory, shape, words in (
@@ -152,6 +155,7 @@ def test_views_that_cannot_be(client):
             client.create_view_of_device_buffer(memory, shape)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_an_external_reference_keeps_the_memory(client):
     buffer = client.buffer_from_host(NUMBERS)
     with buffer.external_reference() as reference:
@@ -186,6 +190,7 @@ def test_raw_copies(client):
         buffer.copy_raw_to_host(b"1234")
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_static_shapes(client):
     buffer = client.buffer_from_host(NUMBERS.reshape(2, 4))
     assert (buffer.logical_shape, buffer.dynamic_dimensions) == ((2, 4), ())

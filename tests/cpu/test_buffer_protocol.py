@@ -14,6 +14,8 @@ from children import in_child, start
 
 from pjrt_hub.errors import ClosedError
 
+pytestmark = pytest.mark.cpu("shares memory with the host")
+
 FORMATS = {"bool": "?", "int8": "b", "uint16": "H", "int32": "i", "float16": "e", "float32": "f"}
 FORMATS |= {"float64": "d", "complex64": "Zf", "complex128": "Zd"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import PLATFORM
+from children import NAME, PLATFORM
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 HELLO = str(Path(__file__).parents[2] / "examples" / "hello.mlir")
@@ -54,7 +54,7 @@ def test_run_reads_and_writes_files(hub, tmp_path):
 def test_run_uses_one_device(hub):
     split = PROGRAMS / "shard_map_shardy.mlir"
     done = hub("run", split, "--platform", PLATFORM, "--arg", "f32[16,4]:1", status=1)
-    assert "1 replica(s) of 8 partition(s) need 8 devices, cpu has 1" in done.stderr
+    assert f"1 replica(s) of 8 partition(s) need 8 devices, {NAME} has 1" in done.stderr
     assert "this runs on one device; docs/executables.md" in done.stderr
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import NAME
 
 import pjrt_hub
 from pjrt_hub import CompileOptions, Program
@@ -301,9 +302,9 @@ def test_options_that_would_abort_a_plugin_cannot_be_made(options, error, messag
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_replicas": 3}, "3 replica.* need 3 devices, cpu has 2"),
+        ({"num_replicas": 3}, f"3 replica.* need 3 devices, {NAME} has 2"),
         ({"num_replicas": 2, "num_partitions": 2}, "need 4 devices"),
-        ({"num_replicas": 2**31 - 1, "num_partitions": 2**31 - 1}, "devices, cpu has 2"),
+        ({"num_replicas": 2**31 - 1, "num_partitions": 2**31 - 1}, f"devices, {NAME} has 2"),
     ],
 )
 def test_more_devices_than_there_are(pair, text, options, message):
@@ -365,7 +366,7 @@ def test_a_chosen_device(pair, text):
     result = executable(there, there)
     assert result.device is pair.devices[1]
     assert result.tolist() == [2.0] * 8
-    with pytest.raises(ValueError, match=r"(?s)on cpu:0, the .* on cpu:1.*copy_to_device"):
+    with pytest.raises(ValueError, match=rf"(?s)on {NAME}:0, the .* on {NAME}:1.*copy_to_device"):
         executable(there, here)
 
 
@@ -438,7 +439,7 @@ def test_what_an_executable_tells(executables):
     assert stats["argument_size_in_bytes"] == 2 * 64 * 64 * 4
     assert stats["output_size_in_bytes"] == 64 * 64 * 4
     assert repr(executable) == (
-        "<LoadedExecutable main (f32[64,64], f32[64,64]) -> (f32[64,64]) on cpu:0>"
+        f"<LoadedExecutable main (f32[64,64], f32[64,64]) -> (f32[64,64]) on {NAME}:0>"
     )
     assert executable.fingerprint == executables("matmul_64").fingerprint != ""
     assert executable.fingerprint != executables("add").fingerprint

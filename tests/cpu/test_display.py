@@ -9,7 +9,7 @@ import textwrap
 import ml_dtypes
 import numpy as np
 import pytest
-from children import device_count
+from children import NAME, device_count, there
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.running.array import display, dtypes
@@ -103,7 +103,7 @@ def value_in(text):
 )
 def test_a_value_is_aligned(client, array, value, kind):
     indented = value.replace("\n", "\n       ")
-    assert repr(client.buffer_from_host(array)) == f"Buffer({indented}, {kind} on cpu:0)"
+    assert repr(there(client.buffer_from_host(array))) == f"Buffer({indented}, {kind} on {NAME}:0)"
     assert str(client.buffer_from_host(array)) == value.replace(",", "")
 
 
@@ -116,8 +116,8 @@ def test_every_dtype_prints(client, element):
     dtype = dtypes.numpy_dtype(element.code)
     buffer = client.buffer_from_host(np.ones((3, 300), np.float32).astype(dtype))
     assert buffer.element_type == element.name
-    shown, _, kind = repr(buffer).partition("]], ")
-    assert kind == f"{element.name}[3,300] on cpu:0)"
+    shown, _, kind = repr(there(buffer)).partition("]], ")
+    assert kind == f"{element.name}[3,300] on {NAME}:0)"
     lines = shown.splitlines()
     assert len({len(line.rstrip("],")) for line in lines}) == 1
     assert ["..." in line for line in lines] == [True] * 3
@@ -125,17 +125,17 @@ def test_every_dtype_prints(client, element):
 
 @pytest.mark.parametrize("rank", range(1, 11))
 def test_every_rank_is_short(client, rank):
-    big = repr(client.buffer_from_host(np.zeros((4,) * rank, np.int8)))
+    big = repr(there(client.buffer_from_host(np.zeros((4,) * rank, np.int8))))
     assert len(big) < 2500
     assert big.startswith(f"Buffer({'at [' + '0, ' * (rank - 6) if rank > 6 else '['}")
-    small = repr(client.buffer_from_host(np.zeros((1,) * rank, np.int8)))
-    assert small == f"Buffer({'[' * rank}0{']' * rank}, i8[{','.join('1' * rank)}] on cpu:0)"
+    small = repr(there(client.buffer_from_host(np.zeros((1,) * rank, np.int8))))
+    assert small == f"Buffer({'[' * rank}0{']' * rank}, i8[{','.join('1' * rank)}] on {NAME}:0)"
 
 
 def test_a_long_value_is_truncated(client):
     assert (
-        repr(client.buffer_from_host(np.arange(1000, dtype=np.int32)))
-        == "Buffer([  0,   1,   2, ..., 997, 998, 999], i32[1000] on cpu:0)"
+        repr(there(client.buffer_from_host(np.arange(1000, dtype=np.int32))))
+        == f"Buffer([  0,   1,   2, ..., 997, 998, 999], i32[1000] on {NAME}:0)"
     )
 
 
@@ -150,7 +150,7 @@ WIDE = {
 
 @pytest.mark.parametrize("array", WIDE.values(), ids=WIDE)
 def test_the_rows_of_a_wide_value_stay_in_their_lines(client, array):
-    text = repr(client.buffer_from_host(array))
+    text = repr(there(client.buffer_from_host(array)))
     assert max(map(len, text.splitlines())) <= 100
     lines = value_in(text).splitlines()
     rows = [line for line in lines if line.strip() not in ("", "...,")]
@@ -166,7 +166,7 @@ def test_only_what_is_shown_is_fetched(client, monkeypatch, shape, order):
     """As from a device whose memory the host cannot read: equal to what numpy truncates."""
     layout = None if order == "row-major" else tuple(range(len(shape)))
     stored = np.arange(np.prod(shape), dtype=np.float32)
-    buffer = client.buffer_from_host(stored.reshape(shape))
+    buffer = there(client.buffer_from_host(stored.reshape(shape)))
     value = stored.reshape(shape) if layout is None else stored.reshape(shape[::-1]).T
     expected = display.of_array(value)
     fetched = []
@@ -183,16 +183,16 @@ def test_only_what_is_shown_is_fetched(client, monkeypatch, shape, order):
 
 
 def test_a_failed_value_says_so(client, monkeypatch):
-    buffer = client.buffer_from_host([1.0])
+    buffer = there(client.buffer_from_host([1.0]))
 
     def fail(self):
         raise PjrtError("out of <memory>\nmore")
 
     monkeypatch.setattr(type(buffer), "to_numpy", fail)
-    assert repr(buffer) == "<Buffer failed: out of <memory>, f32[1] on cpu:0>"
+    assert repr(buffer) == f"<Buffer failed: out of <memory>, f32[1] on {NAME}:0>"
     markup = buffer._repr_html_()
     assert "&lt;memory&gt;" in markup
-    assert text_of(markup) == "<Buffer failed: out of <memory>>f32[1] on cpu:0"
+    assert text_of(markup) == f"<Buffer failed: out of <memory>>f32[1] on {NAME}:0"
 
 
 def test_what_a_buffer_says_of_itself_without_waiting(client, slowly):
@@ -205,18 +205,18 @@ def test_what_a_buffer_says_of_itself_without_waiting(client, slowly):
     for buffer, told in known:
         assert (buffer.dtype, buffer.shape, buffer.nbytes, buffer.layout) == told
         assert buffer.device is client.devices[0]
-    assert repr(pending) == "<Buffer pending, f32[256,256] on cpu:0>"
-    assert repr(deleted) == "<Buffer deleted, i16[2,3] on cpu:0>"
-    assert text_of(deleted._repr_html_()) == "<Buffer deleted>i16[2,3] on cpu:0"
+    assert repr(pending) == f"<Buffer pending, f32[256,256] on {NAME}:0>"
+    assert repr(deleted) == f"<Buffer deleted, i16[2,3] on {NAME}:0>"
+    assert text_of(deleted._repr_html_()) == f"<Buffer deleted>i16[2,3] on {NAME}:0"
     assert not pending.ready.is_ready()
     pending.ready.wait()
 
 
 def test_html_of_a_buffer(client, slowly):
-    buffer = client.buffer_from_host(np.arange(4, dtype=np.int32).reshape(2, 2))
-    assert text_of(buffer._repr_html_()) == "[[0, 1],\n [2, 3]]i32[2,2] on cpu:0"
+    buffer = there(client.buffer_from_host(np.arange(4, dtype=np.int32).reshape(2, 2)))
+    assert text_of(buffer._repr_html_()) == f"[[0, 1],\n [2, 3]]i32[2,2] on {NAME}:0"
     pending = slowly(2000)
-    assert text_of(pending._repr_html_()) == "<Buffer pending>f32[256,256] on cpu:0"
+    assert text_of(pending._repr_html_()) == f"<Buffer pending>f32[256,256] on {NAME}:0"
     pending.ready.wait()
 
 
@@ -228,6 +228,7 @@ def test_the_columns_of_a_buffer_need_no_style_sheet(client):
     assert "class=" not in markup
 
 
+@pytest.mark.cpu("is as wide as its name")
 def test_devices_and_memories_are_tables(pair, plugin):
     (first, second), kinds = pair.devices, "device, pinned_host, unpinned_host"
     assert repr(pair.devices) == (
@@ -257,6 +258,7 @@ def test_devices_and_memories_are_tables(pair, plugin):
     assert text_of(devices._repr_html_()) == "(<Device closed>,)"
 
 
+@pytest.mark.cpu("is as wide as its name")
 def test_html_of_the_rest(plugin, program):
     client = plugin.client(device_count(9))
     executable = client.compile(program("two_outputs"))

@@ -25,6 +25,8 @@ from pjrt_hub.running.buffer import dlpack
 from pjrt_hub.running.buffer.tensor import Tensor
 from pjrt_hub.running.capi import callbacks, hotpath
 
+pytestmark = pytest.mark.cpu("shares memory with the host")
+
 CPU = (1, 0)
 
 

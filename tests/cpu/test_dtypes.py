@@ -383,6 +383,7 @@ def test_tokens_are_not_given(client, results):
         client.compile(program)
 
 
+@pytest.mark.cpu("refuses within the call")
 def test_tokens_are_not_taken(client):
     executable = client.compile(
         "func.func @main(%a: tensor<f32>, %t: !stablehlo.token) -> tensor<f32> "

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from children import NAME
 
 from pjrt_hub import errors
 from pjrt_hub.running.array.dtypes import of_type
@@ -51,7 +52,7 @@ def test_the_logical_value_comes_back(cutting, dims, count):
         assert (array.shape, array.tolist()) == (expected.shape, expected.tolist())
     assert buffer.tolist() == expected.tolist()
     assert not buffer.to_numpy().flags.writeable
-    assert repr(buffer).endswith(f"f32[{'<=4,3' if dims == ROWS else '4,<=3'}] on cpu:0)")
+    assert repr(buffer).endswith(f"f32[{'<=4,3' if dims == ROWS else '4,<=3'}] on {NAME}:0)")
 
 
 @pytest.mark.parametrize("name", ["bf16", "i8", "i1", "complex<f64>", "i4"])
@@ -79,6 +80,7 @@ def test_what_is_computed_with_it(client):
     assert program.signature.outputs[0].dynamic == (0,)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_its_memory_is_not_lent_as_if_it_were_whole(client, cutting):
     buffer = cutting(COLUMNS, 2)
     for lend in (memoryview, np.from_dlpack, client.from_dlpack, lambda b: b.__dlpack__(copy=True)):
@@ -113,6 +115,7 @@ def test_a_copy_is_right_or_fails(pair):
             copy.to_numpy()  # this plugin copies the bound
 
 
+@pytest.mark.cpu("refuses within the call")
 def test_a_dynamic_parameter_takes_only_a_dynamic_buffer(client, cutting):
     kind = bounded(ROWS)
     program = client.compile(f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}")

@@ -19,6 +19,7 @@ async def awaited(event):
     await event
 
 
+@pytest.mark.cpu("is there at once")
 def test_what_is_ready(vector):
     event = vector().ready
     assert event.is_ready()

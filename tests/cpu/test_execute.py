@@ -169,6 +169,7 @@ def test_keeping_an_argument_that_is_not_there(executables, vector, index):
     assert given.tolist() == NUMBERS.tolist()
 
 
+@pytest.mark.cpu("refuses within the call")
 def test_donating_a_buffer_that_is_also_read(executables, vector):
     both = vector()
     with pytest.raises(InvalidArgumentError, match="donate"):
@@ -183,6 +184,7 @@ def test_a_refused_call_leaves_its_arguments(executables, vector, client):
     assert executables("donate")(given, vector()).tolist() == (2 * NUMBERS).tolist()
 
 
+@pytest.mark.cpu("refuses within the call")
 def test_nothing_leaks(own, program):
     """After any mixture of successes and failures the client has no more children than before."""
     add, donate = own.compile(program("add")), own.compile(program("donate"))

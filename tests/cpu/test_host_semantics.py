@@ -124,6 +124,7 @@ func.func @main(%a: tensor<4096xi32> {tf.aliasing_output = 0 : i32}) -> tensor<4
 }"""
 
 
+@pytest.mark.cpu("shares memory with the host")
 @pytest.mark.parametrize(
     "way",
     [
@@ -157,6 +158,7 @@ def test_a_large_array_may_go_at_once(client, semantics):
     assert all(np.all(buffer.to_numpy() == 3) for buffer in buffers)
 
 
+@pytest.mark.cpu("shares memory with the host")
 @pytest.mark.parametrize("semantics", HostBufferSemantics)
 def test_an_array_is_kept_as_long_as_it_is_read(client, semantics, wait_until):
     source = aligned()

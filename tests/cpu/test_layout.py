@@ -6,6 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from children import NAME
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -115,6 +116,7 @@ def test_any_dtype_strides_layout_and_semantics(client, put):
     assert plain.to_numpy().tobytes() == native.tobytes()
 
 
+@pytest.mark.cpu("shares memory with the host")
 @pytest.mark.parametrize("semantics", HostBufferSemantics)
 def test_semantics_hold_in_a_layout(client, semantics):
     memory = pjrt_hub.empty_aligned((3, 2))
@@ -143,6 +145,7 @@ def test_what_is_no_layout(client):
                 make(layout)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_to_the_host_in_a_layout(client, executables):
     for buffer in (
         client.buffer_from_host(MATRIX),
@@ -159,6 +162,7 @@ def test_to_the_host_in_a_layout(client, executables):
     assert (scalar.shape, scalar.item()) == ((), 3)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_buffers_without_an_array(client):
     read = reader(client, (2, 3), (0, 1))
     memory = pjrt_hub.empty_aligned((3, 2))
@@ -194,7 +198,7 @@ def test_a_transfer_takes_bytes_as_they_lie(client):
         for index in range(2):
             with pytest.raises(ValueError, match="retrieved before"):
                 transfer.retrieve_buffer(index)
-        assert repr(transfer) == "<Transfer of f32[2,3]{0,1}, f32[2,3]{1,0} to cpu:0>"
+        assert repr(transfer) == f"<Transfer of f32[2,3]{{0,1}}, f32[2,3]{{1,0}} to {NAME}:0>"
         transfer.transfer_data(0, lying(MATRIX, (0, 1)), is_last=True)
         transfer.transfer_data(1, MATRIX, is_last=True)
         assert (first.layout, first.tolist()) == ((0, 1), MATRIX.tolist())
@@ -204,6 +208,7 @@ def test_a_transfer_takes_bytes_as_they_lie(client):
         client.create_buffers_for_async_host_to_device([((2, 3), "f32", (1, 0)), ((2, 3), "f32")])
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_a_transposed_array_is_shared_where_no_copy_is_wanted(client):
     memory = pjrt_hub.empty_aligned((4, 3, 2))
     memory[...] = np.arange(24).reshape(4, 3, 2)

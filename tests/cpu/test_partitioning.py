@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import device_count
+from children import NAME, device_count
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError
@@ -157,7 +157,7 @@ def test_a_portable_artifact(pair, client):
     halves = run(executable, ROWS[0].reshape(2, 2))
     assert np.array_equal(np.concatenate(halves), 2 * ROWS[0])
     assert executable.compile_options.use_shardy_partitioner is True
-    with pytest.raises(ValueError, match="need 2 devices, cpu has 1"):
+    with pytest.raises(ValueError, match=f"need 2 devices, {NAME} has 1"):
         client.compile(HALVED)
     assert Partitioning.of(Program.of(HALVED[:200])) == (1, 1, False)
 
@@ -279,7 +279,7 @@ def test_too_few_devices(client, pair):
         with pytest.raises(ValueError, match="need 8 devices") as caught:
             few.compile(text)
         assert str(caught.value) == (
-            f"1 replica(s) of 8 partition(s) need 8 devices, cpu has {len(few.devices)}\n\n"
+            f"1 replica(s) of 8 partition(s) need 8 devices, {NAME} has {len(few.devices)}\n\n"
             'hint: make the client with options={"cpu_device_count": 8}'
         )
     with pytest.raises(ValueError, match="8 devices, the topology has 1"):

@@ -53,6 +53,7 @@ def assert_nothing_is_left(client, but=0):
     assert (client._num_children, client.num_calls) == (but, 0)
 
 
+@pytest.mark.cpu("launches keep Python's lock")
 @in_child
 @pytest.mark.parametrize("gil", ["release", "adaptive"])
 def test_calls(client, gil):
@@ -92,6 +93,7 @@ def test_puts_and_gets(client):
 
 
 @in_child
+@pytest.mark.cpu("shares memory with the host")
 def test_one_buffer(client):
     """All look into the same one, ask it what it is for the first time, and copy it."""
     for _ in range(ROUNDS):

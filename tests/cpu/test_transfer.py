@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from children import NAME
 
 from pjrt_hub import errors
 
@@ -20,7 +21,7 @@ def transfer(client):
 def test_what_it_says_of_itself(client, transfer):
     assert (transfer.buffer_count, transfer.device) == (2, client.devices[0])
     assert [transfer.buffer_size(index) for index in range(2)] == [16, 24]
-    assert repr(transfer) == "<Transfer of f32[4], i32[2,3] to cpu:0>"
+    assert repr(transfer) == f"<Transfer of f32[4], i32[2,3] to {NAME}:0>"
     transfer.add_metadata({"name": "weights"})
 
 

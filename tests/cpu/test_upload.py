@@ -91,6 +91,7 @@ def test_a_pipe_is_no_file(client, tmp_path):
         client.buffer_from_file(path, 4)
 
 
+@pytest.mark.cpu("shares memory with the host")
 @pytest.mark.parametrize("padding", range(0, 64, 8))
 def test_tensors_that_begin_anywhere(client, tmp_path, padding):
     """A header of every length: what is in place is shared, what is large and not is read."""
