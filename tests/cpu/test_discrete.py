@@ -19,10 +19,14 @@ ON = {"PJRT_HUB_LAYERS": "discrete"}
 HELD = {**ON, "PJRT_HUB_DISCRETE": "hold,seed=1"}
 SMALL = {**ON, "PJRT_HUB_DISCRETE": "capacity=1MiB"}
 VALIDATED = {"PJRT_HUB_LAYERS": "validate,discrete", "PJRT_HUB_DISCRETE": "seed=3"}
-#: Adds, multiplies, and makes 2 MiB of the sum.
+#: Makes 2 MiB of 32 bytes, more than there is.
 LARGE = """func.func @main(%a: tensor<8xf32>) -> tensor<65536x8xf32> {
   %0 = stablehlo.broadcast_in_dim %a, dims = [1] : (tensor<8xf32>) -> tensor<65536x8xf32>
   return %0 : tensor<65536x8xf32>
+}"""
+SLICE = """func.func @main(%a: tensor<65536x8xf32>) -> tensor<1x8xf32> {
+  %0 = stablehlo.slice %a [0:1, 0:8] : (tensor<65536x8xf32>) -> tensor<1x8xf32>
+  return %0 : tensor<1x8xf32>
 }"""
 DONATE = """func.func @main(%a: tensor<8xf32> {tf.aliasing_output = 0 : i32}) -> tensor<8xf32> {
   %0 = stablehlo.add %a, %a : tensor<8xf32>
@@ -98,8 +102,11 @@ def test_results_for_which_there_is_no_room_are_errors_and_later_ones_are_right(
     large, donate = client.compile(LARGE), client.compile(DONATE)
     buffer = client.buffer_from_host(EIGHT)
     result = large(buffer)  # the call itself succeeds
-    with pytest.raises(ResourceExhaustedError, match="allocate 2097152 bytes"):
-        result.to_numpy()
+    again = client.compile(SLICE)(result)
+    for each in (result, again, result.copy_to_device(client.devices[0])):
+        with pytest.raises(ResourceExhaustedError, match="allocate 2097152 bytes"):
+            each.to_numpy()
+    assert not result.is_deleted
     assert np.array_equal(donate(buffer).to_numpy(), 2 * EIGHT)
 
 

@@ -173,7 +173,6 @@ static void learn(Operation *operation) {
     if (taken && owner->takes != NULL && owner->num_inputs > 0)
       owner->takes[i % owner->num_inputs] = true;
     if (taken) store_refund(buffer);
-    if (operation->unsure) buffer->unsure--;
     schedule_unlock();
   }
   schedule_lock();
@@ -189,12 +188,14 @@ static void unwrap_buffer(void *context, void **slot) {
   *slot = buffer->real;
 }
 
-static const Status *run(Operation *operation) {
+/* Calls the plugin, unless an input failed before it was made. */
+static const Status *run(Operation *operation, bool *ran) {
   Plugin *plugin = operation->plugin;
   const Status *failed = NULL;
   each_handle(plugin, operation->function, operation->args, IN, KIND_PJRT_Buffer, 0, unwrap_buffer,
               &failed);
   if (failed != NULL) return failed;
+  *ran = true;
   PJRT_Error *error = plugin->real[operation->function](operation->args);
   if (error != NULL) return status_take(plugin, error);
   for (size_t i = 0; i < operation->num_results; i++) {
@@ -237,10 +238,14 @@ static void throw_away(Operation *operation) {
 
 static void begin(Task *task) {
   Operation *operation = (Operation *)task;
-  const Status *failed = run(operation);
-  if (operation->function == FN_PJRT_LoadedExecutable_Execute) learn(operation);
+  bool ran = false;
+  const Status *failed = run(operation, &ran);
+  if (ran && operation->function == FN_PJRT_LoadedExecutable_Execute) learn(operation);
   schedule_lock();
-  for (size_t i = 0; i < operation->num_inputs; i++) operation->inputs[i]->unbegun--;
+  for (size_t i = 0; i < operation->num_inputs; i++) {
+    operation->inputs[i]->unbegun--;
+    if (operation->unsure) operation->inputs[i]->unsure--;
+  }
   schedule_hurry(0); /* whoever waits for that */
   schedule_unlock();
   if (failed == NULL) {
@@ -466,7 +471,8 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
   }
   if (at_once) {
     schedule_unlock();
-    const Status *failed = run(operation);
+    bool ran;
+    const Status *failed = run(operation, &ran);
     schedule_lock();
     if (failed != NULL) {
       discard(operation);
