@@ -7,8 +7,9 @@ unsigned generation(void) { return atomic_load_explicit(&forks, memory_order_rel
 
 PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
   PJRT_Error *error;
-  if (refusal_answer(function, args)) return NULL;
+  /* What is taken away is so for errors of ours as well. */
   if (without_answer(function, args, &error)) return error;
+  if (refusal_answer(function, args)) return NULL;
   return plugin->discrete ? discrete_call(plugin, function, args) : plugin->real[function](args);
 }
 
