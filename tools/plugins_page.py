@@ -218,7 +218,9 @@ def _install(plugin: Known) -> str:
     brought = next(iter(plugin.extras.values()))
     beside = [name for name in brought if name not in own]
     libraries = ", ".join(f"`{name}`" for name in beside)
-    return ways + (f", which brings {libraries}" if libraries else "") + f"; {fetched} alone"
+    required = [sum(each.size for each in row.requires) for row in plugin.rows if row.requires]
+    whole = f"with them, up to {_size(max(required))}" if required else "alone"
+    return ways + (f", which brings {libraries}" if libraries else "") + f"; {fetched} {whole}"
 
 
 def _targets(own: Manifest) -> str:

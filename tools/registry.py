@@ -10,16 +10,18 @@ import argparse
 import base64
 import hashlib
 import json
+import mmap
 import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from email.parser import Parser
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
@@ -27,9 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import DownloadError, PjrtHubError
-from pjrt_hub.finding.contract import headers
+from pjrt_hub.finding.contract import headers, manifest
 from pjrt_hub.finding.contract.binary import ENTRY_POINT
 from pjrt_hub.finding.contract.names import look_alike
 from pjrt_hub.finding.store.archive import archive
@@ -40,11 +43,13 @@ from pjrt_hub.finding.store.catalog import (
     read_rows,
     write_rows,
 )
+from pjrt_hub.finding.store.catalog import Requirement as Pinned
 from pjrt_hub.finding.store.transfer import index
 from pjrt_hub.finding.store.transfer.transport import Patience, Transport
 from pjrt_hub.finding.store.transfer.unpinned import needs
 
-REGISTRY = Path(__file__).resolve().parent.parent / "registry"
+ROOT = Path(__file__).resolve().parent.parent
+REGISTRY = ROOT / "registry"
 
 #: Package -> (plugin, platform, data files that the library opens by their place beside it).
 FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -62,6 +67,10 @@ FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 #: The issuer of an OpenID Connect token, in a certificate of Fulcio.
 _ISSUER_OID = "1.3.6.1.4.1.57264.1.8"
 _LOAD_SECONDS = 120
+#: What XLA looks for in the folders of CUDA's packages, beside libraries.
+_OPENED_BY_PLACE = {"ptxas", "nvlink", "fatbinary", "libdevice.10.bc"}
+#: The beginnings of names that a library puts together, so that none is found in it.
+_PUT_TOGETHER = ("nvshmem_transport_",)
 #: Lets libtpu load off a TPU machine, and beside another process that has it.
 _LOAD_VARIABLES = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 #: PJRT_Api: version words at 32 and 36, PJRT_Plugin_Attributes in slot 4 (at 40 + 8 * 4).
@@ -119,8 +128,8 @@ def _add(options: argparse.Namespace) -> int:
         raise SystemExit(f"{package}: say in FAMILIES which plugin and platform it is")
     with tempfile.TemporaryDirectory(prefix="registry-") as scratch:
         folder = options.wheels or Path(scratch)
-        wheel = _download(options, folder)
-        row = attested(measure(wheel), os.environ)
+        wheel = _download(options.requirement, options, folder)
+        row = complete(attested(measure(wheel), os.environ), wheel, options)
     if alike := look_alike(row.plugin, {old.plugin for old in Catalog([REGISTRY]).rows()}):
         siblings = {name for name, platform, _ in FAMILIES.values() if platform == row.platform}
         if alike not in siblings:
@@ -146,15 +155,18 @@ def _check(wheels: Path | None) -> int:
             print(f"{row.file_name}: pinned twice")
             wrong += 1
         if wheels and (wheels / row.file_name).is_file():
-            found = _with_attestation_of(measure(wheels / row.file_name), row)
+            found = _with_what_is_elsewhere(measure(wheels / row.file_name), row)
             same = found == row
             print(f"{row.file_name}: {'as pinned' if same else f'measured {found}, pinned {row}'}")
             wrong += not same
+        for each in row.requires:
+            if wheels and (wheels / each.file_name).is_file():
+                wrong += not _is_as_pinned(each, wheels / each.file_name)
     print(f"{len(rows)} rows, {wrong} wrong")
     return 1 if wrong else 0
 
 
-def _download(options: argparse.Namespace, folder: Path) -> Path:
+def _download(requirement: str, options: argparse.Namespace, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as fresh:
         command = [
@@ -171,7 +183,7 @@ def _download(options: argparse.Namespace, folder: Path) -> Path:
             command += ["--platform", tag]
         if options.python_version:
             command += ["--python-version", options.python_version]
-        subprocess.run([*command, options.requirement], check=True)
+        subprocess.run([*command, requirement], check=True)
         (wheel,) = Path(fresh).glob("*.whl")
         return wheel.replace(folder / wheel.name)
 
@@ -201,6 +213,106 @@ def measure(wheel: Path) -> Artifact:
             license=_license(wheel),
         )
         return _with_version(row, folder / library.path)
+
+
+def complete(row: Artifact, wheel: Path, options: argparse.Namespace) -> Artifact:
+    """Adds what a plugin requires at run time: the wheels of its extra, as pip chooses them.
+
+    Of each are taken the libraries that the manifest names, the programs and data that the plugin
+    opens by their place, and each library that one of these links or mentions.
+    """
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = map(Requirement, extras["optional-dependencies"].get(row.plugin, ()))
+    others = [each for each in needed if canonicalize_name(each.name) != row.package]
+    manifests = [each for each in _manifests() if row.plugin in each.registry]
+    if not others or not manifests:
+        return row
+    named = {
+        f"{item.module.replace('.', '/')}/{item.folder}/{name}"
+        for item in manifests[0].preloads
+        for name in item.libraries
+    }
+    requires = []
+    with tempfile.TemporaryDirectory(prefix="registry-", dir=wheel.parent) as scratch:
+        folder, found = Path(scratch), list[tuple[Requirement, Path, tuple[Member, ...]]]()
+        for each in others:
+            path = _download(f"{each.name}{each.specifier}", options, wheel.parent)
+            members = archive.measure(path, _may_be_required)
+            archive.unpack(path, members, folder)
+            found.append((each, path, members))
+        taken = _follow(folder, named, [one for *_, members in found for one in members])
+        for each, path, members in found:
+            used = [
+                replace(member, executable="/bin/" in member.path)
+                for member in members
+                if member.path in taken
+            ]
+            if not used:
+                print(f"{path.name}: nothing of it is required", file=sys.stderr)
+                continue
+            name, version, *_ = parse_wheel_filename(path.name)
+            requires.append(
+                Pinned(
+                    plugin=row.plugin,
+                    platform=row.platform,
+                    package=canonicalize_name(name),
+                    specifier=str(each.specifier),
+                    version=str(version),
+                    compiles=any(not _is_library(member.path) for member in used),
+                    file_name=path.name,
+                    size=path.stat().st_size,
+                    sha256=digest.of_file(path),
+                    license=_license(path),
+                    members=tuple(used),
+                )
+            )
+            print(f"{path.name}: {len(used)} of {len(members)} files", file=sys.stderr)
+    return replace(row, requires=tuple(requires))
+
+
+def _manifests() -> list[manifest.Manifest]:
+    paths = sorted(ROOT.glob(f"pjrt_plugins/*/{manifest.FILE_NAME}"))
+    return [each for path in paths for each in manifest.read(path)]
+
+
+def _may_be_required(path: str) -> bool:
+    return _is_library(path) or path.rpartition("/")[2] in _OPENED_BY_PLACE
+
+
+def _is_library(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.endswith(".so") or ".so." in name
+
+
+def _follow(folder: Path, named: set[str], members: Sequence[Member]) -> set[str]:
+    """Return the paths of the members that are named, opened by place, or found by these."""
+    paths = {member.path for member in members}
+    taken = {path for path in paths if path in named or not _is_library(path)}
+    if lost := named - paths:
+        print(f"in none of the wheels: {', '.join(sorted(lost))}", file=sys.stderr)
+    waiting = [path for path in taken if _is_library(path)]
+    while waiting:
+        with open(folder / waiting.pop(), "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        for path in sorted(paths - taken):
+            # "libcudnn_ops.so": the number behind it is often put together.
+            name = path.rpartition("/")[2].partition(".so")[0] + ".so"
+            if name.startswith(_PUT_TOGETHER) or content.find(name.encode()) >= 0:
+                taken.add(path)
+                waiting.append(path)
+    return taken
+
+
+def _is_as_pinned(each: Pinned, wheel: Path) -> bool:
+    """Measures a required wheel again, and tells what came of it."""
+    wanted = {member.path: member for member in each.members}
+    members = archive.measure(wheel, wanted.__contains__)
+    same = digest.of_file(wheel) == each.sha256 and wheel.stat().st_size == each.size
+    same = same and {(one.path, one.size, one.sha256) for one in members} == {
+        (one.path, one.size, one.sha256) for one in each.members
+    }
+    print(f"{wheel.name}: {'as pinned' if same else 'another file than is pinned'}")
+    return same
 
 
 def _license(wheel: Path) -> str:
@@ -320,9 +432,9 @@ def _issuer(certificate: bytes) -> str:
     return parsed.issuer.rfc4514_string()
 
 
-def _with_attestation_of(found: Artifact, row: Artifact) -> Artifact:
-    """Attestations are the index's, and no measure of a wheel."""
-    names = ("publisher", "issuer", "attestation", "attestation_note")
+def _with_what_is_elsewhere(found: Artifact, row: Artifact) -> Artifact:
+    """Attestations are the index's, and what a plugin requires is in other wheels."""
+    names = ("publisher", "issuer", "attestation", "attestation_note", "requires")
     return replace(found, **{name: getattr(row, name) for name in names})
 
 

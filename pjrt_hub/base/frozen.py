@@ -76,6 +76,7 @@ def frozen(
 ) -> type[T] | Callable[[type[T]], type[T]]:
     """Makes a class of annotated names a record: immutable, compared and hashed by its values.
 
+    The fields of a record that it is derived from come before its own.
     `__post_init__`, pattern matching, pickle, `inspect.signature` and the functions of
     `dataclasses` work as for a frozen dataclass. A method that the class has stays.
 
@@ -87,15 +88,17 @@ def frozen(
     """
 
     def made(cls: type[T]) -> type[T]:
-        own = tuple(_field(cls, name) for name in cls.__annotations__)
+        new = tuple(_field(cls, name) for name in cls.__annotations__)
+        inherited = {each.name: each for each in getattr(cls, "__frozen_fields__", ())}
+        own = tuple((inherited | {each.name: each for each in new}).values())
         added = _methods(cls, own, kw_only) | (_order(own) if order else {})
         added = {name: value for name, value in added.items() if name not in cls.__dict__}
         if not slots:
             for name, value in added.items():
                 setattr(cls, name, value)
             return cls
-        names = tuple(each.name for each in own)
-        left_out = {*names, "__dict__", "__weakref__"}
+        names = tuple(each.name for each in new if each.name not in inherited)
+        left_out = {*(each.name for each in new), "__dict__", "__weakref__"}
         namespace = {name: cls.__dict__[name] for name in cls.__dict__ if name not in left_out}
         namespace |= {**added, "__slots__": names, "__qualname__": cls.__qualname__}
         again: type[T] = type(cls)(cls.__name__, cls.__bases__, namespace)  # type: ignore[misc]

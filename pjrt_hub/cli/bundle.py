@@ -19,28 +19,41 @@ def command() -> None:
 @command.command(
     "export",
     examples=(
-        "pjrt-hub bundle export plugins.bundle",
-        "pjrt-hub bundle export tpu.bundle tpu --host linux-x86_64",
+        "pjrt-hub bundle export plugins.bundle cpu cuda13",
+        "pjrt-hub bundle export cuda.bundle cuda13 --host linux-aarch64",
     ),
 )
 @click.argument("path", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("platforms", metavar="[PLATFORM | PACKAGE]...", nargs=-1)
 @click.option("--platform", "more", multiple=True, hidden=True, help="As without the option.")
 @click.option("--host", "hosts", multiple=True, help="A machine: linux-x86_64; else this one.")
+@click.option("--plugin-only", is_flag=True, help="Leave out the libraries that plugins require.")
+@click.option(
+    "--allow-restricted", is_flag=True, help="Include what its licence does not let you pass on."
+)
 @output.json_option
 def export(
     path: Path,
     platforms: tuple[str, ...],
     more: tuple[str, ...],
     hosts: tuple[str, ...],
+    plugin_only: bool,
+    allow_restricted: bool,
     as_json: bool,
 ) -> None:
     """Fetch pinned archives and write them to a file.
 
     They are those of the lock file, if one holds; else the newest rows of the registry. Without
-    PLATFORM, all that run on the machine.
+    PLATFORM, all that run on the machine. Each is printed with its licence.
     """
-    held = pjrt_hub.export_bundle(path, *platforms, *more, hosts=hosts)
+    held = pjrt_hub.export_bundle(
+        path,
+        *platforms,
+        *more,
+        hosts=hosts,
+        plugin_only=plugin_only,
+        allow_restricted=allow_restricted,
+    )
     show(path, held, as_json)
 
 

@@ -13,16 +13,21 @@ from pjrt_hub.cli.command import Command
     "fetch",
     cls=Command,
     examples=(
-        "pjrt-hub fetch cpu",
-        "pjrt-hub fetch cuda13 --offline",
+        "pjrt-hub fetch cuda13",
+        "pjrt-hub fetch cuda13 --plugin-only",
     ),
 )
 @click.argument("platform")
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
+@click.option("--plugin-only", is_flag=True, help="Leave out the libraries that it requires.")
 @output.json_option
-def command(platform: str, offline: bool, as_json: bool) -> None:
-    """Print a plugin's path; fetch it first if it is missing."""
-    path = pjrt_hub.fetch(platform, offline=offline)
+def command(platform: str, offline: bool, plugin_only: bool, as_json: bool) -> None:
+    """Print a plugin's path; fetch it first if it is missing.
+
+    With it come the libraries and programs that it requires at run time, such as CUDA's, unless
+    they are installed.
+    """
+    path = pjrt_hub.fetch(platform, offline=offline, plugin_only=plugin_only)
     if as_json:
         output.show_json({"platform": platform, "path": str(path)})
     else:

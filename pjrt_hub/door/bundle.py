@@ -5,11 +5,13 @@ Owns what goes into one: rows of the lock file that holds here, else of the regi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door.process import (
     cache,
@@ -18,17 +20,27 @@ from pjrt_hub.door.process import (
     follows_registry,
     pins,
     refresh_registry,
+    say,
 )
-from pjrt_hub.errors import PjrtHubError, PluginNotFoundError
+from pjrt_hub.errors import PjrtHubError, PluginNotFoundError, StoreError
 from pjrt_hub.finding.contract.names import canonical, did_you_mean
+from pjrt_hub.finding.store.catalog import Artifact
 from pjrt_hub.finding.store.pins import kind, serves
 
+#: The words of licences that let nobody pass copies on; others are shown, with their conditions.
+_RESTRICTED = re.compile("terms of service|all rights reserved", re.IGNORECASE)
+
 if TYPE_CHECKING:
-    from pjrt_hub.finding.store.catalog import Artifact
+    from pjrt_hub.finding.store.catalog import Archive
 
 
 def export_bundle(
-    path: Path, *platforms: str, hosts: Sequence[str] = (), quiet: bool = False
+    path: Path,
+    *platforms: str,
+    hosts: Sequence[str] = (),
+    plugin_only: bool = False,
+    allow_restricted: bool = False,
+    quiet: bool = False,
 ) -> tuple[str, ...]:
     """Fetch archives and write them into one file.
 
@@ -36,14 +48,16 @@ def export_bundle(
         path: the file.
         platforms: platforms, plugins or packages; by default everything that there is.
         hosts: machines such as "linux-aarch64"; by default this one.
+        plugin_only: leave out what the plugins require at run time, such as CUDA's libraries.
+        allow_restricted: include archives whose licence does not let you pass them on.
         quiet: draw no progress.
 
     Returns:
-        What it holds, a line for each archive.
+        What it holds, a line for each archive, with its licence.
 
     Raises:
         PluginNotFoundError: there is no such row.
-        StoreError: an archive cannot be fetched.
+        StoreError: an archive cannot be fetched, or may not be passed on.
         OSError: `path` cannot be written.
     """
     from pjrt_hub.base.progress import choose_progress
@@ -54,19 +68,28 @@ def export_bundle(
     env = environment()
 
     @contextmanager
-    def bring(row: Artifact, folder: Path) -> Iterator[Path]:
+    def bring(row: Archive, folder: Path) -> Iterator[Path]:
         patience = Patience.from_env(env)
         with report_to(None if quiet else choose_progress(row.package)) as progress:
             yield download.download(row, folder, env=env, progress=progress, patience=patience)
             enter(progress, "done")
 
     rows = _newest_rows(platforms, hosts)
+    if plugin_only:
+        rows = [replace(row, requires=()) for row in rows]
+    archives = _archives(rows)
+    if not allow_restricted:
+        _require_licenses(archives)
+    total = sum(each.size for each in archives)
+    if not quiet:
+        number = f"{len(archives)} archive{'s' * (len(archives) != 1)}"
+        say(f"{path} will hold {number}, {total / 1e6:,.0f} MB")
     try:
         bundle.write(path.absolute(), rows, bring)
     except KeyboardInterrupt as exc:
         exc.add_note(f"interrupted: {path} was not written; run it again to start over")
         raise
-    return tuple(map(_summary, rows))
+    return tuple(map(_summary, archives))
 
 
 def import_bundle(path: Path) -> tuple[str, ...]:
@@ -120,6 +143,23 @@ def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifac
     return list(best.values())
 
 
+def _archives(rows: Iterable[Artifact]) -> list[Archive]:
+    """Return every archive once: of each row, then what it requires."""
+    return list({each.sha256: each for row in rows for each in row.archives}.values())
+
+
+def _require_licenses(archives: Sequence[Archive]) -> None:
+    """Check that no archive is known not to be for passing on."""
+    held = [each for each in archives if _RESTRICTED.search(each.license)]
+    if held:
+        names = ", ".join(f"{each.package} {each.version} ({each.license})" for each in held)
+        raise StoreError(
+            f"the bundle would hold what its licence does not let you pass on: {names}",
+            hint="name the platforms to export, without it; or read its terms and, if the bundle "
+            "stays with whoever accepted them, add --allow-restricted",
+        )
+
+
 def _words(row: Artifact) -> tuple[str, ...]:
     return row.plugin, row.platform, canonical(row.package)
 
@@ -131,5 +171,6 @@ def _host(text: str) -> HostTag:
         raise PjrtHubError(str(exc), hint="such as linux-x86_64 or linux-aarch64") from exc
 
 
-def _summary(row: Artifact) -> str:
-    return f"{row.package} {row.version} for {row.host}, {row.size / 1e6:.0f} MB"
+def _summary(row: Archive) -> str:
+    to = f" for {row.host}" if isinstance(row, Artifact) else f", for {row.plugin}"
+    return f"{row.package} {row.version}{to}, {row.size / 1e6:.0f} MB, {row.license}"

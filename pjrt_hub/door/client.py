@@ -24,6 +24,7 @@ from pjrt_hub.errors import (
 
 if TYPE_CHECKING:
     from pjrt_hub.base.listing import Listing
+    from pjrt_hub.door.closure import Which
     from pjrt_hub.finding.contract.target import Target
     from pjrt_hub.finding.discovery.finding import Finding
     from pjrt_hub.finding.discovery.select import Choice
@@ -193,12 +194,22 @@ def targets(platform: str | None = None) -> Listing[Target]:
 
 
 @hide_below
-def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
+def fetch(
+    name: str,
+    *,
+    offline: bool = False,
+    plugin_only: bool = False,
+    progress: Progress | None = None,
+) -> Path:
     """Return the path of a plugin's library; fetch it first if it is missing.
+
+    With it comes what it requires at run time, such as CUDA's libraries: what is not installed is
+    fetched, and all of it is laid out around the library, which finds it there.
 
     Args:
         name: as for `client`.
         offline: use no network; a missing plugin is then an error.
+        plugin_only: leave out what it requires.
         progress: as for `client`.
 
     Raises:
@@ -208,7 +219,9 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
     """
     from pjrt_hub.door.plugin import library_path
 
-    return library_path(choose(name, offline=offline), offline=offline, progress=progress)
+    choice = choose(name, offline=offline)
+    which: Which = "none" if plugin_only else "all"
+    return library_path(choice, which=which, offline=offline, progress=progress)
 
 
 @hide_below

@@ -135,7 +135,7 @@ def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Itera
     except PluginLoadError as exc:
         yield Step("initialize", False, exc.message, exc.hint)
         return
-    preloads = find_preloads(world, candidate.manifest)
+    preloads = find_preloads(world, candidate.manifest, path)
     found = list(preflight.problems(path, world, preloads.paths, world.env))
     for problem in found:
         yield Step("headers", False, problem.text, problem.hint)

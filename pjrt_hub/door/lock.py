@@ -111,7 +111,11 @@ def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
 
 
 def _summary(row: Artifact | None) -> str:
-    return "nothing" if row is None else f"{row.package} {row.version} sha256 {row.sha256[:12]}"
+    if row is None:
+        return "nothing"
+    count = len(row.requires)
+    beside = f" with {count} archive{'s' * (count != 1)} that it requires" if count else ""
+    return f"{row.package} {row.version} sha256 {row.sha256[:12]}{beside}"
 
 
 class _Resolving:
@@ -345,7 +349,11 @@ class _Resolving:
         package = canonical(row.package)
         family = [each for each in self._known if canonical(each.package) == package]
         if family and plugin in ("", family[0].plugin):
-            return replace(row, plugin=family[0].plugin, platform=family[0].platform)
+            # Another release of a plugin requires what those that were measured do.
+            kin = [each.requires for each in family if kind(each) == kind(row)]
+            requires = kin[0] if kin else ()
+            names = family[0]
+            return replace(row, plugin=names.plugin, platform=names.platform, requires=requires)
         owners = {name: each for each in self._known for name in (each.plugin, each.platform)}
         name, platform = _own_names(folder, row)
         name = plugin or name

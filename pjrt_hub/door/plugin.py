@@ -5,11 +5,12 @@ The runtime knows nothing of manifests and caches: what it needs of them goes in
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,11 @@ from pjrt_hub.door.process import cache, distrust, say, world
 from pjrt_hub.errors import PluginLoadError
 
 if TYPE_CHECKING:
+    from pjrt_hub.door.closure import Which
     from pjrt_hub.finding.discovery.select import Choice
     from pjrt_hub.finding.discovery.source import Candidate, World
     from pjrt_hub.finding.store.cache.cache import CacheEntry
+    from pjrt_hub.finding.store.catalog import Archive
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.client.plugin import Plugin
@@ -55,8 +58,13 @@ def open_plugin(
     """
     import pjrt_hub.running.capi  # noqa: F401  (first: where nothing runs, nothing is fetched)
 
-    with library(choice, offline=offline, progress=progress) as (path, entry):
-        return _load(choice.candidate, choice.world or world(), path, entry, reload, create_options)
+    candidate = choice.candidate
+    with ExitStack() as held:
+        path, entry = held.enter_context(library(choice, offline=offline, progress=progress))
+        plugin = _load(candidate, choice.world or world(), path, entry, reload, create_options)
+        if path != (entry.library_path if entry else candidate.library_path):
+            atexit.register(held.pop_all().close)  # it opens what it requires when that is used
+        return plugin
 
 
 def _load(
@@ -151,22 +159,36 @@ def _user_flags(env: Mapping[str, str]) -> set[str]:
 
 
 def library_path(
-    choice: Choice, *, offline: bool = False, progress: Progress | None = None
+    choice: Choice,
+    *,
+    which: Which = "needed",
+    offline: bool = False,
+    progress: Progress | None = None,
 ) -> Path:
     """Return the path of a candidate's library; fetch it first if it is missing.
+
+    Args:
+        choice: the choice.
+        which: what to fetch of what it requires.
+        offline: use no network.
+        progress: as for `client`.
 
     Raises:
         StoreError: it cannot be fetched.
     """
-    with library(choice, offline=offline, progress=progress) as (path, _):
+    with library(choice, which=which, offline=offline, progress=progress) as (path, _):
         return path
 
 
 @contextmanager
 def library(
-    choice: Choice, *, offline: bool = False, progress: Progress | None = None
+    choice: Choice,
+    *,
+    which: Which = "needed",
+    offline: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[Path, CacheEntry | None]]:
-    """Return the path like `library_path`, and keep the file from removal in a `with` block.
+    """Return the path like `library_path`, and keep the files from removal in a `with` block.
 
     Yields:
         The library's path, and its entry where it lies in a cache.
@@ -174,30 +196,30 @@ def library(
     Raises:
         StoreError: it cannot be fetched.
     """
+    from pjrt_hub.finding.discovery.registry_rows import row_of
+
     candidate = choice.candidate
-    artifact = candidate.artifact
-    if artifact is None:
+    here = choice.world or world()
+    row = row_of(here, candidate)
+    if row is None or (candidate.artifact is None and (which == "none" or not row.requires)):
         if candidate.library_path is None:
             raise PluginLoadError(f"{candidate} has neither a library nor a registry row", path="")
         yield candidate.library_path, None
         return
+    from pjrt_hub.door.closure import closure
     from pjrt_hub.finding.contract.variables import is_on
     from pjrt_hub.finding.store.transfer.fetch import lease
 
-    here = choice.world or world()
     store = here.cache or cache()  # which says why there is none
     offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE") or bool(privilege.reason())
-    if candidate.must_be_fetched and not offline:
-        size = f"{artifact.size / 1e6:.0f} MB"
-        say(
-            f"no plugin for {candidate.platform!r} is installed; fetching {artifact.package} "
-            f"{artifact.version} ({size}) into {store.root}"
-        )
-        if progress is None:
+
+    def keep(each: Archive) -> AbstractContextManager[CacheEntry]:
+        shown = progress
+        if shown is None and not offline and store.place(each) is None:
             from pjrt_hub.base.progress import choose_progress
 
-            progress = choose_progress(artifact.package)
-    with lease(
-        artifact, store, env=here.env, offline=offline, progress=progress, notify=say
-    ) as entry:
-        yield entry.library_path, entry
+            shown = choose_progress(each.package)
+        return lease(each, store, env=here.env, offline=offline, progress=shown, notify=say)
+
+    with closure(candidate, row, here, store, keep, which=which, offline=offline) as found:
+        yield found

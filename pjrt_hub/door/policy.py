@@ -92,5 +92,5 @@ class FoundPolicy(Policy):
     def workplace(self) -> Workplace:
         """Return processes that see what this one saw as the plugin was loaded."""
         limit = preflight.seconds(_LIMIT, self._environment.get(_LIMIT), _COMPILE_SECONDS)
-        preload = preflight.dependencies(self._manifest, self._here)
+        preload = preflight.dependencies(self._path, self._manifest, self._here)
         return Workplace(self._environment, preload, limit)

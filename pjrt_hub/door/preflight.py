@@ -107,7 +107,7 @@ def prepare(
         from pjrt_hub.base import native_log
 
         native_log.capture_native_logs()
-    needed = dependencies(manifest, world)
+    needed = dependencies(path, manifest, world)
     answer = _meet(path, manifest, world, env, identity, needed, create_options)
     log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
     _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
@@ -142,7 +142,7 @@ def try_client(
         PluginTimeoutError: it hung.
     """
     if (path, _key(manifest, create_options)) not in _TRIED:
-        needed = dependencies(manifest, world)
+        needed = dependencies(path, manifest, world)
         _meet(path, manifest, world, env, identity, needed, create_options)
 
 
@@ -211,11 +211,11 @@ def _holds(
     return all(digest.identity_if_any(file) == known for file, known in files.items())
 
 
-def dependencies(manifest: Manifest, world: World) -> tuple[Path, ...]:
-    """List the libraries to load before the plugin's own, in that order."""
+def dependencies(path: Path, manifest: Manifest, world: World) -> tuple[Path, ...]:
+    """List the libraries to load before the plugin's own at `path`, in that order."""
     from pjrt_hub.finding.discovery.library import preloads
 
-    return preloads(world, manifest).paths
+    return preloads(world, manifest, path).paths
 
 
 def refuse_noexec(path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.source import World
     from pjrt_hub.finding.store.cache.cache import Cache
     from pjrt_hub.finding.store.cache.journal import Journal
-    from pjrt_hub.finding.store.catalog import Artifact, Catalog
+    from pjrt_hub.finding.store.catalog import Archive, Catalog
     from pjrt_hub.finding.store.pins import Pins
     from pjrt_hub.finding.store.registry.remote import Remote
 
@@ -189,13 +189,14 @@ def remote(env: Mapping[str, str]) -> Remote | None:
     return None if trust is None else Remote(trust, _cache(env).root)
 
 
-def refresh_registry(env: Mapping[str, str], wanted: Artifact | None = None) -> bool:
+def refresh_registry(env: Mapping[str, str], wanted: Archive | None = None) -> bool:
     """Read the signed registry again, if there is one and its last reading is old.
 
     Args:
         env: the variables that may be listened to.
-        wanted: the row that is to be fetched, which must not be where it is one of that registry,
-            and this cannot be read or trusted now; None where any row of it may be taken up.
+        wanted: the archive that is to be fetched, which must not be where it is one of that
+            registry, and this cannot be read or trusted now; None where any row of it may be taken
+            up.
 
     Returns:
         Whether it was read.
@@ -219,7 +220,7 @@ def refresh_registry(env: Mapping[str, str], wanted: Artifact | None = None) -> 
             enter(progress, "looking")
             elsewhere.refresh(env, Catalog.read_shipped().rows(), notify=say)
     except RegistryError as exc:
-        if reading is None or wanted in reading.rows:
+        if reading is None or any(wanted in row.archives for row in reading.rows):
             raise
         if wanted is None and elsewhere.has_expired(reading):
             raise

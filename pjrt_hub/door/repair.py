@@ -21,7 +21,7 @@ from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.audit import Audit
-    from pjrt_hub.finding.store.catalog import Artifact
+    from pjrt_hub.finding.store.catalog import Archive
 
 
 def repair(audit: Audit) -> str:
@@ -59,7 +59,7 @@ def repair(audit: Audit) -> str:
     return f"{moved}; fetched {row.package} {row.version} again"
 
 
-def _row(sha256: str) -> Artifact | None:
+def _row(sha256: str) -> Archive | None:
     """Return the row of an archive; a signed registry's counts while it may be fetched."""
     found = _find_row(sha256)
     if found is not None and follows_registry(pins()) and refresh_registry(environment(), found):
@@ -67,7 +67,7 @@ def _row(sha256: str) -> Artifact | None:
     return found
 
 
-def _find_row(sha256: str) -> Artifact | None:
-    return next(
-        (row for row in catalog(environment(), pins()).rows() if row.sha256 == sha256), None
-    )
+def _find_row(sha256: str) -> Archive | None:
+    rows = catalog(environment(), pins()).rows()
+    archives = (each for row in rows for each in row.archives)
+    return next((each for each in archives if each.sha256 == sha256), None)

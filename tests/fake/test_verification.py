@@ -70,17 +70,17 @@ def locked(library: Path, tmp_path: Path) -> dict[str, str]:
     member = Member("library.so", library.stat().st_size, digest.of_file(library))
     host = HostTag.current()
     row = Artifact(
-        "stub",
-        "stub",
-        "stub",
-        "1.0",
-        "stub-1.0.tar.gz",
-        9,
-        "a" * 64,
-        (member,),
-        "library.so",
-        host,
-        "MIT",
+        plugin="stub",
+        platform="stub",
+        package="stub",
+        version="1.0",
+        file_name="stub-1.0.tar.gz",
+        size=9,
+        sha256="a" * 64,
+        members=(member,),
+        library="library.so",
+        host=host,
+        license="MIT",
         api_note="not loaded",
     )
     pins = Pins(tmp_path / "named.lock", (), (), (row,))

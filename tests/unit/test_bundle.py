@@ -235,7 +235,9 @@ def test_who_waits_for_an_export_sees_what_is_done(exported: Path, monkeypatch):
     exported.parent.mkdir()
     steps = Phases()
     monkeypatch.setattr(progress, "choose_progress", lambda label: steps)
-    assert door.export_bundle(exported) == ("Toy.Plugin 1.0 for linux-x86_64-glibc2.17, 0 MB",)
+    assert door.export_bundle(exported) == (
+        "Toy.Plugin 1.0 for linux-x86_64-glibc2.17, 0 MB, Apache-2.0",
+    )
     assert (steps.phases, steps.finished) == (["looking", "fetching", "checking", "done"], 1)
 
 

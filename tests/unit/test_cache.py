@@ -255,7 +255,7 @@ from pathlib import Path
 import wheels
 from pjrt_hub.finding.store.cache.layout import CacheLayout
 members = wheels.contents(9)
-private = CacheLayout(Path({{root!r}})).private("unpacking", wheels.pin(b"x", members))
+private = CacheLayout(Path({{root!r}})).private("unpacking", wheels.pin(b"x", members).sha256)
 (private / "half").write_bytes(b"half")
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -15,11 +15,32 @@ from hypothesis import strategies as st
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import ManifestError
-from pjrt_hub.finding.store.catalog import Artifact, Catalog, Member, write_rows
+from pjrt_hub.finding.store.catalog import (
+    Artifact,
+    Catalog,
+    Member,
+    Requirement,
+    read_rows,
+    write_rows,
+)
 
 MEMBERS = wheels.contents(100)
 PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
 HERE = HostTag("linux", "x86_64", "glibc", (2, 36))
+DEP = Requirement(
+    plugin="toy",
+    platform="toy",
+    package="dep",
+    version="2.0",
+    specifier=">=1.5,<3",
+    compiles=True,
+    file_name="dep-2.0-py3-none-any.whl",
+    size=7,
+    sha256="d" * 64,
+    members=(Member("dep/bin/tool", 4, "e" * 64, executable=True),),
+    license="MIT",
+)
+WHOLE = replace(PIN, requires=(DEP,))
 
 
 def test_a_row_survives_a_round_trip() -> None:
@@ -37,6 +58,24 @@ def test_a_row_may_name_other_archives_than_wheels(name: str) -> None:
         members = (Member(name, PIN.size, PIN.sha256),)
     row = replace(PIN, file_name=name, members=members, library=members[0].path)
     assert Artifact.from_row(row.as_row(), "test") == row
+
+
+def test_what_a_plugin_requires_is_in_its_row(tmp_path: Path) -> None:
+    row = json.loads(json.dumps(WHOLE.as_row()))
+    assert "plugin" not in row["requires"][0]
+    assert Artifact.from_row(row, "test") == WHOLE
+    path = tmp_path / "toy.toml"
+    path.write_text(write_rows([WHOLE, PIN]))
+    assert read_rows(path) == (WHOLE, PIN)
+    assert [each.package for each in WHOLE.archives] == ["Toy.Plugin", "dep"]
+    assert [each.plugin for each in WHOLE.archives] == ["toy", "toy"]
+    alone = json.loads(json.dumps(DEP.as_row()))
+    assert Requirement.from_row(alone, "test") == DEP
+
+
+def requires(**changed: object) -> dict[str, object]:
+    row = {**WHOLE.as_row()["requires"][0], **changed}
+    return {"requires": [{column: value for column, value in row.items() if value is not None}]}
 
 
 def member(**changed: object) -> dict[str, object]:
@@ -71,6 +110,17 @@ MALFORMED = {
     "member 1: size must be a positive integer": member(size=-1),
     "member 1: sha256 must be": member(sha256="0"),
     "member 1: needs path, size and sha256": member(mode=7),
+    "member 1: executable must be": member(executable="yes"),
+    "requires must be a list": {"requires": {}},
+    "requires must be tables": {"requires": ["dep"]},
+    "requirement 1: the column 'sha256' is missing": requires(sha256=None),
+    "requirement 1: unknown column 'library'": requires(library="dep/bin/tool"),
+    "requirement 1: unknown column 'requires'": requires(requires=[]),
+    "requirement 1: compiles must be true or false": requires(compiles=1),
+    "requirement 1: specifier must be one of versions, such as >=9.12,<10": requires(specifier=">"),
+    "requirement 1, member 1: '../tool'": requires(
+        members=[{"path": "../tool", "size": 4, "sha256": "0" * 64}]
+    ),
 }
 
 

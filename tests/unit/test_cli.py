@@ -192,8 +192,8 @@ def test_a_table_on_a_terminal_wraps_and_keeps_every_word(monkeypatch):
 
 
 def test_get_prints_the_path(public, capsys):
-    def fetch(name, *, offline):
-        assert (name, offline) == ("cpu", True)
+    def fetch(name, *, offline, plugin_only):
+        assert (name, offline, plugin_only) == ("cpu", True, False)
         return Path("/cache/plugin.so")
 
     public("fetch", fetch)
@@ -529,7 +529,7 @@ def test_ctrl_c(public, capsys):
 
 
 def test_ctrl_c_in_a_download_is_one_line(public, capsys):
-    def fetch(platform, offline):
+    def fetch(platform, offline, plugin_only):
         exc = KeyboardInterrupt()
         exc.add_note("interrupted: 1.0 of 3.1 MB are kept")
         raise exc

@@ -18,9 +18,11 @@ HELD = ("toy 1.0 for linux-x86_64-glibc2.17, 3 MB",)
 def test_export(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path):
     asked = []
 
-    def export(path: Path, *platforms: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    def export(
+        path: Path, *platforms: str, hosts: tuple[str, ...], plugin_only: bool, **allowed: bool
+    ) -> tuple[str, ...]:
         path.write_bytes(bytes(2000))
-        asked.append((path.name, platforms, hosts))
+        asked.append((path.name, platforms, hosts, plugin_only, *allowed.items()))
         return HELD
 
     monkeypatch.setattr(pjrt_hub, "export_bundle", export, raising=False)
@@ -28,11 +30,11 @@ def test_export(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path):
     line = ["bundle", "export", str(out), "toy", "--platform", "cpu"]
     assert run([*line, "--host", "linux-x86_64"]) == 0
     assert capsys.readouterr().out == f"{HELD[0]}\n1 in {out} (2 kB)\n"
-    assert run([*line, "--json"]) == 0
+    assert run([*line, "--plugin-only", "--allow-restricted", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"path": str(out), "artifacts": list(HELD)}
     assert asked == [
-        ("toy.bundle", ("toy", "cpu"), ("linux-x86_64",)),
-        ("toy.bundle", ("toy", "cpu"), ()),
+        ("toy.bundle", ("toy", "cpu"), ("linux-x86_64",), False, ("allow_restricted", False)),
+        ("toy.bundle", ("toy", "cpu"), (), True, ("allow_restricted", True)),
     ]
 
 

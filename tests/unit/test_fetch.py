@@ -451,9 +451,9 @@ def test_a_page_of_the_right_size_is_told_by_the_digests(cache: Cache, tmp_path:
         obtain(PIN, cache, env={"PJRT_HUB_MIRRORS": str(tmp_path), "PIP_NO_INDEX": "1"})
     actual = hashlib.sha256(page).hexdigest()
     assert str(caught.value) == (
-        f"Toy.Plugin 1.0, the plugin 'toy', from {(tmp_path / PIN.file_name).as_uri()} is not the "
-        f"pinned file: {len(WHEEL):,} bytes came with sha256 {actual}, the pin of {PIN.file_name} "
-        f"says {len(WHEEL):,} bytes with sha256 {PIN.sha256}; nothing was kept\n\n"
+        f"Toy.Plugin 1.0, of the plugin 'toy', from {(tmp_path / PIN.file_name).as_uri()} is not "
+        f"the pinned file: {len(WHEEL):,} bytes came with sha256 {actual}, the pin of "
+        f"{PIN.file_name} says {len(WHEEL):,} bytes with sha256 {PIN.sha256}; nothing was kept\n\n"
         "hint: it is a page, perhaps of a proxy or a login: set PJRT_HUB_MIRRORS to a place that "
         "holds the original, and run `pjrt-hub fetch toy` again"
     )

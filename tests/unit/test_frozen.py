@@ -58,6 +58,14 @@ class Options:
         object.__setattr__(self, "names", sorted(self.names))
 
 
+@frozen(kw_only=True)
+class Located(Options):
+    """A record made of another."""
+
+    place: str
+    level: int = 2
+
+
 @frozen(slots=False)
 class Lazy:
     a: int
@@ -103,6 +111,24 @@ def test_records_are_compared_shown_and_hashed_by_their_values():
     assert str(Point(1, 2)) == "1/2"
     with pytest.raises(TypeError, match="unhashable"):
         hash(Options())
+
+
+def test_a_record_is_derived_from_another():
+    found = Located(names=["b", "a"], place="here")
+    assert values(found) == {"names": ["a", "b"], "level": 2, "place": "here"}
+    assert [each.name for each in fields(Located)] == ["names", "level", "place"]
+    assert repr(found) == "Located(names=['a', 'b'], level=2, place='here')"
+    assert found != Options(names=["a", "b"], level=2)
+    assert replace(found, level=3) == Located(names=["a", "b"], place="here", level=3)
+    assert pickle.loads(pickle.dumps(found)) == copy.copy(found) == found
+    assert not hasattr(found, "__dict__")
+    assert Options().level == 1
+    with pytest.raises(ValueError, match="level is -1"):
+        Located(place="here", level=-1)
+    with pytest.raises(TypeError, match="missing a required argument: 'place'"):
+        Located(names=[])
+    with pytest.raises(AttributeError):
+        found.level = 4  # type: ignore[misc]
 
 
 def test_the_order_is_that_of_the_values():

@@ -28,10 +28,19 @@ def plugin(
     """A candidate: installed in `place`, or a registry row where that is empty."""
     api = changed.pop("api", ApiVersion(0, 116))
     artifact = Artifact(
-        name, platform, f"{name}-wheel", "1", "a.whl", 1, "0" * 64,
-        (Member("a.so", 1, "0" * 64),), "a.so",
-        HostTag.current(), "MIT", api,  # type: ignore[arg-type]
-    )  # fmt: skip
+        plugin=name,
+        platform=platform,
+        package=f"{name}-wheel",
+        version="1",
+        file_name="a.whl",
+        size=1,
+        sha256="0" * 64,
+        members=(Member("a.so", 1, "0" * 64),),
+        library="a.so",
+        host=HostTag.current(),
+        license="MIT",
+        api_version=api,  # type: ignore[arg-type]
+    )
     values: dict[str, object] = {
         "manifest": Manifest(name, platform, "", ("gpu",) if platform == "cuda" else (), priority),
         "source": "namespace" if place else "catalogued",

@@ -468,7 +468,7 @@ def test_preloads(tmp_path: Path, site: Site):
     library = site.write("nvidia/cu13/lib/libcudart.so.13")
     path = ROOT / "pjrt_plugins" / "cuda" / "pjrt_plugin.toml"
     cuda13 = next(each for each in read(path) if each.name == "cuda13")
-    found = preloads(world(tmp_path, site), cuda13)
+    found = preloads(world(tmp_path, site), cuda13, tmp_path / "elsewhere.so")
     assert found.paths == (library,)
     assert "libcudnn.so.9" in found.missing
 

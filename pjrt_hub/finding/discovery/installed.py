@@ -153,6 +153,12 @@ class Installed:
                 return each.distribution
         return None
 
+    def files(self, distribution: Distribution) -> tuple[str, ...]:
+        """Return the paths in a distribution's RECORD, below its folder; few need quotes."""
+        lines = _read(os.fspath(distribution.info / "RECORD")).decode("utf-8", "replace")
+        paths = (line.rsplit(",", 2)[0] for line in lines.splitlines())
+        return tuple(path for path in paths if path and not path.startswith(('"', "..", "/")))
+
     def package_folders(self, module: str) -> Iterator[Path]:
         """Yield the folders of a package, in the order of `sys.path`; import nothing."""
         top, *rest = module.split(".")

@@ -42,11 +42,20 @@ class Preloads:
     missing: tuple[str, ...]
 
 
-def preloads(world: World, manifest: Manifest) -> Preloads:
-    """Find the libraries that a manifest wants loaded before the plugin."""
+def preloads(world: World, manifest: Manifest, library_path: Path) -> Preloads:
+    """Find the libraries that a manifest wants loaded before the plugin.
+
+    Args:
+        world: what is installed.
+        manifest: of the plugin.
+        library_path: the plugin's library; what was laid out with it comes first.
+    """
     paths, missing = [], []
+    home = _home(library_path, manifest)
     for item in manifest.preloads:
-        folders = [folder / item.folder for folder in world.installed.package_folders(item.module)]
+        beside = [home.joinpath(*item.module.split("."))] if home else []
+        packages = (*beside, *world.installed.package_folders(item.module))
+        folders = [folder / item.folder for folder in packages]
         for name in item.libraries:
             found = next((folder / name for folder in folders if isfile(folder / name)), None)
             if found is None:
@@ -54,6 +63,14 @@ def preloads(world: World, manifest: Manifest) -> Preloads:
             else:
                 paths.append(found)
     return Preloads(tuple(paths), tuple(missing))
+
+
+def _home(library_path: Path, manifest: Manifest) -> Path | None:
+    """Return the folder into which an installer put a library and what it requires, if one did."""
+    for path in (PurePath(each.path) for each in manifest.libraries):
+        if path.parts == library_path.parts[-len(path.parts) :]:
+            return library_path.parents[len(path.parts) - 1]
+    return None
 
 
 def find_described(world: World, described: Sequence[Described]) -> Iterator[Found]:

@@ -7,9 +7,11 @@ from the cache asks `Cache.lookup`, which does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.contract.manifest import Manifest, default_manifest
+from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 from pjrt_hub.finding.store.catalog import Artifact
 
@@ -60,6 +62,26 @@ def _find_cached(
                     artifact=row,
                 )
                 break
+
+
+def row_of(world: World, candidate: Candidate) -> Artifact | None:
+    """Return the row of a candidate: its own, or that of the same release where it is installed."""
+    path = candidate.library_path
+    if candidate.artifact is not None or path is None:
+        return candidate.artifact
+    try:
+        rows = world.catalog.rows() if world.catalog else ()
+    except ManifestError:  # which is told of where plugins are listed
+        return None
+    for row in rows:
+        is_same = (canonical(row.package), row.version) == (
+            candidate.distribution,
+            candidate.version,
+        )
+        parts = PurePosixPath(row.library).parts
+        if is_same and path.parts[-len(parts) :] == parts and not row.runs(world.host):
+            return row
+    return None
 
 
 def _reject_unlocked(

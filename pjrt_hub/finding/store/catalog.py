@@ -1,6 +1,6 @@
 """The registry's rows, each a pinned binary.
 
-Owns `Artifact`, `Catalog` and the row schema that registry/README.md describes.
+Owns `Artifact`, `Requirement`, `Catalog` and the row schema that registry/README.md describes.
 Reads data only: no network, no cache, no native library.
 """
 
@@ -24,39 +24,43 @@ from pjrt_hub.finding.contract.table import parse
 
 @frozen
 class Member:
-    """A file inside an archive: its path there, its size in bytes and its sha256."""
+    """A file inside an archive: its path there, its size in bytes and its sha256.
+
+    Attributes:
+        path: inside the archive.
+        size: in bytes.
+        sha256: 64 lowercase hexadecimal digits.
+        executable: whether it is a program, such as a plugin's assembler.
+    """
 
     path: str
     size: int
     sha256: str
+    executable: bool = False
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the table for `_member`."""
+        row: dict[str, Any] = {"path": self.path, "size": self.size, "sha256": self.sha256}
+        return row | ({"executable": True} if self.executable else {})
 
 
-@frozen
-class Artifact:
-    """One pinned archive and what is loaded from it.
+@frozen(kw_only=True)
+class Archive:
+    """A pinned archive: a plugin's, or one that it requires.
 
     Attributes:
-        plugin: the family of builds, such as "cuda13".
-        platform: what the plugin is selected by, such as "cuda".
+        plugin: the family of builds that it is, or is for, such as "cuda13".
+        platform: what that plugin is selected by, such as "cuda".
         package: the distribution's name.
         version: the distribution's version.
         file_name: the archive's name on an index: of a wheel, a .zip, a .tar.gz, or a .so, which
             is a library by itself.
         size: of the archive, in bytes.
         sha256: of the archive, 64 lowercase hexadecimal digits.
-        members: every member that is loaded, or found next to one by its run path.
-        library: the path of the member to load.
-        host: the oldest machine that the library runs on.
+        members: every member that is taken from it.
         license: the distribution's licence.
-        api_version: the PJRT API version, measured by loading; None where it was not.
-        api_note: why `api_version` is None.
-        stablehlo: the newest StableHLO version that the plugin reads, or an empty string.
+        library: the path of the plugin's library among the members; empty in what it requires.
         urls: places that hold the archive beside the user's package index.
-        publisher: whom the index's attestation of the archive names as its builder, when the row
-            was made, or an empty string.
-        issuer: who vouched for that identity.
-        attestation: sha256 of that attestation's file.
-        attestation_note: how far it was verified.
     """
 
     plugin: str
@@ -67,22 +71,95 @@ class Artifact:
     size: int
     sha256: str
     members: tuple[Member, ...]
-    library: str
-    host: HostTag
     license: str
+    library: str = ""
+    urls: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the members on disk, in bytes."""
+        return sum(member.size for member in self.members)
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the row for `from_row`, in the schema's order, without empty columns."""
+        row: dict[str, Any] = {}
+        for column in self._schema():
+            value = getattr(self, column)
+            if column == "members":
+                value = [member.as_row() for member in value]
+            elif column == "requires":
+                value = [_without_names(each.as_row()) for each in value]
+            elif column == "urls":
+                value = list(value)
+            elif column in ("host", "api_version") and value is not None:
+                value = str(value)
+            if value:
+                row[column] = value
+        return row
+
+    @classmethod
+    def _schema(cls) -> Mapping[str, tuple[type, bool]]:
+        raise NotImplementedError
+
+
+@frozen(kw_only=True)
+class Requirement(Archive):
+    """A pinned archive that a plugin requires at run time, such as that of cuDNN.
+
+    Attributes:
+        specifier: which versions of the distribution serve as well where they are installed, such
+            as ">=9.12,<10"; empty for any.
+        compiles: whether compiling for absent hardware needs it, too.
+    """
+
+    specifier: str = ""
+    compiles: bool = False
+
+    @classmethod
+    def _schema(cls) -> Mapping[str, tuple[type, bool]]:
+        return _REQUIREMENT
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], where: str) -> Requirement:
+        """Read one row, as `Artifact.from_row` does."""
+        return cls(**_read(row, _REQUIREMENT, where))
+
+
+@frozen(kw_only=True)
+class Artifact(Archive):
+    """The row of a plugin: its archive, what is loaded from it, and what that requires.
+
+    Attributes:
+        host: the oldest machine that the library runs on.
+        requires: the archives of the libraries and programs that it looks for at run time.
+        api_version: the PJRT API version, measured by loading; None where it was not.
+        api_note: why `api_version` is None.
+        stablehlo: the newest StableHLO version that the plugin reads, or an empty string.
+        publisher: whom the index's attestation of the archive names as its builder, when the row
+            was made, or an empty string.
+        issuer: who vouched for that identity.
+        attestation: sha256 of that attestation's file.
+        attestation_note: how far it was verified.
+    """
+
+    host: HostTag
+    requires: tuple[Requirement, ...] = ()
     api_version: ApiVersion | None = None
     api_note: str = ""
     stablehlo: str = ""
-    urls: tuple[str, ...] = ()
     publisher: str = ""
     issuer: str = ""
     attestation: str = ""
     attestation_note: str = ""
 
     @property
-    def nbytes(self) -> int:
-        """The size of the members on disk, in bytes."""
-        return sum(member.size for member in self.members)
+    def archives(self) -> tuple[Archive, ...]:
+        """The plugin's archive, then those that it requires."""
+        return (self, *self.requires)
+
+    @classmethod
+    def _schema(cls) -> Mapping[str, tuple[type, bool]]:
+        return _PLUGIN
 
     def runs(self, host: HostTag) -> str:
         """Return why this cannot run on `host` or with this pjrt-hub, or an empty string."""
@@ -91,21 +168,6 @@ class Artifact:
             verdict = compatible(DECLARED, self.api_version)
             reason = "" if verdict.ok else verdict.reason
         return reason
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the row for `from_row`, in the schema's order, without empty columns."""
-        row: dict[str, Any] = {}
-        for column in _SCHEMA:
-            value = getattr(self, column)
-            if column == "members":
-                value = [{"path": m.path, "size": m.size, "sha256": m.sha256} for m in value]
-            elif column == "urls":
-                value = list(value)
-            elif column in ("host", "api_version") and value is not None:
-                value = str(value)
-            if value:
-                row[column] = value
-        return row
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], where: str) -> Artifact:
@@ -118,42 +180,11 @@ class Artifact:
         Raises:
             ManifestError: a column is missing, unknown or malformed.
         """
-        for column, (kind, required) in _SCHEMA.items():
-            if column not in row:
-                if required:
-                    raise ManifestError(f"{where}: the column {column!r} is missing")
-            elif not isinstance(row[column], kind) or row[column] is True:
-                raise ManifestError(
-                    f"{where}: {column} must be {_KIND_NAMES[kind]}, found {row[column]!r}"
-                )
-        if unknown := sorted(set(row) - set(_SCHEMA)):
-            raise ManifestError(
-                f"{where}: unknown column {unknown[0]!r}",
-                hint="the columns are described in registry/README.md",
-            )
-        for column in ("plugin", "platform"):
-            if not is_name(row[column]):
-                raise ManifestError(
-                    f"{where}: {column} must be 1 to 32 of a-z, 0-9 and _, found {row[column]!r}"
-                )
-        if not _FILE_NAME.fullmatch(row["file_name"]):
-            name = row["file_name"]
-            raise ManifestError(
-                f"{where}: {name!r} is not the name of a .whl, .zip, .tar.gz or .so"
-            )
-        if not _is_version(row["version"]):
-            raise ManifestError(
-                f"{where}: version must be one of a distribution, such as 1.2.0, found "
-                f"{row['version']!r}"
-            )
-        if not all(isinstance(url, str) for url in row.get("urls", ())):
-            raise ManifestError(f"{where}: urls must be strings, found {row['urls']!r}")
-        _check_pin(row, where)
-        members = tuple(_member(item, f"{where}, member {i}") for i, item in _each(row["members"]))
-        if row["library"] not in (member.path for member in members):
+        values = _read(row, _PLUGIN, where)
+        if values["library"] not in (member.path for member in values["members"]):
             raise ManifestError(f"{where}: library {row['library']!r} is not one of the members")
         whole = Member(row["file_name"], row["size"], row["sha256"])
-        if row["file_name"].endswith(".so") and members != (whole,):
+        if row["file_name"].endswith(".so") and values["members"] != (whole,):
             raise ManifestError(f"{where}: a bare library has one member, which is the file itself")
         try:
             host = HostTag.parse(row["host"])
@@ -162,15 +193,12 @@ class Artifact:
             raise ManifestError(f"{where}: {exc}") from exc
         if api is None and not row.get("api_note"):
             raise ManifestError(f"{where}: a row without api_version needs an api_note")
-        return cls(
-            **{
-                **row,
-                "members": members,
-                "host": host,
-                "api_version": api,
-                "urls": tuple(row.get("urls", ())),
-            }
+        names = {"plugin": row["plugin"], "platform": row["platform"]}
+        requires = tuple(
+            Requirement.from_row({**names, **item}, f"{where}, requirement {i}")
+            for i, item in _each(row.get("requires", ()))
         )
+        return cls(**{**values, "host": host, "api_version": api, "requires": requires})
 
 
 class Catalog:
@@ -238,14 +266,15 @@ def write_rows(rows: Iterable[Artifact]) -> str:
     )
 
 
-def as_toml(value: object) -> str:
+def as_toml(value: object, indent: str = "") -> str:
     """Format a column's value as TOML: a string, a number, a list, or a list of tables."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
+        inner = indent + "  "
         tables = (
-            "{ " + ", ".join(f"{key} = {as_toml(each)}" for key, each in item.items()) + " }"
+            ", ".join(f"{key} = {as_toml(each, inner)}" for key, each in item.items())
             for item in value
         )
-        return "[\n" + "".join(f"  {table},\n" for table in tables) + "]"
+        return "[\n" + "".join(f"{inner}{{ {table} }},\n" for table in tables) + f"{indent}]"
     # JSON's strings and lists are TOML too, but for DEL, which TOML wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -258,7 +287,7 @@ def shipped_registry() -> Path:
 
 
 #: Column -> (TOML type, whether it is required), in the order in which a row is written.
-_SCHEMA: dict[str, tuple[type, bool]] = {
+_PLUGIN: dict[str, tuple[type, bool]] = {
     "plugin": (str, True),
     "platform": (str, True),
     "package": (str, True),
@@ -278,12 +307,29 @@ _SCHEMA: dict[str, tuple[type, bool]] = {
     "attestation": (str, False),
     "attestation_note": (str, False),
     "members": (list, True),
+    "requires": (list, False),
 }
-_KIND_NAMES = {str: "a string", int: "an integer", list: "a list"}
+#: The same of what a plugin requires. The first two stand only where the row is not inside another.
+_REQUIREMENT: dict[str, tuple[type, bool]] = {
+    "plugin": (str, True),
+    "platform": (str, True),
+    "package": (str, True),
+    "specifier": (str, False),
+    "version": (str, True),
+    "compiles": (bool, False),
+    "file_name": (str, True),
+    "size": (int, True),
+    "sha256": (str, True),
+    "license": (str, True),
+    "urls": (list, False),
+    "members": (list, True),
+}
+_KIND_NAMES = {str: "a string", int: "an integer", list: "a list", bool: "true or false"}
 _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.(whl|zip|tar\.gz|so)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: A version as nearly all are; importing what knows the others takes 13 ms.
 _PLAIN_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
+_PLAIN_CLAUSE = re.compile(rf"(>=|<=|==|<|>){_PLAIN_VERSION.pattern}")
 
 
 def _each(items: Iterable[Any]) -> Iterable[tuple[int, Any]]:
@@ -303,6 +349,74 @@ def _is_version(text: str) -> bool:
     return True
 
 
+def _without_names(row: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what the enclosing row says."""
+    return {column: value for column, value in row.items() if column not in ("plugin", "platform")}
+
+
+def _read(
+    row: Mapping[str, Any], schema: Mapping[str, tuple[type, bool]], where: str
+) -> dict[str, Any]:
+    """Check what rows of all kinds have in common, and return the values for the record.
+
+    Raises:
+        ManifestError: a column is missing, unknown or malformed.
+    """
+    for column, (kind, required) in schema.items():
+        if column not in row:
+            if required:
+                raise ManifestError(f"{where}: the column {column!r} is missing")
+        elif type(row[column]) is not kind:
+            raise ManifestError(
+                f"{where}: {column} must be {_KIND_NAMES[kind]}, found {row[column]!r}"
+            )
+    if unknown := sorted(set(row) - set(schema)):
+        raise ManifestError(
+            f"{where}: unknown column {unknown[0]!r}",
+            hint="the columns are described in registry/README.md",
+        )
+    for column in ("plugin", "platform"):
+        if not is_name(row[column]):
+            raise ManifestError(
+                f"{where}: {column} must be 1 to 32 of a-z, 0-9 and _, found {row[column]!r}"
+            )
+    if not _FILE_NAME.fullmatch(row["file_name"]):
+        name = row["file_name"]
+        raise ManifestError(f"{where}: {name!r} is not the name of a .whl, .zip, .tar.gz or .so")
+    if not _is_version(row["version"]):
+        raise ManifestError(
+            f"{where}: version must be one of a distribution, such as 1.2.0, found "
+            f"{row['version']!r}"
+        )
+    if not _is_specifier(row.get("specifier", "")):
+        raise ManifestError(
+            f"{where}: specifier must be one of versions, such as >=9.12,<10, found "
+            f"{row['specifier']!r}"
+        )
+    if not all(isinstance(url, str) for url in row.get("urls", ())):
+        raise ManifestError(f"{where}: urls must be strings, found {row['urls']!r}")
+    if not all(isinstance(item, dict) for item in row.get("requires", ())):
+        raise ManifestError(f"{where}: requires must be tables, found {row['requires']!r}")
+    _check_pin(row, where)
+    members = tuple(_member(item, f"{where}, member {i}") for i, item in _each(row["members"]))
+    return {**row, "members": members, "urls": tuple(row.get("urls", ()))}
+
+
+def _is_specifier(text: str) -> bool:
+    """Check whether a specifier can be compared with versions."""
+    if not text:
+        return True
+    if all(_PLAIN_CLAUSE.fullmatch(clause) for clause in text.split(",")):
+        return True
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True
+
+
 def _check_pin(row: Mapping[str, Any], where: str) -> None:
     size, sha256 = row.get("size"), row.get("sha256")
     if type(size) is not int or size <= 0:
@@ -314,9 +428,12 @@ def _check_pin(row: Mapping[str, Any], where: str) -> None:
 
 
 def _member(item: Any, where: str) -> Member:
-    if not isinstance(item, dict) or set(item) != {"path", "size", "sha256"}:
+    columns = {"path", "size", "sha256"}
+    if not isinstance(item, dict) or set(item) - {"executable"} != columns:
         raise ManifestError(f"{where}: needs path, size and sha256, found {item!r}")
-    path = item["path"]
+    path, executable = item["path"], item.get("executable", False)
+    if not isinstance(executable, bool):
+        raise ManifestError(f"{where}: executable must be true or false, found {executable!r}")
     # The path becomes a file below the cache, so nothing in it may point elsewhere.
     if (
         not isinstance(path, str)
@@ -327,7 +444,7 @@ def _member(item: Any, where: str) -> Member:
     ):
         raise ManifestError(f"{where}: {path!r} is not a plain relative path")
     _check_pin(item, where)
-    return Member(path, item["size"], item["sha256"])
+    return Member(path, item["size"], item["sha256"], executable)
 
 
 def _require_one_owner(

@@ -138,10 +138,10 @@ def write_synced(path: Path, text: str) -> None:
         seal(file.fileno())
 
 
-def seal(file: int) -> None:
+def seal(file: int, *, executable: bool = False) -> None:
     """Make a written file read-only, and return when it is on disk (fsync)."""
     if sys.platform != "win32":  # where what is read-only cannot be removed
-        os.fchmod(file, 0o444)
+        os.fchmod(file, 0o555 if executable else 0o444)
     os.fsync(file)
 
 

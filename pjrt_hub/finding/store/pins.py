@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pjrt_hub.base import digest
-from pjrt_hub.base.frozen import field, frozen
+from pjrt_hub.base.frozen import field, frozen, replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.finding.contract.table import parse
@@ -56,11 +56,21 @@ class Pins:
     def among(self, rows: Iterable[Artifact]) -> list[Artifact]:
         """Return the registry's rows whose archives the file pins for the same plugin.
 
+        Each requires no more than in the file, and all that it requires there.
+
         Args:
             rows: of the registry.
         """
-        known = {(row.plugin, row.sha256) for row in self.rows}
-        return [row for row in rows if (row.plugin, row.sha256) in known]
+        locked = {
+            (row.plugin, row.sha256): {each.sha256 for each in row.requires} for row in self.rows
+        }
+        found = []
+        for row in rows:
+            wanted = locked.get((row.plugin, row.sha256))
+            if wanted is not None and wanted <= {each.sha256 for each in row.requires}:
+                kept = tuple(each for each in row.requires if each.sha256 in wanted)
+                found.append(replace(row, requires=kept))
+        return found
 
     def refusal(self, library_path: Path, sha256: Callable[[Path], str]) -> str:
         """Return why a library may not be loaded, or an empty string.

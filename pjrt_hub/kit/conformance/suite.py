@@ -81,7 +81,7 @@ class Suite:
         candidate = choice.candidate
         manifest, asked = candidate.manifest, options or {}
         manifest.create_options(asked)  # before anything is fetched
-        path = library_path(choice, offline=offline).resolve()
+        path = library_path(choice, offline=offline).absolute()
         self._setup = _setup(path, manifest, {**dict(candidate.create_options), **asked}, target)
         defaults = manifest.environment_for(present=candidate.may_run)
         self._env = {**defaults, **process.environment()}
@@ -334,7 +334,7 @@ def _result(check: Check, verdict: str, text: str, **more: Any) -> Result:
 
 def _setup(path: Path, manifest: Manifest, options: Mapping[str, Any], target: str | None) -> Setup:
     """Collects what workers need to know of a chosen plugin."""
-    preload = preflight.dependencies(manifest, process.world())
+    preload = preflight.dependencies(path, manifest, process.world())
     chosen = _some_target(manifest, path) if target is None else target
     return Setup(path, digest.identity(path), manifest, options, preload, chosen)
 

@@ -197,7 +197,8 @@ def load(
     """Loads a plugin and initializes it, once for each file in this process.
 
     Args:
-        path: of the shared library; it is made absolute and symbolic links are followed.
+        path: of the shared library. Symbolic links are followed to its folder, and not out of it:
+            the library finds others beside the place where it was opened.
         tell: called with the C function of each step before that is called.
         through: gives the address of a table to use instead of the plugin's, as `layers.wrap` does.
         meanwhile: is called where the main thread would only wait for the loader.
@@ -211,26 +212,26 @@ def load(
         UnsupportedByPluginError: it lacks a function of `REQUIRED`, or all from `REACHED` on.
         PjrtError: `PJRT_Plugin_Initialize` failed.
     """
-    real = Path(path).resolve()
+    path = Path(path).parent.resolve() / Path(path).name
     try:
-        status = real.stat()
+        status = path.stat()
     except OSError as exc:
-        raise errors.PluginLoadError(f"{real} cannot be read: {exc.strerror}", path=real) from exc
-    identity = identity or digest.identity_if_any(real)
+        raise errors.PluginLoadError(f"{path} cannot be read: {exc.strerror}", path=path) from exc
+    identity = identity or digest.identity_if_any(path)
 
     def see(step: str) -> None:
         tell(step)
-        if digest.identity_if_any(real) != identity:
+        if digest.identity_if_any(path) != identity:
             raise errors.PluginLoadError(
-                f"{real} was changed or removed while it was to be loaded",
-                path=real,
+                f"{path} was changed or removed while it was to be loaded",
+                path=path,
                 hint="run it again, and let nobody write to it meanwhile",
             )
 
     with _loading:
         api = _loaded.get((status.st_dev, status.st_ino))
         if api is None:
-            api = _read_table(real, _open(real, see, meanwhile), through, identity)
+            api = _read_table(path, _open(path, see, meanwhile), through, identity)
             _start(api, see)
             _loaded[status.st_dev, status.st_ino] = api
     return api

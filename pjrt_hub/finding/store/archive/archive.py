@@ -28,8 +28,8 @@ def unpack(
 ) -> None:
     """Write the pinned members below `destination`, each verified and on disk (fsync).
 
-    Files get mode 0444 and directories 0755, whatever the archive and the umask say. A wheel
-    whose RECORD is wrong is taken with a warning in the log, because the pins decide.
+    Files get mode 0444, programs 0555 and directories 0755, whatever the archive and the umask
+    say. A wheel whose RECORD is wrong is taken with a warning in the log, because the pins decide.
 
     Args:
         archive_path: the archive; the caller has checked its own pin.

@@ -117,7 +117,8 @@ def parts(file: BinaryIO, nbytes: int) -> Iterator[bytes]:
 def write(archive: str, member: Member, content: Iterable[bytes], destination: Path) -> None:
     """Write one pinned member; return when it is verified and on disk (fsync).
 
-    The file gets mode 0444 and its folders 0755, whatever the archive and the umask say.
+    The file gets mode 0444, a program 0555, and its folders 0755, whatever the archive and the
+    umask say.
 
     Args:
         archive: the archive's file name, for messages.
@@ -165,7 +166,7 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
         if hashing.hexdigest() != member.sha256:
             found = f"has sha256 {hashing.hexdigest()}, the pin says {member.sha256}"
             raise refusal(archive, member.path, found)
-        disk.seal(out.fileno())
+        disk.seal(out.fileno(), executable=member.executable)
 
 
 @cache

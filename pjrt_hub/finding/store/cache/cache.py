@@ -5,6 +5,7 @@ Owns look-ups: the user's own cache first, then those of the machine, which are 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -24,7 +25,7 @@ from pjrt_hub.finding.store.cache.layout import (
     read_row,
 )
 from pjrt_hub.finding.store.cache.memo import Memo
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Archive
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store import lock
@@ -101,18 +102,18 @@ class Cache:
     def __repr__(self) -> str:
         return f"Cache({str(self.root)!r})"
 
-    def entry_root(self, artifact: Artifact) -> Path:
+    def entry_root(self, artifact: Archive) -> Path:
         """Return where the artifact's members lie once published."""
         return self._own.entry_root(artifact)
 
-    def place(self, artifact: Artifact) -> Path | None:
+    def place(self, artifact: Archive) -> Path | None:
         """Find the artifact, unverified, in this cache or one of the machine, or return None."""
         for layout in self._layouts:
             if os.path.isdir(root := layout.entry_root(artifact)):
                 return root
         return None
 
-    def lookup(self, artifact: Artifact) -> CacheEntry | None:
+    def lookup(self, artifact: Archive) -> CacheEntry | None:
         """Return the published artifact, verified, or None.
 
         Each member's size and sha256 are compared with the pin; the sha256 of a file whose
@@ -133,7 +134,7 @@ class Cache:
 
     @contextmanager
     def lease(
-        self, artifact: Artifact, notify: Callable[[str], None] | None = None
+        self, artifact: Archive, notify: Callable[[str], None] | None = None
     ) -> Iterator[CacheEntry | None]:
         """Look up like `lookup`, and keep the entry from removal during the `with` block.
 
@@ -148,7 +149,7 @@ class Cache:
                         stack.enter_context(layout.lease(artifact.sha256, notify))
             yield self.lookup(artifact)
 
-    def _look(self, layout: CacheLayout, artifact: Artifact) -> CacheEntry | None:
+    def _look(self, layout: CacheLayout, artifact: Archive) -> CacheEntry | None:
         from pjrt_hub.finding.store.cache import audit
 
         root = layout.entry_root(artifact)
@@ -172,7 +173,7 @@ class Cache:
         self.quarantine(root, reason)
         return None
 
-    def publish(self, artifact: Artifact, archive_path: Path) -> CacheEntry:
+    def publish(self, artifact: Archive, archive_path: Path) -> CacheEntry:
         """Unpack the pinned members of an archive and make them an entry, all or none.
 
         Where the cache has a bound, the entries that were not used for longest go.
@@ -203,10 +204,41 @@ class Cache:
             self.prune(max_nbytes=self.max_nbytes, keep={artifact.sha256})
         return entry
 
+    def lay_out(self, files: Mapping[str, Path]) -> Path | None:
+        """Return a folder with a link to each file, as if an installer had put them there.
+
+        A plugin finds much of what it requires by its own place, so it is loaded from there. The
+        folder goes with the first of the files that goes.
+
+        Args:
+            files: each by its path in the folder.
+
+        Returns:
+            The folder; None if there is none yet, and this cache can only be read.
+
+        Raises:
+            CacheError: others can write there, or the disk is full.
+        """
+        from pjrt_hub.finding.store.cache import closure
+
+        for layout in self._layouts:
+            root = closure.place(layout, files)
+            if closure.holds(root, files):
+                for folder in {(root / name).parent for name in files}:
+                    disk.require_safe(layout.root, folder)
+                return root
+        with disk.cache_errors("cannot write to", self._own.tree):
+            try:
+                return closure.lay_out(self._own, files)
+            except OSError as exc:
+                if exc.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                    return None
+                raise
+
     def entries(self) -> tuple[CacheEntry, ...]:
         """Return every entry with a readable row, in the order of their digests; hash nothing."""
         found = ((root, read_row(root)) for root in self._own.roots())
-        return tuple(CacheEntry(row, root) for root, row in found if isinstance(row, Artifact))
+        return tuple(CacheEntry(row, root) for root, row in found if isinstance(row, Archive))
 
     def last_use(self, entry: CacheEntry) -> float:
         """Return when an entry was used or published, in seconds of the epoch; exact to a day."""
@@ -277,7 +309,7 @@ class Cache:
         return disk.tree_nbytes(self._own.tree)
 
     @contextmanager
-    def fetch_lock(self, artifact: Artifact, wait: lock.Wait) -> Iterator[lock.FileLock]:
+    def fetch_lock(self, artifact: Archive, wait: lock.Wait) -> Iterator[lock.FileLock]:
         """Keep other processes from fetching the same artifact during a `with` block.
 
         Raises:
@@ -289,7 +321,7 @@ class Cache:
             yield held
 
     @contextmanager
-    def workspace(self, artifact: Artifact) -> Iterator[Path]:
+    def workspace(self, artifact: Archive) -> Iterator[Path]:
         """Make a private directory to download into; it may hold an earlier attempt's files.
 
         It goes away when the block succeeds. When the block fails it is left for the next
@@ -302,7 +334,7 @@ class Cache:
         import shutil
 
         with disk.cache_errors("cannot download to", self._own.tree, artifact.size):
-            private = self._own.private("partial", artifact)
+            private = self._own.private("partial", artifact.sha256)
             process = os.getpid()
             for path in self._own.abandoned_folders("partial"):
                 if path.name.startswith(artifact.sha256):

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from pjrt_hub.errors import CacheError
 from pjrt_hub.finding.store import disk
-from pjrt_hub.finding.store.cache.layout import CacheLayout
+from pjrt_hub.finding.store.cache import closure
+from pjrt_hub.finding.store.cache.layout import CacheLayout, read_row
+from pjrt_hub.finding.store.catalog import Artifact, Requirement
 
 #: How many corrupted entries are kept for inspection.
 _QUARANTINED = 2
 _REASON = "reason.txt"
 #: Notes that old are of files that went long ago; losing a good one costs a second.
 _NOTE_SECONDS = 90 * 24 * 3600
-#: A partial download that old is not worth continuing.
+#: A partial download that old is not worth continuing, and what a plugin requires was not fetched
+#: for one that is still on its way.
 _PARTIAL_SECONDS = 7 * 24 * 3600
 
 
@@ -75,14 +80,29 @@ def prune(
     """
     now = time.time()
     used = {root: layout.last_use(root) for root in layout.roots()}
-    total, going = sum(map(disk.tree_nbytes, used)), []
+    sizes = {root: disk.tree_nbytes(root) for root in used}
+    total, going = sum(sizes.values()), dict[Path, None]()
+    rows = {root: read_row(root) for root in used}
+    requires = {
+        root: [layout.entry_root(each) for each in row.requires]
+        for root, row in rows.items()
+        if isinstance(row, Artifact)
+    }
+    users = Counter(chain(*requires.values()))
     for root in sorted(used, key=lambda root: used[root]):
+        if root in going or users[root] or root.name in keep:
+            continue  # what is required goes with the last plugin that requires it
+        unused_seconds = now - used[root]
         too_many = max_nbytes is not None and total > max_nbytes
-        too_old = older_than_seconds is not None and now - used[root] > older_than_seconds
-        if (too_many or too_old) and root.name not in keep:
-            total -= disk.tree_nbytes(root)
-            going.append(root)
-    return _remove(layout, going, list(_leftovers(layout, now)), dry_run)
+        too_old = older_than_seconds is not None and unused_seconds > older_than_seconds
+        lost = isinstance(rows[root], Requirement) and unused_seconds > _PARTIAL_SECONDS
+        if too_many or too_old or lost:
+            users.subtract(requires.get(root, ()))
+            freed = [each for each in requires.get(root, ()) if each in used and not users[each]]
+            gone = [root, *(each for each in freed if each.name not in keep)]
+            total -= sum(sizes[each] for each in gone)
+            going |= dict.fromkeys(gone)
+    return _remove(layout, list(going), list(_leftovers(layout, now)), dry_run)
 
 
 def quarantine(layout: CacheLayout, root: Path, reason: str) -> Path | None:
@@ -130,6 +150,7 @@ def _remove(
             removed.append(root)
         elif root.is_dir():
             kept.append(root)
+    others = [*others, *(() if dry_run else closure.find_broken(layout))]
     for path in others:
         nbytes += disk.tree_nbytes(path)
         removed.append(path)

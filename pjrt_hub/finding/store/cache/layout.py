@@ -18,7 +18,7 @@ from pjrt_hub.base import digest
 from pjrt_hub.base.frozen import field, frozen
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.store import disk
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Archive, Artifact, Requirement
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store import lock
@@ -50,13 +50,13 @@ class CacheEntry:
         verified: the identities of the members when they were verified; empty where nobody did.
     """
 
-    artifact: Artifact
+    artifact: Archive
     root: Path
     verified: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def library_path(self) -> Path:
-        """The absolute path of the library to load."""
+        """The absolute path of the library to load; the root, in what a plugin requires."""
         return self.root / self.artifact.library
 
     def is_as_verified(self) -> bool:
@@ -82,7 +82,7 @@ class CacheLayout:
         self.root = root
         self.tree = root / LAYOUT
 
-    def entry_root(self, artifact: Artifact) -> Path:
+    def entry_root(self, artifact: Archive) -> Path:
         """Return where the artifact's members lie once published."""
         return self.tree / artifact.sha256[:2] / artifact.sha256
 
@@ -105,11 +105,11 @@ class CacheLayout:
         disk.require_safe(self.root, folder)
         return folder
 
-    def private(self, area: str, artifact: Artifact) -> Path:
+    def private(self, area: str, content: str) -> Path:
         """Make a directory of our own, whose name shows when its owner is gone."""
         from tempfile import mkdtemp
 
-        prefix = f"{artifact.sha256}.{this_process()}."
+        prefix = f"{content}.{this_process()}."
         return Path(mkdtemp(prefix=prefix, dir=self.area(area)))
 
     def abandoned_folders(self, area: str) -> list[Path]:
@@ -180,12 +180,13 @@ class CacheLayout:
         return self.tree / "locks" / f"{sha256}.use"
 
 
-def read_row(root: Path) -> Artifact | str:
+def read_row(root: Path) -> Archive | str:
     """Return the row of an entry, or why it cannot be read."""
     path = root / ROW_NAME
     try:
         row = json.loads(digest.content(path))
-        return Artifact.from_row(row, str(path))
+        kind = Artifact if "library" in row else Requirement
+        return kind.from_row(row, str(path))
     except ManifestError as exc:
         return exc.message
     except (OSError, ValueError, TypeError) as exc:

@@ -15,15 +15,15 @@ from pathlib import Path
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.layout import ROW_NAME, CacheEntry, CacheLayout
 from pjrt_hub.finding.store.cache.memo import Memo
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Archive
 
 
 def publish(
     layout: CacheLayout,
-    artifact: Artifact,
+    artifact: Archive,
     archive_path: Path,
     memo: Memo,
-    lookup: Callable[[Artifact], CacheEntry | None],
+    lookup: Callable[[Archive], CacheEntry | None],
 ) -> Path:
     """Unpack the pinned members of an archive and make them an entry.
 
@@ -47,7 +47,7 @@ def publish(
     layout.area(root.parent.name)
     for path in layout.abandoned_folders("unpacking"):
         shutil.rmtree(path, ignore_errors=True)
-    private = layout.private("unpacking", artifact)
+    private = layout.private("unpacking", artifact.sha256)
     process = os.getpid()
     try:
         unpack(archive_path, artifact.members, private, name=artifact.file_name)
@@ -69,7 +69,7 @@ def publish(
 
 
 def _rename_into_place(
-    artifact: Artifact, private: Path, root: Path, lookup: Callable[[Artifact], CacheEntry | None]
+    artifact: Archive, private: Path, root: Path, lookup: Callable[[Archive], CacheEntry | None]
 ) -> None:
     try:
         private.rename(root)

@@ -20,7 +20,7 @@ from typing import BinaryIO, NoReturn
 from pjrt_hub.errors import ArchiveError, DigestMismatchError, ManifestError
 from pjrt_hub.finding.contract.table import parse
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.catalog import Artifact, write_rows
+from pjrt_hub.finding.store.catalog import Archive, Artifact, write_rows
 from pjrt_hub.finding.store.transfer.partial import Progress, enter, report_to
 
 #: A change that an older pjrt-hub would misread raises this.
@@ -38,14 +38,14 @@ _END = bytes(2 * _BLOCK)
 def write(
     path: Path,
     rows: Iterable[Artifact],
-    fetch: Callable[[Artifact, Path], AbstractContextManager[Path]],
+    fetch: Callable[[Archive, Path], AbstractContextManager[Path]],
 ) -> None:
     """Write a bundle; the same rows give the same bytes.
 
     Args:
         path: the file, which appears when it is whole.
-        rows: what to put in.
-        fetch: brings a row's archive, verified, into the folder that it is given, for a block.
+        rows: what to put in, each with what it requires.
+        fetch: brings an archive, verified, into the folder that it is given, for a block.
 
     Raises:
         ArchiveError: two archives have one name.
@@ -54,13 +54,14 @@ def write(
     """
     import tempfile
 
-    ordered = _sort(path, rows)
+    ordered = _sort(rows)
+    archives = _archives(path, ordered)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
         partial = Path(scratch, "bundle")
         with partial.open("xb") as out:
             text = (_HEAD + write_rows(ordered)).encode()
             out.write(_header(path, _ROWS_NAME, len(text)) + text + _pad(len(text)))
-            for row in ordered:
+            for row in archives:
                 out.write(_header(path, f"{_FOLDER}/{row.file_name}", row.size))
                 folder = Path(scratch, row.sha256)
                 folder.mkdir()
@@ -80,7 +81,7 @@ def read(
     known: Sequence[Artifact],
     cache: Cache,
     listen: Callable[[str], Progress | None] = lambda label: None,
-) -> tuple[Artifact, ...]:
+) -> tuple[Archive, ...]:
     """Verify a whole bundle, then publish its archives to the cache.
 
     Args:
@@ -90,7 +91,7 @@ def read(
         listen: makes a listener to what is done with what it is given the name of.
 
     Returns:
-        The rows that are in the cache now.
+        The archives that are in the cache now.
 
     Raises:
         ArchiveError: it is malformed, incomplete, or holds what no known row pins.
@@ -125,16 +126,16 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A known row, and where its archive begins in the bundle."""
+    """A known archive, and where it begins in the bundle."""
 
-    row: Artifact
+    row: Archive
     offset: int
 
 
 def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_Slot]:
     """Check that the file has the one form that its rows allow, without reading the archives."""
-    rows = _rows(path, file)
-    by_sha256 = {row.sha256: row for row in known}
+    rows = _archives(path, _rows(path, file))
+    by_sha256 = {each.sha256: each for row in known for each in row.archives}
     offset = file.tell()
     unknown = []
     for row in rows:
@@ -186,17 +187,22 @@ def _rows(path: Path, file: BinaryIO) -> tuple[Artifact, ...]:
         _refuse(path, exc.message, exc)
     except (ValueError, TypeError, AttributeError) as exc:
         _refuse(path, f"its rows are malformed: {str(exc)[:200]}", exc)
-    ordered = _sort(path, rows)
+    ordered = _sort(rows)
     if raw != (_HEAD + write_rows(ordered)).encode():
         _refuse(path, "its rows are not written as they must be")
     return ordered
 
 
-def _sort(path: Path, rows: Iterable[Artifact]) -> tuple[Artifact, ...]:
-    by_name: dict[str, Artifact] = {}
-    for row in rows:
-        if by_name.setdefault(row.file_name, row).sha256 != row.sha256:
-            _refuse(path, f"two archives have the name {row.file_name}")
+def _sort(rows: Iterable[Artifact]) -> tuple[Artifact, ...]:
+    return tuple(sorted(rows, key=lambda row: row.file_name))
+
+
+def _archives(path: Path, rows: Iterable[Artifact]) -> tuple[Archive, ...]:
+    """Return every archive of some rows once, in the order in which a bundle has them."""
+    by_name: dict[str, Archive] = {}
+    for each in (archive for row in rows for archive in row.archives):
+        if by_name.setdefault(each.file_name, each).sha256 != each.sha256:
+            _refuse(path, f"two archives have the name {each.file_name}")
     return tuple(row for _, row in sorted(by_name.items()))
 
 
@@ -213,7 +219,7 @@ def _pad(nbytes: int) -> bytes:
     return bytes(-nbytes % _BLOCK)
 
 
-def _copy(source: BinaryIO, row: Artifact, path: Path, sink: Callable[[bytes], object]) -> None:
+def _copy(source: BinaryIO, row: Archive, path: Path, sink: Callable[[bytes], object]) -> None:
     """Copy an archive, and refuse it if it is not the pinned one."""
     hashing, left = hashlib.sha256(), row.size
     while left and (chunk := source.read(min(_CHUNK, left))):

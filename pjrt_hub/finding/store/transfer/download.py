@@ -16,7 +16,7 @@ from pjrt_hub.errors import DigestMismatchError, DownloadError
 from pjrt_hub.finding.store import lock
 from pjrt_hub.finding.store.cache.cache import Cache, CacheEntry
 from pjrt_hub.finding.store.cache.layout import is_ours
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Archive
 from pjrt_hub.finding.store.transfer import index
 from pjrt_hub.finding.store.transfer.credentials import redact
 from pjrt_hub.finding.store.transfer.partial import (
@@ -32,7 +32,7 @@ from pjrt_hub.finding.store.transfer.transport import Late, Patience, Refused
 
 
 def fetch(
-    artifact: Artifact,
+    artifact: Archive,
     cache: Cache,
     env: Mapping[str, str],
     progress: Progress | None,
@@ -64,7 +64,7 @@ def fetch(
 
 
 @contextmanager
-def _note_what_is_kept(artifact: Artifact, folder: Path) -> Iterator[None]:
+def _note_what_is_kept(artifact: Archive, folder: Path) -> Iterator[None]:
     """Add to a Ctrl-C what the workspace keeps for the next attempt."""
     try:
         yield
@@ -85,7 +85,7 @@ def _nbytes(folder: Path) -> int:
 
 
 def download(
-    artifact: Artifact,
+    artifact: Archive,
     folder: Path,
     *,
     env: Mapping[str, str],
@@ -150,12 +150,12 @@ def download(
     raise mismatch or _no_source(artifact, failures)
 
 
-def _mismatch(artifact: Artifact, shown: str, partial: Partial) -> DigestMismatchError:
+def _mismatch(artifact: Archive, shown: str, partial: Partial) -> DigestMismatchError:
     cause = "a mirror or proxy may have altered the file"
     if partial.is_page:
         cause = "it is a page, perhaps of a proxy or a login"
     return DigestMismatchError(
-        f"{artifact.package} {artifact.version}, the plugin {artifact.plugin!r}, from "
+        f"{artifact.package} {artifact.version}, of the plugin {artifact.plugin!r}, from "
         f"{shown} is not the pinned file: "
         f"{partial.nbytes:,} bytes came with sha256 {partial.sha256}, "
         f"the pin of {artifact.file_name} says {artifact.size:,} bytes with sha256 "
@@ -167,7 +167,7 @@ def _mismatch(artifact: Artifact, shown: str, partial: Partial) -> DigestMismatc
     )
 
 
-def _no_source(artifact: Artifact, failures: index.Failures) -> DownloadError:
+def _no_source(artifact: Archive, failures: index.Failures) -> DownloadError:
     tried = "".join(f"\n  {redact(place)}: {reason}" for place, reason in failures)
     return DownloadError(
         f"no source gave {artifact.file_name} ({artifact.package} {artifact.version}, "

@@ -14,7 +14,7 @@ from pjrt_hub.base import log
 from pjrt_hub.errors import CacheError, OfflineError
 from pjrt_hub.finding.contract.variables import is_on
 from pjrt_hub.finding.store.cache.cache import Cache, CacheEntry
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Archive
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store.transfer.partial import Progress
@@ -25,7 +25,7 @@ _LEASES = 5
 
 
 def obtain(
-    artifact: Artifact,
+    artifact: Archive,
     cache: Cache,
     *,
     env: Mapping[str, str],
@@ -73,7 +73,7 @@ def obtain(
 
 @contextmanager
 def lease(
-    artifact: Artifact,
+    artifact: Archive,
     cache: Cache,
     *,
     env: Mapping[str, str],

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from pjrt_hub.base import digest
 from pjrt_hub.errors import DownloadError, StoreError
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Archive
 from pjrt_hub.finding.store.transfer import installers
 from pjrt_hub.finding.store.transfer.credentials import redact
 from pjrt_hub.finding.store.transfer.partial import local_path
@@ -167,7 +167,7 @@ def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, env.get("PJRT_HUB_MIRRORS", "").split(","))))
 
 
-def addresses(artifact: Artifact, kind: Kind, place: str, transport: Transport) -> Iterator[str]:
+def addresses(artifact: Archive, kind: Kind, place: str, transport: Transport) -> Iterator[str]:
     """Yield the addresses of the pinned file in a place, yanked or not, since it is pinned.
 
     Raises:
@@ -234,7 +234,7 @@ def _choosable(
     return tuple(newest), list(reasons)
 
 
-def _named_urls(artifact: Artifact, page: Page, base: str) -> Iterator[str]:
+def _named_urls(artifact: Archive, page: Page, base: str) -> Iterator[str]:
     files = _files(page, base)
     found = [file.url for file in files if file.name == artifact.file_name]
     if not found:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from pjrt_hub.base import digest
 from pjrt_hub.errors import CacheError
 from pjrt_hub.finding.store import disk
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Archive
 from pjrt_hub.finding.store.transfer.credentials import redact
 from pjrt_hub.finding.store.transfer.transport import (
     Dropped,
@@ -100,7 +100,7 @@ class Partial:
         progress: receives the progress; the caller ends it.
     """
 
-    def __init__(self, pin: Artifact | None, folder: Path, progress: Progress | None) -> None:
+    def __init__(self, pin: Archive | None, folder: Path, progress: Progress | None) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         self.path = folder / ARCHIVE_NAME

@@ -1,0 +1,122 @@
+"""A plugin with what it requires, each from what is installed, else from the cache.
+
+Owns what of it is fetched. What is laid out around the library is found by it, because there it
+lies as an installer would have put it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pjrt_hub.door.process import say, warn
+from pjrt_hub.finding.discovery.requirement import find_installed
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.discovery.source import Candidate, World
+    from pjrt_hub.finding.store.cache.cache import Cache, CacheEntry
+    from pjrt_hub.finding.store.catalog import Archive, Artifact, Requirement
+
+    #: Keeps an archive in the cache for a block, and fetches it first if it is missing.
+    Lease = Callable[[Archive], AbstractContextManager[CacheEntry]]
+
+#: What is fetched of what a plugin requires: all; what it needs here, if the plugin has to be
+#: fetched, too; or nothing, in which case what the cache has is not used either.
+Which = Literal["all", "needed", "none"]
+
+
+@contextmanager
+def closure(
+    candidate: Candidate,
+    row: Artifact,
+    here: World,
+    store: Cache,
+    lease: Lease,
+    *,
+    which: Which,
+    offline: bool,
+) -> Iterator[tuple[Path, CacheEntry | None]]:
+    """Keep a plugin, and what it requires, from removal in a `with` block.
+
+    What it requires is fetched first, so that a plugin in the cache was fetched whole.
+
+    Args:
+        candidate: the plugin.
+        row: its row, or that of the same release where the plugin is installed.
+        here: what is installed.
+        store: the cache.
+        lease: keeps one archive.
+        which: what is to be fetched.
+        offline: fetch nothing that is not needed.
+
+    Yields:
+        The library's path, and the plugin's entry, None where it is installed.
+
+    Raises:
+        StoreError: something cannot be fetched.
+    """
+    files: dict[str, Path] = {}
+    archives: list[Archive] = []
+    for each in row.requires if which != "none" else ():
+        if installed := find_installed(here, each):
+            files |= installed
+        elif store.place(each) or _is_wanted(each, candidate, which, offline):
+            archives.append(each)
+    path = candidate.library_path if candidate.artifact is None else None
+    if path is None:
+        archives.append(row)
+    if not offline:
+        _tell(candidate, row, [each for each in archives if not store.place(each)], store)
+    with ExitStack() as stack:
+        entries = [stack.enter_context(lease(each)) for each in archives]
+        for entry in entries:
+            files |= {one.path: entry.root / one.path for one in entry.artifact.members}
+        own = None
+        if path is None:
+            own = entries[-1]
+            path = own.library_path
+        else:
+            home = path.parents[row.library.count("/")]
+            files |= {one.path: home / one.path for one in row.members}
+        if archives and len(files) > len(row.members):  # else it is as an installer left it
+            path = _lay_out(row, path, files, store)
+        yield path, own
+
+
+def _is_wanted(each: Requirement, candidate: Candidate, which: Which, offline: bool) -> bool:
+    if which == "all":
+        return True
+    return candidate.must_be_fetched and not offline and (candidate.may_run or each.compiles)
+
+
+def _tell(candidate: Candidate, plugin: Artifact, missing: list[Archive], store: Cache) -> None:
+    """Say what is to be fetched, and refuse early where there is no room for it."""
+    if not missing:
+        return
+    nbytes = sum(each.size for each in missing)
+    if missing == [plugin]:
+        what = f"{plugin.package} {plugin.version}"
+    elif plugin in missing:
+        what = f"{plugin.package} {plugin.version} and {_count(len(missing) - 1)} that it requires"
+    else:
+        what = f"{_count(len(missing))} that {candidate.name} requires"
+    why = f"no plugin for {candidate.platform!r} is installed; " if plugin in missing else ""
+    say(f"{why}fetching {what} ({nbytes / 1e6:,.0f} MB) into {store.root}")
+    store.require_space(max(each.size for each in missing) + sum(each.nbytes for each in missing))
+
+
+def _count(number: int) -> str:
+    return f"{number} archive{'s' * (number != 1)}"
+
+
+def _lay_out(row: Artifact, library_path: Path, files: dict[str, Path], store: Cache) -> Path:
+    if root := store.lay_out(files):
+        return root / row.library
+    # It may find them elsewhere.
+    warn(
+        f"{row.package} is used without what it requires, because {store.root} can only be "
+        f"read; run `pjrt-hub fetch {row.plugin}` once as a user who can write there"
+    )
+    return library_path

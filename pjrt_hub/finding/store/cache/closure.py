@@ -1,0 +1,71 @@
+"""A plugin and all that it requires in one folder, as an installer would have put them there.
+
+Owns those folders, which hold links and nothing else: to entries, and to what is installed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store.cache.layout import CacheLayout
+
+_AREA = "closures"
+
+
+def place(layout: CacheLayout, files: Mapping[str, Path]) -> Path:
+    """Return the folder of some files, which need not be there; its name tells them all."""
+    text = "".join(f"{name}\0{files[name]}\0" for name in sorted(files))
+    return layout.tree / _AREA / hashlib.sha256(text.encode()).hexdigest()
+
+
+def holds(root: Path, files: Mapping[str, Path]) -> bool:
+    """Check whether a folder has a link to each file, and that it is there."""
+    try:
+        return all(
+            os.readlink(link := root / name) == os.fspath(file) and os.path.exists(link)
+            for name, file in files.items()
+        )
+    except OSError:
+        return False
+
+
+def lay_out(layout: CacheLayout, files: Mapping[str, Path]) -> Path:
+    """Make the folder of some files, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    root = place(layout, files)
+    layout.area(_AREA)
+    private = layout.private("unpacking", root.name)
+    try:
+        for name, file in files.items():
+            link = private / name
+            disk.make(layout.root, link.parent)
+            link.symlink_to(file)
+        private.chmod(0o755)
+        try:
+            private.rename(root)
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if not holds(root, files):  # damaged; else another process was faster
+                shutil.rmtree(layout.move_aside(root, "trash"), ignore_errors=True)
+                private.rename(root)
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+    return root
+
+
+def find_broken(layout: CacheLayout) -> Iterator[Path]:
+    """Yield the folders with a link to a file that is gone."""
+    for root in sorted((layout.tree / _AREA).glob("*")):
+        links = (Path(inside, name) for inside, _, names in os.walk(root) for name in names)
+        if not all(map(os.path.exists, links)):
+            yield root

@@ -1,0 +1,601 @@
+"""What a plugin requires: fetched with it, laid out round it, kept as long as it, and no longer."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import wheels
+from trees import MANIFEST, Site, compile_library
+
+import pjrt_hub
+from pjrt_hub.base import digest
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.cli.__main__ import run
+from pjrt_hub.door import bundle, plugin, repair
+from pjrt_hub.door.client import choose
+from pjrt_hub.errors import ArchiveError, CacheError, OfflineError, StoreError
+from pjrt_hub.finding.store.cache import closure
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Archive, Artifact, Catalog, Member, Requirement
+from pjrt_hub.finding.store.pins import Pins
+from pjrt_hub.finding.store.transfer import installers
+
+LIBRARY, DEPENDENCY, TOOL = "toy/lib/toy.so", "dep/lib/libdep.so", "dep/bin/tool"
+RUN_PATH = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../dep/lib"
+DAY = 24 * 3600
+
+
+@dataclass
+class Toys:
+    """A plugin that requires two archives, and the folder of wheels from which it comes."""
+
+    wheels: Path
+    row: Artifact
+
+    @property
+    def library(self) -> Requirement:
+        return self.row.requires[0]
+
+    @property
+    def tool(self) -> Requirement:
+        return self.row.requires[1]
+
+
+def member(path: str, content: bytes) -> Member:
+    return Member(
+        path, len(content), hashlib.sha256(content).hexdigest(), executable="/bin/" in path
+    )
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Toys:
+    """The wheels; the plugin's library links with one of what it requires."""
+    folder = tmp_path_factory.mktemp("made")
+    source = "int dep(void) { return 42; }"
+    dependency = compile_library(source, folder / "libdep.so", "-Wl,-soname,libdep.so")
+    source = (
+        "int dep(void); void *GetPjrtApi(void) { return 0; } int answer(void) { return dep(); }"
+    )
+    library = compile_library(source, folder / "toy.so", str(dependency), RUN_PATH)
+    (folder / "wheels").mkdir()
+
+    def wheel(name: str, version: str, content: dict[str, bytes]) -> dict[str, object]:
+        info = {f"{name}-{version}.dist-info/METADATA": b"Name: x\n"}
+        path = folder / "wheels" / f"{name}-{version}-py3-none-any.whl"
+        path.write_bytes(wheels.build({**content, **info}))
+        return {
+            "plugin": "toy",
+            "platform": "toy",
+            "package": name.replace("_", "-"),
+            "version": version,
+            "file_name": path.name,
+            "size": path.stat().st_size,
+            "sha256": digest.of_file(path),
+            "members": tuple(member(*item) for item in content.items()),
+            "license": "MIT",
+        }
+
+    needs = wheel("toy_dep", "2.5", {DEPENDENCY: dependency.read_bytes()})
+    tool = wheel("toy_tool", "1.0", {TOOL: b"#!/bin/sh\necho here\n"})
+    row = Artifact(
+        **wheel("toy_plugin", "1.0", {LIBRARY: library.read_bytes()}),
+        library=LIBRARY,
+        host=HostTag.current(),
+        api_note="not loaded",
+        requires=(
+            Requirement(**needs, specifier=">=2,<3"),
+            Requirement(**tool, compiles=True),
+        ),
+    )
+    return Toys(folder / "wheels", row)
+
+
+@pytest.fixture
+def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Makes a lock file with these rows the one that holds."""
+
+    def write(*rows: Artifact) -> None:
+        path = tmp_path / "named.lock"
+        Pins(path, (), (), rows).write()
+        monkeypatch.setenv("PJRT_HUB_LOCK", str(path))
+
+    return write
+
+
+@pytest.fixture
+def toys(made: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin) -> Toys:
+    """These wheels as the one place to fetch from, and an empty cache."""
+    for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    mirror = shutil.copytree(made.wheels, tmp_path / "mirror")
+    for name, value in {
+        "PIP_NO_INDEX": "1",
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_NO_CONFIG": "1",
+        "PJRT_HUB_CACHE": str(tmp_path / "cache"),
+        "PJRT_HUB_MIRRORS": str(mirror),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
+    pin(made.row)
+    return Toys(mirror, made.row)
+
+
+@pytest.fixture
+def here(tmp_path: Path, toys: Toys) -> Cache:
+    """The cache of this test's processes."""
+    return Cache(tmp_path / "cache")
+
+
+def held(cache: Cache) -> set[str]:
+    return {entry.artifact.package for entry in cache.entries()}
+
+
+def answer(library: Path) -> subprocess.CompletedProcess[str]:
+    """Calls the library in a process of its own."""
+    call = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).answer())"
+    command = [sys.executable, "-c", call, str(library)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+ALL = {"toy-plugin", "toy-dep", "toy-tool"}
+
+
+def test_a_fetch_brings_what_a_plugin_requires(toys: Toys, here: Cache, capsys) -> None:
+    found = pjrt_hub.fetch("toy")
+    assert held(here) == ALL
+    assert answer(found).stdout == "42\n"
+    # A program stands where the plugin looks for one, and runs.
+    tool = found.parents[2] / TOOL
+    assert subprocess.check_output([tool], text=True) == "here\n"
+    assert os.stat(tool).st_mode & 0o777 == 0o555
+    assert os.stat(found).st_mode & 0o777 == 0o444
+    told = capsys.readouterr().err
+    assert "toy-plugin 1.0 and 2 archives that it requires (0 MB)" in told
+    shutil.rmtree(toys.wheels)
+    assert pjrt_hub.fetch("toy", offline=True) == found
+    assert capsys.readouterr().err == ""
+
+
+def test_the_plugin_alone(toys: Toys, here: Cache, capsys) -> None:
+    alone = pjrt_hub.fetch("toy", plugin_only=True)
+    assert held(here) == {"toy-plugin"}
+    assert alone == here.entry_root(toys.row) / LIBRARY
+    assert "libdep.so" in answer(alone).stderr
+    capsys.readouterr()
+    # What is missing comes by the same command without the flag, and is named alone.
+    assert answer(pjrt_hub.fetch("toy")).stdout == "42\n"
+    assert held(here) == ALL
+    assert "fetching 2 archives that toy requires" in capsys.readouterr().err
+    assert pjrt_hub.fetch("toy", plugin_only=True) == alone
+
+
+def test_by_itself_a_plugin_is_fetched_whole_or_used_as_it_is(toys: Toys, here: Cache) -> None:
+    pjrt_hub.fetch("toy", plugin_only=True)
+    choice = choose("toy")
+    assert plugin.library_path(choice) == here.entry_root(toys.row) / LIBRARY
+    assert held(here) == {"toy-plugin"}
+    pjrt_hub.cache().clear()
+    assert answer(plugin.library_path(choose("toy"))).stdout == "42\n"
+    assert held(here) == ALL
+
+
+def test_for_absent_hardware_only_what_compiling_needs(toys: Toys, here: Cache, pin) -> None:
+    names = {"plugin": "cuda13", "platform": "cuda"}
+    requires = tuple(replace(each, **names) for each in toys.row.requires)
+    pin(replace(toys.row, **names, package="jax-cuda13-pjrt", requires=requires))
+    choice = choose("cuda13")
+    if choice.candidate.may_run:
+        pytest.skip("a GPU is here")
+    found = plugin.library_path(choice)
+    assert held(here) == {"jax-cuda13-pjrt", "toy-tool"}
+    assert (found.parents[2] / TOOL).exists()
+    assert not (found.parents[2] / DEPENDENCY).exists()
+    assert answer(pjrt_hub.fetch("cuda13")).stdout == "42\n"
+
+
+def test_offline(toys: Toys, here: Cache) -> None:
+    with pytest.raises(OfflineError, match="toy-dep"):
+        pjrt_hub.fetch("toy", offline=True)
+    pjrt_hub.fetch("toy", plugin_only=True)
+    with pytest.raises(OfflineError, match="toy-dep") as caught:
+        pjrt_hub.fetch("toy", offline=True)
+    assert "pjrt-hub fetch toy" in caught.value.hint
+    assert plugin.library_path(choose("toy"), offline=True).exists()
+
+
+def test_what_cannot_be_fetched_is_named_and_the_plugin_stays_away(toys: Toys, here: Cache) -> None:
+    (toys.wheels / toys.tool.file_name).write_bytes(b"other")
+    with pytest.raises(StoreError, match=r"no source gave toy_tool-1\.0"):
+        pjrt_hub.fetch("toy")
+    # So a plugin that is in the cache was fetched whole.
+    assert "toy-plugin" not in held(here)
+
+
+@pytest.mark.parametrize(
+    ("version", "files", "serves"),
+    [
+        ("2.9", ("dep/lib/libdep.so", "dep/lib/libmore.so.2"), True),
+        ("2.0", ("dep/lib/libdep.so.9",), True),
+        ("3.0", ("dep/lib/libdep.so",), False),
+        ("1.9", ("dep/lib/libdep.so",), False),
+        ("2.9", (), False),
+        ("2.9", ("dep/include/dep.h",), False),
+    ],
+)
+def test_what_is_installed_serves(
+    toys: Toys,
+    here: Cache,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    files: tuple[str, ...],
+    serves: bool,
+) -> None:
+    site.install("toy-dep", version, files=dict.fromkeys(files, b"installed"))
+    monkeypatch.syspath_prepend(site.folder)
+    root = pjrt_hub.fetch("toy").parents[2]
+    assert held(here) == (ALL - {"toy-dep"} if serves else ALL)
+    if serves:
+        laid_out = {path for path in files if (root / path).resolve() == site.folder / path}
+        assert laid_out == set(files)
+    else:
+        assert (root / DEPENDENCY).resolve() == here.entry_root(toys.library) / DEPENDENCY
+
+
+def test_what_is_installed_and_has_lost_a_file_does_not_serve(
+    toys: Toys, here: Cache, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
+    (site.folder / DEPENDENCY).unlink()
+    monkeypatch.syspath_prepend(site.folder)
+    assert answer(pjrt_hub.fetch("toy")).stdout == "42\n"
+    assert held(here) == ALL
+
+
+def test_another_installed_version_is_another_folder(
+    toys: Toys, here: Cache, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = pjrt_hub.fetch("toy")
+    site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
+    monkeypatch.syspath_prepend(site.folder)
+    installed = pjrt_hub.fetch("toy")
+    assert installed != fetched
+    assert (installed.parents[2] / DEPENDENCY).resolve() == site.folder / DEPENDENCY
+    assert answer(fetched).stdout == "42\n"
+    (site.folder / DEPENDENCY).unlink()
+    here.prune()
+    assert not installed.exists()
+    assert answer(fetched).stdout == "42\n"
+
+
+@pytest.fixture
+def installed(toys: Toys, site: Site, made: Toys, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The plugin, installed without what it requires."""
+    with zipfile.ZipFile(made.wheels / toys.row.file_name) as wheel:
+        library = wheel.read(LIBRARY)
+    manifest = MANIFEST.format(name="toy", platform="toy", priority=1, more="")
+    files = {LIBRARY: library, "toy/pjrt_plugin.toml": manifest.replace("*.so", "lib/toy.so")}
+    site.install("toy-plugin", "1.0", {"pjrt_plugins:toy": "toy"}, files)
+    monkeypatch.syspath_prepend(site.folder)
+    return site.folder / LIBRARY
+
+
+def test_an_installed_plugin_is_completed(toys: Toys, here: Cache, installed: Path, capsys) -> None:
+    assert plugin.library_path(choose("toy")) == installed
+    assert pjrt_hub.fetch("toy", plugin_only=True) == installed
+    assert "libdep.so" in answer(installed).stderr
+    assert held(here) == set()
+    found = pjrt_hub.fetch("toy")
+    assert "fetching 2 archives that toy requires" in capsys.readouterr().err
+    assert held(here) == ALL - {"toy-plugin"}
+    assert found.resolve() == installed
+    assert answer(found).stdout == "42\n"
+    # From now on it is used with them.
+    shutil.rmtree(toys.wheels)
+    with plugin.library(choose("toy")) as (path, entry):
+        assert (path, entry) == (found, None)
+        here.clear()
+        assert held(here) == ALL - {"toy-plugin"}
+    here.clear()
+    assert plugin.library_path(choose("toy")) == installed
+
+
+def test_what_an_installer_put_together_stays_there(
+    toys: Toys, here: Cache, installed: Path, site: Site
+) -> None:
+    site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
+    site.install("toy-tool", "1.5", files={TOOL: b"installed"})
+    assert pjrt_hub.fetch("toy") == installed
+    assert held(here) == set()
+
+
+def test_another_release_that_is_installed_is_left_alone(
+    toys: Toys, here: Cache, installed: Path, pin
+) -> None:
+    pin(replace(toys.row, version="2.0", members=toys.row.members))
+    assert pjrt_hub.fetch("toy") == installed
+    assert held(here) == set()
+
+
+@pytest.mark.parametrize("damage", ["other", "missing", "empty"])
+def test_a_damaged_folder_is_made_again(toys: Toys, here: Cache, damage: str) -> None:
+    found = pjrt_hub.fetch("toy")
+    link = found.parents[2] / DEPENDENCY
+    link.unlink()
+    if damage == "other":
+        link.symlink_to("/etc/passwd")
+    elif damage == "empty":
+        shutil.rmtree(found.parents[2])
+    assert pjrt_hub.fetch("toy") == found
+    assert answer(found).stdout == "42\n"
+
+
+def test_a_folder_that_others_can_write_to_is_refused(toys: Toys) -> None:
+    found = pjrt_hub.fetch("toy")
+    (found.parents[2] / "dep/lib").chmod(0o777)
+    with pytest.raises(CacheError, match="dep/lib"):
+        pjrt_hub.fetch("toy")
+
+
+def test_a_cache_that_is_only_read_serves_the_plugin(
+    toys: Toys, here: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = pjrt_hub.fetch("toy")
+    monkeypatch.setattr(closure, "lay_out", _refuse)  # root may write everywhere
+    assert pjrt_hub.fetch("toy") == found
+    shutil.rmtree(here.root / "v1/closures")
+    assert pjrt_hub.fetch("toy") == here.entry_root(toys.row) / LIBRARY
+    (told,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert told.startswith("toy-plugin is used without what it requires")
+
+
+def _refuse(*given: object) -> Path:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_a_required_archive_goes_with_the_last_plugin_that_requires_it(
+    toys: Toys, here: Cache
+) -> None:
+    pjrt_hub.fetch("toy")
+    newer = replace(toys.row, version="2.0", sha256="b" * 64, requires=(toys.library,))
+    _pretend(here, toys.row, newer)
+    _use(here, toys.row, 30)
+    gone = {path.name for path in here.prune(older_than_seconds=20 * DAY).removed}
+    assert gone & {each.sha256 for each in toys.row.archives} == {toys.row.sha256, toys.tool.sha256}
+    assert {entry.artifact.sha256 for entry in here.entries()} == {
+        newer.sha256,
+        toys.library.sha256,
+    }
+    _use(here, newer, 30)
+    here.prune(older_than_seconds=20 * DAY)
+    assert here.entries() == ()
+    assert list((here.root / "v1/closures").iterdir()) == []
+
+
+def test_what_is_required_stays_though_it_was_not_used_for_long(toys: Toys, here: Cache) -> None:
+    pjrt_hub.fetch("toy")
+    for each in toys.row.requires:
+        _use(here, each, 100)
+    here.prune(older_than_seconds=50 * DAY)
+    assert held(here) == ALL
+    here.prune(max_nbytes=0)
+    assert held(here) == set()
+
+
+def test_what_no_plugin_requires_waits_a_week_for_one(toys: Toys, here: Cache) -> None:
+    pjrt_hub.fetch("toy")
+    shutil.rmtree(here.entry_root(toys.row))
+    here.prune()
+    assert held(here) == ALL - {"toy-plugin"}
+    for each in toys.row.requires:
+        _use(here, each, 8)
+    here.prune()
+    assert held(here) == set()
+
+
+def _pretend(cache: Cache, row: Artifact, other: Artifact) -> None:
+    """Puts an entry of another release beside one."""
+    root, copy = cache.entry_root(row), cache.entry_root(other)
+    shutil.copytree(root, copy)
+    path = copy / "pjrt_hub_entry.json"
+    path.chmod(0o644)
+    path.write_text(json.dumps(other.as_row()))
+
+
+def _use(cache: Cache, archive: Archive, days_ago: float) -> None:
+    then = time.time() - days_ago * DAY
+    path = cache.root / f"v1/locks/{archive.sha256}.use"
+    path.touch()
+    os.utime(path, (then, then))
+
+
+def test_clear_takes_all(toys: Toys, here: Cache) -> None:
+    pjrt_hub.fetch("toy")
+    pjrt_hub.cache().clear()
+    assert held(here) == set()
+    assert list((here.root / "v1/closures").iterdir()) == []
+
+
+def test_verify_and_repair(toys: Toys, here: Cache) -> None:
+    found = pjrt_hub.fetch("toy")
+    damaged = here.entry_root(toys.library) / DEPENDENCY
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"damaged")
+    (audit,) = [each for each in here.verify() if not each.verdict.ok]
+    assert audit.entry.artifact == toys.library
+    assert "fetched toy-dep 2.5 again" in repair.repair(audit)
+    assert answer(found).stdout == "42\n"
+    assert all(each.verdict.ok for each in here.verify())
+
+
+def test_the_command_line(toys: Toys, here: Cache, capsys) -> None:
+    assert run(["fetch", "toy", "--plugin-only"]) == 0
+    assert held(here) == {"toy-plugin"}
+    assert run(["fetch", "toy"]) == 0
+    assert held(here) == ALL
+    capsys.readouterr()
+    assert run(["cache", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {each["package"] for each in rows["entries"]} == ALL
+
+
+def test_a_lock_file_pins_them(toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pjrt_hub.door import lock
+
+    monkeypatch.delenv("PJRT_HUB_LOCK")
+    monkeypatch.setattr(lock, "registry", lambda env: Catalog([], [toys.row]))
+    path = tmp_path / "pjrt-hub.lock"
+    (told,) = lock.lock("toy", output=path).changes
+    assert "with 2 archives that it requires" in told
+    assert lock.lock(output=path, check=True).changes == ()
+    other = replace(toys.tool, sha256="c" * 64)
+    newer = replace(toys.row, requires=(toys.library, other))
+    monkeypatch.setattr(lock, "registry", lambda env: Catalog([], [newer]))
+    assert lock.lock(output=path, check=True).changes == ()
+    assert len(lock.lock(output=path, upgrade=True, check=True).changes) == 1
+
+
+def test_a_lock_file_that_was_found_narrows_what_is_required(toys: Toys) -> None:
+    """It allows exactly what it lists: no requirement more, and none that the registry lacks."""
+
+    def among(*requires: Requirement) -> list[Artifact]:
+        locked = replace(toys.row, requires=requires)
+        return Pins(Path("pjrt-hub.lock"), (), (), (locked,)).among([toys.row])
+
+    assert among(*toys.row.requires) == [toys.row]
+    assert among(toys.tool) == [replace(toys.row, requires=(toys.tool,))]
+    assert among() == [replace(toys.row, requires=())]
+    foreign = replace(toys.tool, sha256="c" * 64)
+    assert among(foreign) == among(toys.library, foreign) == []
+    # What counts is the registry's row: the file's word for a known archive is not taken.
+    generous = replace(toys.tool, members=(), urls=("https://elsewhere/toy.whl",))
+    assert among(generous) == [replace(toys.row, requires=(toys.tool,))]
+
+
+@pytest.fixture
+def exported(toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Exports a bundle with these options."""
+
+    def export(**options: bool) -> Path:
+        path = tmp_path / "toy.bundle"
+        told = bundle.export_bundle(path, "toy", **options)
+        assert [line.split(" ")[0] for line in told] == [
+            each.package
+            for each in (toys.row.archives if not options.get("plugin_only") else (toys.row,))
+        ]
+        assert all(line.endswith(", MIT") for line in told)
+        return path
+
+    return export
+
+
+def test_a_bundle_carries_them_to_an_empty_root(
+    exported, toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    path = exported()
+    assert "3 archives" in capsys.readouterr().err
+    monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("PJRT_HUB_OFFLINE", "1")
+    bundle.import_bundle(path)
+    assert held(Cache(tmp_path / "elsewhere")) == ALL
+    shutil.rmtree(toys.wheels)
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    found = pjrt_hub.fetch("toy")
+    assert found.is_relative_to(tmp_path / "elsewhere")
+    assert answer(found).stdout == "42\n"
+
+
+def test_a_bundle_of_the_plugin_alone(
+    exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = exported(plugin_only=True)
+    monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "elsewhere"))
+    bundle.import_bundle(path)
+    assert held(Cache(tmp_path / "elsewhere")) == {"toy-plugin"}
+
+
+def test_a_bundle_with_a_requirement_that_is_not_pinned_here_is_refused(
+    exported, toys: Toys, here: Cache, pin
+) -> None:
+    path = exported()
+    pin(replace(toys.row, requires=(toys.library,)))
+    with pytest.raises(ArchiveError, match=r"toy-tool 1\.0") as caught:
+        bundle.import_bundle(path)
+    assert "toy-dep" not in caught.value.message
+    assert held(here) == set()
+
+
+@pytest.mark.parametrize(
+    "terms", ["Google Cloud Platform Terms of Service", "All Rights Reserved."]
+)
+def test_what_may_not_be_passed_on_is_refused(
+    toys: Toys, tmp_path: Path, pin, terms: str, capsys
+) -> None:
+    path = tmp_path / "toy.bundle"
+    pin(replace(toys.row, requires=(replace(toys.library, license=terms),)))
+    with pytest.raises(StoreError, match=r"does not let you pass on: toy-dep 2\.5") as caught:
+        bundle.export_bundle(path, "toy")
+    assert terms in caught.value.message
+    assert "--allow-restricted" in caught.value.hint
+    assert not path.exists()
+    assert "toy-dep" not in " ".join(bundle.export_bundle(path, "toy", plugin_only=True))
+    told = bundle.export_bundle(path, "toy", allow_restricted=True)
+    assert told[1] == f"toy-dep 2.5, for toy, {toys.library.size / 1e6:.0f} MB, {terms}"
+
+
+def test_the_licence_of_libtpu_is_known_not_to_allow_it() -> None:
+    rows = [row for row in Catalog.read_shipped().rows() if row.plugin == "tpu"]
+    assert rows
+    with pytest.raises(StoreError, match="libtpu"):
+        bundle._require_licenses(rows)
+    others = [row for row in Catalog.read_shipped().rows() if row.plugin in ("cpu", "cuda13")]
+    bundle._require_licenses([each for row in others for each in row.archives])
+
+
+def test_the_size_is_refused_before_the_first_byte(
+    toys: Toys, here: Cache, pin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    huge = replace(toys.tool, size=1 << 60)
+    pin(replace(toys.row, requires=(toys.library, huge)))
+    with pytest.raises(CacheError, match="space"):
+        pjrt_hub.fetch("toy")
+    assert held(here) == set()
+
+
+def test_an_entry_of_a_used_closure_is_leased(toys: Toys, here: Cache) -> None:
+    choice = choose("toy")
+    with plugin.library(choice) as (path, entry):
+        assert entry is not None
+        removal = here.clear()
+        assert held(here) == ALL
+        assert len(removal.kept) == 3
+    assert answer(path).stdout == "42\n"
+    here.clear()
+    assert held(here) == set()
+
+
+def test_the_registry_requires_what_the_extra_installs() -> None:
+    """The rows of CUDA name a closure that holds what the manifest preloads, and the assembler."""
+    rows = [row for row in Catalog.read_shipped().rows() if row.requires]
+    assert {row.plugin for row in rows} >= {"cuda12", "cuda13"}
+    for row in rows:
+        paths = {one.path.rpartition("/")[2]: one for each in row.requires for one in each.members}
+        assert paths["ptxas"].executable
+        assert "libdevice.10.bc" in paths
+        assert {"libcudnn.so.9", "libnccl.so.2"} <= paths.keys()
+        assert any(each.compiles for each in row.requires)
+        assert len({each.package for each in row.requires}) == len(row.requires)
