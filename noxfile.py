@@ -485,6 +485,13 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def closures(session: nox.Session) -> None:
+    """CUDA's plugins and all that they require, in bundles; 6 GB of downloads, for the night."""
+    install_wheel(session, *group("test"))
+    pytest(session, "closures")
+
+
+@nox.session(default=False)
 def fuzz(session: nox.Session) -> None:
     """Every parser of what others wrote, for ten minutes or the seconds given; for the night."""
     install_wheel(session, *group("test"), *group("fuzz"))
