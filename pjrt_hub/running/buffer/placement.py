@@ -20,7 +20,7 @@ from pjrt_hub.running.device.event import Event
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Device, DeviceClient, Memory
 
-_ROW_BY_ROW, _COLUMN_BY_COLUMN = bytes([0, 1, 2, 3, 4, 5]), bytes([0, 3, 1, 4, 2, 5])
+_ROW_BY_ROW = bytes([0, 1, 2, 3, 4, 5])
 
 
 def from_host(
@@ -101,7 +101,8 @@ def put(
 def moves_data(client: DeviceClient) -> bool:
     """Return whether a plugin moves what it is given into a layout, or takes that for a label.
 
-    The XLA CPU plugin does the latter. So a few bytes are put, and looked at as they lie.
+    The XLA CPU plugin does the latter. So a few bytes are put, and read again as an array: how they
+    lie says nothing where the device has tiles.
 
     Raises:
         UnsupportedByPluginError: neither, so that no layout can be wished for.
@@ -114,16 +115,16 @@ def moves_data(client: DeviceClient) -> bool:
     buffer = _put(
         client, six, six.shape, dtypes.of_numpy("uint8"), semantics, client.default_place, order
     )
-    lying = numpy.zeros(buffer.on_device_nbytes, numpy.uint8)
-    buffer.copy_raw_to_host(lying).wait()
-    if lying.tobytes() not in (_ROW_BY_ROW, _COLUMN_BY_COLUMN):
-        raise UnsupportedByPluginError(
-            f"the plugin has a way of its own to lay {order} out: {lying[:16].tobytes().hex(' ')}",
-            function="PJRT_Client_BufferFromHostBuffer",
-            since="",
-            have=str(client.api.version),
-        )
-    return lying.tobytes() == _COLUMN_BY_COLUMN
+    found = buffer.to_numpy()
+    as_label = numpy.frombuffer(_ROW_BY_ROW, numpy.uint8).reshape(3, 2).T
+    if numpy.array_equal(found, six) or numpy.array_equal(found, as_label):
+        return numpy.array_equal(found, six)
+    raise UnsupportedByPluginError(
+        f"the plugin was given {six.tolist()} for the layout {order} and gives {found.tolist()}",
+        function="PJRT_Client_BufferFromHostBuffer",
+        since="",
+        have=str(client.api.version),
+    )
 
 
 def _put(

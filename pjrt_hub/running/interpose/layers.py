@@ -100,6 +100,7 @@ _SETTINGS = {
     "capacity": r"capacity=\d+([KMG]iB)?",
     "platform": r"platform=[a-z0-9_]{1,31}",
     "hold": r"hold",
+    "tiled": r"tiled",
 }
 
 
@@ -115,8 +116,8 @@ def settings(text: str) -> list[str]:
         if pattern is None or not re.fullmatch(pattern, each):
             raise PjrtHubError(
                 f"the layer discrete has no setting {each!r}",
-                hint="PJRT_HUB_DISCRETE takes seed=7, window=8, capacity=64MiB, platform=tpu and "
-                "hold, joined by commas",
+                hint="PJRT_HUB_DISCRETE takes seed=7, window=8, capacity=64MiB, platform=tpu, "
+                "hold and tiled, joined by commas",
             )
     return given
 

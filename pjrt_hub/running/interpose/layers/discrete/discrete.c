@@ -70,8 +70,10 @@ static PJRT_Error *address(Plugin *plugin, unsigned function, void *args) {
   /* The other's fields are the same. */
   PJRT_Buffer_UnsafePointer_Args *own = args;
   Buffer *buffer = (Buffer *)own->buffer;
-  if (is_on_device(plugin, buffer->real))
-    own->buffer_pointer = buffer_address(buffer, own->buffer_pointer);
+  size_t nbytes = 0;
+  if (!is_on_device(plugin, buffer->real)) return NULL;
+  bool known = layout_nbytes(plugin, buffer->real, &nbytes);
+  own->buffer_pointer = known ? buffer_address(buffer, own->buffer_pointer, nbytes) : 0;
   return NULL;
 }
 
@@ -109,6 +111,7 @@ static bool describe(unsigned function, void *args) {
       layout->tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
       layout->tiled.minor_to_major = like->minor_to_major;
       layout->tiled.minor_to_major_size = like->num_dims;
+      if (like->laid_out) layout_tile(layout, like->type, like->dims);
       return like->laid_out;
     default:
       dims->dims = like->dims;

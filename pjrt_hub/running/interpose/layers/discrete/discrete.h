@@ -7,8 +7,8 @@
 
    The schedule's lock guards all of it. No function of the plugin or the host is called with it.
 
-   Each file uses those before it: schedule, settings, proxy, arguments, program, operation, question,
-   answers, discrete. */
+   Each file uses those before it: schedule, settings, tiling, proxy, transfer, layout, arguments, program,
+   operation, question, answers, discrete. */
 #ifndef PJRT_HUB_DISCRETE_H
 #define PJRT_HUB_DISCRETE_H
 
@@ -60,10 +60,26 @@ typedef struct {
   char platform[32];
   uint64_t seed, capacity;
   unsigned window;
-  bool hold;
+  bool hold, tiled;
 } Settings;
 extern HIDDEN Settings settings;
 HIDDEN void settings_read(const char *text);
+
+/* tiling.c: arrays in tiles. */
+
+enum { MOST_RANK = 16, MOST_TILES = 3, MOST_SIZES = MOST_RANK + 2 * MOST_TILES };
+typedef struct {
+  size_t rank, count, bits; /* of the elements; a scalar has one dimension of one */
+  size_t nbytes, dense_nbytes;
+  int64_t sizes[MOST_RANK]; /* the dimensions, from the slowest */
+  size_t num_tiles, tile_ranks[MOST_TILES];
+  int64_t tile_dims[2 * MOST_TILES];
+} Tiling;
+HIDDEN size_t bits_of(PJRT_Buffer_Type type);
+HIDDEN bool tiling_find(Tiling *tiling, PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
+                        const int64_t *order);
+HIDDEN void tiling_copy(const Tiling *tiling, char *tiles, char *dense, bool into_tiles);
+HIDDEN void tiling_write(const Tiling *tiling, char *text, size_t nbytes);
 
 /* proxy.c: what hosts hold. */
 
@@ -130,7 +146,7 @@ HIDDEN void buffer_take(Buffer *buffer, PJRT_Buffer *real);
 HIDDEN void buffer_release(Buffer *buffer);
 HIDDEN void buffer_drop(Buffer *buffer);
 HIDDEN bool is_on_device(Plugin *plugin, PJRT_Buffer *real);
-HIDDEN uintptr_t buffer_address(Buffer *buffer, uintptr_t real);
+HIDDEN uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes);
 HIDDEN uintptr_t real_address(uintptr_t told);
 
 /* Tells `heard` once, without the lock, that a real event fired, and ends that event. */
@@ -146,6 +162,21 @@ HIDDEN Store *store_of(PJRT_Device *device);
 HIDDEN const Status *store_full(PJRT_Device *device, size_t nbytes);
 HIDDEN void store_charge(Buffer *buffer, PJRT_Device *device, size_t nbytes);
 HIDDEN void store_refund(Buffer *buffer);
+
+/* transfer.c: raw bytes on their way from and to arrays in tiles. */
+HIDDEN PJRT_Error *transfer_raw(Plugin *plugin, const Tiling *tiling,
+                                PJRT_Buffer_CopyRawToHost_Args *args);
+HIDDEN void transfer_begin(const PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *args);
+HIDDEN size_t transfer_nbytes(PJRT_AsyncHostToDeviceTransferManager *manager, int index);
+HIDDEN PJRT_Error *transfer_data(Plugin *plugin,
+                                 PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args);
+HIDDEN void transfer_end(PJRT_AsyncHostToDeviceTransferManager *manager);
+
+/* layout.c: the plugin's arrays, in tiles where the setting says so. */
+HIDDEN PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args);
+HIDDEN bool layout_nbytes(Plugin *plugin, PJRT_Buffer *real, size_t *nbytes);
+HIDDEN size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args);
+HIDDEN void layout_tile(PJRT_Buffer_MemoryLayout *layout, PJRT_Buffer_Type type, const int64_t *dims);
 
 /* arguments.c: a call's arguments, for longer than the call. */
 typedef struct Piece Piece;

@@ -80,7 +80,7 @@ static PJRT_Error *end_if_free(Plugin *plugin, Owner *owner) {
   unsigned function = owner->end;
   forget(owner);
   schedule_unlock();
-  PJRT_Error *error = plugin->real[function](&args);
+  PJRT_Error *error = layout_call(plugin, function, &args);
   schedule_lock();
   return error;
 }
@@ -96,13 +96,13 @@ PJRT_Error *operation_end_owner(Plugin *plugin, unsigned function, void *owner) 
 
 static const Status *charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real) {
   SIZED(PJRT_Buffer_Device_Args, of, .buffer = real);
-  SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size, .buffer = real);
+  size_t nbytes;
   if (!is_on_device(plugin, real) || !ask(plugin, FN_PJRT_Buffer_Device, &of) ||
-      !ask(plugin, FN_PJRT_Buffer_OnDeviceSizeInBytes, &size))
+      !layout_nbytes(plugin, real, &nbytes))
     return NULL;
   schedule_lock();
-  const Status *full = store_full(of.device, size.on_device_size_in_bytes);
-  if (full == NULL) store_charge(buffer, of.device, size.on_device_size_in_bytes);
+  const Status *full = store_full(of.device, nbytes);
+  if (full == NULL) store_charge(buffer, of.device, nbytes);
   schedule_unlock();
   return full;
 }
@@ -196,7 +196,7 @@ static const Status *run(Operation *operation, bool *ran) {
               &failed);
   if (failed != NULL) return failed;
   *ran = true;
-  PJRT_Error *error = plugin->real[operation->function](operation->args);
+  PJRT_Error *error = layout_call(plugin, operation->function, operation->args);
   if (error != NULL) return status_take(plugin, error);
   for (size_t i = 0; i < operation->num_results; i++) {
     Buffer *buffer = operation->results[i].buffer;
@@ -272,7 +272,9 @@ static void take_input(void *context, void **slot) {
   buffer->uses++;
   buffer->unbegun++;
   operation->inputs[operation->num_inputs++] = buffer;
-  schedule_after(&operation->task, &buffer->made);
+  /* Raw bytes are arranged here, so they must be there. */
+  bool raw = settings.tiled && operation->function == FN_PJRT_Buffer_CopyRawToHost;
+  schedule_after(&operation->task, raw ? &buffer->defined : &buffer->made);
   if (buffer->made.due > operation->task.due) operation->task.due = buffer->made.due;
 }
 
@@ -360,24 +362,9 @@ static void belong_to(Operation *operation, Owner *owner) {
   operation->owner = owner;
 }
 
-static size_t bits_of(PJRT_Buffer_Type type) {
-  switch (type) {
-    case PJRT_Buffer_Type_S16: case PJRT_Buffer_Type_U16: case PJRT_Buffer_Type_F16:
-    case PJRT_Buffer_Type_BF16: return 16;
-    case PJRT_Buffer_Type_S32: case PJRT_Buffer_Type_U32: case PJRT_Buffer_Type_F32: return 32;
-    case PJRT_Buffer_Type_S64: case PJRT_Buffer_Type_U64: case PJRT_Buffer_Type_F64:
-    case PJRT_Buffer_Type_C64: return 64;
-    case PJRT_Buffer_Type_C128: return 128;
-    default: return 8;
-  }
-}
-
 /* What an array of the host takes of a device; 0 where it goes to the host's memory. */
 static size_t nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args) {
-  if (args->device == NULL || args->memory != NULL) return 0;
-  size_t nbytes = bits_of(args->type) / 8;
-  for (size_t i = 0; i < args->num_dims; i++) nbytes *= (size_t)args->dims[i];
-  return nbytes;
+  return args->device == NULL || args->memory != NULL ? 0 : layout_nbytes_of(args);
 }
 
 /* Says why there is no room, even once what the host gave up is gone. */

@@ -280,21 +280,20 @@ bool is_on_device(Plugin *plugin, PJRT_Buffer *real) {
 }
 
 
-/* Gives an address that stands for the plugin's, and that faults. Called without the lock. */
-uintptr_t buffer_address(Buffer *buffer, uintptr_t real) {
-  Plugin *plugin = buffer->plugin;
-  SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size, .buffer = buffer->real);
-  if (real == 0 || !ask(plugin, FN_PJRT_Buffer_OnDeviceSizeInBytes, &size)) return 0;
+/* Gives an address that stands for the plugin's of so many bytes, and that faults. Called without the
+   lock. */
+uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes) {
+  if (real == 0) return 0;
   schedule_lock();
   if (buffer->address == NULL) {
-    size_t i = 0, nbytes = (size.on_device_size_in_bytes + 4096) & ~(size_t)4095;
+    size_t i = 0, reserved = (nbytes + 4096) & ~(size_t)4095;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *address = mmap(NULL, nbytes, PROT_NONE, flags, -1, 0);
+    void *address = mmap(NULL, reserved, PROT_NONE, flags, -1, 0);
     while (i < MAPPED && mapped[i] != NULL) i++;
     if (address == MAP_FAILED || i == MAPPED) abort();
     mapped[i] = buffer;
     buffer->address = address;
-    buffer->reserved = nbytes;
+    buffer->reserved = reserved;
   }
   uintptr_t told = (uintptr_t)buffer->address;
   schedule_unlock();

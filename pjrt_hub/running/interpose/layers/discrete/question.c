@@ -79,7 +79,7 @@ PJRT_Error *pass_on(Plugin *plugin, unsigned function, void *args) {
   schedule_unlock();
   each_handle(plugin, function, args, OUT, KIND_PJRT_Event, 0, clear, NULL);
   PJRT_Error *error =
-      swaps.failed == NULL ? plugin->real[function](args) : status_error(swaps.failed);
+      swaps.failed == NULL ? layout_call(plugin, function, args) : status_error(swaps.failed);
   schedule_lock();
   for (size_t i = 0; i < swaps.count; i++) {
     *swaps.swaps[i].slot = swaps.swaps[i].value;

@@ -32,6 +32,8 @@ void settings_read(const char *text) {
       settings.window = (unsigned)number(value);
     } else if (is_key(at, length, "hold")) {
       settings.hold = true;
+    } else if (is_key(at, length, "tiled")) {
+      settings.tiled = true;
     } else if (is_key(at, length, "platform") && nbytes < sizeof settings.platform) {
       memcpy(settings.platform, value, nbytes);
       settings.platform[nbytes] = 0;

@@ -1,0 +1,140 @@
+/* Raw bytes on their way from arrays in tiles and to them: the plugin's arrays are without. */
+#include "discrete.h"
+
+/* Buffers that a transfer manager fills: their bytes as the host gives them, until all are there. */
+typedef struct {
+  Tiling tiling;
+  bool tiled;
+  char *bytes;
+} Filling;
+
+typedef struct Transfer Transfer;
+struct Transfer {
+  Transfer *next;
+  PJRT_AsyncHostToDeviceTransferManager *manager;
+  size_t count;
+  Filling fillings[];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Transfer *transfers;
+
+static char *take(size_t nbytes) {
+  char *bytes = malloc(nbytes + 1);
+  if (bytes == NULL) abort();
+  return bytes;
+}
+
+/* Waits for a real event, and ends it. */
+static PJRT_Error *await(Plugin *plugin, PJRT_Event *event) {
+  if (event == NULL) return NULL;
+  SIZED(PJRT_Event_Await_Args, args, .event = event);
+  PJRT_Error *error = plugin->real[FN_PJRT_Event_Await](&args);
+  SIZED(PJRT_Event_Destroy_Args, destroy, .event = event);
+  answered(plugin, plugin->real[FN_PJRT_Event_Destroy](&destroy));
+  return error;
+}
+
+/* Gives the host bytes of an array's tiles; NULL for `tiling` where the plugin's are the same. */
+PJRT_Error *transfer_raw(Plugin *plugin, const Tiling *tiling, PJRT_Buffer_CopyRawToHost_Args *args) {
+  static const char outside[] = "the bytes lie outside of the buffer's";
+  if (tiling == NULL) return plugin->real[FN_PJRT_Buffer_CopyRawToHost](args);
+  size_t offset = (size_t)args->offset, nbytes = (size_t)args->transfer_size;
+  if (offset > tiling->nbytes || nbytes > tiling->nbytes - offset)
+    return refuse(PJRT_Error_Code_INVALID_ARGUMENT, outside, sizeof outside - 1);
+  char *dense = take(tiling->dense_nbytes), *tiles = take(tiling->nbytes);
+  SIZED(PJRT_Buffer_CopyRawToHost_Args, copy, .buffer = args->buffer, .dst = dense);
+  copy.transfer_size = (int64_t)tiling->dense_nbytes;
+  PJRT_Error *error = plugin->real[FN_PJRT_Buffer_CopyRawToHost](&copy);
+  if (error == NULL) error = await(plugin, copy.event);
+  if (error == NULL) {
+    tiling_copy(tiling, tiles, dense, true);
+    memcpy(args->dst, tiles + offset, nbytes);
+  }
+  free(dense);
+  free(tiles);
+  return error;
+}
+
+static Transfer *find(PJRT_AsyncHostToDeviceTransferManager *manager) {
+  pthread_mutex_lock(&lock);
+  Transfer *found = transfers;
+  while (found != NULL && found->manager != manager) found = found->next;
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+/* Notes what a new manager fills. */
+void transfer_begin(const PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *args) {
+  size_t count = args->num_shape_specs;
+  Transfer *transfer = calloc(1, sizeof *transfer + count * sizeof *transfer->fillings);
+  if (transfer == NULL) abort();
+  transfer->manager = args->transfer_manager;
+  transfer->count = count;
+  for (size_t i = 0; i < count; i++) {
+    const PJRT_ShapeSpec *spec = &args->shape_specs[i];
+    Filling *filling = &transfer->fillings[i];
+    const int64_t *order =
+        i < args->num_device_layouts ? args->device_layouts[i]->tiled.minor_to_major : NULL;
+    filling->tiled =
+        tiling_find(&filling->tiling, spec->element_type, spec->dims, spec->num_dims, order);
+  }
+  pthread_mutex_lock(&lock);
+  transfer->next = transfers;
+  transfers = transfer;
+  pthread_mutex_unlock(&lock);
+}
+
+static Filling *filling_of(PJRT_AsyncHostToDeviceTransferManager *manager, int index) {
+  Transfer *transfer = find(manager);
+  bool known = transfer != NULL && index >= 0 && (size_t)index < transfer->count;
+  return known && transfer->fillings[index].tiled ? &transfer->fillings[index] : NULL;
+}
+
+/* How many bytes a buffer has; 0 where the plugin's has the same. */
+size_t transfer_nbytes(PJRT_AsyncHostToDeviceTransferManager *manager, int index) {
+  const Filling *filling = filling_of(manager, index);
+  return filling != NULL ? filling->tiling.nbytes : 0;
+}
+
+/* Takes a part of an array's tiles, and gives the plugin the array after the last. A manager's come
+   one after another. */
+PJRT_Error *transfer_data(Plugin *plugin,
+                          PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args) {
+  const unsigned function = FN_PJRT_AsyncHostToDeviceTransferManager_TransferData;
+  static const char outside[] = "the bytes lie outside of the buffer's";
+  Filling *filling = filling_of(args->transfer_manager, args->buffer_index);
+  if (filling == NULL) return plugin->real[function](args);
+  const Tiling *tiling = &filling->tiling;
+  size_t offset = (size_t)args->offset, nbytes = (size_t)args->transfer_size;
+  if (offset > tiling->nbytes || nbytes > tiling->nbytes - offset)
+    return refuse(PJRT_Error_Code_INVALID_ARGUMENT, outside, sizeof outside - 1);
+  if (filling->bytes == NULL) filling->bytes = take(tiling->nbytes);
+  if (nbytes > 0) memcpy(filling->bytes + offset, args->data, nbytes);
+  if (!args->is_last_transfer) return NULL;
+  char *dense = take(tiling->dense_nbytes);
+  memset(dense, 0, tiling->dense_nbytes);
+  tiling_copy(tiling, filling->bytes, dense, false);
+  free(filling->bytes);
+  filling->bytes = NULL;
+  PJRT_AsyncHostToDeviceTransferManager_TransferData_Args whole = *args;
+  whole.data = dense;
+  whole.offset = 0;
+  whole.transfer_size = (int64_t)tiling->dense_nbytes;
+  PJRT_Error *error = plugin->real[function](&whole);
+  if (error == NULL) error = await(plugin, whole.done_with_h2d_transfer);
+  free(dense);
+  return error;
+}
+
+/* Forgets a manager that ends. */
+void transfer_end(PJRT_AsyncHostToDeviceTransferManager *manager) {
+  Transfer *found = find(manager), **at = &transfers;
+  if (found == NULL) return;
+  pthread_mutex_lock(&lock);
+  while (*at != found) at = &(*at)->next;
+  *at = found->next;
+  pthread_mutex_unlock(&lock);
+  for (size_t i = 0; i < found->count; i++) free(found->fillings[i].bytes);
+  free(found);
+}

@@ -1,0 +1,317 @@
+"""Arrays that lie in tiles, as on a TPU: the layer `discrete` with the setting `tiled`."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from children import in_child
+
+import pjrt_hub
+from pjrt_hub import CompileOptions
+from pjrt_hub.errors import ResourceExhaustedError, UnimplementedError
+from pjrt_hub.running.extensions import layouts
+from pjrt_hub.running.program.signature import Slot
+
+pytestmark = pytest.mark.cpu("sets the layer itself")
+
+ON = {"PJRT_HUB_LAYERS": "discrete", "PJRT_HUB_DISCRETE": "tiled"}
+SMALL = {**ON, "PJRT_HUB_DISCRETE": "tiled,capacity=64KiB"}
+HELD = {**ON, "PJRT_HUB_DISCRETE": "tiled,hold,seed=5"}
+VALIDATED = {**ON, "PJRT_HUB_LAYERS": "validate,discrete"}
+#: dtype, shape, and what libtpu 0.0.52 chooses for a v5e: its tiles, and the bytes that they take.
+ARRAYS = [
+    ("float32", (), "T(128)", 512),
+    ("float32", (200,), "T(256)", 1024),
+    ("float32", (5000,), "T(1024)", 20480),
+    ("float32", (1, 128), "T(1,128)", 512),
+    ("float32", (3, 5), "T(4,128)", 2048),
+    ("float32", (9, 130), "T(8,128)", 16384),
+    ("float32", (3, 9, 130), "T(8,128)", 49152),
+    ("float64", (3, 5), "T(4,128)", 4096),
+    ("complex64", (9, 130), "T(8,128)", 32768),
+    ("bfloat16", (), "T(256)", 512),
+    ("bfloat16", (300,), "T(512)(128)(2,1)", 1024),
+    ("bfloat16", (1, 128), "T(2,128)(2,1)", 512),
+    ("bfloat16", (9, 130), "T(8,128)(2,1)", 8192),
+    ("float16", (2, 16, 128), "T(8,128)(2,1)", 8192),
+    ("int8", (700,), "T(1024)(128)(4,1)", 1024),
+    ("int8", (9, 130), "T(8,128)(4,1)", 4096),
+    ("int8", (32, 130), "T(32,128)(4,1)", 8192),
+    ("bool", (5, 128), "T(8,128)(4,1)", 1024),
+    ("float8_e5m2", (64, 128), "T(32,128)(4,1)", 8192),
+    ("int4", (), "T(1024)E(4)", 512),
+    ("uint4", (1500,), "T(1024)(128)(8,1)E(4)", 1024),
+    ("int4", (9, 130), "T(8,128)(8,1)E(4)", 2048),
+    ("uint4", (2, 64, 130), "T(64,128)(8,1)E(4)", 16384),
+    ("int2", (3000,), "T(2048)(128)(16,1)E(2)", 1024),
+    ("int2", (9, 130), "T(16,128)(16,1)E(2)", 1024),
+    ("uint2", (128, 128), "T(128,128)(16,1)E(2)", 4096),
+]
+NAMES = [f"{dtype}{list(shape)}" for dtype, shape, _, _ in ARRAYS]
+ORDERS = {0: [()], 1: [(0,)], 2: [(1, 0), (0, 1)], 3: [(2, 1, 0), (0, 2, 1), (1, 0, 2)]}
+
+
+def dtype_of(name):
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def values_of(name, shape):
+    """Values of which many differ, and both signs."""
+    whole = np.random.default_rng(7).integers(-100, 100, shape)
+    if dtype_of(name).name.endswith(("int4", "int2")):
+        bits = int(name[-1])
+        whole = whole % 2**bits - (0 if name.startswith("u") else 2 ** (bits - 1))
+    return whole.astype(dtype_of(name))
+
+
+def tiles_in(text):
+    """The tiles of "T(8,128)(2,1)E(4)"."""
+    return [
+        tuple(map(int, each.split(","))) for each in text[2:].split(")E")[0].rstrip(")").split(")(")
+    ]
+
+
+def lying(array, order, text):
+    """An array in tiles, by reshaping and transposing: its bytes, and which bits are elements'."""
+    bits = int(text.partition("E(")[2].rstrip(")") or 8 * array.dtype.itemsize)
+    itemsize = array.dtype.itemsize
+    flat = np.ascontiguousarray(array.transpose(order[::-1]) if array.ndim else array.reshape(1))
+    elements = flat.view(np.uint8).reshape(*flat.shape, itemsize)
+    there = np.ones_like(elements, dtype=bool)
+    for tile in tiles_in(text):
+        elements, there = (divide(each, tile) for each in (elements, there))
+    elements, there = elements.reshape(-1, itemsize), there.reshape(-1, itemsize)
+    if bits == 8 * itemsize:
+        return elements.reshape(-1), np.where(there.reshape(-1), 255, 0).astype(np.uint8)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    mask = np.uint8(2**bits - 1)
+    packed = [(each.reshape(-1, 8 // bits) & mask) << shifts for each in (elements, there * mask)]
+    return tuple(np.bitwise_or.reduce(each, axis=1) for each in packed)
+
+
+def divide(elements, tile):
+    """The last dimensions in blocks, which follow one another; the bytes of an element stay."""
+    first = elements.ndim - 1 - len(tile)
+    sizes = elements.shape[first:-1]
+    fill = [(0, -size % part) for size, part in zip(sizes, tile, strict=True)]
+    filled = np.pad(elements, [(0, 0)] * first + fill + [(0, 0)])
+    split = [(each // part, part) for each, part in zip(filled.shape[first:-1], tile, strict=True)]
+    blocks = filled.reshape(*filled.shape[:first], *sum(split, ()), filled.shape[-1])
+    within = range(len(tile))
+    outer, inner = [first + 2 * i for i in within], [first + 2 * i + 1 for i in within]
+    return blocks.transpose(*range(first), *outer, *inner, blocks.ndim - 1)
+
+
+def raw(buffer, offset=0, nbytes=None):
+    memory = np.zeros(buffer.on_device_nbytes - offset if nbytes is None else nbytes, np.uint8)
+    buffer.copy_raw_to_host(memory, offset).wait(10)
+    return memory
+
+
+def same(array, values):
+    """Whether both have the same dtype, shape and bits."""
+    return (array.dtype, array.shape, array.tobytes()) == (
+        values.dtype,
+        values.shape,
+        np.ascontiguousarray(values).tobytes(),
+    )
+
+
+def test_the_order_of_tiles():
+    """The oracle itself, by hand: two rows of three in tiles of 2 x 2."""
+    found, there = lying(np.arange(6, dtype=np.uint8).reshape(2, 3), (1, 0), "T(2,2)")
+    assert (found.tolist(), there.tolist()) == (
+        [0, 1, 3, 4, 2, 0, 5, 0],
+        [255, 255, 255, 255, 255, 0, 255, 0],
+    )
+    found, _ = lying(np.arange(8, dtype=np.uint8).reshape(4, 2), (1, 0), "T(4,2)(2,1)")
+    assert found.tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+@in_child(**ON)
+def test_every_kind_of_array_lies_in_its_tiles(client):
+    for name, shape, text, nbytes in ARRAYS:
+        values = values_of(name, shape)
+        buffer = client.buffer_from_host(values)
+        rows = ",".join(map(str, ORDERS[len(shape)][0]))
+        told = layouts.buffer_layout(buffer)
+        assert (str(told), buffer.on_device_nbytes) == (f"{{{rows}:{text}}}", nbytes)
+        assert told.tiles == tuple(tiles_in(text))
+        assert layouts.default_layout(client, dtype_of(name), shape) == told
+        expected, there = lying(values, ORDERS[len(shape)][0], text)
+        found = raw(buffer)
+        assert len(found) == len(expected) == nbytes, (name, shape)
+        assert np.array_equal(found & there, expected & there), (name, shape)
+        assert np.array_equal(found | there, np.full(nbytes, 255)), (name, shape)
+        assert same(buffer.to_numpy(), values)
+        assert buffer.nbytes == values.nbytes
+
+
+@in_child(**ON)
+def test_every_order_of_dimensions(client):
+    for name in ("float32", "bfloat16", "int8", "int4", "uint2"):
+        for shape in ((9, 13), (3, 9, 13)):
+            values = values_of(name, shape)
+            for order in ORDERS[len(shape)]:
+                buffer = client.buffer_from_host(values, layout=order)
+                text = str(layouts.buffer_layout(buffer)).partition(":")[2].rstrip("}")
+                expected, there = lying(values, order, text)
+                assert buffer.layout == order
+                assert np.array_equal(raw(buffer) & there, expected & there), (name, order)
+                assert same(buffer.to_numpy(), values)
+                assert same(buffer.to_numpy(layout=order), values)
+
+
+@in_child(**ON)
+def test_an_array_without_elements_has_no_tiles(client):
+    buffer = client.buffer_from_host(np.zeros((0, 3), np.float32))
+    assert (str(layouts.buffer_layout(buffer)), buffer.on_device_nbytes) == ("{1,0}", 0)
+    assert buffer.to_numpy().shape == (0, 3)
+
+
+@in_child(**ON)
+def test_a_part_of_the_raw_bytes(client):
+    buffer = client.buffer_from_host(values_of("bfloat16", (9, 130)))
+    whole = raw(buffer)
+    assert np.array_equal(raw(buffer, 4000, 300), whole[4000:4300])
+    with pytest.raises(ValueError, match="lie outside of the buffer's 8192"):
+        raw(buffer, 8000, 300)
+
+
+@in_child(**SMALL)
+def test_the_capacity_counts_what_tiles_take(client):
+    [device] = client.devices
+    kept = [client.buffer_from_host(np.zeros((1, 1), np.float64)) for _ in range(60)]
+    assert device.memory_stats()["bytes_in_use"] == 60 * 1024
+    with pytest.raises(ResourceExhaustedError, match="allocate 8192 bytes"):
+        client.buffer_from_host(np.zeros((9, 130), np.float16))
+    fits = client.buffer_from_host(np.zeros((9, 130), ml_dtypes.int4))
+    assert device.memory_stats()["bytes_in_use"] == 60 * 1024 + 2048
+    del kept, fits
+
+
+TWO = """func.func @main(%a: tensor<9x130xf32>) -> (tensor<9x130xbf16>, tensor<9x130xi4>) {
+  %0 = stablehlo.convert %a : (tensor<9x130xf32>) -> tensor<9x130xbf16>
+  %1 = stablehlo.convert %a : (tensor<9x130xf32>) -> tensor<9x130xi4>
+  return %0, %1 : tensor<9x130xbf16>, tensor<9x130xi4>
+}"""
+DONATE = """func.func @main(%a: tensor<9x130xf32> {tf.aliasing_output = 0 : i32})
+    -> tensor<9x130xf32> {
+  %0 = stablehlo.add %a, %a : tensor<9x130xf32>
+  return %0 : tensor<9x130xf32>
+}"""
+
+
+def check_results(client):
+    values = values_of("int4", (9, 130)).astype(np.float32)
+    executable = client.compile(TWO)
+    told = [str(each) for each in layouts.output_layouts(executable)]
+    assert told == ["{1,0:T(8,128)(2,1)}", "{1,0:T(8,128)(8,1)E(4)}"]
+    for _ in range(3):
+        results = executable(client.buffer_from_host(values))
+        for result, text in zip(results, told, strict=True):
+            expected = values.astype(result.dtype)
+            assert result.layout == (1, 0)
+            assert str(layouts.buffer_layout(result)) == text
+            tiles, there = lying(expected, (1, 0), text.partition(":")[2].rstrip("}"))
+            assert np.array_equal(raw(result) & there, tiles & there)
+            assert same(result.to_numpy(), expected)
+    return executable
+
+
+@pytest.mark.parametrize("env", [ON, HELD, VALIDATED])
+def test_results_lie_in_tiles(child, env):
+    child(check_results, **env)
+
+
+@in_child(**ON)
+def test_programs_that_are_saved_and_loaded(client):
+    executable = check_results(client)
+    again = client.load(executable.serialize())
+    values = values_of("int4", (9, 130)).astype(np.float32)
+    first, second = again(client.buffer_from_host(values))
+    assert same(first.to_numpy(), values.astype(ml_dtypes.bfloat16))
+    assert same(second.to_numpy(), values.astype(ml_dtypes.int4))
+    assert layouts.output_layouts(again) == layouts.output_layouts(executable)
+
+
+@in_child(**ON)
+def test_donation(client):
+    donate, values = client.compile(DONATE), values_of("float32", (9, 130))
+    for turn in range(3):
+        buffer = client.buffer_from_host(values + turn)
+        result = donate(buffer)
+        assert buffer.is_deleted
+        assert np.array_equal(result.to_numpy(), 2 * (values + turn))
+        assert result.on_device_nbytes == 16384
+
+
+@in_child(**ON)
+def test_a_program_of_columns(client):
+    values = values_of("float32", (9, 130))
+    options = CompileOptions(argument_layouts=[Slot.of("f32", (9, 130), (0, 1))])
+    executable = client.compile(DONATE.replace(" {tf.aliasing_output = 0 : i32}", ""), options)
+    for given in (client.buffer_from_host(values, layout=(0, 1)), values):
+        assert np.array_equal(executable(given).to_numpy(), 2 * values)
+
+
+def two_devices():
+    with pjrt_hub.load("cpu").client({"cpu_device_count": 2}) as client:
+        first, second = client.devices
+        values = values_of("int4", (9, 130))
+        tiles, there = lying(values, (1, 0), "T(8,128)(8,1)E(4)")
+        buffer = client.buffer_from_host(values, device=first)
+        host = next(each for each in first.memories if each.kind == "pinned_host")
+        copies = [buffer.copy_to_device(second), buffer.copy_to_memory(host)]
+        copies.append(copies[-1].copy_to_device(second))
+        for copy in copies:
+            assert np.array_equal(raw(copy) & there, tiles & there)
+            assert (copy.on_device_nbytes, copy.layout) == (2048, (1, 0))
+            assert same(copy.to_numpy(), values)
+
+
+def test_copies_between_devices_and_memories(child):
+    child(two_devices, prepared=False, **ON)
+
+
+@in_child(**ON)
+def test_a_transfer_takes_bytes_as_they_lie_in_tiles(client):
+    for name, text, nbytes in (("float32", "T(8,128)", 16384), ("int4", "T(8,128)(8,1)E(4)", 2048)):
+        values = values_of(name, (9, 130))
+        tiles, _ = lying(values, (1, 0), text)
+        with client.create_buffers_for_async_host_to_device([((9, 130), values.dtype)]) as transfer:
+            assert transfer.buffer_size(0) == nbytes
+            buffer = transfer.retrieve_buffer(0)
+            transfer.transfer_data(0, tiles[1000:], offset=1000)
+            transfer.transfer_data(0, tiles[:1000], is_last=True)
+            assert same(buffer.to_numpy(), values)
+
+
+@in_child(PJRT_HUB_LAYERS="discrete", PJRT_HUB_DISCRETE="tiled,platform=cuda")
+def test_tiles_are_lent_to_nobody_and_copied_to_the_host(client):
+    values = values_of("float32", (9, 130))
+    buffer = client.buffer_from_host(values)
+    for wish in ({}, {"copy": True}, {"copy": False}):
+        with pytest.raises(BufferError, match="tiles"):
+            buffer.__dlpack__(**wish)
+    with pytest.raises(BufferError, match="only a copy on the host would do"):
+        buffer.__dlpack__(dl_device=(1, 0), copy=False)
+    with pytest.raises(BufferError, match="tiles"):
+        _ = buffer.__cuda_array_interface__
+    with pytest.raises(BufferError):
+        memoryview(buffer)
+    [result] = [client.compile(DONATE)(buffer)]
+    with pytest.raises(BufferError, match="tiles"):
+        result.__dlpack__()
+    assert np.array_equal(np.asarray(result), 2 * values)
+    assert math.isfinite(float(result[0, 0]))
+
+
+@in_child(**ON)
+def test_what_would_show_the_plugins_own_bytes_is_refused(client):
+    buffer = client.buffer_from_host(values_of("float32", (9, 130)))
+    with buffer.external_reference() as reference, pytest.raises(UnimplementedError, match="tiles"):
+        client.create_view_of_device_buffer(reference.pointer, (9, 130), np.float32)
