@@ -290,6 +290,27 @@ def test_a_transfer_takes_bytes_as_they_lie_in_tiles(client):
             assert same(buffer.to_numpy(), values)
 
 
+@in_child(**ON)
+def test_a_transfer_refuses_rows_for_tiles(client):
+    """Where both have the same size, too: the elements would come into each other's places."""
+    values = values_of("float32", (8, 256))
+    tiles, _ = lying(values, (1, 0), "T(8,128)")
+    for is_retrieved in (True, False):
+        with client.create_buffers_for_async_host_to_device([values] * 2) as transfer:
+            assert transfer.buffer_size(0) == values.nbytes
+            buffers = [transfer.retrieve_buffer(each) for each in range(2) if is_retrieved]
+            for array in (values, values.reshape(-1), values.view(np.uint8), memoryview(values)):
+                with pytest.raises(
+                    ValueError, match=r"buffer 0 is f32\[8,256\] in tiles"
+                ) as caught:
+                    transfer.transfer_data(0, array, is_last=True)
+            assert "transfer_literal() or client.buffer_from_host()" in str(caught.value)
+            transfer.transfer_data(0, tiles, is_last=True)
+            transfer.transfer_data(1, tiles.tobytes(), is_last=True)
+            buffers = buffers or [transfer.retrieve_buffer(each) for each in range(2)]
+            assert all(same(buffer.to_numpy(), values) for buffer in buffers)
+
+
 @in_child(PJRT_HUB_LAYERS="discrete", PJRT_HUB_DISCRETE="tiled,platform=cuda")
 def test_tiles_are_lent_to_nobody_and_copied_to_the_host(client):
     values = values_of("float32", (9, 130))

@@ -48,6 +48,7 @@ class Transfer(Closing, hotpath.Owned):
         "_parts",
         "_place",
         "_retrieved",
+        "_scattered",
         "_specs",
         "address",
     )
@@ -67,6 +68,8 @@ class Transfer(Closing, hotpath.Owned):
         self._place = device
         self._lock = Lock()
         self._retrieved = [False] * len(self._specs)
+        #: Of each buffer: whether only bytes in the order of its tiles fit; None until it is asked.
+        self._scattered: list[bool | None] = [None] * len(self._specs)
         #: Of each buffer: what has come, in bytes, as (start, end) in order; None when complete.
         self._parts: list[list[tuple[int, int]] | None] = [[] for _ in self._specs]
         with client.in_call():
@@ -138,8 +141,9 @@ class Transfer(Closing, hotpath.Owned):
 
         Args:
             buffer_index: of the shape spec.
-            data: bytes, or a contiguous array of the buffer's dtype or of uint8. It must not
-                change until the event is ready; it is kept alive until then.
+            data: bytes as the device has them, or a contiguous array of the buffer's dtype or of
+                uint8, in the order of the buffer's layout. It must not change until the event is
+                ready; it is kept alive until then.
             offset: where they go, in bytes.
             is_last: whether this part completes the buffer.
 
@@ -149,12 +153,14 @@ class Transfer(Closing, hotpath.Owned):
         Raises:
             IndexError: there is no such buffer.
             TypeError: the array has another dtype.
-            ValueError: the part lies outside, overlaps another, or is the last with bytes missing.
+            ValueError: the part lies outside, overlaps another, or is the last with bytes missing;
+                or the buffer lies in tiles, which only plain bytes can be.
             ClosedError: the buffer is complete, or the transfer closed.
         """
         index = self._index(buffer_index)
         source = as_bytes(data)
         self._check_dtype(index, data)
+        self._check_rows(index, data)
         size = self.buffer_size(index)
         start = operator.index(offset)
         end = start + source.nbytes
@@ -275,7 +281,10 @@ class Transfer(Closing, hotpath.Owned):
         address = self._ask(
             "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer", buffer_index=index
         )
-        return Buffer._from_spec(self.client, address, self._specs[index], self._place)
+        buffer = Buffer._from_spec(self.client, address, self._specs[index], self._place)
+        buffer._order()
+        self._scattered[index] = buffer._scattered
+        return buffer
 
     def _index(self, buffer_index: int) -> int:
         index = operator.index(buffer_index)
@@ -292,6 +301,20 @@ class Transfer(Closing, hotpath.Owned):
         spec = self._specs[index]
         if dtype != dtypes.numpy_dtype(spec.element.code):
             raise TypeError(f"buffer {index} is {spec}, the array has the dtype {dtype}")
+
+    def _check_rows(self, index: int, data: Any) -> None:
+        """Refuses an array where its elements would come into other places of the buffer."""
+        if getattr(data, "ndim", 1) == 1 and getattr(data, "dtype", "uint8") == "uint8":
+            return  # bytes, as they are to lie
+        with self.client.in_call(), self._lock:
+            self._open_parts(index)
+            if self._scattered[index] is None:
+                self._early[index] = self._retrieve(index)
+            if self._scattered[index]:
+                raise ValueError(
+                    f"buffer {index} is {self._specs[index]} in tiles, and the array has rows\n\n"
+                    "hint: give it whole to transfer_literal() or client.buffer_from_host()"
+                )
 
     def _open_parts(self, index: int) -> list[tuple[int, int]]:
         self.require_open()
