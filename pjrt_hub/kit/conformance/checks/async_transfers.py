@@ -9,7 +9,7 @@ import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.checks.transfers import in_device_order
+from pjrt_hub.kit.conformance.checks.transfers import in_device_order, require_rows
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error
 from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, expect_given_error, expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
@@ -119,9 +119,10 @@ def parts_buffers(subject: Subject) -> None:
 
 @check(area="transfers", since=60, number=110, seconds=5)
 def parts_past_the_end(subject: Subject) -> None:
-    """Send 8 bytes to offset 28 of 32, destroy the manager -> the part is refused, both return."""
+    """Send 8 bytes to the last 4, destroy the manager -> the part is refused, both return."""
     transfer = _Transfer(subject, [8])
-    expect_refusal(subject, lambda: transfer.send(0, NUMBERS[:2], 28), "a part past the end")
+    size = transfer.call("BufferSize", buffer_index=0)
+    expect_refusal(subject, lambda: transfer.send(0, NUMBERS[:2], size - 4), "a part past the end")
     transfer.end()  # waits for ever where the refused part still counts as under way
 
 
@@ -165,6 +166,7 @@ def parts_with_layout(subject: Subject) -> None:
     order = irregular.minor_to_major(subject.api, buffer)
     if order != (0, 1):
         raise Unsupported(f"it ignores the layout that is asked for: the buffer's is {order}")
+    require_rows(subject, buffer)
     transfer.send(0, memory_layout.to_memory(MATRIX, order), 0, last=True)
     found = in_device_order(subject, buffer)
     equal(found.tolist(), MATRIX.T.reshape(-1).tolist(), "the values by columns")
