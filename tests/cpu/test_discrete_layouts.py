@@ -11,7 +11,8 @@ from children import in_child
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
-from pjrt_hub.errors import ResourceExhaustedError, UnimplementedError
+from pjrt_hub.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
+from pjrt_hub.running.capi import table
 from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.program.signature import Slot
 
@@ -336,3 +337,111 @@ def test_what_would_show_the_plugins_own_bytes_is_refused(client):
     buffer = client.buffer_from_host(values_of("float32", (9, 130)))
     with buffer.external_reference() as reference, pytest.raises(UnimplementedError, match="tiles"):
         client.create_view_of_device_buffer(reference.pointer, (9, 130), np.float32)
+
+
+@in_child(**ON)
+def test_arrays_that_the_host_does_not_give(client):
+    values = values_of("bfloat16", (9, 130))
+    for order, nbytes in (((1, 0), 8192), ((0, 1), 34816)):
+        empty = client.create_uninitialized_buffer((9, 130), "bfloat16", layout=order)
+        assert (empty.layout, empty.on_device_nbytes) == (order, nbytes)
+        alias = client.create_alias_buffer((9, 130), "bfloat16", layout=order)
+        alias.fulfill(client.buffer_from_host(values, layout=order))
+        assert (alias.buffer.layout, alias.buffer.on_device_nbytes) == (order, nbytes)
+        assert same(alias.buffer.to_numpy(), values)
+
+
+@in_child(**ON)
+def test_an_array_of_a_file(client, file):
+    values = np.arange(3 * 2**20, dtype=np.float32).reshape(-1, 256)
+    with open(file, "wb") as opened:
+        opened.write(values.tobytes())
+    buffer = client.buffer_from_file(file, values.shape)
+    assert buffer.on_device_nbytes == values.nbytes  # so it is the order that differs
+    assert same(buffer.to_numpy(), values)
+    assert not np.array_equal(raw(buffer).view(np.float32).reshape(values.shape), values)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "array"
+
+
+@in_child(PJRT_HUB_LAYERS="discrete", PJRT_HUB_DISCRETE="tiled,platform=cuda")
+def test_the_preview_of_a_large_array_is_of_its_values(client):
+    values = np.arange(2**20, dtype=np.int32).reshape(1024, 1024)
+    buffer = client.buffer_from_host(values)
+    buffer.ready.wait()
+    shown = " ".join(repr(buffer).replace(",", "").split())
+    for line in str(values).splitlines():
+        assert " ".join(line.strip("[] ").split()) in shown
+
+
+def wish(client, values, order, *tiles):
+    """Puts an array with a wish for tiles, as JAX does, and gives the buffer's address."""
+    layout = {
+        "minor_to_major": order,
+        "tile_dims": [size for tile in tiles for size in tile],
+        "tile_dim_sizes": [len(tile) for tile in tiles],
+    }
+    return client.call(
+        "PJRT_Client_BufferFromHostBuffer",
+        client=client.address,
+        data=values.ctypes.data,
+        type=table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_S8"],
+        dims=values.shape,
+        host_buffer_semantics=0,
+        device=client.devices[0].address,
+        device_layout={"type": 0, "tiled": layout},
+    ).buffer
+
+
+@in_child(**ON)
+def test_a_wish_for_tiles(client):
+    values = values_of("int8", (32, 130))
+    device, code = client.devices[0], table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_S8"]
+    given = wish(client, values, (1, 0), (32, 128), (4, 1))
+    granted = pjrt_hub.Buffer._adopt(client, given, code, values.shape, device)
+    assert same(granted.to_numpy(), values)
+    tiles, there = lying(values, (1, 0), "T(32,128)(4,1)")
+    assert np.array_equal(raw(granted) & there, tiles & there)
+    for order, *others in (
+        ((1, 0), (8, 128), (4, 1)),
+        ((1, 0), (32, 128)),
+        ((0, 1), (32, 128), (4, 1)),
+    ):
+        with pytest.raises(InvalidArgumentError, match="the device has other tiles"):
+            wish(client, values, order, *others)
+
+
+BOUNDED = "tensor<?x3xf32, #stablehlo.bounds<4, ?>>"
+CUT = f"""func.func @main(%a: tensor<4x3xf32>, %n: tensor<i32>) -> {BOUNDED} {{
+  %r = "stablehlo.set_dimension_size"(%a, %n) {{dimension = 0 : i64}}
+      : (tensor<4x3xf32>, tensor<i32>) -> {BOUNDED}
+  return %r : {BOUNDED}
+}}"""
+
+
+@in_child(**ON)
+def test_dynamic_dimensions(client):
+    values = values_of("float32", (4, 3))
+    result = client.compile(CUT)(client.buffer_from_host(values), client.buffer_from_host(2))
+    assert result.dynamic_dimensions == (0,)
+    assert result.on_device_nbytes == 2048
+    assert np.array_equal(result.to_numpy(), values[:2])
+    with pytest.raises(UnimplementedError, match="dynamic dimensions"):
+        raw(result)
+
+
+def another_client():
+    plugin = pjrt_hub.load("cpu")
+    with plugin.client() as first, plugin.client() as second:
+        values = values_of("uint4", (9, 130))
+        for order in ORDERS[2]:
+            copy = first.buffer_from_host(values, layout=order).copy_to_device(second.devices[0])
+            assert copy.layout == order
+            assert same(copy.to_numpy(), values)
+
+
+def test_a_copy_on_another_client(child):
+    child(another_client, prepared=False, **ON)

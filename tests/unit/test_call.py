@@ -185,3 +185,12 @@ def test_rows_that_would_write_outside_are_refused(wrong: Any) -> None:
 def test_an_address_that_does_not_fit_is_refused_in_python_too(address: int) -> None:
     with pytest.raises(OverflowError, match=f"{address} does not fit PJRT_ExecuteContext"):
         Struct("PJRT_ExecuteOptions", {"context": address}, DECLARED)
+
+
+def test_rows_of_several_lengths_are_given_flat() -> None:
+    tiles = {"tile_dims": [8, 128, 2], "tile_dim_sizes": [2, 1]}
+    given = Struct("PJRT_Buffer_MemoryLayout_Tiled", {"minor_to_major": [1, 0], **tiles}, DECLARED)
+    words = (ctypes.c_size_t * 7).from_address(given.address)
+    assert (words[3], words[6]) == (2, 2)
+    assert (ctypes.c_int64 * 3).from_address(words[4])[:] == [8, 128, 2]
+    assert (ctypes.c_size_t * 2).from_address(words[5])[:] == [2, 1]

@@ -382,7 +382,7 @@ def assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
         value = [_characters(each, keep) for each in value]
     encoded, number = _encode(field, value, keep)
     setattr(args, field.name, encoded)
-    if count:
+    if count and not count.startswith("sum "):  # the rows' own lengths count those
         setattr(args, count, number)
 
 

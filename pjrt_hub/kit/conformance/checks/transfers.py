@@ -154,7 +154,7 @@ def _raw(subject: Subject, buffer: int, offset: int, size: int) -> bytes:
 
 
 def require_rows(subject: Subject, buffer: int) -> None:
-    """Raises Unsupported where a matrix lies in tiles: what its bytes mean is the plugin's matter."""
+    """Raises Unsupported where a matrix lies in tiles: its bytes are the plugin's own matter."""
     if irregular.byte_strides(subject.api, buffer, (1, 1), 1) is None:
         raise Unsupported("the layout is of tiles")
 
