@@ -204,12 +204,12 @@ def test_the_validation_layer_finds_nothing(child):
 @pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, 200, 20)])
 def test_two_hundred_seeds(child, seeds):
     for seed in seeds:
-        kind = ("", "hold,", "window=100,", "capacity=4KiB,")[seed % 4]
+        kind = ("", "hold,", "window=100,", "capacity=4KiB,", "tiled,")[seed % 5]
         child(mix_of_two_devices, prepared=False, PJRT_HUB_DISCRETE=f"{kind}seed={seed}", **ON)
 
 
 def test_settings():
-    assert layers.settings("seed=7, hold") == ["seed=7", "hold"]
-    for wrong in ("speed=1", "seed", "seed=x", "capacity=1GB", "hold=1", "window=0"):
+    assert layers.settings("seed=7, hold,tiled") == ["seed=7", "hold", "tiled"]
+    for wrong in ("speed=1", "seed", "seed=x", "capacity=1GB", "hold=1", "tiled=8", "window=0"):
         with pytest.raises(PjrtHubError, match=f"has no setting '{wrong}'.*\n*hint"):
             layers.settings(wrong)
