@@ -12,6 +12,8 @@ from children import in_child
 import pjrt_hub
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
+from pjrt_hub.running.array.shape_spec import ShapeSpec
+from pjrt_hub.running.buffer.upload import in_parts
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.program.signature import Slot
@@ -312,6 +314,17 @@ def test_a_transfer_refuses_rows_for_tiles(client):
             assert all(same(buffer.to_numpy(), values) for buffer in buffers)
 
 
+@in_child(**ON)
+def test_a_transfer_takes_a_vector_whose_tile_only_fills_it_up(client):
+    values = values_of("float32", (1024,))
+    with client.create_buffers_for_async_host_to_device([values, ((1024,), "bf16")]) as transfer:
+        transfer.transfer_data(0, values[512:], offset=2048)
+        transfer.transfer_data(0, values[:512], is_last=True)
+        assert same(transfer.retrieve_buffer(0).to_numpy(), values)
+        with pytest.raises(ValueError, match=r"buffer 1 is bf16\[1024\] in tiles"):
+            transfer.transfer_data(1, values.astype(ml_dtypes.bfloat16), is_last=True)
+
+
 @in_child(PJRT_HUB_LAYERS="discrete", PJRT_HUB_DISCRETE="tiled,platform=cuda")
 def test_tiles_are_lent_to_nobody_and_copied_to_the_host(client):
     values = values_of("float32", (9, 130))
@@ -360,6 +373,19 @@ def test_an_array_of_a_file(client, file):
     assert buffer.on_device_nbytes == values.nbytes  # so it is the order that differs
     assert same(buffer.to_numpy(), values)
     assert not np.array_equal(raw(buffer).view(np.float32).reshape(values.shape), values)
+
+
+@in_child(**ON)
+def test_a_vector_of_a_file_goes_in_parts(client, file):
+    values = np.arange(4096, dtype=np.float32)
+    with open(file, "wb") as opened:
+        opened.write(values.tobytes())
+    with open(file, "rb") as opened:
+        for shape, parts in (((4096,), True), ((16, 256), False)):
+            spec = ShapeSpec.of(shape, "float32", client.api.version)
+            buffer = in_parts(client, opened.fileno(), spec, 0, part_nbytes=4096)
+            assert (buffer is not None) is parts
+            assert not parts or same(buffer.to_numpy(), values)
 
 
 @pytest.fixture

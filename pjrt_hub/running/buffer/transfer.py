@@ -17,7 +17,7 @@ from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import address_of, as_bytes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
-from pjrt_hub.running.capi import callbacks, hotpath
+from pjrt_hub.running.capi import callbacks, hotpath, irregular
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.device.device import Device, Memory, device_at
@@ -283,7 +283,9 @@ class Transfer(Closing, hotpath.Owned):
         )
         buffer = Buffer._from_spec(self.client, address, self._specs[index], self._place)
         buffer._order()
-        self._scattered[index] = buffer._scattered
+        self._scattered[index] = buffer._scattered and not irregular.is_plain(
+            self.client.api, address, buffer.ndim
+        )
         return buffer
 
     def _index(self, buffer_index: int) -> int:

@@ -214,11 +214,14 @@ def byte_strides(api: Api, buffer: int, dims: Sequence[int], nbytes: int) -> lis
 
 
 def is_plain(api: Api, buffer: int, rank: int) -> bool:
-    """Tell whether a buffer is rows one after the other, without tiles, as its plugin says."""
+    """Tell whether a buffer is rows one after the other, as its plugin says.
+
+    The one tile of a single dimension only fills it up.
+    """
     if not api.has("PJRT_Buffer_GetMemoryLayout"):
         return False
     args = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer)
-    if args.layout.type != _TILED or args.layout.tiled.num_tiles:
+    if args.layout.type != _TILED or args.layout.tiled.num_tiles > (rank < 2):
         return False
     return order(args) == (*range(rank),)[::-1]  # a plugin that does not say tells of none
 
