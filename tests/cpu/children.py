@@ -25,6 +25,8 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 NAME = "discrete" if "discrete" in os.environ.get("PJRT_HUB_LAYERS", "") else PLATFORM
 #: Whether the memory is the host's, and results are there at once.
 IS_CPU = NAME == "cpu"
+#: Whether it has arrays in tiles.
+HAS_TILES = PLATFORM == "tpu" or "tiled" in os.environ.get("PJRT_HUB_DISCRETE", "")
 ADD = PROGRAMS / "add.mlir"
 #: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
 SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from children import IS_CPU, PLATFORM, PROGRAMS, SLOW, command, device_count
+from children import HAS_TILES, IS_CPU, PLATFORM, PROGRAMS, SLOW, command, device_count
 
 import pjrt_hub
 
@@ -17,6 +17,8 @@ def pytest_runtest_setup(item):
     for mark in item.iter_markers("cpu"):
         if not IS_CPU:
             pytest.skip(f"about the CPU plugin: {mark.args[0]}")
+    if HAS_TILES and item.get_closest_marker("rows"):
+        pytest.skip("about rows, and the device has tiles")
     for mark in item.iter_markers("numpy"):
         if np.lib.NumpyVersion(np.__version__) < f"{mark.args[0]}.0":
             pytest.skip(f"numpy {np.__version__} is older than {mark.args[0]}")

@@ -106,6 +106,7 @@ def test_like_a_number(client):
         len(one)
 
 
+@pytest.mark.rows
 def test_like_an_array(client):
     buffer = client.buffer_from_host(np.arange(6, dtype=np.int16).reshape(2, 3))
     assert buffer.tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -177,6 +177,7 @@ def test_copies_to_memories(client):
     assert {memory.kind for memory in client.memories} >= {"device", "pinned_host"}
 
 
+@pytest.mark.rows
 def test_raw_copies(client):
     buffer = client.buffer_from_host(NUMBERS)
     middle = np.zeros(3, np.float32)

@@ -60,6 +60,7 @@ def test_the_plugin_is_the_one_that_the_table_is_for(plugin):
 
 
 @pytest.mark.parametrize("element", KNOWN, ids=lambda each: each.name)
+@pytest.mark.rows
 def test_values_come_back_bit_by_bit(client, element):
     values = extremes(element)
     buffer = client.buffer_from_host(values)

@@ -50,6 +50,7 @@ def test_an_extension_that_is_not_there_is_refused(plugin, name):
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (4, 1, 5), (0, 2)])
+@pytest.mark.rows
 def test_the_default_layout(client, shape):
     layout = layouts.default_layout(client, np.float32, shape)
     order = tuple(range(len(shape) - 1, -1, -1))
@@ -66,6 +67,7 @@ def test_a_wrong_shape_or_dtype_has_no_layout(client):
         layouts.default_layout(client, "uint1", (2,))
 
 
+@pytest.mark.rows
 def test_layouts_of_buffers_and_executables(client, program):
     executable = client.compile(program("column_major"))
     result = executable(

@@ -54,6 +54,7 @@ def reader(client, shape, order):
 
 
 @pytest.mark.parametrize("rank", range(5))
+@pytest.mark.rows
 def test_every_order(client, rank):
     shape = (2, 3, 4, 5)[:rank]
     values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
@@ -105,6 +106,7 @@ def puts(draw):
 
 @SHARED
 @given(put=puts())
+@pytest.mark.rows
 def test_any_dtype_strides_layout_and_semantics(client, put):
     element, view, order, semantics = put
     native = np.array(view, dtypes.numpy_dtype(element.code), order="C")
@@ -179,6 +181,7 @@ def test_buffers_without_an_array(client):
     assert alias.buffer.tolist() == MATRIX.tolist()
 
 
+@pytest.mark.rows
 def test_copies_keep_the_layout(pair):
     source = pair.buffer_from_host(MATRIX, layout=(0, 1))
     for copy in (
@@ -191,6 +194,7 @@ def test_copies_keep_the_layout(pair):
         assert raw(copy) == lying(MATRIX, (0, 1))
 
 
+@pytest.mark.rows
 def test_a_transfer_takes_bytes_as_they_lie(client):
     specs = [((2, 3), "f32", (0, 1)), ((2, 3), "f32", (1, 0))]
     with client.create_buffers_for_async_host_to_device(specs) as transfer:

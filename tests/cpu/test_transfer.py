@@ -18,6 +18,7 @@ def transfer(client):
         yield transfer
 
 
+@pytest.mark.rows
 def test_what_it_says_of_itself(client, transfer):
     assert (transfer.buffer_count, transfer.device) == (2, client.devices[0])
     assert [transfer.buffer_size(index) for index in range(2)] == [16, 24]
@@ -25,6 +26,7 @@ def test_what_it_says_of_itself(client, transfer):
     transfer.add_metadata({"name": "weights"})
 
 
+@pytest.mark.rows
 def test_parts_in_any_order(transfer):
     buffer = transfer.retrieve_buffer(0)
     assert not buffer.ready.is_ready()
@@ -35,6 +37,7 @@ def test_parts_in_any_order(transfer):
     assert buffer.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.rows
 def test_a_program_runs_on_what_is_still_coming(client, executables):
     with client.create_buffers_for_async_host_to_device([((8,), "f32")]) as transfer:
         coming = transfer.retrieve_buffer(0)
@@ -52,6 +55,7 @@ def test_a_program_runs_on_what_is_still_coming(client, executables):
         (((), "f64"), np.float64(2.5), 2.5),
     ],
 )
+@pytest.mark.rows
 def test_odd_buffers(client, spec, data, value):
     with client.create_buffers_for_async_host_to_device([spec]) as transfer:
         buffer = transfer.retrieve_buffer(0)
@@ -59,6 +63,7 @@ def test_odd_buffers(client, spec, data, value):
         assert buffer.tolist() == value
 
 
+@pytest.mark.rows
 def test_an_error_fails_one_buffer(transfer):
     first, second = transfer.retrieve_buffer(0), transfer.retrieve_buffer(1)
     transfer.set_buffer_error(0, errors.DataLossError("the disk is gone"))
@@ -68,6 +73,7 @@ def test_an_error_fails_one_buffer(transfer):
     assert second.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
+@pytest.mark.rows
 def test_closing_fails_what_is_not_complete(client):
     transfer = client.create_buffers_for_async_host_to_device(SPECS)
     first, second = transfer.retrieve_buffer(0), transfer.retrieve_buffer(1)
@@ -127,6 +133,7 @@ MISUSE = {
 
 
 @pytest.mark.parametrize("name", MISUSE)
+@pytest.mark.rows
 def test_misuse(transfer, name):
     action, error, words = MISUSE[name]
     with pytest.raises(error) as caught:
@@ -134,6 +141,7 @@ def test_misuse(transfer, name):
     assert words in str(caught.value)
 
 
+@pytest.mark.rows
 def test_once_is_enough(transfer):
     transfer.retrieve_buffer(0)
     with pytest.raises(ValueError, match="retrieved before"):

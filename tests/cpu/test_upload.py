@@ -66,6 +66,7 @@ def test_a_short_file(client, numbers):
 
 
 @pytest.mark.parametrize("part_nbytes", [4096, 1 << 20, 1 << 24])
+@pytest.mark.rows
 def test_in_parts(client, numbers, part_nbytes):
     spec = ShapeSpec.of(COUNT, "f32", client.api.version)
     with numbers.open("rb") as file:
@@ -73,6 +74,7 @@ def test_in_parts(client, numbers, part_nbytes):
     assert np.array_equal(buffer.to_numpy(), np.arange(COUNT))
 
 
+@pytest.mark.rows
 def test_a_file_that_ends_between_parts(client, numbers):
     spec = ShapeSpec.of(2 * COUNT, "f32", client.api.version)
     before = client._num_children
