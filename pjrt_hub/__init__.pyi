@@ -20,8 +20,8 @@ from pjrt_hub.door.client import load as load
 from pjrt_hub.door.client import plugins as plugins
 from pjrt_hub.door.client import targets as targets
 from pjrt_hub.door.client import topology as topology
-from pjrt_hub.door.doctor import Diagnosis as Diagnosis
-from pjrt_hub.door.doctor import Step as Step
+from pjrt_hub.door.diagnosis import Diagnosis as Diagnosis
+from pjrt_hub.door.diagnosis import Step as Step
 from pjrt_hub.door.doctor import diagnose as diagnose
 from pjrt_hub.door.fits import Fit as Fit
 from pjrt_hub.door.fits import fits as fits

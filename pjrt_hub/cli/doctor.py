@@ -16,8 +16,8 @@ from pjrt_hub.cli.status import FAILED
     "doctor",
     cls=Command,
     examples=(
-        "pjrt-hub doctor",
         "pjrt-hub doctor tpu --for compile",
+        "pjrt-hub doctor cuda --after torch",
     ),
 )
 @click.argument("platform", required=False)
@@ -28,13 +28,19 @@ from pjrt_hub.cli.status import FAILED
     default="run",
     help="What it is to be used for: to run programs here, or only to compile ahead of time.",
 )
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="MODULE",
+    help="What would be imported before, such as torch: its libraries serve the plugin as well.",
+)
 @output.json_option
-def command(platform: str | None, purpose: str, as_json: bool) -> int:
+def command(platform: str | None, purpose: str, after: tuple[str, ...], as_json: bool) -> int:
     """Say what would happen for a platform, and what is missing.
 
     Without PLATFORM, what would happen if none was named. Exits with 1 where a step fails.
     """
-    diagnosis = pjrt_hub.diagnose(platform, to_run=purpose == "run")
+    diagnosis = pjrt_hub.diagnose(platform, to_run=purpose == "run", after=after)
     if as_json:
         output.show_json(
             [

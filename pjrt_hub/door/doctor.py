@@ -9,21 +9,29 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.door import preflight, process
+from pjrt_hub.door import dependencies, preflight, process
 from pjrt_hub.door.client import choose
+from pjrt_hub.door.dependencies import Opening
+from pjrt_hub.door.diagnosis import Diagnosis, Step
 from pjrt_hub.door.plugin import library
-from pjrt_hub.errors import LockFileError, OfflineError, PjrtHubError, PluginLoadError
-from pjrt_hub.finding.contract import headers, linking
-from pjrt_hub.finding.contract.shippers import shipper
+from pjrt_hub.errors import (
+    FrameworkError,
+    LockFileError,
+    OfflineError,
+    PjrtHubError,
+    PluginLoadError,
+)
+from pjrt_hub.finding.discovery import hardware
 from pjrt_hub.finding.discovery.library import preloads as find_preloads
+from pjrt_hub.finding.discovery.requirement import find_required
 from pjrt_hub.finding.discovery.survey import require_locked
+from pjrt_hub.running.sandbox.mapped import code_files, code_files_after
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.library import Preloads
@@ -33,47 +41,29 @@ if TYPE_CHECKING:
 _READ = re.compile(r"LD_(LIBRARY_PATH|PRELOAD)$|(CUDA|NVIDIA|NCCL|XLA|TF_XLA|HIP|ROCR|ROCM)_")
 #: Probes that see a device.
 _SEEN = ("files", "kfd", "pci")
+#: Seconds for what `after` imports: frameworks take their time.
+_IMPORT_SECONDS = 300.0
+
+#: Files that are in a process, each with who loaded it.
+Mapped = dict[Path, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the walk.
-
-    Attributes:
-        what: the step.
-        ok: whether it would succeed.
-        detail: what was found.
-        hint: the next command, where it would not, or where something lacks.
-    """
-
-    what: str
-    ok: bool
-    detail: str
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """The steps, in order; the last one is the one that failed, if any did."""
-
-    steps: tuple[Step, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether every step would succeed."""
-        return all(step.ok for step in self.steps)
-
-
-def diagnose(name: str | os.PathLike[str] | None = None, *, to_run: bool = True) -> Diagnosis:
+def diagnose(
+    name: str | os.PathLike[str] | None = None, *, to_run: bool = True, after: Sequence[str] = ()
+) -> Diagnosis:
     """Report what `client(name)`, or `topology(name, ...)`, would do on this machine.
+
+    Libraries that this process has loaded serve for the plugin as well, and are told as such.
 
     Args:
         name: as for `client`, or the path of a library.
         to_run: whether programs are to run here; False asks only for compiling ahead of time,
             which needs no hardware.
+        after: modules that would be imported before, such as "torch", whose libraries would then
+            serve for the plugin; another process imports them, to see which these are.
     """
     steps: list[Step] = []
-    walk = _walk(name, to_run)
+    walk = _walk(name, to_run, after)
     what = "choice"
     try:
         for step in walk:
@@ -88,6 +78,7 @@ def diagnose(name: str | os.PathLike[str] | None = None, *, to_run: bool = True)
 #: What comes after a step, for the name of one that raises.
 _NEXT = {
     "lock": "choice",
+    "after": "choice",
     "choice": "library",
     "hardware": "library",
     "library": "headers",
@@ -96,16 +87,28 @@ _NEXT = {
 }
 
 
-def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
+def _walk(
+    name: str | os.PathLike[str] | None, to_run: bool, after: Sequence[str]
+) -> Iterator[Step]:
     here = process.world()
     if locked := here.pins:
         rows = here.catalog.rows() if here.catalog else ()
         names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in rows))
         yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
+    mapped = {Path(each): "already loaded in this process" for each in code_files()}
+    if after:
+        who = ", ".join(after)
+        try:
+            files = code_files_after(after, here.env, _IMPORT_SECONDS)
+        except FrameworkError as exc:
+            yield Step("after", False, exc.message, exc.hint)
+            return
+        mapped |= {each: f"already loaded by {who}" for each in files if each not in mapped}
+        yield Step("after", True, f"a process that has imported {who} has {len(files)} libraries")
     choice = choose(name)
     candidate = choice.candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
-    yield _hardware(candidate, to_run)
+    yield _hardware(candidate, to_run, here)
     if to_run and not candidate.may_run:
         return
     import pjrt_hub.running.capi  # noqa: F401  (its error is of the next step)
@@ -117,13 +120,15 @@ def _walk(name: str | os.PathLike[str] | None, to_run: bool) -> Iterator[Step]:
         return
     try:
         with library(choice, offline=True) as (path, _):
-            yield from _meet(candidate, path, choice.world or here, to_run)
+            yield from _meet(candidate, path, choice.world or here, mapped, to_run)
     except OfflineError:
         what = f"{candidate.library_path} was not what is pinned, and is moved aside"
         yield Step("library", False, what, f"pjrt-hub fetch {candidate.name}")
 
 
-def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Iterator[Step]:
+def _meet(
+    candidate: Candidate, path: Path, world: World, mapped: Mapped, to_run: bool
+) -> Iterator[Step]:
     """Yield the steps with a verified library; the library stays the same between them."""
     identity = digest.identity_if_any(path)
     require_locked(candidate, path, world)
@@ -136,7 +141,9 @@ def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Itera
         yield Step("initialize", False, exc.message, exc.hint)
         return
     preloads = find_preloads(world, candidate.manifest, path)
-    found = list(preflight.problems(path, world, preloads.paths, world.env))
+    opening = _opening(candidate, path, world, preloads, mapped, to_run)
+    before = (*dependencies.relevant(mapped, opening.names), *preloads.paths)
+    found = list(preflight.problems(path, world, before, world.env))
     for problem in found:
         yield Step("headers", False, problem.text, problem.hint)
     if found:
@@ -149,7 +156,7 @@ def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Itera
         yield Step("client", False, str(exc), "correct that variable, or unset it")
         return
     answer = preflight.first_contact(
-        path, preloads.paths, {**defaults, **world.env}, options, identity, describe=not to_run
+        path, before, {**defaults, **world.env}, options, identity, describe=not to_run
     )
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
@@ -158,12 +165,12 @@ def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Itera
         told = ", ".join(f"{name}={value}" for name, value in flags.items())
         yield Step("compile flags", True, f"{told}, unless options or XLA_FLAGS say otherwise")
     yield from _variables(world.env)
-    opened = list(_opened(candidate, path, world, preloads, answer["libraries"]))
+    opened = list(dependencies.report(opening, world, answer["libraries"]))
     yield from opened
     if error := answer["client_error"]:
         hint = "the words are the plugin's own; see its documentation, and that of its driver"
         if lacking := next((step.hint for step in opened if step.hint), ""):
-            hint += f"; it may lack what was not found: {lacking}"
+            hint += f"; it may lack what is told above: {lacking}"
         yield Step("client", False, error, hint)
     elif to_run:
         yield Step("client", True, "the plugin makes one")
@@ -175,7 +182,7 @@ def _meet(candidate: Candidate, path: Path, world: World, to_run: bool) -> Itera
     yield from _report_mapped_files(answer["libraries"])
 
 
-def _hardware(candidate: Candidate, to_run: bool) -> Step:
+def _hardware(candidate: Candidate, to_run: bool, world: World) -> Step:
     """Check whether the hardware is here; compiling ahead of time does not need it."""
     found, name = candidate.hardware, candidate.name
     if candidate.may_run:
@@ -183,6 +190,8 @@ def _hardware(candidate: Candidate, to_run: bool) -> Step:
     if not to_run:
         return Step("hardware", True, f"absent, and not needed to compile: {found.reason}")
     hint = f"`pjrt-hub doctor {name} --for compile` says whether it can compile for it here"
+    if driver := hardware.driver_version(candidate.manifest.probe, world.root):
+        hint = dependencies.describe_driver(candidate.manifest, driver, world).hint or hint
     return Step("hardware", False, f"absent: {found.reason}", hint)
 
 
@@ -193,56 +202,24 @@ def _variables(env: Mapping[str, str]) -> Iterator[Step]:
         yield Step("variables", True, ", ".join(told))
 
 
-def _opened(
-    candidate: Candidate, path: Path, world: World, preloads: Preloads, libraries: list[str]
-) -> Iterator[Step]:
-    """Report each library that the plugin opens by itself: which file it gets, and why.
-
-    One that is nowhere is a failure where the hardware is here: some programs need it. What the
-    plugin cannot load without is named in its headers.
-    """
-    search = preflight.search(preloads.paths, world.env)
-    plugin = headers.inspect(path, machine=world.host.arch)
+def _opening(
+    candidate: Candidate, path: Path, world: World, preloads: Preloads, mapped: Mapped, to_run: bool
+) -> Opening:
+    """Return what is to be reported of the libraries that a plugin opens."""
+    name, artifact = candidate.name, candidate.artifact
+    required = find_required(world, name, artifact, candidate.distribution, candidate.version)
     first = {each.name: each for each in preloads.paths}
-    absent = []
-    for name in (*first, *preloads.missing):
-        found = linking.find(name, world.host.arch, search, plugin)
-        # A file's name may say more than the library's: libcudnn.so.99.0.96.
-        mapped = next((each for each in libraries if _is_named(each, name)), "")
-        if found is not None:
-            is_first = found.library.path == first.get(name)
-            reason = "loaded before the plugin" if is_first else found.reason
-            yield Step(
-                "opens", True, _describe(name, found.library.path, reason, world, found.hidden)
-            )
-        elif mapped:
-            reason = "the plugin knows where it is"
-            yield Step("opens", True, _describe(name, Path(mapped), reason, world, ()))
-        else:
-            absent.append(name)
-    if absent:
-        ways = dict.fromkeys(how for _, how in map(shipper, absent) if how)
-        if (whole := f"pip install 'pjrt-hub[{candidate.name}]'") in ways:
-            ways = {whole: None}
-        hint = "; ".join(ways) or "install them, or name their folders in LD_LIBRARY_PATH"
-        is_needed = candidate.hardware.ok and candidate.manifest.probe.kind in _SEEN
-        what = f"not found, and needed by some programs only: {', '.join(absent)}"
-        yield Step("opens", not is_needed, what, hint)
-
-
-def _is_named(file: str, name: str) -> bool:
-    return f"{os.path.basename(file)}.".startswith(f"{name}.")
-
-
-def _describe(name: str, path: Path, reason: str, world: World, hidden: tuple[Path, ...]) -> str:
-    """Return a file with its distribution, why it is that one, and which it hides."""
-
-    def owned(file: Path) -> str:
-        owner = world.installed.owner(file) or world.installed.owner(file.resolve())
-        return f"{file} of {owner}" if owner else str(file)
-
-    text = f"{name}: {owned(path)}, {reason}"
-    return text + (f"; it hides {', '.join(map(owned, hidden))}" if hidden else "")
+    return Opening(
+        candidate.manifest,
+        path,
+        (*first, *preloads.missing),
+        mapped,
+        preloads.paths,
+        required,
+        candidate.hardware.ok is True and candidate.manifest.probe.kind in _SEEN,
+        to_run,
+        f"pjrt-hub fetch {name}" if artifact is not None and artifact.requires else "",
+    )
 
 
 def _report_mapped_files(libraries: list[str]) -> Iterator[Step]:

@@ -262,7 +262,7 @@ def search(preloaded: tuple[Path, ...], env: Mapping[str, str], program: Path = 
 
     earlier = (Path(each) for each in split("LD_PRELOAD", "[: ]") if "/" in each)
     try:
-        rpath = headers.inspect(program).rpath
+        rpath = headers.inspect(program.resolve()).rpath  # its $ORIGIN is that of no link
     except PluginLoadError:  # on a system that has no such paths
         rpath = ()
     return Search(

@@ -112,14 +112,14 @@ def test_libraries_that_only_some_programs_need_are_told(doctor) -> None:
     steps = {step[0]: step for step in doctor(lacking)}
     assert steps["opens"][1:] == (
         True,
-        "not found, and needed by some programs only: libcudnn_absent.so.9, libmore.so",
+        "not found, and needed to run some programs: libcudnn_absent.so.9, libmore.so",
         "pip install 'pjrt-hub[cuda]'",
     )
     assert steps["client"][1] is True
     refusing = doctor(lacking, 'ON_CREATE=return fail(9, "no cuDNN")')
     assert refusing[-1][0] != "opens"
     (hint,) = [hint for _, ok, _, hint in refusing if not ok]
-    assert hint.endswith("it may lack what was not found: pip install 'pjrt-hub[cuda]'")
+    assert hint.endswith("it may lack what is told above: pip install 'pjrt-hub[cuda]'")
 
 
 def test_a_library_of_the_system_is_found_once(doctor, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_library_of_the_system_is_found_once(doctor, tmp_path: Path) -> None:
     assert steps["variables"][2] == f"LD_LIBRARY_PATH={folder}"
     assert [detail for what, _, detail, _ in told if what == "opens"] == [
         f"libcudnn.so.99: {folder}/libcudnn.so.99, LD_LIBRARY_PATH",
-        "not found, and needed by some programs only: libmore.so",
+        "not found, and needed to run some programs: libmore.so",
     ]
 
 
@@ -158,7 +158,7 @@ def test_what_is_missing_is_a_no_where_the_hardware_is(doctor, tmp_path: Path) -
     [step] = [step for step in doctor(PRELOAD + present) if step[0] == "opens"]
     assert step[1:] == (
         False,
-        "not found, and needed by some programs only: libcudnn.so.99, libmore.so",
+        "not found: libcudnn.so.99, libmore.so",
         "install them, or name their folders in LD_LIBRARY_PATH",
     )
 

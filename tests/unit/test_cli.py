@@ -443,9 +443,9 @@ def test_cache_clear(public, capsys):
 def test_doctor_fails_where_a_step_does(public, capsys):
     good = SimpleNamespace(what="hardware", ok=True, detail="/dev/nvidiactl", hint="")
     bad = SimpleNamespace(what="library", ok=False, detail="no libcudart.so.13", hint="install it")
-    public("diagnose", lambda platform, *, to_run: pjrt_hub.Diagnosis((good,)))
+    public("diagnose", lambda platform, *, to_run, after: pjrt_hub.Diagnosis((good,)))
     assert run(["doctor", "cuda"]) == 0
-    public("diagnose", lambda platform, *, to_run: pjrt_hub.Diagnosis((good, bad)))
+    public("diagnose", lambda platform, *, to_run, after: pjrt_hub.Diagnosis((good, bad)))
     assert run(["doctor", "cuda"]) == 1
     assert capsys.readouterr().out.splitlines()[1:] == [
         "ok    hardware: /dev/nvidiactl",

@@ -481,7 +481,7 @@ def test_hardware(tmp_path: Path):
     assert present(gpu, tmp_path).reason == "/dev/nvidia0 exists"
     root.write("proc/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue\n")
     old = present(gpu, tmp_path)
-    assert (old.ok, old.reason) == (False, "the driver is 550.54, 580 or newer is needed")
+    assert (old.ok, old.reason) == (False, "the driver is 550.54.15, 580 or newer is needed")
     root.write("proc/version", "NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release\n")
     assert present(gpu, tmp_path).ok
 

@@ -173,9 +173,10 @@ class _Reader:
                     yield self._file.symbol(text, name)
 
     def _folders(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        origin = str(self._file.path.resolve().parent)
+        # That of a link: the loader does not look where the file itself lies.
+        origin = str(self._file.path.absolute().parent)
         return tuple(
-            os.path.normpath(part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
+            _shorten(part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
             for path in paths
             for part in path.split(":")
             if part
@@ -268,3 +269,9 @@ def _role(name: str) -> str:
     if name in (".symtab", ".strtab"):
         return "symbols"
     return "data" if name.startswith((".rodata", ".data")) else ""
+
+
+def _shorten(folder: str) -> str:
+    """Return a folder without "..", unless that is another one, as it may be behind a link."""
+    short = os.path.normpath(folder)
+    return short if os.path.realpath(short) == os.path.realpath(folder) else folder

@@ -1,7 +1,8 @@
 """Checks whether this machine's dynamic loader could load a library.
 
-Owns `Search` and `find` (where the loader looks, and which file it takes), `find_missing` (what it
-will not find) and `problems`, which is every reason; must not load anything.
+Owns `Search` and `find` (where the loader looks, and which file it takes), `follow` (what it loads
+with a file), `find_missing` (what it will not find) and `problems`, which is every reason; must not
+load anything.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePath
 
 from pjrt_hub.base import digest
-from pjrt_hub.base.frozen import frozen
+from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.binary import Binary, Problem, unfit
@@ -234,6 +235,48 @@ def find(
     same = taken.library.path
     others = (each for each in hidden if not os.path.samefile(each, same))
     return Found(taken.library, taken.reason, tuple(others))
+
+
+def follow(files: Sequence[Path], machine: str, search: Search) -> dict[Path, str]:
+    """Return what the loader loads, in its order, where some files are opened one after another.
+
+    A file brings what it needs, under the rules of `find`, before the next one is opened: so it may
+    be another copy of that one which answers to its name from then on.
+
+    Args:
+        files: their paths; those that cannot be opened are left out.
+        machine: "x86_64", "aarch64".
+        search: where the loader looks, and what is loaded already.
+
+    Returns:
+        Each file with the reason why it is the one, which is empty for those that were opened.
+    """
+    loaded: dict[Path, str] = {}
+    for file in files:
+        try:
+            opened = inspect(file, machine=machine)
+        except PluginLoadError:
+            continue
+        if not any(os.path.samefile(file, each) for each in loaded):
+            now = replace(search, preloaded=(*search.preloaded, *loaded))
+            loaded |= _brought(opened, machine, now)
+    return loaded
+
+
+def _brought(opened: Binary, machine: str, search: Search) -> dict[Path, str]:
+    """Return a library with all that it needs; nothing where some of that is missing."""
+    brought = {opened.path: ""}
+    queue: list[tuple[Binary, tuple[str, ...]]] = [(opened, ())]
+    for library, inherited in queue:
+        for name in library.needed if len(brought) < _MAX_LIBRARIES else ():
+            now = replace(search, preloaded=(*search.preloaded, *brought))
+            found = find(name, machine, now, library, inherited)
+            if found is None:
+                return {}
+            if not found.is_systems and found.reason != _LOADED:
+                brought[found.library.path] = f"{found.reason}, needed by {library.path.name}"
+                queue.append((found.library, (*library.rpath, *inherited)))
+    return brought
 
 
 def _places(

@@ -74,14 +74,18 @@ def _pci(probe: Probe, root: Path) -> Verdict:
     return Verdict(False, f"no PCI device of vendor {probe.vendor}{wanted}")
 
 
+def driver_version(probe: Probe, root: Path = Path("/")) -> str:
+    """Return the version of the driver, "550.54.15"; empty if its file tells none, as under WSL."""
+    # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  ..."
+    text = _text(root / probe.driver_file.lstrip("/")) if probe.driver_file else ""
+    found = re.search(r"\s(\d{3,}(?:\.\d+)+)", text)
+    return found[1] if found else ""
+
+
 def _driver(probe: Probe, root: Path, verdict: Verdict) -> Verdict:
-    # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  ..."; absent under WSL.
-    text = _text(root / probe.driver_file.lstrip("/"))
-    found = re.search(r"\s(\d{3,})\.\d+", text)
-    if found and int(found[1]) < probe.driver_minimum:
-        return Verdict(
-            False, f"the driver is {found[0].strip()}, {probe.driver_minimum} or newer is needed"
-        )
+    version = driver_version(probe, root)
+    if version and int(version.partition(".")[0]) < probe.driver_minimum:
+        return Verdict(False, f"the driver is {version}, {probe.driver_minimum} or newer is needed")
     return verdict
 
 

@@ -57,6 +57,18 @@ class Distribution:
             return ()
         return tuple(map(str, files or ()))
 
+    def requires(self) -> tuple[str, ...]:
+        """Return its requirements, as its metadata states them, those of its extras among them.
+
+        This too is asked of few.
+        """
+        import importlib_metadata
+
+        try:
+            return tuple(importlib_metadata.Distribution.at(self.info).requires or ())
+        except (OSError, ValueError):
+            return ()
+
 
 _Shadowed = tuple[tuple[Distribution, Distribution], ...]
 

@@ -1,6 +1,7 @@
-"""What a plugin requires at run time, where it is installed.
+"""What a plugin requires at run time, and where that is installed.
 
-Owns which installed distribution serves for a pinned requirement. The others come from the cache.
+Owns which installed distribution serves for a pinned requirement, and which versions a plugin takes
+that was installed itself. What is not installed comes from the cache.
 """
 
 from __future__ import annotations
@@ -8,9 +9,63 @@ from __future__ import annotations
 from os.path import isfile
 from pathlib import Path, PurePosixPath
 
+from pjrt_hub.base.frozen import replace
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import World
-from pjrt_hub.finding.store.catalog import Requirement
+from pjrt_hub.finding.store.catalog import Artifact, Requirement
+
+#: What a file's name leaves out of a version: libcudnn.so.9.12.0 is that of 9.12.0.46.
+_REST = "99999"
+
+
+def find_required(
+    world: World, plugin: str, artifact: Artifact | None, distribution: str, version: str
+) -> tuple[Requirement, ...]:
+    """Return what a plugin requires, with the versions that it takes as far as they are known.
+
+    Args:
+        world: the registry, and what is installed.
+        plugin: its name.
+        artifact: its row, if it came from the registry.
+        distribution: canonical name of the one that brought it, if it was installed.
+        version: of that distribution.
+    """
+    if artifact is not None:
+        return artifact.requires
+    rows = [
+        row
+        for row in (world.catalog.rows() if world.catalog else ())
+        if row.plugin == plugin and row.requires and not row.runs(world.host)
+    ]
+    for row in rows:
+        if (canonical(row.package), row.version) == (distribution, version):
+            return row.requires
+    if not rows:
+        return ()
+    # Which library is whose does not change between releases; which versions they take does.
+    bounds = _bounds(world, distribution, version)
+    return tuple(
+        replace(each, specifier=bounds.get(canonical(each.package), ""))
+        for each in rows[0].requires
+    )
+
+
+def _bounds(world: World, distribution: str, version: str) -> dict[str, str]:
+    """Return what the vendor's package around a plugin says of the others, if it is installed."""
+    from packaging.requirements import InvalidRequirement
+    from packaging.requirements import Requirement as Wanted
+
+    around = world.installed.get(f"{distribution.removesuffix('-pjrt')}-plugin")
+    if around is None or around.version != version:
+        return {}
+    found = {}
+    for text in around.requires():
+        try:
+            wanted = Wanted(text)
+        except InvalidRequirement:
+            continue
+        found[canonical(wanted.name)] = str(wanted.specifier)
+    return found
 
 
 def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:
@@ -24,7 +79,7 @@ def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:
         version is another than the plugin takes, or if it is incomplete.
     """
     found = world.installed.get(canonical(requirement.package))
-    if found is None or not _admits(requirement.specifier, found.version):
+    if found is None or not admits(requirement.specifier, found.version):
         return {}
     folders = {PurePosixPath(member.path).parent for member in requirement.members}
     files = {
@@ -36,7 +91,16 @@ def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:
     return files if is_whole and all(map(isfile, files.values())) else {}
 
 
-def _admits(specifier: str, version: str) -> bool:
+def admits(specifier: str, version: str, *, is_whole: bool = True) -> bool:
+    """Check whether a specifier allows a version.
+
+    Args:
+        specifier: such as ">=9.12,<10"; empty allows any.
+        version: of a distribution, or one that a file's name tells.
+        is_whole: whether nothing follows it.
+    """
+    if not is_whole and admits(specifier, f"{version}.{_REST}"):
+        return True
     if not specifier:
         return True
     from packaging.specifiers import SpecifierSet

@@ -20,6 +20,7 @@ from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.running.sandbox import watch
 from pjrt_hub.running.sandbox.child import Child, listen, signal_name
+from pjrt_hub.running.sandbox.mapped import code_files
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api
@@ -157,7 +158,7 @@ def _load(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str)
     except ImportError as exc:
         tell(error="InternalError", message=str(exc), hint="reinstall pjrt-hub", details={})
         return 1
-    files, modules = set(_code_files()), set(sys.modules)
+    files, modules = set(code_files()), set(sys.modules)
     try:
         tell(step="dlopen")
         for dependency in preload:
@@ -178,7 +179,7 @@ def _load(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str)
     if describe:
         tell(step=_DESCRIBE)
         topology_error = _topology_error(api)
-    mapped = [each for each in _code_files() if each not in files]
+    mapped = [each for each in code_files() if each not in files]
     imported = _files_of(sys.modules.keys() - modules)
     attributes: dict[str, object] = dict(api.attributes)
     result = ProbeResult(
@@ -209,20 +210,6 @@ def _files_of(modules: Iterable[str]) -> list[str]:
     """Return the files that modules were imported from, of those that have one."""
     found = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return sorted({file for file in found if isinstance(file, str)})
-
-
-def _code_files() -> list[str]:
-    """Return the files with code in this process, in the order of their addresses."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            rows = [line.rstrip("\n").split(maxsplit=5) for line in file]
-    except OSError:
-        return []  # not Linux
-    return list(
-        dict.fromkeys(
-            row[5] for row in rows if len(row) == 6 and "x" in row[1] and row[5][0] == "/"
-        )
-    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,138 @@
+"""What XLA's CUDA plugins, NVIDIA's compilers and its driver expect of each other.
+
+Owns where a plugin looks for ptxas and libdevice, which ptxas it takes, and which CUDA a driver
+runs. Measured on the releases 0.4.38 to 0.12.0.1 of the plugin; must not run what it finds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from mmap import ACCESS_READ, mmap
+from os.path import normpath
+from pathlib import Path
+
+from pjrt_hub.base.frozen import frozen
+
+#: The newest CUDA that a branch of the driver runs.
+_DRIVERS = {
+    450: "11.0",
+    455: "11.1",
+    460: "11.2",
+    465: "11.3",
+    470: "11.4",
+    495: "11.5",
+    510: "11.6",
+    515: "11.7",
+    520: "11.8",
+    525: "12.0",
+    530: "12.1",
+    535: "12.2",
+    545: "12.3",
+    550: "12.4",
+    555: "12.5",
+    560: "12.6",
+    565: "12.7",
+    570: "12.8",
+    575: "12.9",
+    580: "13.0",
+    590: "13.1",
+}
+#: The folder of the vendor's package with the compilers, by the number of CUDA.
+_PACKAGES = {"12": "nvidia/cuda_nvcc", "13": "nvidia/cu13"}
+_DATA_DIR = re.compile(r"--xla_gpu_cuda_data_dir=['\"]?([^\s'\"]+)")
+_OLDEST_PTXAS = (11, 8)
+_REFUSED_PTXAS = (12, 3, 103)
+
+
+@frozen
+class Place:
+    """A file that a plugin looks for, and why there."""
+
+    path: Path
+    reason: str
+
+
+@frozen
+class Compiler:
+    """Something that a plugin compiles with.
+
+    Attributes:
+        name: "ptxas" or "libdevice".
+        file: its path below a folder of CUDA.
+        is_program: whether it is looked for on PATH, too, and has to tell a version.
+    """
+
+    name: str
+    file: str
+    is_program: bool
+
+    def places(
+        self, library: Path, cuda: str, env: Mapping[str, str], root: str = ""
+    ) -> Iterator[Place]:
+        """Yield where a plugin looks for it, in its order.
+
+        Args:
+            library: the plugin's, by the path that it is loaded from.
+            cuda: what it was built for, "13".
+            env: the variables.
+            root: a folder of CUDA that a framework names in the options of a compilation, which
+                stands for the one in XLA_FLAGS.
+        """
+        flag = _DATA_DIR.search(env.get("XLA_FLAGS", ""))
+        if root:
+            yield Place(Path(root, self.file), "the options of JAX")
+        elif flag:
+            yield Place(Path(flag[1], self.file), "XLA_FLAGS")
+        else:
+            yield Place(Path("cuda_sdk_lib", self.file), "the working directory")
+        if self.is_program:
+            for folder in filter(None, env.get("PATH", "").split(os.pathsep)):
+                yield Place(Path(folder, self.name), "PATH")
+        for folder in ("/usr/local/cuda", "/opt/cuda"):
+            yield Place(Path(folder, self.file), "where the system has CUDA")
+        package = _PACKAGES.get(cuda, "")
+        for above in ("..", "../..") if package else ():
+            beside = Path(normpath(library.parent / above / package), self.file)
+            yield Place(beside, "beside the plugin")
+        yield Place(library.parent / "cuda" / self.file, "beside the plugin")
+
+
+PTXAS = Compiler("ptxas", "bin/ptxas", True)
+LIBDEVICE = Compiler("libdevice", "nvvm/libdevice/libdevice.10.bc", False)
+
+
+def opens_linker(library: Path) -> bool:
+    """Return whether a plugin compiles with libnvJitLink, and so needs no ptxas, where it has it.
+
+    Those before 0.11 were built without; nothing but the code of a plugin tells.
+    """
+    with library.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return content.find(b"nvJitLinkVersion") >= 0
+
+
+def release(text: str) -> str:
+    """Return the version in what `ptxas --version` prints; empty if there is none."""
+    found = re.search(r"\bV(\d+\.\d+\.\d+)", text)
+    return found[1] if found else ""
+
+
+def refusal(version: str) -> str:
+    """Return why a plugin passes over the ptxas of a version, or an empty string."""
+    if not version:
+        return "it tells no version"
+    numbers = tuple(map(int, version.split(".")))
+    if numbers[:2] < _OLDEST_PTXAS:
+        return f"{version} is older than 11.8"
+    return f"{version} miscompiles" if numbers == _REFUSED_PTXAS else ""
+
+
+def newest_cuda(driver: str) -> str:
+    """Return the newest CUDA that a driver runs, "12.8"; empty if that is not known.
+
+    That of a branch after the last one in the table is not older than what is returned.
+    """
+    number, _, _ = driver.partition(".")
+    older = [branch for branch in _DRIVERS if number.isdigit() and branch <= int(number)]
+    return _DRIVERS[max(older)] if older else ""
